@@ -1,0 +1,1 @@
+"""The admin REST API: the service seen and asked from outside."""

@@ -1,0 +1,67 @@
+"""Documents: the OpenAPI description, held to what the API really answers.
+
+FastAPI would describe errors as it makes them by default; ours are all problems. A resource names
+the errors that are its own; `default` stands for those that any request can meet.
+"""
+
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from api import problems
+
+Responses = dict[int | str, dict[str, Any]]
+
+_DESCRIPTION: Final = """\
+What Ringfence does and remembers. Every error is a problem (RFC 9457) of type
+`application/problem+json`. Every response carries `X-Request-Id`: yours, or one made here.
+Times are RFC 3339 in UTC; numbers carry their unit in their name.
+"""
+_SCHEMAS: Final = "#/components/schemas/{model}"
+_ANY_ERROR: Final = (
+    problems.MALFORMED,
+    problems.ORIGIN_REFUSED,
+    problems.WRONG_HOST,
+    problems.INTERNAL,
+)
+
+
+def errors(*kinds: problems.Kind) -> Responses:
+    """Describe the errors of a resource, and those that any request can meet."""
+    described: Responses = {kind.status: _described(kind) for kind in kinds}
+    described["default"] = {
+        "description": "; ".join(f"{kind.status}: {kind.title}" for kind in _ANY_ERROR) + ".",
+        "content": _PROBLEM,
+    }
+    return described
+
+
+def write_openapi(app: FastAPI) -> None:
+    """Make the application's OpenAPI document, once, with the schema of a problem."""
+    document = get_openapi(
+        title=app.title,
+        version=app.version,
+        openapi_version=app.openapi_version,
+        description=_DESCRIPTION,
+        routes=app.routes,
+    )
+    problem = problems.Problem.model_json_schema(ref_template=_SCHEMAS)
+    parts = problem.pop("$defs")
+    document["components"]["schemas"].update(parts, Problem=problem)
+    app.openapi_schema = document
+
+
+_PROBLEM: Final = {
+    problems.MEDIA_TYPE: {"schema": {"$ref": _SCHEMAS.format(model="Problem")}},
+}
+_RETRY_AFTER: Final = {
+    "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}},
+}
+
+
+def _described(kind: problems.Kind) -> dict[str, Any]:
+    described: dict[str, Any] = {"description": kind.title + ".", "content": _PROBLEM}
+    if kind.status == problems.UNAVAILABLE.status:
+        described["headers"] = _RETRY_AFTER
+    return described

@@ -1,0 +1,135 @@
+"""Health: is the loop alive, has it started, is it ready; and the metrics.
+
+These run on the server's own event loop and read the board only, so that no question to the loop,
+however slow, can keep them from answering.
+"""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+from starlette.responses import PlainTextResponse, Response
+
+from api.documents import errors
+from api.problems import INVALID, UNHEALTHY, Check, Extras, problem_response
+from api.view import ServiceView
+from service.metrics import CONTENT_TYPE
+from service.status import Status, StatusBoard
+
+Verbose = Annotated[
+    bool,
+    Query(description="List every check; `?verbose` alone is enough."),
+    BeforeValidator(lambda text: True if text == "" else text),
+]
+
+
+class Health(BaseModel):
+    """All checks hold."""
+
+    model_config = ConfigDict(frozen=True)
+
+    status: Literal["ok"] = "ok"
+    checks: tuple[Check, ...] | None = None
+
+
+def router(view: ServiceView) -> APIRouter:
+    """Return the routes of health and metrics."""
+    routes = APIRouter(tags=["health"])
+
+    @routes.get(
+        "/livez",
+        response_model=Health,
+        response_model_exclude_none=True,
+        responses=errors(INVALID, UNHEALTHY),
+    )
+    async def livez(request: Request, *, verbose: Verbose = False) -> Health | Response:
+        """Tell whether the loop is alive: its heartbeat is recent."""
+        return _answer(request, (_loop_check(view),), verbose=verbose)
+
+    @routes.get(
+        "/startupz",
+        response_model=Health,
+        response_model_exclude_none=True,
+        responses=errors(INVALID, UNHEALTHY),
+    )
+    async def startupz(request: Request, *, verbose: Verbose = False) -> Health | Response:
+        """Tell whether the service has joined its group since it started."""
+        return _answer(request, (_start_check(view.board),), verbose=verbose)
+
+    @routes.get(
+        "/readyz",
+        response_model=Health,
+        response_model_exclude_none=True,
+        responses=errors(INVALID, UNHEALTHY),
+    )
+    async def readyz(request: Request, *, verbose: Verbose = False) -> Health | Response:
+        """Tell whether the service decides: joined, restored, waiting for nothing."""
+        return _answer(request, _ready_checks(view), verbose=verbose)
+
+    @routes.get("/metrics", response_class=PlainTextResponse, responses=errors())
+    async def metrics() -> Response:
+        """Return the metrics in Prometheus' text format."""
+        return Response(view.metrics.exposition(), media_type=CONTENT_TYPE)
+
+    return routes
+
+
+def _answer(request: Request, checks: tuple[Check, ...], *, verbose: bool) -> Health | Response:
+    failed = tuple(check for check in checks if not check.ok)
+    if not failed:
+        return Health(checks=checks if verbose else None)
+    return problem_response(
+        UNHEALTHY,
+        " ".join(check.detail for check in failed),
+        request.scope,
+        extras=Extras(checks=checks if verbose else failed),
+        headers={"Retry-After": "1"},
+    )
+
+
+def _ready_checks(view: ServiceView) -> tuple[Check, ...]:
+    status = view.board.read()
+    return (
+        _loop_check(view),
+        _start_check(view.board),
+        _stop_check(status),
+        _broker_check(status),
+        _state_check(status),
+    )
+
+
+def _loop_check(view: ServiceView) -> Check:
+    age_ms = view.board.heartbeat_age_ms()
+    detail = f"The loop's last heartbeat was {age_ms} ms ago; the limit is {view.heartbeat_max_ms}."
+    return Check(name="loop", ok=age_ms <= view.heartbeat_max_ms, detail=detail)
+
+
+def _start_check(board: StatusBoard) -> Check:
+    joined = board.has_run()
+    detail = "The group is joined." if joined else "The group is not joined yet."
+    return Check(name="assignment", ok=joined, detail=detail)
+
+
+def _stop_check(status: Status) -> Check:
+    stopping = status.phase == "stopping"
+    detail = "The service is stopping." if stopping else "The service is not stopping."
+    return Check(name="stop", ok=not stopping, detail=detail)
+
+
+def _broker_check(status: Status) -> Check:
+    waiting = status.phase == "waiting"
+    sentence = status.waiting_for or "The service waits; its log says for what."
+    detail = sentence if waiting else "The service waits for nothing."
+    return Check(name="broker", ok=not waiting, detail=detail)
+
+
+def _state_check(status: Status) -> Check:
+    behind = [each for each in status.partitions if each.phase != "running"]
+    remaining = sum(each.restore_remaining_records or 0 for each in behind)
+    detail = f"{len(status.partitions)} partitions are owned and restored."
+    if behind:
+        detail = (
+            f"{len(behind)} of {len(status.partitions)} partitions are not restored;"
+            f" {remaining} changelog records remain."
+        )
+    return Check(name="state", ok=not behind, detail=detail)

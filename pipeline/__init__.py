@@ -1,0 +1,1 @@
+"""The Spark side: Ringfence's output topics as tables."""

@@ -1,0 +1,72 @@
+"""The jars of Spark's Kafka connector: which, where, and that they are the very ones.
+
+`jars.sha256` names them; a folder holds all of them with these sums, or it is refused. A folder
+that was given is only checked. Without one, a checkout keeps its own and Maven fills it once, so
+that no session downloads anything when it starts.
+"""
+
+import hashlib
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from pipeline.errors import USAGE, PipelineError
+
+CHECKOUT_JARS: Final = Path(__file__).parents[1] / ".run" / "spark-jars"
+_POM: Final = Path(__file__).with_name("jars.pom.xml")
+_SUMS: Final = Path(__file__).with_name("jars.sha256")
+_COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+_MAVEN_TIMEOUT_S: Final = 600
+
+
+def connector_jars(folder: Path | None) -> tuple[Path, ...]:
+    """Paths of the jars in `folder`, or in the checkout's own, filled by Maven if need be."""
+    if folder is not None:
+        return _checked(folder)
+    if not all((CHECKOUT_JARS / name).is_file() for name in _sums()):
+        _fetch(CHECKOUT_JARS)
+    return _checked(CHECKOUT_JARS)
+
+
+def _sums() -> dict[str, str]:
+    lines = (line.split() for line in _SUMS.read_text(encoding="ascii").splitlines())
+    return {name: digest for digest, name in lines}
+
+
+def _checked(folder: Path) -> tuple[Path, ...]:
+    for name, expected in _sums().items():
+        jar = folder / name
+        if not jar.is_file():
+            raise PipelineError(
+                f"{folder} has no {name}: put the jars of {_SUMS.name} there", exit_code=USAGE
+            )
+        if hashlib.sha256(jar.read_bytes()).hexdigest() != expected:
+            raise PipelineError(
+                f"{jar} has not the checksum of {_SUMS.name}: delete it and fetch it again",
+                exit_code=USAGE,
+            )
+    return tuple((folder / name).resolve() for name in _sums())
+
+
+def _fetch(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    # Beside the goal, so that each jar appears there whole, also when two fetch at once.
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="spark-jars-") as scratch:
+        command = ["mvn", "-B", "-q", "-f", str(_POM), _COPY, f"-DoutputDirectory={scratch}"]
+        try:
+            subprocess.run(
+                [*command, "-DexcludeTransitive=true"],
+                check=True,
+                capture_output=True,
+                text=True,
+                timeout=_MAVEN_TIMEOUT_S,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            output = getattr(error, "stdout", "") or ""
+            raise PipelineError(
+                f"Maven could not fetch the Spark jars into {folder}: {error} {output[-2000:]}",
+                exit_code=USAGE,
+            ) from error
+        for jar in Path(scratch).glob("*.jar"):
+            jar.replace(folder / jar.name)

@@ -1,0 +1,147 @@
+"""The run that brings the tables up to date with the topics, each row exactly once.
+
+A table is `TARGET/NAME`; how far it has read is in `TARGET/checkpoints/NAME`. A batch is planned in
+the checkpoint, written, listed in the table, and only then done: a run that was killed is taken up
+by the next one with the same offsets, and a batch that is listed is not written again. So table
+and checkpoint belong together, and one without the other is refused.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from pipeline.errors import CONTRADICTION, USAGE, PipelineError, query_failed
+from pipeline.jars import connector_jars
+from pipeline.session import open_session
+from pipeline.source import read_topics
+from pipeline.tables import COMMITTED_FILES, TRANSFORMS, read_table
+
+_CONTINUOUS_EVERY: Final = "10 seconds"
+_WAIT_S: Final = 1
+
+
+class Source(NamedTuple):
+    """Where records come from: a cluster, how to talk to it, and the topics of each table."""
+
+    servers: str
+    properties: Mapping[str, str]
+    topics: Mapping[str, Sequence[str]]
+
+
+class TableRows(NamedTuple):
+    """What a run did to a table."""
+
+    name: str
+    added: int
+    total: int
+
+
+class TablesResult(NamedTuple):
+    """What a run did, table by table."""
+
+    tables: tuple[TableRows, ...]
+
+
+def run_tables(  # noqa: PLR0913 - what a user may say, each by its name
+    bootstrap_servers: str,
+    outputs: Sequence[str],
+    dead_letters: Sequence[str],
+    target: Path,
+    *,
+    once: bool,
+    kafka_options: Mapping[str, str],
+    jars: Path | None,
+) -> TablesResult:
+    """Append what topics hold and tables lack; once, or on and on until Ctrl-C."""
+    topics = {"messages": tuple(outputs), "dead_letters": tuple(dead_letters)}
+    named = {table: of_table for table, of_table in topics.items() if of_table}
+    if not named:
+        raise PipelineError("no topics: give outputs, dead letters, or both", exit_code=USAGE)
+    spark = open_session(connector_jars(jars))
+    try:
+        source = Source(bootstrap_servers, kafka_options, named)
+        return update_tables(spark, source, target.resolve(), once=once)
+    finally:
+        spark.stop()
+
+
+def update_tables(spark: SparkSession, source: Source, target: Path, *, once: bool) -> TablesResult:
+    """The same in a session that is already there."""
+    for table in source.topics:
+        _check_target(target, table)
+    before = {table: read_table(spark, target, table).count() for table in source.topics}
+    with _queries(spark, source, target, once=once) as queries:
+        _wait(queries, source.servers)
+    after = {table: read_table(spark, target, table).count() for table in source.topics}
+    return TablesResult(
+        tuple(TableRows(table, after[table] - before[table], after[table]) for table in after)
+    )
+
+
+def _checkpoint(target: Path, table: str) -> Path:
+    return target / "checkpoints" / table
+
+
+def _check_target(target: Path, table: str) -> None:
+    """Refuse half a target: the sink would skip batches it lists, or never repeat ones it lost."""
+    checkpoint = _checkpoint(target, table)
+    listed = any((target / table / COMMITTED_FILES).glob("[0-9]*"))
+    done = any((checkpoint / "commits").glob("[0-9]*"))
+    planned = any((checkpoint / "offsets").glob("[0-9]*"))
+    if (listed and not planned) or (done and not listed):
+        raise PipelineError(
+            f"{target / table} and {checkpoint} do not belong together: one of them was deleted; "
+            "delete the other too and read the topics anew",
+            exit_code=CONTRADICTION,
+        )
+
+
+@contextmanager
+def _queries(
+    spark: SparkSession, source: Source, target: Path, *, once: bool
+) -> Iterator[list[StreamingQuery]]:
+    """One running query for each table; none is left running."""
+    queries: list[StreamingQuery] = []
+    try:
+        for table, topics in source.topics.items():
+            stream = read_topics(spark, source.servers, topics, source.properties)
+            writer = (
+                TRANSFORMS[table](stream)
+                .writeStream.queryName(table)
+                .format("parquet")
+                .outputMode("append")
+                .option("path", str(target / table))
+                .option("checkpointLocation", str(_checkpoint(target, table)))
+            )
+            trigger = (
+                writer.trigger(availableNow=True)
+                if once
+                else writer.trigger(processingTime=_CONTINUOUS_EVERY)
+            )
+            queries.append(trigger.start())
+        yield queries
+    finally:
+        for query in queries:
+            query.stop()
+
+
+def _wait(queries: Sequence[StreamingQuery], servers: str) -> None:
+    """Until every query has ended, one has failed, or the user interrupts."""
+    running = list(queries)
+    try:
+        while running:
+            running = [query for query in running if not _ended(query, servers)]
+    except KeyboardInterrupt:
+        return
+
+
+def _ended(query: StreamingQuery, servers: str) -> bool:
+    try:
+        return bool(query.awaitTermination(_WAIT_S))
+    except StreamingQueryException as error:
+        raise query_failed(str(query.name), servers, str(error)) from error

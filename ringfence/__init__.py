@@ -1,0 +1,1 @@
+"""What users of Ringfence import: the names on the wire."""

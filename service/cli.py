@@ -1,0 +1,182 @@
+"""The command `ringfence`: what to run, and how its end is told to a shell.
+
+Commands import what they need when they run, so that `--help` stays quick. A foreseeable error is
+one sentence on stderr and an exit code of the contract; a traceback is always a bug.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.errors import ExitCode, ExitError, Problem
+
+if TYPE_CHECKING:
+    from service.check import Report
+
+app = typer.Typer(
+    help="Keeps duplicate messages out of Kafka topics, exactly once.",
+    no_args_is_help=True,
+    rich_markup_mode=None,  # rich alone would cost more than all the rest of --help
+    pretty_exceptions_enable=False,
+)
+broker = typer.Typer(
+    help="The embedded development broker: a real Apache Kafka.", rich_markup_mode=None
+)
+app.add_typer(broker, name="broker", no_args_is_help=True)
+
+ConfigFile = Annotated[
+    Path,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="The TOML file with all settings.",
+        exists=True,
+        dir_okay=False,
+        readable=True,
+    ),
+]
+
+
+def main() -> None:
+    """Run the command line; the entry point of the package."""
+    try:
+        app(prog_name="ringfence")
+    except ExitError as error:
+        for sentence in error.sentence.splitlines():
+            typer.echo(f"ringfence: {sentence}", err=True)
+        raise SystemExit(error.exit_code) from None
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001  the option's value, as typer hands it
+    if wanted:
+        from service.version import product_version
+
+        typer.echo(f"ringfence {product_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Take what stands before a command."""
+
+
+@app.command()
+def serve(config_file: ConfigFile) -> None:
+    """Run the processor and its admin API until SIGTERM."""
+    from service.config import load
+
+    config = load(config_file, os.environ)
+    from service.run import serve as run
+
+    raise typer.Exit(run(config))
+
+
+@app.command()
+def check(config_file: ConfigFile) -> None:
+    """Check the configuration, then the broker."""
+    from service.config import load_lenient
+
+    config, problems = load_lenient(config_file, os.environ)
+    report: Report | None = None
+    # Without an address there is no broker to ask; that it is missing is a problem already.
+    if config is not None and "bootstrap.servers" in config.kafka.common:
+        from service.check import check as ask_broker
+
+        try:
+            report = ask_broker(config)
+        except ExitError:
+            if problems:
+                typer.echo(_listed(problems))
+            raise
+    found = [*problems, *(report.problems if report else ())]
+    if report:
+        _print_topics(report)
+    typer.echo(_listed(found) if found else f"{config_file} is good.")
+    raise typer.Exit(ExitCode.NO if found else ExitCode.DONE)
+
+
+def _listed(problems: Sequence[Problem]) -> str:
+    count = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}:"
+    lines = (
+        f"{number:3}. {problem.what}\n     mend: {problem.mend}"
+        for number, problem in enumerate(problems, 1)
+    )
+    return "\n".join([count, *lines])
+
+
+def _print_topics(report: "Report") -> None:
+    for name, topics in (("inputs", report.inputs), ("outputs", report.outputs)):
+        typer.echo(f"{name}: {', '.join(topics) or 'none'}")
+
+
+@app.command()
+def demo(
+    *,
+    exit_when_done: Annotated[
+        bool, typer.Option("--exit", help="End after the closing table.")
+    ] = False,
+) -> None:
+    """Play real flights through a real broker."""
+    from tools.demo.run import demo as play
+
+    raise typer.Exit(play(exit_after=exit_when_done))
+
+
+@broker.command()
+def up() -> None:
+    """Start the broker, or find it running, and print where it answers."""
+    from tools.broker import detached
+    from tools.broker.errors import BrokerError
+
+    try:
+        typer.echo(detached.up())
+    except BrokerError as error:
+        raise ExitError(ExitCode.BROKER, str(error)) from error
+
+
+@broker.command()
+def down() -> None:
+    """Stop the broker; its data stays."""
+    from tools.broker import detached
+    from tools.broker.errors import BrokerError
+
+    try:
+        typer.echo("stopped" if detached.down() else "not running")
+    except BrokerError as error:
+        raise ExitError(ExitCode.BROKER, str(error)) from error
+
+
+@broker.command()
+def status() -> None:
+    """Print where the broker answers; exit 1 when it does not run."""
+    from tools.broker import detached
+
+    running = detached.status()
+    typer.echo(running or "not running")
+    raise typer.Exit(ExitCode.DONE if running else ExitCode.NO)
+
+
+@app.command(
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def pipeline(context: typer.Context) -> None:
+    """Run a Spark job; see pipeline --help."""
+    from pipeline.command import app as jobs
+
+    jobs(context.args, prog_name="ringfence pipeline")
+
+
+if __name__ == "__main__":
+    main()

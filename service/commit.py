@@ -1,0 +1,195 @@
+"""Commit: a plan becomes one Kafka transaction; only then do store and memory learn of it.
+
+Outputs, dead letters, changelog and input offsets become visible together or not at all. A commit
+that timed out may only be committed again; past the deadline the broker alone knows its outcome.
+Invariant: local state may change iff `commit` returned.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from service.clock import Clock
+from service.faults import Fault, Remedy, fault_of
+from service.kafka import Clients
+from service.plan import Plan
+from state.edit import Edit, Source
+
+_STEP_TIMEOUT_S: Final = 5.0
+_PAUSE_S: Final = 0.1
+# The broker looks for transactions past their timeout every ten seconds by default.
+_SCAN_S: Final = 10.0
+
+Marks = Callable[[Mapping[Source, int]], list[TopicPartition]]
+"""Input offsets with their metadata, given the last changelog offset of each partition."""
+
+
+class TransactionAbortedError(Exception):
+    """The transaction left nothing behind: the batch has to be read again."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.cause)
+        self.fault = fault
+
+
+class OutcomeUnknownError(Exception):
+    """Only the broker knows what became of the transaction: begin again from what it says."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.cause)
+        self.fault = fault
+
+
+class Committer:
+    """The transactional producer, and the order in which it is used."""
+
+    def __init__(self, clients: Clients, transaction_timeout_ms: int, clock: Clock) -> None:
+        self._clients = clients
+        self._timeout_s = transaction_timeout_ms / 1000
+        self._clock = clock
+        self._producer: Producer | None = None
+        self._batch_bytes_max = 0
+        self._suspect = False
+
+    def prepare(self, batch_bytes_max: int) -> None:
+        """Have a producer that no earlier transaction can reach; it fences those of its name.
+
+        It is made anew after anything indefinite: librdkafka lets the late end of transaction k
+        fall into transaction k + 1 (it has no KIP-890 part 2).
+        """
+        fits = batch_bytes_max >= self._batch_bytes_max
+        if self._producer is not None and fits and not self._suspect:
+            return
+        self.close()
+        producer = self._clients.producer(batch_bytes_max, self._note_error)
+        self._run(lambda: producer.init_transactions(_STEP_TIMEOUT_S))
+        self._producer, self._batch_bytes_max, self._suspect = producer, batch_bytes_max, False
+
+    def commit(self, plan: Plan, marks: Marks, group: object) -> None:
+        """All of the plan, or TransactionAbortedError, or OutcomeUnknownError.
+
+        `group` is the group metadata of the generation in which the batch was read.
+        """
+        producer = self._producer
+        assert producer is not None  # prepare comes first
+        started_s = self._clock.monotonic_s()
+        try:
+            self._run(producer.begin_transaction)
+            offsets = marks(self._write(producer, plan))
+            self._run(
+                lambda: producer.send_offsets_to_transaction(offsets, group, _STEP_TIMEOUT_S)
+            )
+            self._end(producer)
+        except TransactionAbortedError as aborted:
+            self._abort(producer, aborted.fault)
+            raise
+        if self._clock.monotonic_s() - started_s > self._timeout_s / 2:
+            self._suspect = True
+
+    def close(self) -> None:
+        """Drop the producer; what it left open, its successor or the broker's timeout aborts."""
+        self._producer = None
+
+    def _write(self, producer: Producer, plan: Plan) -> dict[Source, int]:
+        """Everything into the logs; gives the last changelog offset of each partition written.
+
+        A record that was not delivered makes the next step fail with its error, so delivery is
+        asked for only where the offset is needed.
+        """
+        written: dict[Source, int] = {}
+        try:
+            for topic, value, key, partition, timestamp, headers in plan.outputs:
+                _produce(
+                    producer,
+                    topic,
+                    value=value,
+                    key=key,
+                    partition=partition,
+                    timestamp=timestamp,
+                    headers=list(headers),
+                )
+            for log, edits in plan.edits.items():
+                _write_edits(producer, log, edits, written)
+            producer.flush(self._timeout_s)
+        except KafkaException as error:
+            raise TransactionAbortedError(fault_of(error.args[0])) from error
+        if len(written) < len(plan.edits):
+            late = KafkaError(KafkaError._MSG_TIMED_OUT, "changelog")  # noqa: SLF001 - its name
+            raise TransactionAbortedError(fault_of(late))
+        return written
+
+    def _end(self, producer: Producer) -> None:
+        """Commit, and again while the answer is out; never abort what may be committed."""
+        deadline_s = self._clock.monotonic_s() + self._timeout_s + _SCAN_S
+        while True:
+            try:
+                producer.commit_transaction(_STEP_TIMEOUT_S)
+            except KafkaException as error:
+                fault = fault_of(error.args[0])
+            else:
+                return
+            if fault.remedy is Remedy.ABORT:
+                raise TransactionAbortedError(fault)
+            if fault.remedy is Remedy.REBUILD or self._clock.monotonic_s() > deadline_s:
+                raise OutcomeUnknownError(fault)
+            self._suspect = True
+
+    def _abort(self, producer: Producer, cause: Fault) -> None:
+        self._suspect = self._suspect or not cause.of_record
+        try:
+            self._run(lambda: producer.abort_transaction(_STEP_TIMEOUT_S))
+        except TransactionAbortedError as error:
+            raise OutcomeUnknownError(error.fault) from error
+
+    def _run(self, step: Callable[[], None]) -> None:
+        """A step that may be repeated, until it is done, is refused, or its time is up."""
+        deadline_s = self._clock.monotonic_s() + self._timeout_s
+        while True:
+            try:
+                step()
+            except KafkaException as error:
+                fault = fault_of(error.args[0])
+            else:
+                return
+            if fault.remedy is Remedy.REBUILD:
+                raise OutcomeUnknownError(fault)
+            if fault.remedy is Remedy.ABORT or self._clock.monotonic_s() > deadline_s:
+                raise TransactionAbortedError(fault)
+            self._suspect = True
+            self._clock.sleep(_PAUSE_S)
+
+    def _note_error(self, _error: KafkaError) -> None:
+        """A broker lost or a request timed out: nothing that came with it is certain."""
+        self._suspect = True
+
+
+def _write_edits(
+    producer: Producer, log: Source, edits: list[Edit], written: dict[Source, int]
+) -> None:
+    def note(error: KafkaError | None, message: Message) -> None:
+        offset = message.offset()
+        if error is None and offset is not None:
+            written[log] = offset
+
+    last = len(edits) - 1
+    for place, edit in enumerate(edits):
+        _produce(
+            producer,
+            log.topic,
+            value=edit.value,
+            key=edit.key,
+            partition=log.partition,
+            **({"on_delivery": note} if place == last else {}),
+        )
+
+
+def _produce(producer: Producer, topic: str, **record: object) -> None:
+    """Hand one record over, waiting while the client's queue is full."""
+    while True:
+        try:
+            producer.produce(topic, **record)
+        except BufferError:
+            producer.poll(_PAUSE_S)
+        else:
+            return

@@ -1,0 +1,38 @@
+"""How the service says no: an exit code, one sentence, and problems with their mends.
+
+Every sentence tells what, where and what to do next, and never holds a secret. The codes are the
+contract with whatever starts the process.
+"""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class ExitCode(IntEnum):
+    """What the status of a finished process means."""
+
+    DONE = 0
+    NO = 1
+    USAGE = 2
+    BROKER = 3
+    FENCED = 4
+    CONTRADICTION = 5
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong, and what to do about it."""
+
+    what: str
+    mend: str
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.mend}."
+
+
+class ExitError(Exception):
+    """A foreseeable end of the process: a sentence for stderr and the code to leave with."""
+
+    def __init__(self, exit_code: ExitCode, sentence: str) -> None:
+        super().__init__(sentence)
+        self.exit_code = exit_code
+        self.sentence = sentence

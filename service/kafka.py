@@ -1,0 +1,264 @@
+"""The clients, and the questions to the cluster: every Kafka property of ours is written here.
+
+`Clients` makes what the loop works with, `Cluster` answers what neither consumer nor producer
+can; the simulation puts its own behind the same two protocols. Invariant: a property that
+exactly-once depends on is set last, so that no configuration overrides it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+from service.config import Config
+from state.edit import Source
+
+REQUEST_TIMEOUT_S: Final = 10.0
+"""How long one question to the cluster may take before it counts as not answered."""
+
+_MESSAGE_BYTES_MAX: Final = 1_000_000_000
+_ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
+
+
+
+class TopicInfo(NamedTuple):
+    """What a topic is, as far as we depend on it."""
+
+    topic_id: str
+    partitions: int
+    record_bytes_max: int
+    cleanup_policy: str
+
+
+class NewTopicInfo(NamedTuple):
+    """A topic to make; `replication` -1 is the broker's default."""
+
+    name: str
+    partitions: int
+    replication: int
+    settings: Mapping[str, str]
+
+
+class Cluster(Protocol):
+    """Questions to the cluster. Each raises KafkaException when it is not answered in time."""
+
+    def cluster_id(self) -> str:
+        """The id that the cluster was formatted with."""
+        ...
+
+    def names(self) -> frozenset[str]:
+        """All topics that we may see."""
+        ...
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """Those of the named topics that exist."""
+        ...
+
+    def create(self, topics: Iterable[NewTopicInfo]) -> None:
+        """Make topics; one that is there already is left as it is."""
+        ...
+
+    def starts(self, sources: Iterable[Source]) -> dict[Source, int]:
+        """The first offset that each log still has."""
+        ...
+
+    def ends(self, sources: Iterable[Source]) -> dict[Source, int]:
+        """The high watermarks: the end of each log, open transactions included."""
+        ...
+
+
+class Clients(Protocol):
+    """Makes consumers and producers."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster that they talk to."""
+        ...
+
+    def consumer(self) -> Consumer:
+        """The member of the group that reads the inputs."""
+        ...
+
+    def restorer(self) -> Consumer:
+        """A consumer outside the group that reads changelogs."""
+        ...
+
+    def producer(self, batch_bytes_max: int, on_error: Callable[[KafkaError], None]) -> Producer:
+        """The transactional producer; not yet initialised."""
+        ...
+
+
+class KafkaClients:
+    """Clients on a real cluster."""
+
+    def __init__(self, config: Config, worker: int = 0) -> None:
+        self._config = config
+        self._identity = f"{config.service.group_id}-{config.service.instance}-{worker}"
+        self._admin = AdminClient(_properties(config, config.kafka.admin, {}))
+        self.cluster = KafkaCluster(self._admin)
+
+    def consumer(self) -> Consumer:
+        """See `Clients.consumer`."""
+        service = self._config.service
+        owned = _READING | {
+            "group.id": service.group_id,
+            "group.instance.id": self._identity,
+            "partition.assignment.strategy": "cooperative-sticky",
+            "session.timeout.ms": service.session_timeout_ms,
+            "heartbeat.interval.ms": max(1, service.session_timeout_ms // 4),
+        }
+        return Consumer(_properties(self._config, self._config.kafka.consumer, owned))
+
+    def restorer(self) -> Consumer:
+        """See `Clients.restorer`."""
+        owned = _READING | {"group.id": self._config.service.group_id}
+        return Consumer(_properties(self._config, self._config.kafka.consumer, owned))
+
+    def producer(self, batch_bytes_max: int, on_error: Callable[[KafkaError], None]) -> Producer:
+        """See `Clients.producer`."""
+        service = self._config.service
+        owned = {
+            "transactional.id": self._identity,
+            "transaction.timeout.ms": service.transaction_timeout_ms,
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",
+            # A batch of several records must not be refused where each of them would pass; a
+            # record beyond its topic's own limit is the broker's to refuse, not the client's.
+            "batch.size": batch_bytes_max,
+            "message.max.bytes": _MESSAGE_BYTES_MAX,
+            "queue.buffering.max.messages": 4 * service.batch_records_max + 10_000,
+            "queue.buffering.max.kbytes": 2_097_151,
+            "allow.auto.create.topics": False,
+            "error_cb": on_error,
+        }
+        defaults = {"linger.ms": 5, "batch.num.messages": 10_000, "retry.backoff.ms": 10}
+        settings = self._config.kafka.producer
+        return Producer(_properties(self._config, {**defaults, **settings}, owned))
+
+
+_READING: Final[Mapping[str, object]] = {
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "error",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": False,
+    "check.crcs": True,
+    "allow.auto.create.topics": False,
+    "fetch.queue.backoff.ms": 10,
+    "queued.max.messages.kbytes": 65_536,
+}
+
+
+def _properties(
+    config: Config, settings: Mapping[str, object], owned: Mapping[str, object]
+) -> dict[str, object]:
+    """Common properties, refined by the client's own, and last what we do not leave open."""
+    return {
+        "client.id": f"ringfence-{config.service.group_id}-{config.service.instance}",
+        "log_level": 3,
+        **config.kafka.common,
+        **settings,
+        **owned,
+    }
+
+
+class KafkaCluster:
+    """See `Cluster`. Keeps the admin client: its answers never come once it is collected."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    def cluster_id(self) -> str:
+        """See `Cluster.cluster_id`."""
+        description = self._admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S)
+        return str(description.result(REQUEST_TIMEOUT_S).cluster_id)
+
+    def names(self) -> frozenset[str]:
+        """See `Cluster.names`."""
+        return frozenset(self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics)
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """See `Cluster.topics`."""
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        described = self._admin.describe_topics(
+            TopicCollection(wanted), request_timeout=REQUEST_TIMEOUT_S
+        )
+        found = {}
+        for name, future in described.items():
+            try:
+                found[name] = future.result(REQUEST_TIMEOUT_S)
+            except KafkaException as error:
+                if error.args[0].code() not in _ABSENT:
+                    raise
+        settings = self._settings(list(found))
+        return {
+            name: TopicInfo(
+                topic_id=str(topic.topic_id),
+                partitions=len(topic.partitions),
+                record_bytes_max=int(settings[name]["max.message.bytes"]),
+                cleanup_policy=settings[name]["cleanup.policy"],
+            )
+            for name, topic in found.items()
+        }
+
+    def create(self, topics: Iterable[NewTopicInfo]) -> None:
+        """See `Cluster.create`."""
+        new = [
+            NewTopic(
+                topic.name,
+                num_partitions=topic.partitions,
+                replication_factor=topic.replication,
+                config=dict(topic.settings),
+            )
+            for topic in topics
+        ]
+        if not new:
+            return
+        for future in self._admin.create_topics(new, request_timeout=REQUEST_TIMEOUT_S).values():
+            try:
+                future.result(REQUEST_TIMEOUT_S)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+
+    def starts(self, sources: Iterable[Source]) -> dict[Source, int]:
+        """See `Cluster.starts`."""
+        return self._offsets(sources, OffsetSpec.earliest())
+
+    def ends(self, sources: Iterable[Source]) -> dict[Source, int]:
+        """See `Cluster.ends`: asked read_uncommitted, since a consumer would tell the last stable
+        offset, which an open transaction holds back.
+        """
+        return self._offsets(sources, OffsetSpec.latest())
+
+    def _offsets(self, sources: Iterable[Source], spec: OffsetSpec) -> dict[Source, int]:
+        asked = {TopicPartition(source.topic, source.partition): spec for source in sources}
+        if not asked:
+            return {}
+        answers = self._admin.list_offsets(asked, request_timeout=REQUEST_TIMEOUT_S)
+        return {
+            Source(place.topic, place.partition): future.result(REQUEST_TIMEOUT_S).offset
+            for place, future in answers.items()
+        }
+
+    def _settings(self, names: list[str]) -> dict[str, dict[str, str]]:
+        if not names:
+            return {}
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        answers = self._admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S)
+        return {
+            resource.name: {
+                entry.name: str(entry.value) for entry in future.result(REQUEST_TIMEOUT_S).values()
+            }
+            for resource, future in answers.items()
+        }

@@ -1,0 +1,175 @@
+"""Kafka properties by their librdkafka names: which exist, which the service keeps to itself.
+
+The service owns whatever exactly-once, its consumer group or its restarts rest on; such a property
+is refused with the reason and our setting instead. Everything else is passed on untouched.
+Values that may be secrets are never shown: not in problems, not in a repr.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Final
+
+from service.errors import Problem
+from service.librdkafka import CONSUMER_ONLY, EVERY_CLIENT, PRODUCER_ONLY
+from service.reading import Given, nearest
+from service.rules import shown
+
+Property = str | int | float | bool
+
+SCOPES: Final = ("common", "consumer", "producer", "admin")
+"""`[kafka]` itself, then its tables."""
+
+KNOWN: Final = EVERY_CLIENT | CONSUMER_ONLY | PRODUCER_ONLY
+
+_SECRET = re.compile(r"password|passphrase|secret|\.pem$|oauthbearer\.config|key\.pem")
+
+_OFFSETS = "input offsets are committed in the transaction with the outputs, or not at all"
+_EXACTLY_ONCE = "the service sets it, and exactly once rests on it"
+_PARTITIONS = "equal keys must reach the same output partition as in Java and Spark"
+_TIMEOUT = "it follows from the transaction timeout"
+_GROUP = "partitions move by the rules of the service"
+_BATCH = "a whole batch must fit the queue of the producer"
+_REMOVE = "remove it"
+
+_OWNED: Final[Mapping[str, tuple[str, str]]] = {
+    "enable.auto.commit": (_OFFSETS, _REMOVE),
+    "auto.commit.enable": (_OFFSETS, _REMOVE),
+    "auto.commit.interval.ms": (_OFFSETS, _REMOVE),
+    "enable.auto.offset.store": (_OFFSETS, _REMOVE),
+    "offset.store.method": (_OFFSETS, _REMOVE),
+    "offset.store.path": (_OFFSETS, _REMOVE),
+    "offset.store.sync.interval.ms": (_OFFSETS, _REMOVE),
+    "auto.offset.reset": (
+        "a lost offset must not skip messages silently",
+        "use service.on_missing_offset and service.on_lost_offset",
+    ),
+    "isolation.level": ("messages of aborted transactions must never be read", _REMOVE),
+    "check.crcs": ("a damaged message must never be read", _REMOVE),
+    "enable.partition.eof": ("the service reads without end markers", _REMOVE),
+    "group.id": ("the service names its group", "use service.group_id"),
+    "group.instance.id": ("it follows from the group and the instance", "use service.instance"),
+    "group.protocol": (_GROUP, _REMOVE),
+    "group.protocol.type": (_GROUP, _REMOVE),
+    "group.remote.assignor": (_GROUP, _REMOVE),
+    "partition.assignment.strategy": (_GROUP, _REMOVE),
+    "session.timeout.ms": ("the service sets it", "use service.session_timeout_ms"),
+    "heartbeat.interval.ms": ("it follows from the session", "use service.session_timeout_ms"),
+    "transactional.id": ("it follows from the group and the instance", "use service.instance"),
+    "transaction.timeout.ms": ("the service sets it", "use service.transaction_timeout_ms"),
+    "message.timeout.ms": (_TIMEOUT, "use service.transaction_timeout_ms"),
+    "delivery.timeout.ms": (_TIMEOUT, "use service.transaction_timeout_ms"),
+    "enable.idempotence": (_EXACTLY_ONCE, _REMOVE),
+    "acks": (_EXACTLY_ONCE, _REMOVE),
+    "request.required.acks": (_EXACTLY_ONCE, _REMOVE),
+    "queuing.strategy": ("the order of messages rests on it", _REMOVE),
+    "delivery.report.only.error": ("the place of a changelog record is read from it", _REMOVE),
+    "partitioner": (_PARTITIONS, _REMOVE),
+    "batch.size": (_BATCH, "use service.batch_bytes_max"),
+    "queue.buffering.max.kbytes": (_BATCH, "use service.batch_bytes_max"),
+    "queue.buffering.max.messages": (_BATCH, "use service.batch_records_max"),
+    "message.max.bytes": ("the limit of each topic decides", "set max.message.bytes of the topics"),
+    "allow.auto.create.topics": (
+        "a mistyped topic must not come into being",
+        "use service.create_topics for outputs and dead letters",
+    ),
+    "topic.blacklist": ("it would hide inputs in silence", "narrow the inputs of the route"),
+}
+
+_IN_FLIGHT = "an idempotent producer keeps at most 5 requests in flight"
+_RETRIES = "without retries a passing fault would abort the transaction"
+_BOUNDED: Final[Mapping[str, tuple[int, int, str]]] = {
+    "max.in.flight": (1, 5, _IN_FLIGHT),
+    "max.in.flight.requests.per.connection": (1, 5, _IN_FLIGHT),
+    "retries": (1, 2**31 - 1, _RETRIES),
+    "message.send.max.retries": (1, 2**31 - 1, _RETRIES),
+}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class KafkaSettings:
+    """`[kafka]`: properties for every client, and those that refine them for one kind."""
+
+    common: Mapping[str, Property]
+    consumer: Mapping[str, Property]
+    producer: Mapping[str, Property]
+    admin: Mapping[str, Property]
+
+    def __repr__(self) -> str:
+        tables = (f"{table.name}={_listed(getattr(self, table.name))}" for table in fields(self))
+        return f"KafkaSettings({', '.join(tables)})"
+
+
+def _listed(properties: Mapping[str, Property]) -> str:
+    lines = (f"{name} = {redacted(name, value)}" for name, value in properties.items())
+    return f"[{', '.join(lines)}]"
+
+
+def redacted(name: str, value: object) -> str:
+    """Write a value as TOML would, unless it may be a secret."""
+    return '"***"' if _SECRET.search(name) else shown(value)
+
+
+def read_kafka(tables: Mapping[str, Mapping[str, Given]], problems: list[Problem]) -> KafkaSettings:
+    """Sort properties to the clients that know them; each refused one adds a problem."""
+    sorted_out: dict[str, dict[str, Property]] = {scope: {} for scope in SCOPES}
+    for scope in SCOPES:  # the common ones first, so that the tables refine them
+        for name, given in tables.get(scope, {}).items():
+            value = given.value
+            fault = next(_faults(scope, name, given), None)
+            if fault is None and isinstance(value, (str, int, float)):
+                sorted_out[_home(scope, name)][name] = value
+            elif fault is not None:
+                problems.append(fault)
+    if not {"bootstrap.servers", "metadata.broker.list"} & sorted_out["common"].keys():
+        problems.append(_no_servers())
+    return KafkaSettings(**sorted_out)
+
+
+def _no_servers() -> Problem:
+    return Problem(
+        'kafka."bootstrap.servers" is missing',
+        'write "bootstrap.servers" = "host:9092" in [kafka] or set KAFKA_BOOTSTRAP_SERVERS',
+    )
+
+
+def _home(scope: str, name: str) -> str:
+    """Keep what only one kind of client knows from the others, which would warn about it."""
+    if scope == "common" and name in CONSUMER_ONLY:
+        return "consumer"
+    if scope == "common" and name in PRODUCER_ONLY:
+        return "producer"
+    return scope
+
+
+def _faults(scope: str, name: str, given: Given) -> Iterator[Problem]:
+    """Yield what is wrong with a property, the most telling first."""
+    if name in _OWNED:
+        reason, mend = _OWNED[name]
+        yield Problem(f"{given.name} is refused: {reason}", mend)
+    if name not in KNOWN:
+        near = nearest(name, KNOWN, cutoff=0.7)
+        mend = f"the nearest is {near}: rename or remove it" if near else _REMOVE
+        yield Problem(f"{given.name} is not a property that librdkafka knows", mend)
+    other = {"consumer": PRODUCER_ONLY, "producer": CONSUMER_ONLY}.get(
+        scope, PRODUCER_ONLY | CONSUMER_ONLY if scope == "admin" else frozenset()
+    )
+    if name in other:
+        place = "producer" if name in PRODUCER_ONLY else "consumer"
+        yield Problem(f"{given.name} has no effect there", f"move it to [kafka.{place}]")
+    if not isinstance(given.value, (str, int, float)):
+        yield Problem(
+            f"{given.name} is {redacted(name, given.value)}: allowed is text, a number or a flag",
+            "write a list as one text with commas",
+        )
+    low, high, reason = _BOUNDED.get(name, (0, 0, ""))
+    if reason and not low <= _number(given.value) <= high:
+        yield Problem(
+            f"{given.name} is {shown(given.value)}: {reason}",
+            f"write a whole number from {low} to {high}, or remove it",
+        )
+
+
+def _number(value: object) -> int:
+    text = str(value)
+    return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else -1

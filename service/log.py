@@ -1,0 +1,61 @@
+"""Log: named events as JSON lines, or readable lines on a terminal, all on one stream.
+
+`structlog.stdlib.get_logger(__name__)` gives a logger; what libraries log through `logging`
+takes the same way out. Normal work logs nothing per record.
+"""
+
+import logging
+from typing import Final, TextIO
+
+import structlog
+
+_QUIET: Final = {"uvicorn": "WARNING", "asyncio": "WARNING"}
+"""Loggers of libraries that would tell of every start, stop and request."""
+
+
+def configure(stream: TextIO, level: str) -> None:
+    """Send all logs at or above `level` to `stream`: JSON lines unless it is a terminal."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=_SHARED,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_rendering(terminal=stream.isatty()),
+            ],
+        )
+    )
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for name, quiet_level in _QUIET.items():
+        logging.getLogger(name).setLevel(quiet_level)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *_SHARED,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+
+
+_SHARED: Final[list[structlog.typing.Processor]] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.stdlib.PositionalArgumentsFormatter(),
+]
+
+
+def _rendering(*, terminal: bool) -> list[structlog.typing.Processor]:
+    if terminal:
+        console = structlog.dev.ConsoleRenderer(
+            colors=True,
+            timestamp_key="ts",
+            # Rich tracebacks print local variables, which may hold payloads or secrets.
+            exception_formatter=structlog.dev.plain_traceback,
+        )
+        return [console]
+    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]

@@ -1,0 +1,52 @@
+"""Plan: what one batch will do, as a value: all of it in one transaction, or none of it."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from service.partition import Partition
+from service.route import Headers
+from state.edit import Edit, Source
+from state.run import Run
+from state.strategies.ring import Ring
+
+Output = tuple[str, bytes | None, bytes | None, int, int, Headers]
+"""Topic, value, key, partition or BY_KEY, timestamp in ms since the epoch (0: now), headers."""
+
+BY_KEY = -1
+"""Let the producer choose by murmur2 of the key, as Java's clients do."""
+
+
+class Sealed(NamedTuple):
+    """What the commit makes known of one address on one partition."""
+
+    partition: Partition
+    address: str
+    ring: Ring
+    runs: tuple[Run, ...]
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many records met which fate: by (route, address), and rejected by (route, reason)."""
+
+    accepted: Counter[tuple[str, str]] = field(default_factory=Counter)
+    duplicates: Counter[tuple[str, str]] = field(default_factory=Counter)
+    dead_letters: Counter[tuple[str, str]] = field(default_factory=Counter)
+    consumed: Counter[str] = field(default_factory=Counter)
+    bytes_consumed: int = 0
+    oldest_ms: int | None = None
+
+
+@dataclass(slots=True)
+class Plan:
+    """Filled by `decide`; read by the commit."""
+
+    outputs: list[Output] = field(default_factory=list)
+    edits: dict[Source, list[Edit]] = field(default_factory=dict)
+    """By changelog partition."""
+    next_offsets: dict[Source, int] = field(default_factory=dict)
+    """By input partition: the offset after the last record decided."""
+    times_ms: dict[Source, int] = field(default_factory=dict)
+    sealed: list[Sealed] = field(default_factory=list)
+    tally: Tally = field(default_factory=Tally)

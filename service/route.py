@@ -1,0 +1,126 @@
+"""Route: which topics are read, and for each record its address and the topics it may go to.
+
+Templates know {topic} {key} {header:NAME}, and {address} for targets. Bound to one input topic,
+most of them are constant, and a constant costs nothing per record.
+Invariants: a topic that a route writes, and every internal one, is never an input; a topic that
+fits two routes belongs to the first.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from service.config import RouteSettings
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+ADDRESS_BYTES_MAX: Final = 4096
+_FIELD: Final = re.compile(r"\{(topic|key|address|header:[^{}]+)\}")
+_LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class UnrenderableError(ValueError):
+    """A template that this record does not fill: the sentence says which part is missing."""
+
+
+class Template(NamedTuple):
+    """Text with fields; pieces that begin with `{` are fields, all others stand for themselves."""
+
+    pieces: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str, topic: str) -> "Template":
+        """Read a template and bind {topic}."""
+        bound = text.replace("{topic}", topic)
+        parts = _FIELD.split(bound)
+        pieces = [f"{{{part}}}" if place % 2 else part for place, part in enumerate(parts)]
+        return cls(tuple(piece for piece in pieces if piece))
+
+    @property
+    def constant(self) -> str | None:
+        """The text, when no record changes it."""
+        if any(_FIELD.fullmatch(piece) for piece in self.pieces):
+            return None
+        return "".join(self.pieces)
+
+    def render(self, key: bytes | None, headers: Headers, address: str) -> str:
+        """The text for one record; UnrenderableError when a field has no text in it."""
+        return "".join(_field(piece, key, headers, address) for piece in self.pieces)
+
+
+def _field(piece: str, key: bytes | None, headers: Headers, address: str) -> str:
+    if not _FIELD.fullmatch(piece):
+        return piece
+    if piece == "{address}":
+        return address
+    if piece == "{key}":
+        value = key
+    else:
+        name = piece.removeprefix("{header:").removesuffix("}")
+        values = (value for header, value in headers if header == name and value is not None)
+        value = next(values, None)
+    if value is None:
+        raise UnrenderableError(f"the record has nothing for {piece}")
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise UnrenderableError(f"{piece} is not UTF-8 text in this record") from None
+
+
+class InputRoute(NamedTuple):
+    """A route as it applies to one of its input topics."""
+
+    settings: RouteSettings
+    topic: str
+    address: Template
+    output: Template
+    dead_letter: Template
+
+    @classmethod
+    def bind(cls, settings: RouteSettings, topic: str) -> "InputRoute":
+        """Bind a route to an input topic; what the address is bound to reaches the targets."""
+        address = Template.parse(settings.address, topic)
+        fixed = address.constant
+        targets = [
+            Template.parse(text if fixed is None else text.replace("{address}", fixed), topic)
+            for text in (settings.output, settings.dead_letter)
+        ]
+        return cls(settings, topic, address, *targets)
+
+    def targets(self) -> set[str]:
+        """Every topic that it names without looking at a record."""
+        fixed = {self.output.constant, self.dead_letter.constant} - {None}
+        return {name for name in fixed if name is not None} | set(self.settings.allowed_outputs)
+
+
+def is_legal_topic(name: str) -> bool:
+    """Whether Kafka takes it as a topic's name."""
+    return _LEGAL_TOPIC.fullmatch(name) is not None and name not in {".", ".."}
+
+
+def resolve(
+    routes: Iterable[RouteSettings], topics: Iterable[str], group_id: str
+) -> dict[str, InputRoute]:
+    """The inputs among the topics that exist, each with its route."""
+    routes = tuple(routes)
+    candidates = {
+        name: InputRoute.bind(route, name)
+        for name in sorted(topics)
+        if not name.startswith((f"{group_id}.", "__"))
+        for route in [next((route for route in routes if _reads(route, name)), None)]
+        if route is not None
+    }
+    written = written_topics(candidates)
+    return {name: route for name, route in candidates.items() if name not in written}
+
+
+def written_topics(inputs: Mapping[str, InputRoute]) -> set[str]:
+    """Every topic that the routes of these inputs may write."""
+    return set().union(*(route.targets() for route in inputs.values()))
+
+
+def _reads(route: RouteSettings, topic: str) -> bool:
+    return any(
+        re.match(name, topic) is not None if name.startswith("^") else name == topic
+        for name in route.inputs
+    )

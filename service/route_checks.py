@@ -1,0 +1,142 @@
+"""What must hold within a route and between routes, beyond the bounds of each key.
+
+Templates name only what they may; a target that a publisher can steer needs a list of allowed
+ones; no topic is both read and written; names are unique. All of it is known before a broker is.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from service.errors import Problem
+from service.sections import EXPRESSION_MARKER, TOPIC_SHAPE, RouteSettings
+
+PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
+_HEADER = "header:"
+_ANY_HEADER = "header:NAME"
+
+_ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
+    "address": ("topic", "key", _ANY_HEADER),
+    "output": ("topic", "address", _ANY_HEADER),
+    "dead_letter": ("topic", "address", _ANY_HEADER),
+}
+_TARGETS = ("output", "dead_letter")
+
+
+class NamedRoute(NamedTuple):
+    """A route and its full name in the file."""
+
+    where: str
+    route: RouteSettings
+
+
+def route_problems(routes: Sequence[NamedRoute], group_id: str) -> list[Problem]:
+    """Return everything that is wrong with the routes."""
+    problems = [] if routes else [_no_routes()]
+    for named in routes:
+        problems.extend(_inputs(named, group_id))
+        problems.extend(_templates(named))
+        problems.extend(_steered(named))
+        problems.extend(_mixed(named))
+    problems.extend(_same_names(routes))
+    problems.extend(_read_and_written(routes))
+    return problems
+
+
+def _no_routes() -> Problem:
+    return Problem(
+        "[[routes]] is missing, so there is nothing to read",
+        'write [[routes]] with inputs = ["your-topic"] and scope = "partition"',
+    )
+
+
+def _inputs(named: NamedRoute, group_id: str) -> Iterator[Problem]:
+    where, inputs = f"{named.where}.inputs", named.route.inputs
+    if not inputs:
+        yield Problem(f"{where} is missing", 'write inputs = ["your-topic"]')
+    expressions = [topic for topic in inputs if topic.startswith(EXPRESSION_MARKER)]
+    if expressions and len(inputs) > 1:
+        what = f"{where} mixes a regular expression with other inputs"
+        yield Problem(what, "write one expression alone, or names only; use a route for each")
+    for expression in expressions:
+        try:
+            re.compile(expression)
+        except re.error as error:
+            what = f'{where} holds "{expression}", which is not a regular expression: {error}'
+            yield Problem(what, "mend the expression")
+    for topic in inputs:
+        if topic.startswith(f"{group_id}."):
+            what = f'{where} holds "{topic}", but topics under "{group_id}." belong to the service'
+            yield Problem(what, "remove it or choose another service.group_id")
+
+
+def _templates(named: NamedRoute) -> Iterator[Problem]:
+    for key, allowed in _ALLOWED.items():
+        template: str = getattr(named.route, key)
+        allowed_text = ", ".join(f"{{{placeholder}}}" for placeholder in allowed)
+        what = f'{named.where}.{key} is "{template}"'
+        text = PLACEHOLDER.sub("", template)
+        for placeholder in PLACEHOLDER.findall(template):
+            kind = _ANY_HEADER if re.fullmatch(r"header:.+", placeholder) else placeholder
+            if kind not in allowed:
+                yield Problem(f"{what}: {{{placeholder}}} is unknown", f"use {allowed_text}")
+        if {"{", "}"} & set(text):
+            yield Problem(f"{what}: a brace has no partner", f"close it: {allowed_text}")
+        elif key in _TARGETS and text and not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", text):
+            mend = "use letters, digits, dots, `_` and `-`"
+            yield Problem(f"{what}: that cannot become the name of a topic", mend)
+
+
+def _steered(named: NamedRoute) -> Iterator[Problem]:
+    """Find targets that follow a key or a header: whoever may write an input chooses them."""
+    route = named.route
+    names = {key: PLACEHOLDER.findall(getattr(route, key)) for key in _ALLOWED}
+    address_steered = "key" in names["address"] or _has_header(names["address"])
+    for key in _TARGETS:
+        by_address = address_steered and "address" in names[key]
+        if (by_address or _has_header(names[key])) and not route.allowed_outputs:
+            what = f'{named.where}.{key} is "{getattr(route, key)}", which a publisher can steer'
+            yield Problem(what, 'list the topics it may name: allowed_outputs = ["…"]')
+
+
+def _has_header(names: Sequence[str]) -> bool:
+    return any(name.startswith(_HEADER) for name in names)
+
+
+def _mixed(named: NamedRoute) -> Iterator[Problem]:
+    route = named.route
+    if route.output == route.dead_letter:
+        what = f'{named.where}.output and .dead_letter are both "{route.output}"'
+        yield Problem(what, "give accepted and rejected messages topics of their own")
+
+
+def _same_names(routes: Sequence[NamedRoute]) -> Iterator[Problem]:
+    counts = Counter(named.route.name for named in routes)
+    for name, count in counts.items():
+        if count > 1 and name:
+            yield Problem(f'{count} routes have the name "{name}"', "give each a name of its own")
+
+
+def _read_and_written(routes: Sequence[NamedRoute]) -> Iterator[Problem]:
+    """Find named inputs that a route writes; an expression leaves such topics out by itself."""
+    written = {topic: named.where for named in routes for topic in _written(named.route)}
+    for named in routes:
+        for topic in named.route.inputs:
+            if topic in written:
+                what = (
+                    f'{named.where}.inputs holds "{topic}", which {written[topic]} writes: '
+                    "a topic that a route writes is never an input"
+                )
+                yield Problem(what, "remove the input or change the target")
+
+
+def _written(route: RouteSettings) -> set[str]:
+    """Return the targets that are known before any message: those of inputs given by name."""
+    targets = set(route.allowed_outputs)
+    for template in (route.output, route.dead_letter):
+        for topic in route.inputs:
+            target = template.replace("{topic}", topic)
+            if not topic.startswith(EXPRESSION_MARKER) and re.fullmatch(TOPIC_SHAPE, target):
+                targets.add(target)
+    return targets

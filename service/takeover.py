@@ -1,0 +1,125 @@
+"""Takeover: what must agree before a partition is read: offset, changelog, store, policies.
+
+Pure checks on what was asked from broker and disk. In the order of the protocol: the committed
+offset first, the ends of the logs after it, the store last.
+"""
+
+from typing import Final, NamedTuple
+
+from service.config import ServiceSettings
+from service.errors import ExitCode, ExitError
+from service.partition import Partition
+from state.changelog import OffsetMetadata
+from state.run import FORMAT
+from state.store import Identity, Position
+
+# Half of the changelogs' delete.retention.ms: an older store may have missed a tombstone.
+STORE_AGE_MS_MAX: Final = 7 * 24 * 60 * 60 * 1000 // 2
+
+
+class Log(NamedTuple):
+    """The offsets that a log has: from `start` up to, not including, `end`."""
+
+    start: int
+    end: int
+
+
+class Facts(NamedTuple):
+    """What the broker says of a partition."""
+
+    committed_offset: int | None
+    metadata: OffsetMetadata | None
+    input: Log
+    changelog: Log
+    identity: Identity
+
+
+def store_fault(position: Position | None, facts: Facts, now_ms: int) -> str | None:
+    """Why a store has to be wiped; None when its changelog tail is all that it lacks."""
+    if position is None:
+        return None
+    if position.identity != facts.identity:
+        return "it is a copy of another log or format"
+    if not facts.changelog.start <= position.changelog_next <= facts.changelog.end:
+        return "its changelog position lies outside the changelog"
+    if position.input_next > (facts.committed_offset or 0):
+        return "it is ahead of the committed offset"
+    if now_ms - position.written_at_ms > STORE_AGE_MS_MAX:
+        return "it is too old: the changelog may have dropped tombstones that it never saw"
+    return None
+
+
+def check_identity(partition: Partition, facts: Facts) -> None:
+    """The committed offset and the changelog belong together, or exit 5."""
+    told = facts.metadata
+    if told is None:
+        return
+    name = partition.source
+    if told.format > FORMAT:
+        raise _contradiction(
+            f"{name.topic}-{name.partition} was committed with state format {told.format}, "
+            f"this version reads {FORMAT}; run the newer version."
+        )
+    if told.changelog_topic_id != facts.identity.changelog_topic_id:
+        raise _contradiction(
+            f"The changelog {partition.changelog.topic} was deleted and made anew since the last "
+            f"commit of {name.topic}-{name.partition}; {_RESET}"
+        )
+    if told.input_topic_id != facts.identity.input_topic_id:
+        raise _contradiction(
+            f"The input {name.topic} was deleted and made anew since the last commit; {_RESET}"
+        )
+
+
+def check_changelog(partition: Partition, facts: Facts, changelog_next: int) -> None:
+    """After the replay: everything that the offset metadata promises is there, or exit 5."""
+    if facts.metadata is not None and changelog_next <= facts.metadata.last_offset:
+        raise _contradiction(
+            f"The changelog {partition.changelog.topic}-{partition.changelog.partition} ends at "
+            f"{changelog_next}, but offset {facts.metadata.last_offset} was committed: it was "
+            f"truncated; {_RESET}"
+        )
+
+
+def start_offset(
+    partition: Partition, facts: Facts, remembered: bool, settings: ServiceSettings
+) -> tuple[int, bool]:
+    """Where to read from, and whether the state has to be cleared first.
+
+    `remembered` tells whether the replayed changelog holds anything.
+    """
+    name = f"{partition.source.topic}-{partition.source.partition}"
+    clear = False
+    if remembered and facts.metadata is None:
+        if settings.on_reset_offset == "fail":
+            raise _contradiction(
+                f"The offset of {name} was reset by hand or has expired, but the state remembers "
+                "ids; set service.on_reset_offset to keep_state or clear_state."
+            )
+        clear = settings.on_reset_offset == "clear_state"
+    offset = facts.committed_offset
+    if offset is None:
+        return _by_policy(settings.on_missing_offset, "on_missing_offset", name, facts), clear
+    if not facts.input.start <= offset <= facts.input.end:
+        return _by_policy(settings.on_lost_offset, "on_lost_offset", name, facts), clear
+    return offset, clear
+
+
+def _by_policy(policy: str, setting: str, name: str, facts: Facts) -> int:
+    if policy == "earliest":
+        return facts.input.start
+    if policy == "latest":
+        return facts.input.end
+    raise _contradiction(
+        f"{name} has offsets {facts.input.start} to {facts.input.end}, the group is at "
+        f"{facts.committed_offset}; set service.{setting} to earliest or latest."
+    )
+
+
+_RESET: Final = (
+    "delete the group's offsets and set service.on_reset_offset to keep_state or clear_state."
+)
+
+
+def _contradiction(sentence: str) -> ExitError:
+    return ExitError(ExitCode.CONTRADICTION, sentence)

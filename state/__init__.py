@@ -1,0 +1,1 @@
+"""What an address has seen: strategies, their drafts, the stores and the changelog."""

@@ -1,0 +1,147 @@
+"""A store on RocksDB: one database for each deciding partition. The only module that touches it.
+
+A transaction's edits and its position go in as one WriteBatch, so a torn write can only leave
+the store behind by whole transactions; the write-ahead log is not synced, for the same reason:
+what a power cut takes away is still in the changelog.
+"""
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from rocksdict import BlockBasedOptions, Cache, DBRecoveryMode, Options, Rdict, WriteBatch
+
+from state.edit import Edit, Source
+from state.store import Identity, Position, StoreCorruptError, StoreFailedError
+
+_POSITION_KEY: Final = b"\x00position"
+_WRITE_BUFFER_BYTES: Final = 16 * 1024 * 1024
+_BLOCK_CACHE_BYTES: Final = 32 * 1024 * 1024
+# RocksDB reports errors as text; these say that the disk, not the data, is at fault.
+_DISK_ERRORS: Final = ("No space left", "Permission denied", "Read-only", "Input/output error")
+
+
+class RocksStore:
+    """See `Store`."""
+
+    def __init__(self, source: Source, path: Path, options: Options) -> None:
+        self._source = source
+        self._path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._db = Rdict(str(path), options=options)
+            self._position = self._read_position()
+        except OSError as error:
+            raise StoreFailedError(f"{path}: {error}") from error
+        except Exception as error:
+            raise self._translated(error) from error
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """See `Store.scan`."""
+        try:
+            entries = self._db.iter()
+            entries.seek(prefix)
+            while entries.valid():
+                key, value = bytes(entries.key()), bytes(entries.value())
+                if not key.startswith(prefix):
+                    return
+                yield key, value
+                entries.next()
+            entries.status()  # an iterator ends quietly where a block is damaged; this raises
+        except Exception as error:
+            raise self._translated(error) from error
+
+    def next_key(self, key: bytes) -> bytes | None:
+        """See `Store.next_key`."""
+        try:
+            entries = self._db.iter()
+            entries.seek(key)
+            if entries.valid():
+                return bytes(entries.key())
+            entries.status()
+        except Exception as error:
+            raise self._translated(error) from error
+        return None
+
+    def position(self) -> Position | None:
+        """See `Store.position`."""
+        return self._position
+
+    def apply(self, edits: Iterable[Edit], position: Position) -> None:
+        """See `Store.apply`."""
+        batch = WriteBatch(raw_mode=True)
+        for key, value in edits:
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        batch.put(_POSITION_KEY, _position_bytes(position))
+        try:
+            self._db.write(batch)
+        except Exception as error:
+            raise self._translated(error) from error
+        self._position = position
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        self._db.close()
+
+    def _read_position(self) -> Position | None:
+        value = self._db.get(_POSITION_KEY)
+        if value is None:
+            return None
+        fields = json.loads(value)
+        return Position(Identity(*fields["identity"]), *fields["place"])
+
+    def _translated(self, error: Exception) -> Exception:
+        if any(text in str(error) for text in _DISK_ERRORS):
+            return StoreFailedError(f"{self._path}: {error}")
+        return StoreCorruptError(self._source, error)
+
+
+class RocksStores:
+    """The databases of one worker below its folder; they share one block cache."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._options = _options()
+
+    def open(self, source: Source) -> RocksStore:
+        """See `Stores.open`."""
+        return RocksStore(source, self._path(source), self._options)
+
+    def wipe(self, source: Source) -> None:
+        """See `Stores.wipe`."""
+        try:
+            shutil.rmtree(self._path(source))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreFailedError(f"{self._path(source)}: {error}") from error
+
+    def _path(self, source: Source) -> Path:
+        return self._folder / f"{source.topic}-{source.partition}"
+
+
+def _options() -> Options:
+    # Given explicitly at every open: left out, they would be read back from the disk.
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)  # noqa: FBT003 - the binding takes positions only
+    options.set_paranoid_checks(True)
+    options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
+    options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
+    options.set_max_write_buffer_number(2)
+    options.set_max_open_files(256)
+    options.set_keep_log_file_num(2)
+    table = BlockBasedOptions()
+    table.set_block_cache(Cache(_BLOCK_CACHE_BYTES))
+    table.set_cache_index_and_filter_blocks(True)
+    options.set_block_based_table_factory(table)
+    return options
+
+
+def _position_bytes(position: Position) -> bytes:
+    place = [position.input_next, position.changelog_next, position.written_at_ms]
+    return json.dumps({"identity": list(position.identity), "place": place}).encode()

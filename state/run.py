@@ -1,0 +1,151 @@
+"""Run: what one batch added to an address, written once and deleted when the ring outlives it.
+
+An id's number counts the ids that its address has accepted. A run holds consecutive numbers from
+`first` on, and for each id the origin of the accepted record. `floor` is the lowest number that
+the address still holds after the run, `capacity` the size in force: both only ever matter as the
+newest run tells them, so a replay in any order ends in the same ring.
+
+Key: kind, length and name of the address, number of the first id: runs of one address stand
+together, in order. Value: a header, then columns packed to the narrowest width that fits.
+"""
+
+import struct
+from array import array
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from state.edit import Edit, Origin, Source
+
+RUN_IDS_MAX: Final = 512
+"""Ids are 64 bytes at most, so a run stays below 64 KiB."""
+FORMAT: Final = 1
+"""Version of keys and values; a newer one is refused, never guessed at."""
+
+_KIND: Final = b"r"
+_HEADER: Final = struct.Struct("<BQQQIH")
+_WIDTHS: Final = ((1 << 8, "B"), (1 << 16, "H"), (1 << 32, "I"), (1 << 64, "Q"))
+
+
+class UnknownFormatError(ValueError):
+    """A key or value that this version did not write."""
+
+
+class Run(NamedTuple):
+    """Consecutive ids of one address; columns of equal length. `places` index `sources`."""
+
+    first: int
+    floor: int
+    capacity: int
+    sources: tuple[Source, ...]
+    ids: tuple[bytes, ...]
+    places: Sequence[int]
+    offsets: Sequence[int]
+    times_ms: Sequence[int]
+
+    @property
+    def end(self) -> int:
+        """The number after its last id."""
+        return self.first + len(self.ids)
+
+    def origin(self, number: int) -> Origin:
+        """Where the id with this number came from."""
+        row = number - self.first
+        source = self.sources[self.places[row]]
+        return Origin(source.topic, source.partition, self.offsets[row], self.times_ms[row])
+
+
+def prefix(address: str) -> bytes:
+    """The beginning of all keys of an address."""
+    name = address.encode()
+    return _KIND + struct.pack(">H", len(name)) + name
+
+
+def key(address: str, first: int) -> bytes:
+    """The key of the run that starts with number `first`."""
+    return prefix(address) + struct.pack(">Q", first)
+
+
+def address_of(run_key: bytes) -> str:
+    """The address that a key belongs to; UnknownFormatError when it is no key of ours."""
+    try:
+        (length,) = struct.unpack_from(">H", run_key, 1)
+        if run_key[:1] != _KIND or len(run_key) != 3 + length + 8:
+            raise UnknownFormatError(run_key[:64].hex())
+        return run_key[3 : 3 + length].decode()
+    except (struct.error, UnicodeDecodeError) as error:
+        raise UnknownFormatError(run_key[:64].hex()) from error
+
+
+def put(address: str, run: Run) -> Edit:
+    """The edit that writes a run."""
+    return Edit(key(address, run.first), encode(run))
+
+
+def encode(run: Run) -> bytes:
+    """A run as the value of its key."""
+    parts = [
+        _HEADER.pack(FORMAT, run.first, run.floor, run.capacity, len(run.ids), len(run.sources))
+    ]
+    for source in run.sources:
+        name = source.topic.encode()
+        parts.append(struct.pack("<HI", len(name), source.partition) + name)
+    if run.ids:
+        parts += [_pack(run.places), _pack(run.offsets), _pack(run.times_ms)]
+        parts.append(_pack([len(identifier) for identifier in run.ids]))
+        parts += run.ids
+    return b"".join(parts)
+
+
+def decode(value: bytes) -> Run:
+    """The run that `encode` wrote; UnknownFormatError for anything else."""
+    try:
+        return _decode(value)
+    except (struct.error, UnicodeDecodeError, IndexError) as error:
+        raise UnknownFormatError(value[:64].hex()) from error
+
+
+def _decode(value: bytes) -> Run:
+    version, first, floor, capacity, count, sources_count = _HEADER.unpack_from(value)
+    if version != FORMAT:
+        raise UnknownFormatError(f"format {version}")
+    position = _HEADER.size
+    sources = []
+    for _ in range(sources_count):
+        length, partition = struct.unpack_from("<HI", value, position)
+        position += 6
+        sources.append(Source(value[position : position + length].decode(), partition))
+        position += length
+    if not count:
+        return Run(first, floor, capacity, tuple(sources), (), (), (), ())
+    columns = []
+    for _ in range(4):
+        column, position = _unpack(value, position, count)
+        columns.append(column)
+    places, offsets, times_ms, lengths = columns
+    ids = []
+    for length in lengths:
+        ids.append(value[position : position + length])
+        position += length
+    if position != len(value):
+        raise UnknownFormatError(f"{len(value)} bytes, {position} expected")
+    return Run(first, floor, capacity, tuple(sources), tuple(ids), places, offsets, times_ms)
+
+
+def _pack(column: Sequence[int]) -> bytes:
+    """Lowest value, width, then each distance from the lowest; no distances when all are equal."""
+    base, top = min(column), max(column)
+    if base == top:
+        return struct.pack("<qc", base, b"=")
+    code = next(code for limit, code in _WIDTHS if top - base < limit)
+    distances = [number - base for number in column]
+    return struct.pack(f"<qc{len(column)}{code}", base, code.encode(), *distances)
+
+
+def _unpack(value: bytes, position: int, count: int) -> tuple[Sequence[int], int]:
+    base, code = struct.unpack_from("<qc", value, position)
+    position += 9
+    if code == b"=":
+        return array("q", [base]) * count, position
+    layout = struct.Struct(f"<{count}{code.decode()}")
+    distances = layout.unpack_from(value, position)
+    return array("q", [base + distance for distance in distances]), position + layout.size

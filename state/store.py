@@ -1,0 +1,81 @@
+"""Store: the local copy of one changelog partition. Two of them: memory.py and rocks.py.
+
+Invariant: a store holds the fold of a committed prefix of its changelog partition, together with
+the position up to which that prefix goes; both change in one atomic `apply`. It may be behind
+the topic by whole transactions and is never ahead of it.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+from state.edit import Edit, Source
+
+
+class Identity(NamedTuple):
+    """Which log a store is a copy of. A store of another identity is wiped, never read."""
+
+    cluster_id: str
+    input_topic_id: str
+    changelog_topic_id: str
+    format: int
+
+
+class Position(NamedTuple):
+    """How far a store has come.
+
+    `input_next` is the offset of the first input record that it does not know the outcome of,
+    `changelog_next` the changelog offset after the last one it holds; `written_at_ms` is wall time.
+    """
+
+    identity: Identity
+    input_next: int
+    changelog_next: int
+    written_at_ms: int
+
+
+class StoreCorruptError(Exception):
+    """A store that cannot be opened or read: wipe it and restore from the changelog."""
+
+    def __init__(self, source: Source, cause: object) -> None:
+        super().__init__(f"the store of {source.topic}-{source.partition} is damaged: {cause}")
+        self.source = source
+
+
+class StoreFailedError(Exception):
+    """The disk refused a write (full, read-only, lost): what is on it is whole, but behind."""
+
+
+class Store(Protocol):
+    """Edits by key, in key order, and the position they belong to."""
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Keys that start with the prefix, ascending, with their values."""
+        ...
+
+    def next_key(self, key: bytes) -> bytes | None:
+        """The first key at or after this one."""
+        ...
+
+    def position(self) -> Position | None:
+        """Where the store stands; None when it is new."""
+        ...
+
+    def apply(self, edits: Iterable[Edit], position: Position) -> None:
+        """All edits and the new position, or none. StoreFailedError when the disk refuses."""
+        ...
+
+    def close(self) -> None:
+        """Release files and locks; the store must not be used afterwards."""
+        ...
+
+
+class Stores(Protocol):
+    """The folder of a worker's stores, one for each deciding partition."""
+
+    def open(self, source: Source) -> Store:
+        """The store of a partition, new when there is none; StoreCorruptError when unreadable."""
+        ...
+
+    def wipe(self, source: Source) -> None:
+        """Delete what is kept of a partition, whatever state it is in; it must not be open."""
+        ...

@@ -1,0 +1,51 @@
+"""A running service and a client of its API."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from starlette.testclient import TestClient
+
+from api.app import create_app
+from api.view import ServiceView
+from service.control import Inbox, Sighting
+from service.status import Status
+from tests.api.fake_service import RUNNING, Clock, make_view, remembering, serving
+
+HELD = {
+    ("orders", b"id-1"): Sighting("orders", 3, 42, 1_700_000_000_000, 19_999),
+    ("orders", b""): Sighting("orders", 3, 43, 1_700_000_000_001, 20_000),
+    ("orders", b"\xff\x00"): Sighting("orders", 3, 44, 1_700_000_000_002, 1),
+    ("a/b c+d%é", b"x/y?z#%2F"): Sighting("orders", 3, 45, 1_700_000_000_003, 2),
+}
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def inbox() -> Iterator[Inbox]:
+    inbox = Inbox(depth=8)
+    with serving(inbox, remembering(HELD)):
+        yield inbox
+
+
+@pytest.fixture
+def view(clock: Clock, inbox: Inbox) -> ServiceView:
+    return make_view(RUNNING, clock, inbox)
+
+
+def client_of(view: ServiceView) -> TestClient:
+    return TestClient(create_app(view), base_url="http://127.0.0.1:8080")
+
+
+@pytest.fixture
+def client(view: ServiceView) -> TestClient:
+    return client_of(view)
+
+
+@pytest.fixture
+def client_at(clock: Clock, inbox: Inbox) -> Callable[[Status], TestClient]:
+    """A client of a service that has published the given status."""
+    return lambda status: client_of(make_view(status, clock, inbox))

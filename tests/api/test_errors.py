@@ -1,0 +1,147 @@
+"""Every error is a problem, and none tells more than it should."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from starlette.testclient import TestClient
+
+from api.app import create_app
+from api.view import ServiceView
+from service.control import AddressQuery, Answer, Inbox, NotRestored, Query
+from service.status import Info, Status
+from tests.api.fake_service import INFO, RUNNING, STARTING, Clock, make_view, serving
+
+
+def problem_of(
+    client: TestClient, path: str, status: int, method: str = "GET"
+) -> dict[str, object]:
+    response = client.request(method, path)
+    assert response.status_code == status
+    assert response.headers["Content-Type"] == "application/problem+json"
+    assert response.headers["Cache-Control"] == "no-store"
+    problem: dict[str, object] = response.json()
+    assert problem["status"] == status
+    assert problem["trace_id"] == response.headers["X-Request-Id"]
+    assert problem["instance"] == path.partition("?")[0]
+    assert str(problem["type"]).startswith("urn:ringfence:problem:")
+    assert problem["title"]
+    assert problem["detail"]
+    return problem
+
+
+def test_an_unknown_path_is_a_problem(client: TestClient) -> None:
+    for path in ("/", "/v2", "/v1/info/", "/v1/addresses/a/b/c", "/v1/addresses/"):
+        assert problem_of(client, path, 404)["type"] == "urn:ringfence:problem:not-found"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+def test_a_method_the_resource_has_not_is_a_problem_that_names_those_it_has(
+    client: TestClient, method: str
+) -> None:
+    problem_of(client, "/v1/info", 405, method)
+    assert client.request(method, "/v1/info").headers["Allow"] == "GET, HEAD"
+
+
+def test_a_bad_query_is_a_problem_with_a_pointer(client: TestClient) -> None:
+    problem = problem_of(client, "/readyz?verbose=perhaps", 422)
+    (fault,) = problem["errors"]  # type: ignore[misc]  # JSON
+    assert fault["pointer"] == "/query/verbose"
+
+
+def test_an_error_of_ours_is_a_problem_without_its_stack(view: ServiceView) -> None:
+    calls = iter([INFO])
+
+    def info() -> Info:
+        return next(calls)  # the second call raises: a bug of ours
+
+    client = TestClient(create_app(replace(view, info=info)), base_url="http://127.0.0.1")
+    problem = problem_of(client, "/v1/info", 500)
+    assert "StopIteration" not in str(problem)
+    assert "Traceback" not in str(problem)
+
+
+def test_an_answer_that_fails_is_a_problem_and_the_loop_lives(clock: Clock) -> None:
+    def answer(query: Query) -> Answer:
+        raise ZeroDivisionError(query)
+
+    inbox = Inbox(depth=4)
+    client = TestClient(create_app(make_view(RUNNING, clock, inbox)), base_url="http://localhost")
+    with serving(inbox, answer):
+        for _ in range(2):
+            assert "ZeroDivision" not in str(problem_of(client, "/v1/addresses/a", 500))
+
+
+def test_a_loop_that_is_silent_is_a_503_with_retry_after(clock: Clock) -> None:
+    view = replace(make_view(RUNNING, clock, Inbox(depth=4)), ask_timeout_s=0.05)
+    client = TestClient(create_app(view), base_url="http://localhost")
+    assert "0.05 s" in str(problem_of(client, "/v1/addresses/a", 503)["detail"])
+    assert client.get("/v1/addresses/a").headers["Retry-After"] == "1"
+
+
+def test_a_full_inbox_is_a_503_with_retry_after(clock: Clock) -> None:
+    inbox = Inbox(depth=1)
+    view = replace(make_view(RUNNING, clock, inbox), ask_timeout_s=0.05)
+    client = TestClient(create_app(view), base_url="http://localhost")
+    client.get("/v1/addresses/a")  # nobody answers: its question stays in the inbox
+    assert "wait for the loop already" in str(problem_of(client, "/v1/addresses/a", 503)["detail"])
+
+
+def test_a_partition_that_the_loop_does_not_own_yet_is_a_503(clock: Clock) -> None:
+    def answer(query: Query) -> Answer:
+        assert query == AddressQuery("a")
+        raise NotRestored("orders-3 is being restored; ask again.", retry_after_s=7)
+
+    inbox = Inbox(depth=4)
+    client = TestClient(create_app(make_view(RUNNING, clock, inbox)), base_url="http://localhost")
+    with serving(inbox, answer):
+        assert problem_of(client, "/v1/addresses/a", 503)["detail"] == (
+            "orders-3 is being restored; ask again."
+        )
+        assert client.get("/v1/addresses/a").headers["Retry-After"] == "7"
+
+
+def test_a_service_that_stops_refuses_questions_at_once(clock: Clock) -> None:
+    inbox = Inbox(depth=4)
+    inbox.close()
+    client = TestClient(create_app(make_view(RUNNING, clock, inbox)), base_url="http://localhost")
+    assert "stopping" in str(problem_of(client, "/v1/addresses/a", 503)["detail"])
+
+
+def test_a_health_check_that_fails_is_a_problem(client_at: Callable[[Status], TestClient]) -> None:
+    problem = problem_of(client_at(STARTING), "/readyz", 503)
+    assert problem["type"] == "urn:ringfence:problem:unhealthy"
+
+
+def test_a_name_that_is_not_loopback_is_refused_on_loopback(client: TestClient) -> None:
+    for host in ("evil.example", "evil.example:8080", "127.0.0.1.evil.example", "", "[::1"):
+        response = client.get("/livez", headers={"Host": host})
+        assert response.status_code == 421
+        assert response.headers["Content-Type"] == "application/problem+json"
+
+
+def test_a_page_of_another_origin_is_refused_on_loopback(client: TestClient) -> None:
+    for origin in ("http://evil.example", "null", "http://[bad"):
+        assert client.get("/v1/info", headers={"Origin": origin}).status_code == 403
+    assert client.get("/v1/info", headers={"Origin": "http://localhost:8080"}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8080", "localhost", "LOCALHOST:1", "[::1]:8080"])
+def test_loopback_names_are_answered_at_any_port(client: TestClient, host: str) -> None:
+    assert client.get("/livez", headers={"Host": host}).status_code == 200
+
+
+def test_a_bind_that_is_not_loopback_answers_to_any_name(clock: Clock, inbox: Inbox) -> None:
+    client = TestClient(create_app(make_view(RUNNING, clock, inbox, any_host=True)))
+    assert client.get("/livez", headers={"Host": "ringfence.prod.example"}).status_code == 200
+
+
+def test_a_request_id_comes_back_and_a_bad_one_is_replaced(client: TestClient) -> None:
+    assert (
+        client.get("/livez", headers={"X-Request-Id": "abc-1"}).headers["X-Request-Id"] == "abc-1"
+    )
+    for bad in ("a b", "x" * 129, "<script>"):
+        assert client.get("/livez", headers={"X-Request-Id": bad}).headers["X-Request-Id"] != bad
+    assert (
+        client.get("/livez").headers["X-Request-Id"] != client.get("/livez").headers["X-Request-Id"]
+    )

@@ -1,0 +1,58 @@
+"""A real Kafka for the tests: one that all share, and one that a test may kill."""
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tools.broker.cluster import Broker, open_broker
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Of the kind that the environment chooses; shared, so neither killed nor suspended."""
+    with open_broker(tmp_path_factory.mktemp("broker")) as shared:
+        yield shared
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Broker]:
+    """For one test alone, which may kill, restart and suspend it."""
+    own = open_broker(tmp_path / "broker")
+    if not own.controllable:
+        pytest.skip("needs a broker that can be killed; unset what chooses another kind")
+    with own:
+        yield own
+
+
+@pytest.fixture
+def topic_name() -> Callable[[str], str]:
+    """Return names that no other test and no other run has used."""
+    return lambda name: f"{name}-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def new_topic(broker: Broker, topic_name: Callable[[str], str]) -> Callable[..., str]:
+    """Return what makes a topic on the shared broker and returns its name."""
+
+    def make(name: str = "topic", partitions: int = 1, **config: str) -> str:
+        topic = topic_name(name)
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        create_topic(broker.client_properties, topic, partitions, settings)
+        return topic
+
+    return make
+
+
+def create_topic(
+    client: Mapping[str, str],
+    topic: str,
+    partitions: int = 1,
+    config: dict[str, str] | None = None,
+) -> None:
+    # Its own name: futures never resolve once their client is collected.
+    admin = AdminClient(dict(client))
+    wanted = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config or {})
+    admin.create_topics([wanted], operation_timeout=30)[topic].result(timeout=30)

@@ -1,0 +1,223 @@
+"""The broker tool keeps its promises: what tests and demo build on is itself tested."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from tests.broker.conftest import create_topic
+from tools.broker import detached, secured
+from tools.broker.cluster import Broker, open_broker
+from tools.broker.embedded import EmbeddedBroker
+from tools.broker.errors import BrokerError
+from tools.broker.node import is_running
+
+pytestmark = pytest.mark.broker
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def embedded_kind() -> None:
+    if os.environ.get("KAFKA_BOOTSTRAP_SERVERS") or os.environ.get("RINGFENCE_BROKER"):
+        pytest.skip("the environment chooses another kind of broker")
+
+
+def produce(client: Mapping[str, str], topic: str, *values: bytes) -> list[KafkaError | None]:
+    """Return what became of each message, None for written, within ten seconds."""
+    outcomes: list[KafkaError | None] = []
+    producer = Producer({**client, "message.timeout.ms": "10000", "linger.ms": "0", "log_level": 0})
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: outcomes.append(error))
+    producer.flush(15)
+    return outcomes
+
+
+def read(client: Mapping[str, str], topic: str, count: int) -> list[bytes | None]:
+    """Return the first values of partition 0."""
+    consumer = Consumer({**client, "group.id": "reader", "enable.auto.commit": "false"})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        values: list[bytes | None] = []
+        deadline = time.monotonic() + 20
+        while len(values) < count and time.monotonic() < deadline:
+            message = consumer.poll(0.2)
+            if message is not None and message.error() is None:
+                value = message.value()
+                values.append(value.encode() if isinstance(value, str) else value)
+        return values
+    finally:
+        consumer.close()
+
+
+def cluster_id(broker: Broker) -> str:
+    admin = AdminClient(dict(broker.client_properties))
+    return str(admin.list_topics(timeout=10).cluster_id)
+
+
+def test_what_is_written_is_read_again(broker: Broker, new_topic: Callable[..., str]) -> None:
+    topic = new_topic("round-trip")
+    assert produce(broker.client_properties, topic, b"one", b"", b"three") == [None] * 3
+    assert read(broker.client_properties, topic, 3) == [b"one", b"", b"three"]
+
+
+def test_a_topic_that_nobody_made_is_not_made_by_writing(
+    own_broker: Broker, topic_name: Callable[[str], str]
+) -> None:
+    assert produce(own_broker.client_properties, topic_name("typo"), b"lost") != [None]
+
+
+def test_a_killed_broker_comes_back_with_all_that_it_acknowledged(own_broker: Broker) -> None:
+    address = own_broker.bootstrap_servers
+    create_topic(own_broker.client_properties, "kept")
+    values = [b"%d" % number for number in range(1000)]
+    assert produce(own_broker.client_properties, "kept", *values) == [None] * 1000
+    own_broker.kill()
+    with pytest.raises(BrokerError, match="does not run, so it cannot be killed"):
+        own_broker.kill()
+    own_broker.restart()
+    assert own_broker.bootstrap_servers == address
+    assert read(own_broker.client_properties, "kept", 1000) == values
+
+
+def test_a_suspended_broker_answers_nothing_until_it_is_resumed(own_broker: Broker) -> None:
+    admin = AdminClient({**own_broker.client_properties, "log_level": 0})
+    own_broker.suspend()
+    with pytest.raises(KafkaException):
+        admin.list_topics(timeout=1)
+    own_broker.resume()
+    assert admin.list_topics(timeout=20).brokers
+
+
+def test_a_suspended_broker_can_be_stopped(own_broker: Broker) -> None:
+    own_broker.suspend()
+    own_broker.stop()
+    assert not is_running(own_broker.log_path.parent)
+
+
+@pytest.mark.usefixtures("embedded_kind")
+def test_two_brokers_at_once_are_strangers(tmp_path: Path) -> None:
+    first = EmbeddedBroker(tmp_path / "first", heap_mb=512)
+    second = EmbeddedBroker(tmp_path / "second", heap_mb=512)
+    with first, second:
+        assert first.bootstrap_servers != second.bootstrap_servers
+        assert cluster_id(first) != cluster_id(second)
+
+
+@pytest.mark.usefixtures("embedded_kind")
+def test_a_broker_may_be_started_from_a_thread_that_ends(tmp_path: Path) -> None:
+    broker = EmbeddedBroker(tmp_path / "broker", heap_mb=512)
+    thread = threading.Thread(target=broker.start)
+    thread.start()
+    thread.join(timeout=120)
+    try:
+        assert cluster_id(broker)
+    finally:
+        broker.stop()
+
+
+def test_a_folder_serves_one_broker_at_a_time(own_broker: Broker) -> None:
+    with pytest.raises(BrokerError, match="already runs"):
+        EmbeddedBroker(own_broker.log_path.parent).start()
+    assert cluster_id(own_broker)
+
+
+@pytest.mark.usefixtures("embedded_kind")
+def test_a_broker_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
+    broker = EmbeddedBroker(tmp_path, properties={"authorizer.class.name": "no.such.Class"})
+    with pytest.raises(BrokerError, match=r"(?s)its log tells why.*no\.such\.Class"):
+        broker.start()
+    assert not is_running(tmp_path)
+
+
+@pytest.mark.usefixtures("embedded_kind")
+def test_a_broker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    program = (
+        "import os, pathlib, signal\n"
+        "from tools.broker.embedded import EmbeddedBroker\n"
+        f"EmbeddedBroker(pathlib.Path({str(tmp_path)!r}), heap_mb=512).start()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    died = subprocess.run([sys.executable, "-c", program], check=False, cwd=REPOSITORY, timeout=150)
+    assert died.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 10
+    while is_running(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not is_running(tmp_path)
+
+
+@pytest.mark.usefixtures("embedded_kind")
+def test_up_outlives_its_command_and_down_keeps_the_data(tmp_path: Path) -> None:
+    def command(word: str) -> tuple[int, str]:
+        line = [sys.executable, "-m", "tools.broker", word, "--folder", str(tmp_path)]
+        done = subprocess.run(
+            line, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=150
+        )
+        return done.returncode, done.stdout.strip()
+
+    try:
+        status, address = command("up")
+        assert status == 0
+        assert command("up") == (0, address)
+        assert command("status") == (0, address)
+        client = {"bootstrap.servers": address}
+        create_topic(client, "kept")
+        assert command("down") == (0, "stopped")
+        assert command("status") == (1, "not running")
+        assert command("down") == (0, "not running")
+        assert command("up") == (0, address)
+        assert "kept" in AdminClient(client).list_topics(timeout=10).topics
+    finally:
+        detached.down(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def secured_broker(
+    embedded_kind: None,  # noqa: ARG001 - skips where there is none
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Broker]:
+    with open_broker(tmp_path_factory.mktemp("secured"), secured=True, heap_mb=512) as broker:
+        yield broker
+
+
+def test_a_right_that_is_revoked_fails_the_client_that_used_it(secured_broker: Broker) -> None:
+    create_topic(secured_broker.client_properties, "orders")
+    admin = AdminClient(dict(secured_broker.client_properties))
+    service = {
+        **secured_broker.client_properties,
+        **secured.client_properties(secured.SERVICE),
+    }
+    right = ("orders", ResourcePatternType.LITERAL, f"User:{secured.SERVICE}", "*")
+    what = (AclOperation.WRITE, AclPermissionType.ALLOW)
+    for granted in admin.create_acls([AclBinding(ResourceType.TOPIC, *right, *what)]).values():
+        granted.result(timeout=30)
+    assert produce(service, "orders", b"allowed") == [None]
+    revoked = AclBindingFilter(ResourceType.TOPIC, *right, *what)
+    for gone in admin.delete_acls([revoked]).values():
+        gone.result(timeout=30)
+    (outcome,) = produce(service, "orders", b"refused")
+    assert outcome is not None
+    assert outcome.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert read(secured_broker.client_properties, "orders", 1) == [b"allowed"]
+
+
+def test_a_secured_broker_refuses_who_does_not_say_its_name(secured_broker: Broker) -> None:
+    stranger = AdminClient({"bootstrap.servers": secured_broker.bootstrap_servers, "log_level": 0})
+    with pytest.raises(KafkaException):
+        stranger.list_topics(timeout=3)

@@ -1,0 +1,169 @@
+"""The two logs that the suite in test_log.py runs on: a real Kafka, and the fake."""
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Protocol, cast
+
+from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from tests.fakes.consumer import FakeConsumer
+from tests.fakes.log import FakeCluster
+from tests.fakes.partition import Record
+from tests.fakes.producer import FakeProducer
+
+SESSION_MS = 6_000
+ROUNDS_MAX = 150
+
+
+class Log(Protocol):
+    """What the suite needs of a cluster."""
+
+    def topic(self, partitions: int = 1, record_bytes_max: int = 1 << 20) -> str:
+        """Make a topic; returns its name."""
+        ...
+
+    def write(self, topic: str, values: list[bytes], partition: int = 0) -> None:
+        """Append records outside any transaction."""
+        ...
+
+    def producer(self, transactional_id: str, timeout_ms: int = 10_000) -> Producer:
+        """Return a producer that is not yet initialised."""
+        ...
+
+    def consumer(self, group: str, instance: str | None = None) -> Consumer:
+        """Return a cooperative, read_committed consumer."""
+        ...
+
+    def end(self, topic: str, partition: int = 0) -> int:
+        """Return the high watermark."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        ...
+
+
+class FakeLog:
+    """See `Log`."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+
+    def topic(self, partitions: int = 1, record_bytes_max: int = 1 << 20) -> str:
+        """See `Log.topic`."""
+        name = f"topic-{len(self.cluster.logs)}"
+        self.cluster.create_topic(name, partitions, record_bytes_max=record_bytes_max)
+        return name
+
+    def write(self, topic: str, values: list[bytes], partition: int = 0) -> None:
+        """See `Log.write`."""
+        for value in values:
+            self.cluster.write(topic, partition, Record(None, value, None, 1))
+
+    def producer(self, transactional_id: str, timeout_ms: int = 10_000) -> Producer:
+        """See `Log.producer`."""
+        return cast("Producer", FakeProducer(self.cluster, transactional_id, timeout_ms))
+
+    def consumer(self, group: str, instance: str | None = None) -> Consumer:
+        """See `Log.consumer`."""
+        return cast("Consumer", FakeConsumer(self.cluster, group, instance, SESSION_MS))
+
+    def end(self, topic: str, partition: int = 0) -> int:
+        """See `Log.end`."""
+        log = self.cluster.log(topic, partition)
+        assert log is not None
+        return log.end
+
+    def wait(self, seconds: float) -> None:
+        """See `Log.wait`."""
+        self.cluster.wait(seconds)
+
+
+class RealLog:
+    """See `Log`."""
+
+    def __init__(self, client_properties: Mapping[str, str]) -> None:
+        self._properties: dict[str, str | int | float | bool] = {
+            **client_properties,
+            "log_level": 0,
+        }
+        self._admin = AdminClient(self._properties)
+        self._run = uuid.uuid4().hex[:8]
+
+    def topic(self, partitions: int = 1, record_bytes_max: int = 1 << 20) -> str:
+        """See `Log.topic`."""
+        name = f"log-{uuid.uuid4().hex[:12]}"
+        config = {"max.message.bytes": str(record_bytes_max)}
+        new = NewTopic(name, partitions, 1, config=config)
+        for future in self._admin.create_topics([new]).values():
+            future.result(20)
+        return name
+
+    def write(self, topic: str, values: list[bytes], partition: int = 0) -> None:
+        """See `Log.write`."""
+        producer = Producer(self._properties)
+        for value in values:
+            producer.produce(topic, value, partition=partition, timestamp=1)
+        assert producer.flush(10) == 0
+
+    def producer(self, transactional_id: str, timeout_ms: int = 10_000) -> Producer:
+        """See `Log.producer`."""
+        return Producer(
+            {
+                **self._properties,
+                "transactional.id": f"{transactional_id}-{self._run}",
+                "transaction.timeout.ms": timeout_ms,
+                "retry.backoff.ms": 10,
+            }
+        )
+
+    def consumer(self, group: str, instance: str | None = None) -> Consumer:
+        """See `Log.consumer`."""
+        static = {} if instance is None else {"group.instance.id": instance}
+        return Consumer(
+            {
+                **self._properties,
+                **static,
+                "group.id": f"{group}-{self._run}",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "partition.assignment.strategy": "cooperative-sticky",
+                "session.timeout.ms": SESSION_MS,
+                "heartbeat.interval.ms": 500,
+                "fetch.queue.backoff.ms": 10,
+            }
+        )
+
+    def end(self, topic: str, partition: int = 0) -> int:
+        """See `Log.end`."""
+        place = Place(topic, partition)
+        asked = self._admin.list_offsets({place: OffsetSpec.latest()})
+        return int(asked[place].result(10).offset)
+
+    def wait(self, seconds: float) -> None:
+        """See `Log.wait`."""
+        time.sleep(seconds)
+
+
+def until(happened: Callable[[], object], consumers: list[Consumer]) -> list[Message]:
+    """Consume in turn until it happened; returns what was read meanwhile."""
+    messages: list[Message] = []
+    for _ in range(ROUNDS_MAX):
+        if happened():
+            return messages
+        for consumer in consumers:
+            messages += consumer.consume(100, 0.1)
+    raise AssertionError(f"it did not happen in {ROUNDS_MAX} rounds")
+
+
+def read(consumer: Consumer, topic: str, start: int, end: int) -> list[bytes | None]:
+    """Read one partition from `start` until the position has reached `end`."""
+    place = Place(topic, 0, start)
+    consumer.assign([place])
+    messages = until(lambda: consumer.position([place])[0].offset >= end, [consumer])
+    assert all(message.error() is None for message in messages)
+    return [message.value() for message in messages]

@@ -1,0 +1,435 @@
+"""What the loop relies on in Kafka, asked of the real one and of the fake in the same words."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as Place
+
+from tests.contract.logs import FakeLog, Log, RealLog, read, until
+from tools.broker.cluster import open_broker
+
+
+@pytest.fixture(scope="module")
+def real_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealLog]:
+    folder: Path = tmp_path_factory.mktemp("broker")
+    with open_broker(folder) as broker:
+        yield RealLog(broker.client_properties)
+
+
+@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.broker)])
+def log(request: pytest.FixtureRequest) -> Log:
+    if request.param == "fake":
+        return FakeLog()
+    real: RealLog = request.getfixturevalue("real_log")
+    return real
+
+
+def ready(log: Log, name: str, timeout_ms: int = 10_000) -> Producer:
+    producer = log.producer(name, timeout_ms)
+    producer.init_transactions(30)
+    return producer
+
+
+def send(producer: Producer, topic: str, *values: bytes) -> None:
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    producer.flush(10)
+
+
+def refused(call: Callable[[], object]) -> KafkaError:
+    with pytest.raises(KafkaException) as caught:
+        call()
+    error = caught.value.args[0]
+    assert isinstance(error, KafkaError)
+    return error
+
+
+def flags(error: KafkaError) -> tuple[int, bool, bool]:
+    return error.code(), error.fatal(), error.txn_requires_abort()
+
+
+def committed(consumer: Consumer, topic: str) -> tuple[int, str | None]:
+    found = consumer.committed([Place(topic, 0)], 10)[0]
+    return found.offset, found.metadata
+
+
+def joined(log: Log, group: str, topic: str, instance: str | None = None) -> Consumer:
+    """Return a member that has its partitions and has assigned them itself."""
+    consumer, granted = log.consumer(group, instance), list[int]()
+
+    def on_assign(_: Consumer, places: list[Place]) -> None:
+        granted.extend(place.partition for place in places)
+        consumer.incremental_assign([])
+
+    def on_revoke(_: Consumer, places: list[Place]) -> None:
+        mine = {place.partition for place in consumer.assignment()}
+        consumer.incremental_unassign([p for p in places if p.partition in mine])
+
+    consumer.subscribe([topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_revoke)
+    until(lambda: granted, [consumer])
+    return consumer
+
+
+# Transactions.
+
+
+def test_records_of_two_topics_become_visible_together(log: Log) -> None:
+    one, two = log.topic(), log.topic()
+    producer, reader = ready(log, "atomic"), log.consumer("reader")
+    producer.begin_transaction()
+    send(producer, one, b"a")
+    send(producer, two, b"b")
+    reader.assign([Place(one, 0, 0), Place(two, 0, 0)])
+    assert reader.consume(2, 1) == []
+    producer.commit_transaction(10)
+    messages = list[Message]()
+    until(lambda: messages.extend(reader.consume(2, 1)) or len(messages) == 2, [])
+    assert {message.value() for message in messages} == {b"a", b"b"}
+
+
+def test_an_aborted_record_is_never_seen_and_keeps_its_offset(log: Log) -> None:
+    topic, producer = log.topic(), ready(log, "aborts")
+    producer.begin_transaction()
+    send(producer, topic, b"lost")
+    producer.abort_transaction(10)
+    producer.begin_transaction()
+    send(producer, topic, b"kept")
+    producer.commit_transaction(10)
+    until(lambda: log.end(topic) == 4, [])
+    assert read(log.consumer("reader"), topic, 0, 4) == [b"kept"]
+
+
+def test_the_position_reaches_the_end_past_aborted_records_and_markers(log: Log) -> None:
+    topic, producer = log.topic(), ready(log, "markers")
+    producer.begin_transaction()
+    send(producer, topic, b"a")
+    producer.commit_transaction(10)
+    producer.begin_transaction()
+    send(producer, topic, b"b", b"c")
+    producer.abort_transaction(10)
+    assert log.end(topic) == 5
+    assert read(log.consumer("reader"), topic, 0, 5) == [b"a"]
+    assert read(log.consumer("reader"), topic, 2, 5) == []
+
+
+def test_an_open_transaction_holds_back_all_that_follows_it_but_not_the_end(log: Log) -> None:
+    topic, producer, reader = log.topic(), ready(log, "open"), log.consumer("reader")
+    producer.begin_transaction()
+    send(producer, topic, b"a")
+    log.write(topic, [b"b"])
+    assert log.end(topic) == 2
+    reader.assign([Place(topic, 0, 0)])
+    assert reader.consume(2, 1) == []
+    producer.commit_transaction(10)
+    assert read(reader, topic, 0, 3) == [b"a", b"b"]
+
+
+def test_the_report_of_a_record_names_its_offset(log: Log) -> None:
+    topic, producer = log.topic(), ready(log, "reports")
+    offsets = list[int | None]()
+    producer.begin_transaction()
+    producer.produce(topic, b"a", partition=0)
+    producer.produce(
+        topic, b"b", partition=0, on_delivery=lambda _, message: offsets.append(message.offset())
+    )
+    assert producer.flush(10) == 0
+    assert offsets == [1]
+    producer.commit_transaction(10)
+
+
+def test_headers_key_and_time_come_back_as_they_were(log: Log) -> None:
+    topic, producer, reader = log.topic(), ready(log, "content"), log.consumer("reader")
+    headers: list[tuple[str, str | bytes | None]] = [("a", b"1"), ("b", None), ("a", b"")]
+    producer.begin_transaction()
+    producer.produce(topic, None, b"key", 0, timestamp=5, headers=headers)
+    producer.produce(topic, b"", None, 0, timestamp=6)
+    producer.commit_transaction(10)
+    reader.assign([Place(topic, 0, 0)])
+    first, second = reader.consume(2, 5)
+    assert (first.key(), first.value(), first.headers()) == (b"key", None, headers)
+    assert (second.key(), second.value(), second.headers()) == (None, b"", None)
+    assert (first.timestamp()[1], second.timestamp()[1]) == (5, 6)
+
+
+def test_a_call_in_the_wrong_state_is_refused(log: Log) -> None:
+    topic, producer = log.topic(), log.producer("states")
+    assert refused(producer.begin_transaction).code() == KafkaError._STATE
+    producer.init_transactions(30)
+    assert refused(lambda: producer.produce(topic, b"a")).code() == KafkaError._STATE
+    assert refused(lambda: producer.commit_transaction(10)).code() == KafkaError._STATE
+    assert refused(lambda: producer.abort_transaction(10)).code() == KafkaError._STATE
+    producer.begin_transaction()
+    assert refused(producer.begin_transaction).code() == KafkaError._STATE
+    producer.commit_transaction(10)
+
+
+def test_a_record_beyond_the_topics_limit_makes_the_transaction_abortable(log: Log) -> None:
+    topic, producer = log.topic(record_bytes_max=1000), ready(log, "large")
+    producer.begin_transaction()
+    send(producer, topic, b"x" * 5000)
+    too_large = (KafkaError.MSG_SIZE_TOO_LARGE, False, True)
+    assert flags(refused(lambda: producer.commit_transaction(10))) == too_large
+    assert flags(refused(producer.begin_transaction)) == too_large
+    producer.abort_transaction(10)
+    producer.begin_transaction()
+    send(producer, topic, b"small")
+    producer.commit_transaction(10)
+
+
+# Fencing.
+
+
+def test_a_second_producer_of_one_id_fences_the_first(log: Log) -> None:
+    topic, first = log.topic(), ready(log, "zombie")
+    first.begin_transaction()
+    send(first, topic, b"lost")
+    second = ready(log, "zombie")
+    fenced = (KafkaError._FENCED, True, False)
+    assert flags(refused(lambda: first.commit_transaction(10))) == fenced
+    assert flags(refused(lambda: first.abort_transaction(10))) == fenced
+    assert flags(refused(first.begin_transaction)) == fenced
+    second.begin_transaction()
+    send(second, topic, b"kept")
+    second.commit_transaction(10)
+    assert read(log.consumer("reader"), topic, 0, log.end(topic)) == [b"kept"]
+
+
+def test_a_fenced_producer_fails_at_its_flush_and_in_every_call_after(log: Log) -> None:
+    topic, first = log.topic(), ready(log, "flush")
+    first.begin_transaction()
+    ready(log, "flush")
+    first.produce(topic, b"lost", partition=0)
+    assert flags(refused(lambda: first.flush(10)))[:2] == (KafkaError._FENCED, True)
+    assert refused(lambda: first.produce(topic, b"lost")).code() == KafkaError._FATAL
+    assert refused(lambda: first.commit_transaction(10)).code() == KafkaError._FENCED
+
+
+def test_the_flush_of_a_fenced_producer_with_a_report_raises_no_kafka_error(log: Log) -> None:
+    topic, first, errors = log.topic(), ready(log, "report"), list[KafkaError | None]()
+    first.begin_transaction()
+    ready(log, "report")
+    first.produce(topic, b"a", partition=0, on_delivery=lambda error, _: errors.append(error))
+    with pytest.raises(SystemError):
+        first.flush(10)
+    assert [error and error.code() for error in errors] == [KafkaError.INVALID_PRODUCER_EPOCH]
+    assert refused(lambda: first.commit_transaction(10)).code() == KafkaError._FENCED
+
+
+def test_a_fenced_producer_with_nothing_to_say_does_not_notice(log: Log) -> None:
+    first = ready(log, "idle")
+    first.begin_transaction()
+    ready(log, "idle")
+    first.commit_transaction(10)
+
+
+def test_a_transaction_past_its_timeout_looks_like_one_of_a_zombie(log: Log) -> None:
+    topic, producer = log.topic(), ready(log, "slow", 1_000)
+    producer.begin_transaction()
+    send(producer, topic, b"late")
+    for _ in range(30):  # The broker looks for such transactions only now and then.
+        log.wait(1)
+        if log.end(topic) == 2:
+            break
+    assert flags(refused(lambda: producer.commit_transaction(10)))[:2] == (KafkaError._FENCED, True)
+
+
+# Offsets.
+
+
+def test_offsets_and_metadata_are_committed_with_the_transaction_or_not_at_all(log: Log) -> None:
+    topic, producer, consumer = log.topic(), ready(log, "offsets"), log.consumer("offsets")
+    who = consumer.consumer_group_metadata()
+    assert committed(consumer, topic) == (-1001, None)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction([Place(topic, 0, 5, "lost")], who, 10)
+    producer.abort_transaction(10)
+    assert committed(consumer, topic) == (-1001, None)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction([Place(topic, 0, 7, "kept")], who, 10)
+    producer.commit_transaction(10)
+    assert committed(consumer, topic) == (7, "kept")
+
+
+def test_committed_waits_for_an_open_transaction_and_then_gives_up(log: Log) -> None:
+    topic, producer, consumer = log.topic(2), ready(log, "blocks"), log.consumer("blocks")
+    producer.begin_transaction()
+    who = consumer.consumer_group_metadata()
+    producer.send_offsets_to_transaction([Place(topic, 0, 3)], who, 10)
+    error = refused(lambda: consumer.committed([Place(topic, 0)], 1))
+    assert (error.code(), error.retriable()) == (KafkaError._TIMED_OUT, False)
+    assert consumer.committed([Place(topic, 1)], 10)[0].offset == -1001
+    producer.commit_transaction(10)
+    assert committed(consumer, topic) == (3, None)
+
+
+def test_a_new_producer_of_the_id_releases_offsets_and_records(log: Log) -> None:
+    topic, dead, consumer = log.topic(), ready(log, "takeover"), log.consumer("takeover")
+    dead.begin_transaction()
+    send(dead, topic, b"lost")
+    who = consumer.consumer_group_metadata()
+    dead.send_offsets_to_transaction([Place(topic, 0, 3)], who, 10)
+    ready(log, "takeover")
+    assert committed(consumer, topic) == (-1001, None)
+    assert read(consumer, topic, 0, 2) == []
+
+
+def test_no_offsets_are_no_request(log: Log) -> None:
+    first, consumer = ready(log, "none"), log.consumer("none")
+    first.begin_transaction()
+    ready(log, "none")
+    first.send_offsets_to_transaction([], consumer.consumer_group_metadata(), 10)
+
+
+def test_metadata_beyond_4096_bytes_is_refused(log: Log) -> None:
+    topic, producer, consumer = log.topic(), ready(log, "metadata"), log.consumer("metadata")
+    who = consumer.consumer_group_metadata()
+    producer.begin_transaction()
+    place = Place(topic, 0, 1, "m" * 5000)
+    error = refused(lambda: producer.send_offsets_to_transaction([place], who, 10))
+    assert flags(error) == (KafkaError.OFFSET_METADATA_TOO_LARGE, False, True)
+    producer.abort_transaction(10)
+
+
+# The group.
+
+
+def test_offsets_of_one_who_never_joined_are_accepted(log: Log) -> None:
+    topic = log.topic()
+    joined(log, "stranger", topic)
+    stranger = log.consumer("stranger")
+    producer = ready(log, "stranger")
+    producer.begin_transaction()
+    who = stranger.consumer_group_metadata()
+    producer.send_offsets_to_transaction([Place(topic, 0, 1)], who, 10)
+    producer.commit_transaction(10)
+    assert committed(stranger, topic) == (1, None)
+
+
+def test_offsets_of_an_older_generation_are_refused(log: Log) -> None:
+    topic, producer = log.topic(2), ready(log, "generation")
+    first = joined(log, "generation", topic, "first")
+    old = first.consumer_group_metadata()
+    second = log.consumer("generation", "second")
+    granted = list[Place]()
+    second.subscribe([topic], on_assign=lambda _, places: granted.extend(places))
+    until(lambda: granted, [first, second])
+    producer.begin_transaction()
+    error = refused(lambda: producer.send_offsets_to_transaction([Place(topic, 0, 1)], old, 10))
+    assert flags(error) == (KafkaError.ILLEGAL_GENERATION, False, True)
+    assert flags(refused(lambda: producer.commit_transaction(10))) == flags(error)
+    producer.abort_transaction(10)
+    # Ownership, on the other hand, is not asked.
+    producer.begin_transaction()
+    who, foreign = second.consumer_group_metadata(), 1 - granted[0].partition
+    producer.send_offsets_to_transaction([Place(topic, foreign, 1)], who, 10)
+    producer.commit_transaction(10)
+
+
+def test_a_static_member_that_returns_replaces_and_fences_itself(log: Log) -> None:
+    topic, producer = log.topic(), ready(log, "static")
+    first = joined(log, "static", topic, "one")
+    old = first.consumer_group_metadata()
+    second = joined(log, "static", topic, "one")
+    producer.begin_transaction()
+    error = refused(lambda: producer.send_offsets_to_transaction([Place(topic, 0, 1)], old, 10))
+    assert flags(error) == (KafkaError.FENCED_INSTANCE_ID, False, True)
+    producer.abort_transaction(10)
+    errors = [message.error() for message in first.consume(10, 3)]
+    assert [error and error.code() for error in errors] == [KafkaError._FATAL]
+    producer.begin_transaction()
+    who = second.consumer_group_metadata()
+    producer.send_offsets_to_transaction([Place(topic, 0, 1)], who, 10)
+    producer.commit_transaction(10)
+
+
+def test_a_static_member_that_closes_keeps_its_place_until_its_session_ends(log: Log) -> None:
+    topic = log.topic()
+    first, granted = joined(log, "leaves", topic, "one"), list[Place]()
+    second = log.consumer("leaves", "two")
+    first.close()
+    second.subscribe([topic], on_assign=lambda _, places: granted.extend(places))
+    for _ in range(20):
+        second.consume(1, 0.1)
+    assert granted == []
+    until(lambda: granted, [second])
+
+
+def test_a_plain_member_that_closes_is_followed_at_once(log: Log) -> None:
+    topic = log.topic()
+    first, granted = joined(log, "hands-over", topic), list[Place]()
+    who, producer = first.consumer_group_metadata(), ready(log, "hands-over")
+    second = log.consumer("hands-over")
+    first.close()
+    second.subscribe([topic], on_assign=lambda _, places: granted.extend(places))
+    until(lambda: granted, [second])
+    producer.begin_transaction()
+    error = refused(lambda: producer.send_offsets_to_transaction([Place(topic, 0, 1)], who, 10))
+    assert flags(error) == (KafkaError.UNKNOWN_MEMBER_ID, False, True)
+    producer.abort_transaction(10)
+
+
+def test_nobody_is_a_member_before_joining(log: Log) -> None:
+    assert log.consumer("nobody").memberid() is None
+
+
+# Reading.
+
+
+def test_partitions_may_be_assigned_long_after_the_callback(log: Log) -> None:
+    topic = log.topic()
+    log.write(topic, [b"a", b"b", b"c"])
+    consumer = joined(log, "late", topic)
+    assert consumer.consume(3, 0.5) == []
+    consumer.incremental_assign([Place(topic, 0, 1)])
+    messages = until(lambda: consumer.position([Place(topic, 0)])[0].offset == 3, [consumer])
+    assert [message.value() for message in messages] == [b"b", b"c"]
+
+
+def test_only_what_is_assigned_can_be_taken_away(log: Log) -> None:
+    consumer, topic = log.consumer("take"), log.topic()
+    error = refused(lambda: consumer.incremental_unassign([Place(topic, 0)]))
+    assert error.code() == KafkaError._INVALID_ARG
+    assert refused(lambda: consumer.seek(Place(topic, 0, 0))).code() == KafkaError._STATE
+    consumer.incremental_assign([Place(topic, 0, 0)])
+    error = refused(lambda: consumer.incremental_assign([Place(topic, 0, 0)]))
+    assert error.code() == KafkaError._CONFLICT
+
+
+def test_an_abort_does_not_rewind_the_reader_and_a_seek_does(log: Log) -> None:
+    topic, producer, consumer = log.topic(), ready(log, "rewind"), log.consumer("rewind")
+    log.write(topic, [b"a", b"b"])
+    assert read(consumer, topic, 0, 2) == [b"a", b"b"]
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(
+        [Place(topic, 0, 2)], consumer.consumer_group_metadata(), 10
+    )
+    producer.abort_transaction(10)
+    assert consumer.consume(2, 1) == []
+    consumer.seek(Place(topic, 0, 0))
+    assert consumer.position([Place(topic, 0)])[0].offset == -1001
+    messages = until(lambda: consumer.position([Place(topic, 0)])[0].offset == 2, [consumer])
+    assert [message.offset() for message in messages] == [0, 1]
+
+
+@pytest.mark.parametrize("start", [99, -1000], ids=["beyond the end", "never committed"])
+def test_without_a_valid_offset_one_error_comes_and_then_nothing(log: Log, start: int) -> None:
+    topic, consumer = log.topic(), log.consumer("reset")
+    consumer.assign([Place(topic, 0, start)])
+    messages = list[Message]()
+    until(lambda: messages.extend(consumer.consume(1, 0.5)) or messages, [])
+    found = messages[0]
+    error = found.error()
+    assert error is not None
+    assert error.code() == KafkaError._AUTO_OFFSET_RESET
+    assert (found.topic(), found.partition()) == (topic, 0)
+    assert consumer.consume(1, 1) == []
+
+
+def test_a_closed_consumer_says_so(log: Log) -> None:
+    consumer = log.consumer("closed")
+    consumer.close()
+    consumer.close()
+    with pytest.raises(RuntimeError):
+        consumer.consume(1, 0)

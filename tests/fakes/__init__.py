@@ -1,0 +1,1 @@
+"""Honest in-memory fakes, each held to the contract suite that the real thing passes."""

@@ -1,0 +1,61 @@
+"""The fake's answers to `service.kafka.Cluster`."""
+
+from collections.abc import Iterable
+
+from service.kafka import NewTopicInfo, TopicInfo
+from state.edit import Source
+from tests.fakes.log import FakeCluster
+from tests.fakes.partition import Partition
+
+
+class FakeAdmin:
+    """See `service.kafka.Cluster`; each question is a step at which a process may die."""
+
+    def __init__(self, log: FakeCluster) -> None:
+        self._log = log
+
+    def cluster_id(self) -> str:
+        """See `Cluster.cluster_id`."""
+        self._log.step("cluster_id")
+        return "fake-cluster"
+
+    def names(self) -> frozenset[str]:
+        """See `Cluster.names`."""
+        self._log.step("names")
+        return frozenset(self._log.logs)
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """See `Cluster.topics`."""
+        self._log.step("topics")
+        found = {name: self._log.logs[name] for name in names if name in self._log.logs}
+        return {
+            name: TopicInfo(t.id, len(t.partitions), t.record_bytes_max, t.cleanup_policy)
+            for name, t in found.items()
+        }
+
+    def create(self, topics: Iterable[NewTopicInfo]) -> None:
+        """See `Cluster.create`."""
+        self._log.step("create")
+        for topic in topics:
+            if topic.name not in self._log.logs:
+                self._log.create_topic(
+                    topic.name,
+                    topic.partitions,
+                    record_bytes_max=int(topic.settings.get("max.message.bytes", "1048588")),
+                    cleanup_policy=topic.settings.get("cleanup.policy", "delete"),
+                )
+
+    def starts(self, sources: Iterable[Source]) -> dict[Source, int]:
+        """See `Cluster.starts`."""
+        self._log.step("starts")
+        return {source: self._known(source).start for source in sources}
+
+    def ends(self, sources: Iterable[Source]) -> dict[Source, int]:
+        """See `Cluster.ends`."""
+        self._log.step("ends")
+        return {source: self._known(source).end for source in sources}
+
+    def _known(self, source: Source) -> Partition:
+        log = self._log.log(source.topic, source.partition)
+        assert log is not None, f"{source.topic}-{source.partition} does not exist"
+        return log

@@ -1,0 +1,55 @@
+"""The fake's `service.kafka.Clients`: what the loop gets in place of librdkafka."""
+
+from collections.abc import Callable
+from typing import cast
+
+from confluent_kafka import Consumer, KafkaError, Producer
+
+from tests.fakes.admin import FakeAdmin
+from tests.fakes.consumer import FakeConsumer
+from tests.fakes.log import FakeCluster
+from tests.fakes.producer import FakeProducer
+
+
+class FakeClients:
+    """The clients of one process; `freeze`, `thaw` and `kill` are its signals."""
+
+    def __init__(self, log: FakeCluster, group_id: str, instance: str) -> None:
+        self.cluster = FakeAdmin(log)
+        self._log = log
+        self._group_id = group_id
+        self._identity = f"{group_id}-{instance}"
+        self._consumers: list[FakeConsumer] = []
+        self._producers: list[FakeProducer] = []
+
+    def consumer(self) -> Consumer:
+        """See `Clients.consumer`."""
+        self._consumers.append(FakeConsumer(self._log, self._group_id, self._identity))
+        return cast("Consumer", self._consumers[-1])
+
+    def restorer(self) -> Consumer:
+        """See `Clients.restorer`."""
+        self._consumers.append(FakeConsumer(self._log, self._group_id))
+        return cast("Consumer", self._consumers[-1])
+
+    def producer(self, batch_bytes_max: int, on_error: Callable[[KafkaError], None]) -> Producer:
+        """See `Clients.producer`; the fake sends one record at a time and has no background."""
+        del batch_bytes_max, on_error
+        self._producers.append(FakeProducer(self._log, self._identity))
+        return cast("Producer", self._producers[-1])
+
+    def freeze(self) -> None:
+        """Stop all heartbeats, as SIGSTOP does."""
+        for consumer in self._consumers:
+            consumer.freeze()
+
+    def thaw(self) -> None:
+        """Go on as after SIGCONT."""
+        for consumer in self._consumers:
+            consumer.thaw()
+
+    def kill(self) -> None:
+        """Lose everything that had not left the process."""
+        self.freeze()
+        for producer in self._producers:
+            producer.kill()

@@ -1,0 +1,311 @@
+"""The fake's consumer: method names, arguments and errors of confluent_kafka's.
+
+It rejoins and takes a new generation behind the caller's back, as librdkafka's own thread does;
+what changed is told by the callbacks, which run inside `consume` and `close` only.
+"""
+
+from collections.abc import Callable
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    TIMESTAMP_CREATE_TIME,
+    KafkaError,
+    Message,
+    TopicPartition,
+)
+
+from state.edit import Source
+from tests.fakes.errors import plain
+from tests.fakes.group import GroupMetadata, Member, Move
+from tests.fakes.log import FakeCluster
+from tests.fakes.partition import Entry, Partition
+
+Callback = Callable[["FakeConsumer", list[TopicPartition]], None]
+
+
+class FakeConsumer:
+    """One read_committed consumer with `auto.offset.reset=error`."""
+
+    def __init__(
+        self,
+        log: FakeCluster,
+        group_id: str,
+        instance: str | None = None,
+        session_timeout_ms: int = 10_000,
+    ) -> None:
+        self._log = log
+        self._group = log.group(group_id)
+        self._instance = instance
+        self._session_ms = session_timeout_ms
+        self._member: Member | None = None
+        self._topics: frozenset[str] = frozenset()
+        self._callbacks: dict[str, Callback | None] = {}
+        self._fetching: dict[Source, int] = {}
+        self._positions: dict[Source, int] = {}
+        self._stopped: set[Source] = set()
+        self._assigned_in_callback = False
+        self._closed = False
+
+    # Membership.
+
+    def subscribe(
+        self,
+        topics: list[str],
+        on_assign: Callback | None = None,
+        on_revoke: Callback | None = None,
+        on_lost: Callback | None = None,
+    ) -> None:
+        """Join the group; the partitions come later, in `consume`."""
+        self._open()
+        self._log.step("subscribe")
+        self._topics = frozenset(topics)
+        self._callbacks = {
+            "assign": on_assign,
+            "revoke": on_revoke,
+            "lost": on_lost or on_revoke,
+        }
+        self._join()
+
+    def unsubscribe(self) -> None:
+        """Leave the group; a static member's place is kept until its session ends."""
+        self._open()
+        self._leave()
+
+    def memberid(self) -> str | None:
+        """Return the member id, None outside a group."""
+        self._open()
+        return self._member.id if self._member and self._member.generation >= 0 else None
+
+    def consumer_group_metadata(self) -> GroupMetadata:
+        """Return the generation that the client is in at this moment."""
+        self._open()
+        if self._member is None or self._member.generation < 0:
+            return GroupMetadata(self._group.name, instance=self._instance)
+        member = self._member
+        return GroupMetadata(self._group.name, member.generation, member.id, self._instance)
+
+    def close(self) -> None:
+        """Give back the partitions and leave."""
+        if not self._closed:
+            self._log.step("close")
+            self._leave()
+            self._closed = True
+
+    def freeze(self) -> None:
+        """Stop sending heartbeats, as SIGSTOP and kill -9 do."""
+        if self._member:
+            self._member.alive = False
+
+    def thaw(self) -> None:
+        """Go on as after SIGCONT, perhaps no longer a member."""
+        if self._member:
+            self._member.alive = True
+
+    # Assignment and positions.
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Replace the assignment."""
+        self._open()
+        self._fetching.clear()
+        self.incremental_assign(partitions)
+
+    def unassign(self) -> None:
+        """Drop the assignment."""
+        self._open()
+        self._fetching.clear()
+
+    def assignment(self) -> list[TopicPartition]:
+        """Return what is assigned."""
+        self._open()
+        return [TopicPartition(*source) for source in self._fetching]
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Add partitions at their offsets."""
+        self._open()
+        self._log.step("incremental_assign")
+        self._assigned_in_callback = True
+        for place in partitions:
+            source = Source(place.topic, place.partition)
+            if source in self._fetching:
+                raise plain(KafkaError._CONFLICT, f"{source} is already assigned")
+            self._go(source, place.offset)
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Take partitions away."""
+        self._open()
+        self._log.step("incremental_unassign")
+        self._assigned_in_callback = True
+        for place in partitions:
+            source = Source(place.topic, place.partition)
+            if source not in self._fetching:
+                raise plain(KafkaError._INVALID_ARG, f"{source} is not assigned")
+            del self._fetching[source]
+            self._positions.pop(source, None)
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Go to another offset of an assigned partition."""
+        self._open()
+        self._log.step("seek")
+        source = Source(partition.topic, partition.partition)
+        if source not in self._fetching:
+            raise plain(KafkaError._STATE, "Failed to seek: Local: Erroneous state")
+        self._go(source, partition.offset)
+
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Return where reading goes on; invalid until something was read since assign or seek."""
+        self._open()
+        return [
+            TopicPartition(
+                p.topic,
+                p.partition,
+                self._positions.get(Source(p.topic, p.partition), OFFSET_INVALID),
+            )
+            for p in partitions
+        ]
+
+    def committed(
+        self, partitions: list[TopicPartition], timeout: float = -1
+    ) -> list[TopicPartition]:
+        """Return committed offsets; blocks while a transaction holds some for a partition."""
+        self._open()
+        self._log.step("committed")
+        sources = [Source(p.topic, p.partition) for p in partitions]
+        if any(self._group.unstable[source] for source in sources):
+            self._log.wait(timeout)
+            if any(self._group.unstable[source] for source in sources):
+                reason = "Failed to get committed offsets: Local: Timed out"
+                raise plain(KafkaError._TIMED_OUT, reason)
+        return [self._committed(source) for source in sources]
+
+    # Reading.
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """Serve the callbacks, then return messages and errors; waits all of `timeout` for n."""
+        self._open()
+        self._log.step("consume")
+        messages = self._serve_group()
+        for source in list(self._fetching):
+            wanted = min(num_messages - len(messages), self._log.chance.fetched(num_messages))
+            if wanted > 0:
+                messages += self._fetch(source, wanted)
+        if len(messages) < num_messages:
+            self._log.wait(timeout)
+        self._log.step("consume.done")
+        return messages
+
+    def poll(self, timeout: float = -1) -> Message | None:
+        """Return one message, if there is one."""
+        return next(iter(self.consume(1, timeout)), None)
+
+    def _go(self, source: Source, offset: int) -> None:
+        self._fetching[source] = offset
+        self._positions.pop(source, None)
+        self._stopped.discard(source)
+
+    def _fetch(self, source: Source, records_max: int) -> list[Message]:
+        log = self._log.log(*source)
+        if log is None or source in self._stopped:
+            return []
+        offset = self._resolve(source, log)
+        if offset is None or not log.start <= offset <= log.end:
+            self._stopped.add(source)
+            error = KafkaError(KafkaError._AUTO_OFFSET_RESET, "Broker: Offset out of range")
+            return [Message(topic=log.topic, partition=log.number, offset=offset, error=error)]
+        entries, onward = log.read(offset, records_max, committed=True)
+        self._fetching[source] = onward
+        if onward > offset:
+            self._positions[source] = onward
+        return [_message(log, entry) for entry in entries]
+
+    def _resolve(self, source: Source, log: Partition) -> int | None:
+        offset = self._fetching[source]
+        if offset in (OFFSET_STORED, OFFSET_INVALID):
+            committed = self._group.committed.get(source)
+            return None if committed is None else committed.offset
+        return {OFFSET_BEGINNING: log.start, OFFSET_END: log.last_stable}.get(offset, offset)
+
+    def _committed(self, source: Source) -> TopicPartition:
+        found = self._group.committed.get(source)
+        if found is None:
+            return TopicPartition(*source, OFFSET_INVALID)
+        return TopicPartition(*source, found.offset, metadata=found.metadata or None)
+
+    # The group's side.
+
+    def _join(self) -> None:
+        self._member = self._group.join(
+            self._instance, self._topics, self._session_ms, self._log.now_ms
+        )
+        self._log.tick()
+
+    def _serve_group(self) -> list[Message]:
+        member = self._member
+        if member is None:
+            return []
+        if member.fenced:
+            self._member = None
+            self._fetching.clear()
+            reason = "Broker: Static consumer fenced by other consumer with same group.instance.id"
+            return [Message(error=KafkaError(KafkaError._FATAL, reason))]
+        if member.id not in self._group.members:
+            self._call("lost", sorted(member.held))
+            self._join()
+        elif member.moves:
+            self._serve(member, member.moves[0])
+        return []
+
+    def _serve(self, member: Member, move: Move) -> None:
+        if move.revoked:
+            self._call("revoke", move.revoked)
+        # A second callback follows even when nothing was added, as on a broker.
+        self._call("assign", move.added)
+        member.moves.remove(move)
+        self._group.served(member, move)
+
+    def _call(self, kind: str, sources: list[Source]) -> None:
+        """Run a callback; where it does not act itself, act as the binding does."""
+        callback = self._callbacks.get(kind)
+        places = [TopicPartition(*source) for source in sources]
+        self._assigned_in_callback = False
+        if callback:
+            callback(self, places)
+        if not self._assigned_in_callback:
+            act = self.incremental_assign if kind == "assign" else self.incremental_unassign
+            act(places)
+
+    def _leave(self) -> None:
+        member, self._member = self._member, None
+        if member is None:
+            return
+        self._fetching.clear()
+        if member.fenced or member.id not in self._group.members:
+            return
+        if member.held:
+            callback = self._callbacks.get("revoke")
+            if callback:
+                callback(self, [TopicPartition(*source) for source in sorted(member.held)])
+        if self._instance is None:
+            self._group.leave(member)
+        else:
+            member.alive = False
+
+    def _open(self) -> None:
+        if self._closed:
+            raise RuntimeError("Consumer closed")
+
+
+def _message(log: Partition, entry: Entry) -> Message:
+    record = entry.record
+    assert record is not None
+    return Message(
+        topic=log.topic,
+        partition=log.number,
+        offset=entry.offset,
+        key=record.key,
+        value=record.value,
+        headers=None if record.headers is None else [*record.headers],
+        timestamp=(TIMESTAMP_CREATE_TIME, record.timestamp_ms),
+    )

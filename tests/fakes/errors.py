@@ -1,0 +1,30 @@
+"""The errors of librdkafka as the fakes raise them: real classes, the flags seen on a broker."""
+
+from confluent_kafka import KafkaError, KafkaException
+
+
+def plain(code: int, reason: str) -> KafkaException:
+    """Return an error with no flag: neither fatal, nor abortable, nor to be retried."""
+    return KafkaException(KafkaError(code, reason))
+
+
+def abortable(code: int, reason: str) -> KafkaException:
+    """Return an error after which the transaction can only be aborted."""
+    return KafkaException(KafkaError(code, reason, txn_requires_abort=True))
+
+
+def retriable(code: int, reason: str) -> KafkaException:
+    """Return an error after which the same call may be made again."""
+    return KafkaException(KafkaError(code, reason, retriable=True))
+
+
+def fenced(reason: str = "fenced by a newer producer instance") -> KafkaException:
+    """Return the fatal error of a producer that another one, or a timeout, has replaced."""
+    return KafkaException(KafkaError(KafkaError._FENCED, reason, fatal=True))
+
+
+def error_of(exception: KafkaException) -> KafkaError:
+    """Return the KafkaError inside an exception."""
+    error = exception.args[0]
+    assert isinstance(error, KafkaError)
+    return error

@@ -1,0 +1,136 @@
+"""A Kafka cluster in memory: single-threaded, deterministic, its clock moved by who waits.
+
+Nothing runs behind the caller's back: `tick` does what brokers do on their own (markers, session
+and transaction timeouts, rebalances) and is called by every client call and every wait.
+What a real cluster is free to do in several ways is asked of `Chance`; what goes wrong, and when
+a process dies, is told by `on_step`, which is called before and after every effect.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from state.edit import Source
+from tests.fakes.group import Group
+from tests.fakes.partition import Partition, Record
+from tests.fakes.transactions import Producing
+
+START_MS = 1_700_000_000_000
+
+
+class Chance:
+    """Every freedom of a real cluster; here each time the plainest choice."""
+
+    def sends_now(self) -> bool:
+        """Tell whether a produced record leaves the client before it is flushed."""
+        return False
+
+    def fetched(self, records_max: int) -> int:
+        """Return how many records one partition delivers at most to one call."""
+        return records_max
+
+    def marker_now(self) -> bool:
+        """Tell whether an owed marker is written at this tick."""
+        return True
+
+    def shuffle(self, markers: list[Callable[[], None]]) -> None:
+        """Put the markers of one transaction into the order in which they will be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class FakeTopic:
+    """One topic."""
+
+    id: str
+    partitions: tuple[Partition, ...]
+    record_bytes_max: int
+    cleanup_policy: str
+
+
+class FakeCluster:
+    """Topics, transactions and groups of one cluster."""
+
+    def __init__(
+        self, chance: Chance | None = None, on_step: Callable[[str], None] | None = None
+    ) -> None:
+        self.now_ms = START_MS
+        self.chance = chance or Chance()
+        self.on_step = on_step or _no_step
+        self.created = 0
+        self.logs: dict[str, FakeTopic] = {}
+        self.groups: dict[str, Group] = {}
+        self.producing: dict[str, Producing] = {}
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        record_bytes_max: int = 1 << 20,
+        cleanup_policy: str = "delete",
+    ) -> None:
+        """Create a topic; its id is new each time."""
+        self.created += 1
+        logs = tuple(Partition(name, number) for number in range(partitions))
+        self.logs[name] = FakeTopic(
+            f"{name}-{self.created}", logs, record_bytes_max, cleanup_policy
+        )
+
+    def log(self, topic: str, partition: int) -> Partition | None:
+        """Return the log of one partition, or None where there is none."""
+        found = self.logs.get(topic)
+        if found is None or not 0 <= partition < len(found.partitions):
+            return None
+        return found.partitions[partition]
+
+    def write(self, topic: str, partition: int, record: Record) -> int:
+        """Append a record outside any transaction, as a plain publisher does."""
+        log = self.log(topic, partition)
+        assert log is not None, f"{topic}-{partition} does not exist"
+        return log.append(record)
+
+    def records(self, topic: str, partition: int = 0) -> list[Record]:
+        """Return what a read_committed reader sees of one partition."""
+        log = self.log(topic, partition)
+        assert log is not None, f"{topic}-{partition} does not exist"
+        return [entry.record for entry in log.records() if entry.record is not None]
+
+    def group(self, name: str) -> Group:
+        """Return a group, new at its first mention."""
+        return self.groups.setdefault(name, Group(name))
+
+    def transactional(self, name: str, timeout_ms: int) -> Producing:
+        """Return what the coordinator knows of one transactional id."""
+        return self.producing.setdefault(name, Producing(timeout_ms))
+
+    def step(self, name: str) -> None:
+        """Note that a client or store comes to `name`; here a process may die."""
+        self.tick()
+        self.on_step(name)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now_ms += max(int(seconds * 1000), 0)
+        self.tick()
+
+    def tick(self) -> None:
+        """Do what the brokers do by themselves."""
+        for producing in self.producing.values():
+            producing.expire(self.now_ms)
+            while producing.markers and self.chance.marker_now():
+                producing.markers.pop()()
+        for group in self.groups.values():
+            topics = {t for m in group.members.values() for t in m.topics}
+            group.progress(self.now_ms, self._places(topics))
+
+    def end_transaction(self, producing: Producing) -> None:
+        """Order the markers of a transaction just decided, and write those due now."""
+        self.chance.shuffle(producing.markers)
+        self.tick()
+
+    def _places(self, topics: Iterable[str]) -> list[Source]:
+        found = [self.logs[t] for t in topics if t in self.logs]
+        return [Source(log.topic, log.number) for topic in found for log in topic.partitions]
+
+
+def _no_step(_name: str) -> None:
+    """Nothing goes wrong."""

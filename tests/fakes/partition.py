@@ -1,0 +1,123 @@
+"""One partition of the fake log: records and control markers, each taking an offset.
+
+A record of a transaction carries the transaction itself, so that its fate needs no second table.
+Invariant: offsets rise; below `last_stable` every transaction is decided; nothing at or above it
+is shown to a read_committed reader or touched by compaction.
+"""
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class Fate(Enum):
+    """What became of a transaction."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+@dataclass(eq=False, slots=True)
+class Transaction:
+    """One transaction of one producer epoch; compared by identity."""
+
+    started_ms: int
+    fate: Fate = Fate.OPEN
+
+
+class Record(NamedTuple):
+    """What a producer sends."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers | None = None
+    timestamp_ms: int = 0
+
+
+class Entry(NamedTuple):
+    """One offset of the log: a record, or without one a control marker."""
+
+    offset: int
+    record: Record | None
+    transaction: Transaction | None
+
+
+@dataclass(eq=False, slots=True)
+class Partition:
+    """The log of one partition."""
+
+    topic: str
+    number: int
+    entries: list[Entry] = field(default_factory=list)
+    start: int = 0
+    end: int = 0
+    first_open: dict[Transaction, int] = field(default_factory=dict)
+
+    @property
+    def last_stable(self) -> int:
+        """The offset below which every transaction is decided."""
+        return min(self.first_open.values(), default=self.end)
+
+    def append(self, record: Record, transaction: Transaction | None = None) -> int:
+        """Write one record; returns its offset."""
+        if transaction is not None:
+            self.first_open.setdefault(transaction, self.end)
+        return self._write(record, transaction)
+
+    def mark(self, transaction: Transaction) -> None:
+        """Write the marker that ends `transaction` here."""
+        self.first_open.pop(transaction, None)
+        self._write(None, transaction)
+
+    def read(self, offset: int, records_max: int, *, committed: bool) -> tuple[list[Entry], int]:
+        """Return up to `records_max` visible entries from `offset`, and where to go on."""
+        limit = self.last_stable if committed else self.end
+        found: list[Entry] = []
+        for entry in self.entries[bisect_left(self.entries, offset, key=_offset) :]:
+            if entry.offset >= limit or len(found) == records_max:
+                # Markers straight behind the last record are passed with it, as librdkafka does.
+                return found, entry.offset if entry.offset < limit else max(offset, limit)
+            if entry.record is not None and not (committed and _aborted(entry)):
+                found.append(entry)
+        # What compaction took from the tail is not passed: a fetch there returns nothing.
+        return found, max(offset, self.entries[-1].offset + 1) if self.entries else offset
+
+    def records(self, *, committed: bool = True) -> list[Entry]:
+        """Return every visible entry."""
+        return self.read(self.start, len(self.entries) + 1, committed=committed)[0]
+
+    def compact(self, *, keep_tail: int = 1) -> None:
+        """Keep the newest committed record of each key; the last `keep_tail` entries stay.
+
+        Tombstones and markers go at once: `delete.retention.ms` has always passed here.
+        """
+        if not self.entries:
+            return
+        bound = min(self.last_stable, self.entries[-keep_tail].offset if keep_tail else self.end)
+        clean = [e for e in self.entries if e.offset < bound and e.record and not _aborted(e)]
+        newest = {e.record.key: e for e in clean if e.record}
+        kept = {e.offset for e in newest.values() if e.record and e.record.value is not None}
+        self.entries = [e for e in self.entries if e.offset >= bound or e.offset in kept]
+
+    def delete_before(self, offset: int) -> None:
+        """Delete every entry below `offset`, as retention does."""
+        self.start = max(self.start, min(offset, self.end))
+        self.entries = [e for e in self.entries if e.offset >= self.start]
+
+    def _write(self, record: Record | None, transaction: Transaction | None) -> int:
+        offset = self.end
+        self.entries.append(Entry(offset, record, transaction))
+        self.end = offset + 1
+        return offset
+
+
+def _offset(entry: Entry) -> int:
+    return entry.offset
+
+
+def _aborted(entry: Entry) -> bool:
+    return entry.transaction is not None and entry.transaction.fate is Fate.ABORTED

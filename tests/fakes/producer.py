@@ -1,0 +1,280 @@
+"""The fake's transactional producer: method names, arguments and errors of confluent_kafka's.
+
+Invariant: like librdkafka it learns of its fencing only from a request, and once it has an error
+that is fatal or needs an abort, every later call but abort answers with that error.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple
+
+from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, KafkaException, Message, murmur2
+from confluent_kafka import TopicPartition as Place
+
+from state.edit import Source
+from tests.fakes.errors import abortable, error_of, fenced, plain
+from tests.fakes.group import Committed, GroupMetadata
+from tests.fakes.log import FakeCluster
+from tests.fakes.partition import Fate, Headers, Record
+
+OnDelivery = Callable[[KafkaError | None, Message], None]
+METADATA_BYTES_MAX = 4096
+
+
+class State(Enum):
+    """Where the producer stands, by librdkafka's names."""
+
+    INIT = "Init"
+    READY = "Ready"
+    IN_TRANSACTION = "InTransaction"
+    COMMITTING = "BeginCommit"
+
+
+class Queued(NamedTuple):
+    """A produced record that has not left the client."""
+
+    place: Source
+    record: Record
+    on_delivery: OnDelivery | None
+
+
+class FakeProducer:
+    """One producer of one process; `kill` is what kill -9 leaves of it."""
+
+    def __init__(self, log: FakeCluster, transactional_id: str, timeout_ms: int = 10_000) -> None:
+        self._log = log
+        self._timeout_ms = timeout_ms
+        self._producing = log.transactional(transactional_id, timeout_ms)
+        self._epoch = -1
+        self._state = State.INIT
+        self._error: KafkaError | None = None
+        self._fatal_shown = False
+        self._queue: list[Queued] = []
+        self._reports: list[Callable[[], None]] = []
+        self._known_to_broker = False
+
+    def __len__(self) -> int:
+        return len(self._queue) + len(self._reports)
+
+    def kill(self) -> None:
+        """Lose what had not been sent."""
+        self._queue.clear()
+        self._error = error_of(fenced("killed"))
+
+    def init_transactions(self, timeout: float = -1) -> None:
+        """Take over the transactional id."""
+        del timeout
+        self._expect(State.INIT)
+        self._step("init_transactions")
+        self._epoch = self._producing.initialise(self._timeout_ms)
+        self._step("init_transactions.done")
+        self._state = State.READY
+
+    def begin_transaction(self) -> None:
+        """Begin; a local affair, so that a zombie may do it too."""
+        self._expect(State.READY)
+        self._step("begin_transaction")
+        self._state = State.IN_TRANSACTION
+        self._known_to_broker = False
+
+    def produce(  # noqa: PLR0913, PLR0917 - the signature of confluent_kafka
+        self,
+        topic: str,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        partition: int = -1,
+        on_delivery: OnDelivery | None = None,
+        timestamp: int = 0,
+        headers: Headers | None = None,
+    ) -> None:
+        """Queue a record."""
+        if self._error is not None and self._error.fatal():
+            raise plain(KafkaError._FATAL, "Unable to produce message: Local: Fatal error")
+        if self._state is not State.IN_TRANSACTION or self._error is not None:
+            raise plain(KafkaError._STATE, "Unable to produce message: Local: Erroneous state")
+        self._step("produce")
+        record = Record(key, value, headers, timestamp or self._log.now_ms)
+        place = Source(topic, partition if partition >= 0 else self._partition(topic, key))
+        self._queue.append(Queued(place, record, on_delivery))
+        if self._log.chance.sends_now():
+            self._send()
+
+    def poll(self, timeout: float = -1) -> int:
+        """Serve delivery reports."""
+        del timeout
+        self._step("poll")
+        self._send()
+        served = self._serve()
+        self._show_fatal(served)
+        return served
+
+    def flush(self, timeout: float = -1) -> int:
+        """Send what is queued and serve its reports; returns the number left."""
+        del timeout
+        self._step("flush")
+        self._send()
+        self._show_fatal(self._serve())
+        self._step("flush.done")
+        return 0
+
+    def send_offsets_to_transaction(
+        self, positions: list[Place], group_metadata: GroupMetadata, timeout: float = -1
+    ) -> None:
+        """Make offsets part of the transaction; without any valid one nothing is asked."""
+        del timeout
+        self._expect(State.IN_TRANSACTION)
+        self._step("send_offsets_to_transaction")
+        offsets = {
+            Source(p.topic, p.partition): Committed(p.offset, p.metadata or "")
+            for p in positions
+            if p.offset >= 0
+        }
+        if offsets:
+            self._try(lambda: self._add_offsets(offsets, group_metadata))
+        self._step("send_offsets_to_transaction.done")
+
+    def commit_transaction(self, timeout: float = -1) -> None:
+        """Commit; after a timeout only this may be called again."""
+        del timeout
+        if self._state is not State.COMMITTING:
+            self._expect(State.IN_TRANSACTION)
+        self._refuse_if_failed()
+        self._send()
+        self._serve()
+        self._refuse_if_failed()
+        self._end("commit_transaction", Fate.COMMITTED)
+
+    def abort_transaction(self, timeout: float = -1) -> None:
+        """Abort; what was queued is purged, and its reports say so."""
+        del timeout
+        if self._error is not None and self._error.fatal():
+            raise KafkaException(self._error)
+        if self._state is State.COMMITTING and self._error is None:
+            raise plain(KafkaError._CONFLICT, "a commit_transaction() call is in progress")
+        if self._state not in (State.IN_TRANSACTION, State.COMMITTING):
+            raise plain(KafkaError._STATE, f"Operation not valid in state {self._state.value}")
+        for queued in self._queue:
+            self._report(queued, None, KafkaError(KafkaError._PURGE_QUEUE, "Local: Purged"))
+        self._queue.clear()
+        self._error = None
+        self._end("abort_transaction", Fate.ABORTED)
+
+    def close(self) -> bool:
+        """Close; an open transaction is aborted, as 2.16 does."""
+        if self._state is State.IN_TRANSACTION and not (self._error and self._error.fatal()):
+            self.abort_transaction(0)
+        return True
+
+    def _end(self, name: str, fate: Fate) -> None:
+        self._state = State.COMMITTING if fate is Fate.COMMITTED else self._state
+        self._step(name)
+        if self._known_to_broker:  # Else there is nothing that a broker knows of.
+            self._try(lambda: self._producing.end(self._epoch, fate))
+            self._known_to_broker = False
+            self._log.end_transaction(self._producing)
+        self._step(f"{name}.done")
+        self._state = State.READY
+
+    def _partition(self, topic: str, key: bytes | None) -> int:
+        known = self._log.logs.get(topic)
+        return murmur2(key, len(known.partitions)) if known and key is not None else 0
+
+    def _send(self) -> None:
+        queue, self._queue = self._queue, []
+        for queued in queue:
+            if self._error is not None:
+                code = KafkaError._PURGE_QUEUE
+                self._report(queued, None, KafkaError(code, "Local: Purged in queue"))
+            else:
+                self._send_one(queued)
+
+    def _send_one(self, queued: Queued) -> None:
+        topic, number = queued.place
+        log = self._log.log(topic, number)
+        if log is None:
+            self._refuse(queued, KafkaError._UNKNOWN_PARTITION, KafkaError._INCONSISTENT)
+        elif _size(queued.record) > self._log.logs[topic].record_bytes_max:
+            code = KafkaError.MSG_SIZE_TOO_LARGE
+            self._refuse(queued, code, code)
+        else:
+            try:
+                record, now_ms = queued.record, self._log.now_ms
+                offset = self._producing.append(self._epoch, log, record, now_ms)
+            except KafkaException as exception:
+                self._error = error_of(exception)
+                self._report(queued, None, KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "old"))
+            else:
+                self._known_to_broker = True
+                self._report(queued, offset, None)
+
+    def _refuse(self, queued: Queued, code: int, transaction_code: int) -> None:
+        self._error = error_of(abortable(transaction_code, "a message failed delivery"))
+        self._report(queued, None, KafkaError(code, "Broker: refused"))
+
+    def _report(self, queued: Queued, offset: int | None, error: KafkaError | None) -> None:
+        on_delivery = queued.on_delivery
+        if on_delivery is None:
+            return
+        (topic, number), record = queued.place, queued.record
+        message = Message(
+            topic=topic,
+            partition=number,
+            offset=offset,
+            key=record.key,
+            value=record.value,
+            timestamp=(TIMESTAMP_CREATE_TIME, record.timestamp_ms),
+            error=error,
+        )
+        self._reports.append(lambda: on_delivery(error, message))
+
+    def _serve(self) -> int:
+        reports, self._reports = self._reports, []
+        for report in reports:
+            report()
+        return len(reports)
+
+    def _show_fatal(self, served: int) -> None:
+        """Raise a fatal error once, as the binding does from poll and flush."""
+        if self._error is None or not self._error.fatal() or self._fatal_shown:
+            return
+        self._fatal_shown = True
+        if served:  # A delivery callback runs after the exception was set, and loses it.
+            raise SystemError("flush returned NULL without setting an exception")
+        raise KafkaException(self._error)
+
+    def _add_offsets(self, offsets: dict[Source, Committed], who: GroupMetadata) -> None:
+        self._producing.check(self._epoch)
+        group = self._log.group(who.group)
+        self._known_to_broker = True  # AddOffsetsToTxn comes first, and its transaction stays open.
+        self._producing.add_offsets(self._epoch, group, {}, self._log.now_ms)
+        group.check(who)
+        if any(len(c.metadata.encode()) > METADATA_BYTES_MAX for c in offsets.values()):
+            raise abortable(KafkaError.OFFSET_METADATA_TOO_LARGE, "Broker: metadata too large")
+        self._producing.add_offsets(self._epoch, group, offsets, self._log.now_ms)
+
+    def _expect(self, state: State) -> None:
+        self._refuse_if_failed()
+        if self._state is not state:
+            raise plain(KafkaError._STATE, f"Operation not valid in state {self._state.value}")
+
+    def _refuse_if_failed(self) -> None:
+        if self._error is not None:
+            raise KafkaException(self._error)
+
+    def _step(self, name: str) -> None:
+        self._try(lambda: self._log.step(name))
+
+    def _try(self, call: Callable[[], None]) -> None:
+        """Run `call`; remember an error that outlives it."""
+        try:
+            call()
+        except KafkaException as exception:
+            error = error_of(exception)
+            if error.fatal() or error.txn_requires_abort():
+                self._error = error
+            raise
+
+
+def _size(record: Record) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers or [])
+    return len(record.key or b"") + len(record.value or b"") + headers + 70

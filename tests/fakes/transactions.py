@@ -1,0 +1,103 @@
+"""The fake's transaction coordinator: one entry per transactional id, fenced by its epoch.
+
+A transaction is decided at one moment and its markers are written after it, one partition at a
+time and in any order: until then its offsets and records are pending.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from state.edit import Source
+from tests.fakes.errors import fenced
+from tests.fakes.group import Committed, Group
+from tests.fakes.partition import Fate, Partition, Record, Transaction
+
+
+@dataclass(eq=False, slots=True)
+class Producing:
+    """What the coordinator knows of one transactional id."""
+
+    timeout_ms: int
+    epoch: int = 0
+    open: Transaction | None = None
+    partitions: dict[Partition, None] = field(default_factory=dict)
+    offsets: dict[tuple[str, Source], tuple[Group, Committed]] = field(default_factory=dict)
+    markers: list[Callable[[], None]] = field(default_factory=list)
+
+    def initialise(self, timeout_ms: int) -> int:
+        """Resolve what an earlier producer left, fence it, and return the new epoch."""
+        self.fence()
+        self.write_markers()
+        self.timeout_ms = timeout_ms
+        return self.epoch
+
+    def fence(self) -> None:
+        """Raise the epoch; an open transaction is aborted."""
+        self.epoch += 1
+        if self.open:
+            self._decide(Fate.ABORTED)
+
+    def check(self, epoch: int) -> None:
+        """Refuse a producer of an older epoch."""
+        if epoch != self.epoch:
+            raise fenced()
+
+    def append(self, epoch: int, partition: Partition, record: Record, now_ms: int) -> int:
+        """Write one record of the open transaction; returns its offset."""
+        transaction = self._join(epoch, now_ms)
+        self.partitions[partition] = None
+        return partition.append(record, transaction)
+
+    def add_offsets(
+        self, epoch: int, group: Group, offsets: dict[Source, Committed], now_ms: int
+    ) -> None:
+        """Make offsets of `group` pending until the transaction is decided."""
+        self._join(epoch, now_ms)
+        for place, committed in offsets.items():
+            if (group.name, place) not in self.offsets:
+                group.unstable[place] += 1
+            self.offsets[group.name, place] = (group, committed)
+
+    def end(self, epoch: int, fate: Fate) -> None:
+        """Commit or abort."""
+        self.check(epoch)
+        if self.open:
+            self._decide(fate)
+
+    def expire(self, now_ms: int) -> None:
+        """Abort and fence a transaction that is older than its timeout."""
+        if self.open and now_ms - self.open.started_ms > self.timeout_ms:
+            self.fence()
+
+    def write_markers(self) -> None:
+        """Write every marker still owed."""
+        while self.markers:
+            self.markers.pop()()
+
+    def _join(self, epoch: int, now_ms: int) -> Transaction:
+        self.check(epoch)
+        self.write_markers()  # The broker answers CONCURRENT_TRANSACTIONS until they are written.
+        if self.open is None:
+            self.open = Transaction(now_ms)
+        return self.open
+
+    def _decide(self, fate: Fate) -> None:
+        transaction = self.open
+        assert transaction is not None
+        transaction.fate = fate
+        for partition in self.partitions:
+            self.markers.append(lambda p=partition: p.mark(transaction))  # type: ignore[misc]
+        for (_, place), (group, committed) in self.offsets.items():
+            self.markers.append(_offset_marker(group, place, committed, fate))
+        self.open, self.partitions, self.offsets = None, {}, {}
+
+
+def _offset_marker(
+    group: Group, place: Source, committed: Committed, fate: Fate
+) -> Callable[[], None]:
+    def write() -> None:
+        group.unstable[place] -= 1
+        if fate is Fate.COMMITTED:
+            group.committed[place] = committed
+
+    return write

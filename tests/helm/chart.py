@@ -1,0 +1,118 @@
+"""The chart as tests see it: values in, Kubernetes objects out, by the real Helm."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import kubernetes_validate  # type: ignore[import-untyped]  # ships no types
+import pytest
+import yaml
+
+CHART_DIR = Path(__file__).parents[2] / "deploy" / "helm" / "ringfence"
+VALUE_SETS = sorted((CHART_DIR / "ci").glob("*-values.yaml"))
+MINIMAL = CHART_DIR / "ci" / "minimal-values.yaml"
+FULL = CHART_DIR / "ci" / "full-values.yaml"
+
+# The first test to ask for Helm may have to wait for its build.
+HELM_TEST = [pytest.mark.helm, pytest.mark.timeout(1800)]
+
+Object = dict[str, Any]
+
+
+class RefusedError(Exception):
+    """Helm refused the values; the message is what an operator reads."""
+
+
+def kubernetes_versions() -> tuple[str, str]:
+    """Return the oldest version the chart accepts and the newest whose schemas are here."""
+    chart = yaml.safe_load((CHART_DIR / "Chart.yaml").read_text())
+    oldest = chart["kubeVersion"].removeprefix(">=").removesuffix("-0")
+    newest = f"{kubernetes_validate.latest_version()}"
+    return oldest, newest
+
+
+class Helm(NamedTuple):
+    """A Helm binary with a home of its own, so that nothing of the user's takes part."""
+
+    binary: Path
+    home: Path
+
+    def run(self, *arguments: str, values: Mapping[str, object] | None = None) -> str:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HELM_CACHE_HOME": str(self.home / "cache"),
+            "HELM_CONFIG_HOME": str(self.home / "config"),
+            "HELM_DATA_HOME": str(self.home / "data"),
+            "KUBECONFIG": str(self.home / "no-cluster"),
+        }
+        done = subprocess.run(
+            [str(self.binary), *arguments, "--values", "-"],
+            input=yaml.safe_dump(dict(values or {})),
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise RefusedError(done.stdout + done.stderr)
+        return done.stdout
+
+    def render(
+        self,
+        value_set: Path = MINIMAL,
+        values: Mapping[str, object] | None = None,
+        *,
+        chart: Path = CHART_DIR,
+        kubernetes: str | None = None,
+    ) -> list[Object]:
+        """Render a value set, refined by `values`, into the objects that Kubernetes gets."""
+        version = kubernetes or kubernetes_versions()[1]
+        text = self.run(
+            *("template", "demo", str(chart), "--namespace", "streams"),
+            *("--kube-version", version, "--values", str(value_set)),
+            values=values,
+        )
+        return [found for found in yaml.safe_load_all(text) if found]
+
+
+def only(objects: list[Object], kind: str) -> Object:
+    """Return the one object of a kind."""
+    (found,) = [candidate for candidate in objects if candidate["kind"] == kind]
+    return found
+
+
+def pod_spec(objects: list[Object]) -> Object:
+    """Return what the StatefulSet says of its pods."""
+    spec: Object = only(objects, "StatefulSet")["spec"]["template"]["spec"]
+    return spec
+
+
+def container(objects: list[Object]) -> Object:
+    """Return the one container of a pod."""
+    (found,) = pod_spec(objects)["containers"]
+    return dict(found)
+
+
+def config_toml(objects: list[Object]) -> str:
+    """Return the configuration file that the pods mount."""
+    return str(only(objects, "ConfigMap")["data"]["ringfence.toml"])
+
+
+def environment(
+    objects: list[Object], *, ordinal: int = 0, secrets: Mapping[tuple[str, str], str] | None = None
+) -> dict[str, str]:
+    """Return the container's environment as the pod of that ordinal gets it."""
+    fields = {"metadata.labels['apps.kubernetes.io/pod-index']": str(ordinal)}
+    found = {}
+    for entry in container(objects)["env"]:
+        match entry:
+            case {"value": value}:
+                found[entry["name"]] = value
+            case {"valueFrom": {"fieldRef": {"fieldPath": path}}}:
+                found[entry["name"]] = fields[path]
+            case {"valueFrom": {"secretKeyRef": {"name": name, "key": key}}}:
+                found[entry["name"]] = (secrets or {})[name, key]
+    return found

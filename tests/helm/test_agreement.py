@@ -1,0 +1,63 @@
+"""The chart's schema and the service's own rules allow the same: neither drifts from the other.
+
+The chart refuses early, before anything is installed; the service has the last word.
+"""
+
+import json
+from typing import Any
+
+import pytest
+
+from service.addresses import AddressSettings
+from service.rules import Choice, Flag, OnlyNow, Rule, Text, Texts, Whole, rules_of
+from service.sections import RouteSettings, ServiceSettings
+from tests.helm.chart import CHART_DIR
+
+pytestmark = pytest.mark.helm
+
+# What the pod decides is the chart's to say, not the operator's.
+NOT_IN_VALUES = {"instance", "state_dir"}
+# Shapes of text differ: the schema's expressions know less than Python's.
+TEXT_KEYWORDS = {"minLength", "minItems", "pattern"}
+
+
+def as_schema(rule: Rule) -> dict[str, Any]:
+    """Say in JSON Schema what a rule of the service allows."""
+    match rule:
+        case OnlyNow():
+            return {"const": rule.only}
+        case Choice():
+            return {"enum": list(rule.names)}
+        case Flag():
+            return {"type": "boolean"}
+        case Text():
+            return {"type": "string"}
+        case Texts():
+            return {"type": "array", "uniqueItems": True, "items": as_schema(rule.item)}
+        case Whole(low=low, high=high, besides=besides):
+            span = {"type": "integer", "minimum": low, "maximum": high}
+            return {"anyOf": [*({"const": one} for one in besides), span]} if besides else span
+    raise AssertionError(f"the schema does not know a rule {rule}")
+
+
+def without_shapes(schema: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what the schema says about the shape of texts."""
+    kept = {name: value for name, value in schema.items() if name not in TEXT_KEYWORDS}
+    return kept | ({"items": without_shapes(kept["items"])} if "items" in kept else {})
+
+
+@pytest.mark.parametrize(
+    ("definition", "section"),
+    [
+        ("service", ServiceSettings),
+        ("route", RouteSettings),
+        ("addressSettings", AddressSettings),
+    ],
+)
+def test_the_schema_allows_what_the_service_allows(definition: str, section: type) -> None:
+    schema = json.loads((CHART_DIR / "values.schema.json").read_text())["definitions"][definition]
+    assert {name: without_shapes(allowed) for name, allowed in schema["properties"].items()} == {
+        name: as_schema(rule)
+        for name, rule in rules_of(section).items()
+        if name not in NOT_IN_VALUES
+    }

@@ -1,0 +1,101 @@
+"""The rendered ringfence.toml says exactly what the values say, and the service reads it."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from service.config import load
+from tests.helm.chart import (
+    FULL,
+    HELM_TEST,
+    MINIMAL,
+    VALUE_SETS,
+    Helm,
+    config_toml,
+    environment,
+)
+
+pytestmark = HELM_TEST
+
+# What TOML, YAML or a template could take for syntax, or a terminal for a line's end.
+AWKWARD_NAMES = [
+    *("flights.#", "#", "*", "a.*.b", "plain", "1", "1.5", "true", "null", "~", "-", "&a", "!b"),
+    *('say "no"', "it's", "back\\slash", "{{ .Values }}", "${HOME}", "[table]", "a = b", "# no"),
+    *("tab\there", "line\nbreak", "\u2028separator", "\u0085next", "\x7f", "ünïcödé", "日本", "🦊"),
+    *("", " ", "  leads and trails  "),
+]
+WHOLE_NUMBERS = [0, 1, 20_000, 1_000_000, 4_000_000, 104_857_600, 2**31, 2**53 - 1]
+
+
+def expected(value_set: Path) -> dict[str, object]:
+    """Return what a value set writes under config."""
+    config: dict[str, object] = yaml.safe_load(value_set.read_text())["config"]
+    return config
+
+
+@pytest.mark.parametrize("value_set", VALUE_SETS, ids=lambda path: path.stem)
+def test_the_file_says_what_the_values_say(helm: Helm, value_set: Path) -> None:
+    found = tomllib.loads(config_toml(helm.render(value_set)))
+    for section, content in expected(value_set).items():
+        if isinstance(content, dict):
+            assert found[section].items() >= content.items()
+        else:
+            assert found[section] == content
+    assert found["service"]["state_dir"] == "/var/lib/ringfence"
+    assert found["api"] == {"host": "0.0.0.0", "port": 8080}  # noqa: S104  # probes come from outside the pod
+
+
+def test_awkward_names_arrive_as_they_are(helm: Helm) -> None:
+    addresses = {name: {"id_cache_size": 7} for name in AWKWARD_NAMES}
+    routes = [
+        {"name": name, "inputs": [name], "scope": "partition"} for name in AWKWARD_NAMES if name
+    ]
+    objects = helm.render(values={"config": {"addresses": addresses, "routes": routes}})
+    found = tomllib.loads(config_toml(objects))
+    assert found["addresses"] == addresses
+    assert found["routes"] == routes
+
+
+def test_whole_numbers_stay_whole_at_any_depth(helm: Helm) -> None:
+    consumer = {f"consumer.{number}": number for number in WHOLE_NUMBERS}
+    addresses = {str(n): {"id_cache_size": n} for n in WHOLE_NUMBERS if n <= 10**9}
+    config = {"kafka": {"consumer": consumer}, "addresses": addresses}
+    found = tomllib.loads(config_toml(helm.render(values={"config": config})))
+    assert found["kafka"]["consumer"] == consumer
+    assert found["addresses"] == addresses
+    kinds = {type(number) for number in found["kafka"]["consumer"].values()}
+    kinds |= {type(settings["id_cache_size"]) for settings in found["addresses"].values()}
+    assert kinds == {int}
+
+
+def test_a_number_with_a_fraction_keeps_it(helm: Helm) -> None:
+    config = {"kafka": {"ratio": 0.25}}
+    found = tomllib.loads(config_toml(helm.render(MINIMAL, {"config": config})))
+    assert found["kafka"]["ratio"] == 0.25
+
+
+@pytest.mark.parametrize("value_set", VALUE_SETS, ids=lambda path: path.stem)
+def test_the_service_takes_file_and_environment_as_they_are(
+    helm: Helm, value_set: Path, tmp_path: Path
+) -> None:
+    objects = helm.render(value_set)
+    (tmp_path / "ringfence.toml").write_text(config_toml(objects))
+    secrets = {("flights-user", "password"): "open sesame"}
+    config = load(tmp_path / "ringfence.toml", environment(objects, ordinal=2, secrets=secrets))
+    assert config.service.instance == "2"
+    assert config.service.state_dir == Path("/var/lib/ringfence")
+    assert [list(route.inputs) for route in config.routes] == [
+        route["inputs"] for route in yaml.safe_load(value_set.read_text())["config"]["routes"]
+    ]
+
+
+def test_secrets_become_kafka_properties(helm: Helm, tmp_path: Path) -> None:
+    objects = helm.render(FULL, {"kafka": {"sasl": {"usernameKey": "user"}}})
+    (tmp_path / "ringfence.toml").write_text(config_toml(objects))
+    secrets = {("flights-user", "user"): "somebody", ("flights-user", "password"): "open sesame"}
+    config = load(tmp_path / "ringfence.toml", environment(objects, secrets=secrets))
+    assert config.kafka.common["sasl.username"] == "somebody"
+    assert config.kafka.common["sasl.password"] == "open sesame"
+    assert config.kafka.common["ssl.ca.location"] == "/etc/ringfence-tls/ca.crt"

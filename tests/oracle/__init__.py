@@ -1,0 +1,1 @@
+"""Oracles: strategies compared with the genuine classes of others, and with dumb models."""

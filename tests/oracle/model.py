@@ -1,0 +1,25 @@
+"""The rule of a ring as the slowest obvious model: a deque of limited length."""
+
+from collections import deque
+
+
+class DequeRing:
+    """The last `capacity` ids in the order of their acceptance; `copy.deepcopy` it to try out."""
+
+    def __init__(self, capacity: int) -> None:
+        self._ids: deque[bytes] = deque(maxlen=capacity)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def judge(self, identifier: bytes) -> bool:
+        """Whether it is a duplicate."""
+        return identifier in self._ids
+
+    def remember(self, identifier: bytes) -> None:
+        """Add an id that was judged new."""
+        self._ids.append(identifier)
+
+    def resize(self, capacity: int) -> None:
+        """The newest ids stay; a larger ring fills up from what was held."""
+        self._ids = deque(self._ids, maxlen=capacity)

@@ -1,0 +1,81 @@
+"""The server on a real socket of this machine."""
+
+import http.client
+import socket
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+
+from api.app import create_app
+from api.server import BindError, ServerHandle, serve_in_thread
+from service.control import Inbox, Sighting
+from tests.api.fake_service import RUNNING, Clock, make_view, remembering, serving
+
+LONGEST_ID = b"\xff" * 65536
+HELD = {
+    ("a/b", LONGEST_ID): Sighting("orders", 0, 1, 0, 1),
+    ("a/b", b"1/2"): Sighting("t", 0, 2, 0, 1),
+}
+
+
+@pytest.fixture
+def server() -> Iterator[ServerHandle]:
+    inbox = Inbox(depth=4)
+    with serving(inbox, remembering(HELD)):
+        handle = serve_in_thread(create_app(make_view(RUNNING, Clock(), inbox)), "127.0.0.1", 0)
+        yield handle
+        handle.stop()
+
+
+def get(server: ServerHandle, path: str, method: str = "GET") -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=10)
+    try:
+        connection.request(method, path)
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
+
+
+def test_port_0_becomes_a_port_that_answers(server: ServerHandle) -> None:
+    assert urlsplit(server.url).port
+    assert get(server, "/livez")[0] == 200
+
+
+def test_an_encoded_slash_is_no_separator(server: ServerHandle) -> None:
+    status, body = get(server, "/v1/addresses/a%2Fb/ids/1%2F2")
+    assert status == 200
+    assert b'"known":true' in body
+
+
+def test_the_longest_id_fits_in_a_path(server: ServerHandle) -> None:
+    status, body = get(server, "/v1/addresses/a%2Fb/ids/hex:" + LONGEST_ID.hex())
+    assert status == 200
+    assert b'"known":true' in body
+
+
+def test_head_has_no_body(server: ServerHandle) -> None:
+    assert get(server, "/v1/info", "HEAD") == (200, b"")
+
+
+def test_a_stopped_server_refuses_connections() -> None:
+    inbox = Inbox(depth=1)
+    handle = serve_in_thread(create_app(make_view(RUNNING, Clock(), inbox)), "127.0.0.1", 0)
+    handle.stop()
+    with pytest.raises(ConnectionRefusedError):
+        get(handle, "/livez")
+
+
+def test_a_port_that_is_taken_is_one_sentence_that_names_it() -> None:
+    app = create_app(make_view(RUNNING, Clock(), Inbox(depth=1)))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(BindError, match=rf"127\.0\.0\.1:{port} .*api\.port"):
+            serve_in_thread(app, "127.0.0.1", port)
+
+
+def test_an_address_that_is_not_ours_is_one_sentence() -> None:
+    app = create_app(make_view(RUNNING, Clock(), Inbox(depth=1)))
+    with pytest.raises(BindError, match=r"192\.0\.2\.1:0 .*api\.host"):
+        serve_in_thread(app, "192.0.2.1", 0)

@@ -1,0 +1,95 @@
+"""Metrics, read as Prometheus reads them."""
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from service.metrics import Metrics
+from service.status import StatusBoard
+from tests.api.fake_service import RESTORING_PARTITION, RUNNING, STARTED_AT, STARTING, Clock
+
+
+def make_metrics(addresses_max: int = 10) -> tuple[Metrics, StatusBoard]:
+    board = StatusBoard(STARTING, Clock())
+    return Metrics(board, {"version": "0.1.0"}, addresses_max=addresses_max), board
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
+    """All samples by name and label values."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(metrics.exposition().decode())
+        for sample in family.samples
+    }
+
+
+def test_events_of_a_batch_are_counted_with_its_numbers() -> None:
+    metrics, _ = make_metrics()
+    metrics.consumed("orders", 10, 2048)
+    metrics.forwarded("orders", "a", 7)
+    metrics.duplicates("orders", "a", 2)
+    metrics.dead_letters("orders", "duplicate", 3)
+    metrics.transaction("committed", 0.02)
+    metrics.fenced()
+    metrics.rebalance("assigned")
+    metrics.client_error("_TRANSPORT")
+    found = samples(metrics)
+    assert found["ringfence_records_consumed_total", "orders"] == 10
+    assert found[("ringfence_bytes_consumed_total",)] == 2048
+    assert found["ringfence_records_forwarded_total", "orders", "a"] == 7
+    assert found["ringfence_duplicates_total", "orders", "a"] == 2
+    assert found["ringfence_dead_letters_total", "orders", "duplicate"] == 3
+    assert found["ringfence_transactions_total", "committed"] == 1
+    assert found[("ringfence_fenced_total",)] == 1
+    assert found["ringfence_rebalances_total", "assigned"] == 1
+    assert found["ringfence_client_errors_total", "_TRANSPORT"] == 1
+    assert found["ringfence_build_info", "0.1.0"] == 1
+
+
+def test_durations_are_histograms_in_seconds() -> None:
+    metrics, _ = make_metrics()
+    metrics.stage("commit", 0.5)
+    metrics.transaction("aborted", 2.0)
+    metrics.latency(3.0)
+    metrics.http_request("/livez", "GET", 200, 0.001)
+    found = samples(metrics)
+    assert found["ringfence_batch_duration_seconds_sum", "commit"] == 0.5
+    assert found[("ringfence_transaction_duration_seconds_sum",)] == 2.0
+    assert found[("ringfence_end_to_end_latency_seconds_sum",)] == 3.0
+    assert found["ringfence_http_request_duration_seconds_count", "/livez", "GET"] == 1
+
+
+def test_addresses_beyond_the_limit_share_one_label() -> None:
+    metrics, _ = make_metrics(addresses_max=2)
+    for address in ("a", "b", "c", "d", "a"):
+        metrics.forwarded("orders", address, 1)
+    metrics.duplicates("orders", "c", 1)
+    found = samples(metrics)
+    assert found["ringfence_records_forwarded_total", "orders", "a"] == 2
+    assert found["ringfence_records_forwarded_total", "orders", "_other"] == 2
+    assert found["ringfence_duplicates_total", "orders", "_other"] == 1
+    assert ("ringfence_records_forwarded_total", "orders", "c") not in found
+
+
+def test_gauges_are_those_of_the_board_at_the_scrape() -> None:
+    metrics, board = make_metrics()
+    assert ("ringfence_last_commit_timestamp_seconds",) not in samples(metrics)
+    board.publish(RUNNING._replace(partitions=(*RUNNING.partitions, RESTORING_PARTITION)))
+    found = samples(metrics)
+    assert found[("ringfence_assigned_partitions",)] == 2
+    assert found[("ringfence_restore_remaining_records",)] == 41
+    assert found[("ringfence_last_commit_timestamp_seconds",)] == STARTED_AT.timestamp()
+    assert found["ringfence_consumer_lag_records", "orders", "3"] == 5
+    assert ("ringfence_consumer_lag_records", "orders", "4") not in found
+
+
+def test_a_partition_that_left_has_no_lag() -> None:
+    metrics, board = make_metrics()
+    board.publish(RUNNING)
+    board.publish(RUNNING._replace(partitions=()))
+    assert ("ringfence_consumer_lag_records", "orders", "3") not in samples(metrics)
+
+
+def test_two_registries_live_side_by_side() -> None:
+    first, _ = make_metrics()
+    second, _ = make_metrics()
+    first.fenced()
+    assert samples(second)[("ringfence_fenced_total",)] == 0

@@ -1,0 +1,39 @@
+"""The board between the loop and its readers."""
+
+from service.status import StatusBoard
+from tests.api.fake_service import RUNNING, STARTING, Clock
+
+
+def test_a_reader_finds_the_first_status_before_any_is_published() -> None:
+    assert StatusBoard(STARTING, Clock()).read() is STARTING
+
+
+def test_a_reader_finds_the_latest_status() -> None:
+    board = StatusBoard(STARTING, Clock())
+    board.publish(RUNNING)
+    assert board.read() is RUNNING
+
+
+def test_the_heartbeat_ages_until_the_next_beat() -> None:
+    clock = Clock()
+    board = StatusBoard(STARTING, clock)
+    clock.now_s += 1.5
+    assert board.heartbeat_age_ms() == 1500
+    board.beat()
+    assert board.heartbeat_age_ms() == 0
+
+
+def test_publishing_is_no_heartbeat() -> None:
+    clock = Clock()
+    board = StatusBoard(STARTING, clock)
+    clock.now_s += 1
+    board.publish(RUNNING)
+    assert board.heartbeat_age_ms() == 1000
+
+
+def test_having_run_is_never_forgotten() -> None:
+    board = StatusBoard(STARTING, Clock())
+    assert not board.has_run()
+    board.publish(RUNNING)
+    board.publish(RUNNING._replace(phase="waiting"))
+    assert board.has_run()

@@ -1,0 +1,168 @@
+"""The ring against a deque, and what a deque cannot tell: originals, bounds and restarts."""
+
+import hashlib
+from typing import NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state.edit import Origin
+from state.run import RUN_IDS_MAX
+from state.strategies.ring import ID_BYTES_MAX, Ring
+from tests.oracle.ours import ADDRESS, SOURCE, OurModel, OurRing
+
+
+class Step(NamedTuple):
+    """A batch under a size, perhaps after a restart; `committed` or dropped."""
+
+    size: int
+    restart: bool
+    ids: list[bytes]
+    committed: bool
+
+
+# Few letters, so that ids meet again; prefixes of each other, the empty one, and long ones.
+IDS = st.one_of(
+    st.text("ab", max_size=2).map(str.encode),
+    st.integers(0, 9).map(lambda number: b"x" * ID_BYTES_MAX + b"%d" % number),
+    st.binary(max_size=2),
+)
+STEPS = st.builds(
+    Step,
+    size=st.sampled_from([0, 1, 2, 3, 5, 8]),
+    restart=st.booleans(),
+    ids=st.lists(IDS, max_size=12),
+    committed=st.booleans(),
+)
+
+
+@settings(deadline=None)  # a busy machine is no failure
+@given(st.lists(STEPS, max_size=12))
+def test_ring_agrees_with_a_deque(steps: list[Step]) -> None:
+    ring, model = OurRing(0), OurModel(0)
+    for step in steps:
+        if step.restart:
+            ring.restart(step.size)
+        else:
+            ring.resize(step.size)
+        model.restart(step.size)
+        assert ring.decide(step.ids, committed=step.committed) == model.decide(
+            step.ids, committed=step.committed
+        )
+        assert len(ring) == len(model)
+
+
+@settings(deadline=None)  # a busy machine is no failure
+@given(st.lists(STEPS, max_size=12))
+def test_a_duplicate_names_where_its_accepted_original_came_from(steps: list[Step]) -> None:
+    ring = OurRing(0)
+    accepted: dict[Origin, bytes] = {}
+    offset = 0
+    for step in steps:
+        ring.restart(step.size)
+        verdicts = ring.decide(step.ids, committed=step.committed)
+        duplicates = []
+        for place, (identifier, verdict) in enumerate(zip(step.ids, verdicts, strict=True), offset):
+            if verdict:
+                duplicates.append(identifier)
+            else:
+                accepted[Origin(*SOURCE, place, place)] = identifier
+        offset += len(step.ids)
+        assert [accepted[origin] for origin in ring.originals] == duplicates
+
+
+def test_a_batch_sees_its_own_additions() -> None:
+    assert OurRing(3).decide([b"a", b"a", b"b", b"a"]) == b"\0\1\0\1"
+
+
+def test_a_dropped_draft_leaves_nothing_behind() -> None:
+    ring = OurRing(2)
+    ring.decide([b"a", b"b"])
+    before = dict(ring.changelog)
+    assert ring.decide([b"c", b"d", b"c"], committed=False) == b"\0\0\1"
+    assert ring.changelog == before
+    assert ring.decide([b"a", b"b", b"c"], committed=False) == b"\1\1\0"
+
+
+def test_a_batch_of_duplicates_writes_nothing() -> None:
+    ring = OurRing(3)
+    ring.decide([b"a", b"b"])
+    before = dict(ring.changelog)
+    ring.decide([b"b", b"a", b"b"])
+    assert ring.changelog == before
+
+
+def test_a_batch_longer_than_a_run_is_cut_into_several() -> None:
+    ring = OurRing(10 * RUN_IDS_MAX)
+    ids = [b"%d" % number for number in range(2 * RUN_IDS_MAX + 1)]
+    ring.decide(ids)
+    assert len(ring.changelog) == 3
+    ring.restart(10 * RUN_IDS_MAX)
+    assert ring.decide(ids) == b"\1" * len(ids)
+
+
+def test_an_id_that_was_accepted_twice_is_forgotten_once() -> None:
+    ring = OurRing(3)
+    assert ring.decide([b"a", b"b", b"c", b"d", b"a"]) == bytes(5)
+    assert ring.decide([b"x", b"y", b"z"]) == bytes(3)
+    assert ring.decide([b"a", b"x", b"y", b"z", b"a"]) == b"\0\0\0\0\0"
+
+
+def test_ids_longer_than_the_ring_keeps_are_told_apart() -> None:
+    ring = OurRing(10)
+    same = b"x" * ID_BYTES_MAX
+    assert ring.decide([same, same + b"1", same + b"2", same + b"1"]) == b"\0\0\0\1"
+
+
+def test_an_id_is_not_mistaken_for_a_long_one_with_that_digest() -> None:
+    long = b"x" * (ID_BYTES_MAX + 1)
+    assert OurRing(10).decide([long, hashlib.sha256(long).digest()]) == b"\0\0"
+
+
+def test_a_resize_takes_effect_without_new_ids_and_survives_a_restart() -> None:
+    ring = OurRing(3)
+    ring.decide([b"a", b"b", b"c"])
+    ring.resize(1)
+    ring.restart(3)
+    assert ring.decide([b"a", b"b", b"c"], committed=False)[:1] == b"\0"
+    assert ring.decide([b"c", b"b", b"a"]) == b"\1\0\0"
+
+
+def test_a_smaller_size_of_a_dropped_batch_has_forgotten_nothing() -> None:
+    ring = Ring()
+    draft = ring.draft(2)
+    draft.remember(b"a", SOURCE, 0, 0)
+    draft.remember(b"b", SOURCE, 1, 0)
+    ring.absorb(draft.seal())
+    assert ring.draft(1).judge(b"a") is None
+    assert ring.draft(2).judge(b"a") is not None
+
+
+def test_what_a_ring_takes_stays_bounded() -> None:
+    ring = OurRing(100)
+    most_runs = most_bytes = 0
+    for batch in range(500):
+        ring.decide([b"%06d" % number for number in range(batch * 7, batch * 7 + 7)])
+        most_runs = max(most_runs, len(ring.changelog))
+        most_bytes = max(most_bytes, ring.memory_bytes)
+    assert most_runs <= 100 // 7 + 2
+    assert most_bytes <= (100 + 7) * 256
+    ring.resize(0)
+    assert ring.memory_bytes == 0
+    assert len(ring.changelog) == 1, "the size and the newest number"
+
+
+def test_a_resize_before_a_batch_longer_than_the_ring_leaves_no_key_behind() -> None:
+    ring = OurRing(4)
+    for size in (3, 2, 1):
+        ring.resize(size)
+        ring.decide([b"%d-%d" % (size, number) for number in range(2 * RUN_IDS_MAX)])
+    assert len(ring.changelog) == 1
+
+
+def test_a_run_belongs_to_its_address_alone() -> None:
+    draft = Ring().draft(1)
+    draft.remember(b"a", SOURCE, 0, 0)
+    runs = draft.seal()
+    keys = {edit.key for name in (ADDRESS, ADDRESS + "2") for edit in draft.edits(name, runs)}
+    assert len(keys) == 2

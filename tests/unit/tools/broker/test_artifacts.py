@@ -1,0 +1,100 @@
+import hashlib
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tools.broker import artifacts
+from tools.broker.errors import BrokerError
+
+CONTENT = b"a jar\n"
+
+
+@pytest.fixture
+def checksums(tmp_path: Path) -> Path:
+    path = tmp_path / "jars.sha256"
+    path.write_text(f"{hashlib.sha256(CONTENT).hexdigest()}  a.jar\n", encoding="ascii")
+    return path
+
+
+@pytest.fixture
+def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a program in Maven's place that writes one jar slowly, and a line for each call."""
+    calls = tmp_path / "calls"
+    program = tmp_path / "bin" / "mvn"
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >> {calls}\nfor last; do :; done\nfolder=${{last#*=}}\n'
+        f'mkdir -p "$folder"\nsleep 0.2\necho "a jar" > "$folder/a.jar"\n',
+        encoding="ascii",
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return calls
+
+
+def test_two_that_start_at_once_fetch_once(tmp_path: Path, checksums: Path, maven: Path) -> None:
+    folder = tmp_path / "run" / "jars"
+    with ThreadPoolExecutor(2) as both:
+        found = list(both.map(lambda _: artifacts.broker_jars(folder, checksums), range(2)))
+    assert found == [folder, folder]
+    assert len(maven.read_text(encoding="ascii").splitlines()) == 1
+
+
+def test_a_jar_that_is_not_the_pinned_one_is_never_used(tmp_path: Path, checksums: Path) -> None:
+    folder = tmp_path / "jars"
+    folder.mkdir()
+    (folder / "a.jar").write_bytes(b"another jar\n")
+    with pytest.raises(BrokerError, match=r"a\.jar in .* is not what jars\.sha256 lists"):
+        artifacts.broker_jars(folder, checksums)
+
+
+def test_a_jar_that_nobody_listed_is_never_used(tmp_path: Path, checksums: Path) -> None:
+    folder = tmp_path / "jars"
+    folder.mkdir()
+    (folder / "a.jar").write_bytes(CONTENT)
+    (folder / "b.jar").write_bytes(CONTENT)
+    with pytest.raises(BrokerError, match=r"^b\.jar in "):
+        artifacts.broker_jars(folder, checksums)
+
+
+@pytest.mark.usefixtures("maven")
+def test_what_maven_fetched_is_verified_before_it_takes_its_place(
+    tmp_path: Path, checksums: Path
+) -> None:
+    checksums.write_text(f"{'0' * 64}  a.jar\n", encoding="ascii")
+    with pytest.raises(BrokerError, match=r"a\.jar"):
+        artifacts.broker_jars(tmp_path / "jars", checksums)
+    assert not (tmp_path / "jars").exists()
+
+
+def test_a_machine_without_maven_is_told_so(
+    tmp_path: Path, checksums: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BrokerError, match="No mvn on the PATH: install Maven"):
+        artifacts.broker_jars(tmp_path / "jars", checksums)
+
+
+def test_a_machine_without_java_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BrokerError, match="No java in the PATH: install Java 17"):
+        artifacts.java_command()
+
+
+def test_a_java_that_is_too_old_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = tmp_path / "bin" / "java"
+    old.parent.mkdir()
+    old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n", encoding="ascii")
+    old.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(BrokerError, match=r'too old \(openjdk version "11\.0\.2"\)'):
+        artifacts.java_command()
+
+
+def test_every_jar_of_the_committed_list_has_one_checksum() -> None:
+    lines = artifacts.CHECKSUMS.read_text(encoding="ascii").splitlines()
+    assert f"kafka_2.13-{artifacts.KAFKA_VERSION}.jar" in {line.split()[1] for line in lines}
+    assert all(len(line.split()[0]) == 64 for line in lines)

@@ -1,0 +1,66 @@
+from pathlib import Path
+
+import pytest
+
+from tools.broker.cluster import open_broker
+from tools.broker.embedded import EmbeddedBroker
+from tools.broker.errors import BrokerError
+from tools.broker.external import ExternalBroker, properties_from_environment
+
+
+@pytest.fixture(autouse=True)
+def nothing_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
+    monkeypatch.delenv("RINGFENCE_BROKER", raising=False)
+
+
+def test_a_broker_is_embedded_unless_the_environment_says_otherwise(tmp_path: Path) -> None:
+    broker = open_broker(tmp_path)
+    assert isinstance(broker, EmbeddedBroker)
+    assert broker.controllable
+
+
+def test_a_broker_of_ones_own_is_used_and_never_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "somewhere:9092")
+    broker = open_broker(tmp_path)
+    assert isinstance(broker, ExternalBroker)
+    assert broker.bootstrap_servers == "somewhere:9092"
+    assert not broker.controllable
+    for deed in (broker.kill, broker.restart, broker.suspend, broker.resume):
+        with pytest.raises(BrokerError, match="A broker of one's own cannot be"):
+            deed()
+    with pytest.raises(BrokerError, match="cannot show its log"):
+        assert broker.log_path
+
+
+def test_a_broker_of_ones_own_takes_no_settings_from_us(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "somewhere:9092")
+    with pytest.raises(BrokerError, match="users and rights cannot be given to it"):
+        open_broker(tmp_path, secured=True)
+    with pytest.raises(BrokerError, match="server properties cannot be given to it"):
+        open_broker(tmp_path, properties={"message.max.bytes": "1000"})
+
+
+def test_the_connection_is_read_from_the_environment_and_nothing_else_is() -> None:
+    environment = {
+        "KAFKA_BOOTSTRAP_SERVERS": "somewhere:9092",
+        "KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+        "KAFKA_SASL_MECHANISM": "PLAIN",
+        "KAFKA_HEAP_OPTS": "-Xmx9g",
+        "HOME": "/root",
+    }
+    assert properties_from_environment(environment) == {
+        "bootstrap.servers": "somewhere:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+    }
+
+
+def test_an_unknown_kind_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGFENCE_BROKER", "contaner")
+    with pytest.raises(BrokerError, match="RINGFENCE_BROKER is 'contaner'"):
+        open_broker(tmp_path)

@@ -1,0 +1,41 @@
+import socket
+from pathlib import Path
+
+from tools.broker import config, secured
+
+
+def test_the_ports_of_an_earlier_run_are_taken_again_when_free(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    first = config.choose_ports(path)
+    properties = config.server_properties(first, tmp_path / "data")
+    path.write_text(config.to_properties_text(properties), encoding="ascii")
+    assert config.choose_ports(path) == first
+
+
+def test_ports_that_others_have_taken_since_are_not_wanted_back(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    first = config.choose_ports(path)
+    properties = config.server_properties(first, tmp_path / "data")
+    path.write_text(config.to_properties_text(properties), encoding="ascii")
+    with socket.socket() as other:
+        other.bind((config.HOST, first.client))
+        other.listen()
+        assert first.client not in config.choose_ports(path)
+
+
+def test_a_node_listens_on_the_loopback_address_only(tmp_path: Path) -> None:
+    properties = config.server_properties(config.Ports(1111, 2222), tmp_path)
+    for listener in properties["listeners"].split(","):
+        assert "://127.0.0.1:" in listener
+
+
+def test_properties_are_escaped_as_java_reads_them() -> None:
+    text = config.to_properties_text({"log.dirs": "C:\\données\n😀"})
+    assert text == "log.dirs=C:\\u005cdonn\\u00e9es\\u000a\\ud83d\\ude00\n"
+
+
+def test_the_secured_profile_leaves_no_listener_without_names() -> None:
+    properties = secured.server_properties()
+    protocols = properties["listener.security.protocol.map"].split(",")
+    assert [protocol.partition(":")[2] for protocol in protocols] == ["SASL_PLAINTEXT"] * 2
+    assert properties["super.users"] == "User:admin"

@@ -1,0 +1,1 @@
+"""What developers run beside the service: a real broker and the demo."""

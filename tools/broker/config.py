@@ -1,0 +1,145 @@
+"""The properties of one node that is broker and controller at once, for development and tests.
+
+Everything listens on the loopback address only. A caller's property goes before ours.
+"""
+
+import random
+import re
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tools.broker.errors import BrokerError
+
+HOST: Final = "127.0.0.1"
+_LISTENER: Final = "CLIENT"
+_CONTROLLER: Final = "CONTROLLER"
+_PORT_MIN: Final = 10_000
+_EPHEMERAL_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+class Ports(NamedTuple):
+    """Where one node listens."""
+
+    client: int
+    controller: int
+
+
+def choose_ports(written_properties: Path) -> Ports:
+    """Return the ports of an earlier run if they are free, so that clients find it again."""
+    if written_properties.exists():
+        text = written_properties.read_text(encoding="ascii")
+        client = re.search(rf"^advertised\.listeners={_LISTENER}://.*:(\d+)$", text, re.MULTILINE)
+        controller = re.search(r"^controller\.quorum\.voters=1@.*:(\d+)$", text, re.MULTILINE)
+        if client and controller:
+            ports = Ports(client=int(client[1]), controller=int(controller[1]))
+            if all(map(_is_free, ports)):
+                return ports
+    client_port = _free_port(taken=0)
+    return Ports(client=client_port, controller=_free_port(taken=client_port))
+
+
+def server_properties(ports: Ports, data_folder: Path) -> dict[str, str]:
+    """Return a whole configuration; a caller may put its own properties over it."""
+    client = f"{_LISTENER}://{HOST}:{ports.client}"
+    return {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@{HOST}:{ports.controller}",
+        "controller.listener.names": _CONTROLLER,
+        "listeners": f"{client},{_CONTROLLER}://{HOST}:{ports.controller}",
+        "advertised.listeners": client,
+        "inter.broker.listener.name": _LISTENER,
+        "listener.security.protocol.map": f"{_LISTENER}:PLAINTEXT,{_CONTROLLER}:PLAINTEXT",
+        "log.dirs": str(data_folder),
+        # A topic that nobody made is a fault to be seen, not one to be mended.
+        "auto.create.topics.enable": "false",
+        # One node holds the only replica of everything.
+        "default.replication.factor": "1",
+        "min.insync.replicas": "1",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        # Fewer files to open: a start and a recovery take seconds less.
+        "offsets.topic.num.partitions": "4",
+        "transaction.state.log.num.partitions": "4",
+        "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
+        # Tests wait for these; the defaults are made for large clusters.
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "1000",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+        # How long a killed node, started again, is taken for a rival of itself (default 9 s).
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "500",
+    }
+
+
+def secured_properties(passwords: Mapping[str, str], admin: str) -> dict[str, str]:
+    """Return what turns a node into one that knows users (SASL/PLAIN) and their rights (ACLs)."""
+    users = " ".join(f'user_{name}="{password}"' for name, password in passwords.items())
+    jaas = (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        f' username="{admin}" password="{passwords[admin]}" {users};'
+    )
+    protocol = "SASL_PLAINTEXT"
+    return {
+        "listener.security.protocol.map": f"{_LISTENER}:{protocol},{_CONTROLLER}:{protocol}",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        f"listener.name.{_LISTENER.lower()}.plain.sasl.jaas.config": jaas,
+        f"listener.name.{_CONTROLLER.lower()}.plain.sasl.jaas.config": jaas,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": f"User:{admin}",
+        "allow.everyone.if.no.acl.found": "false",
+    }
+
+
+def to_properties_text(properties: Mapping[str, str]) -> str:
+    """Return the properties as Java reads them: one a line, all but plain ASCII escaped."""
+    return "".join(f"{key}={_escape(value)}\n" for key, value in properties.items())
+
+
+def _escape(value: str) -> str:
+    units = value.encode("utf-16-be")
+    pairs = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))
+    return "".join(
+        chr(unit) if " " <= chr(unit) <= "~" and chr(unit) != "\\" else f"\\u{unit:04x}"
+        for unit in pairs
+    )
+
+
+def _free_port(taken: int) -> int:
+    """Choose below the ports that outgoing connections are given.
+
+    While a broker is down, a client that tries its port again and again could otherwise be given
+    that very port as its own, would be connected to itself, and the broker could not come back.
+    """
+    # Not the shared generator: two processes with the same seed would want the same ports.
+    chance = random.SystemRandom()
+    for _ in range(1000):
+        port = chance.randrange(_PORT_MIN, _ephemeral_port_min())
+        if port != taken and _is_free(port):
+            return port
+    message = f"No free port on {HOST} between {_PORT_MIN} and {_ephemeral_port_min()}: free some."
+    raise BrokerError(message)
+
+
+def _ephemeral_port_min() -> int:
+    if not _EPHEMERAL_RANGE.exists():
+        return 32_768
+    return max(_PORT_MIN + 1000, int(_EPHEMERAL_RANGE.read_text(encoding="ascii").split()[0]))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As Java does: connections of the past that still fade away are no hindrance.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,92 @@
+"""A broker in a container, by testcontainers, for machines that have an engine anyway.
+
+testcontainers is imported here only, and late: nobody else needs it or an engine.
+"""
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final, Self
+
+from docker.errors import DockerException  # type: ignore[import-untyped]  # it ships no types
+from testcontainers.community.kafka import KafkaContainer
+
+from tools.broker.errors import BrokerError
+from tools.broker.external import Uncontrolled
+from tools.broker.ready import START_TIMEOUT_S, wait_until_ready
+
+# The image that KafkaContainer is written for: its start script knows the files in there.
+_IMAGE: Final = "confluentinc/cp-kafka:7.6.0"
+_PROPERTIES: Final = {
+    "auto.create.topics.enable": "false",
+    "default.replication.factor": "1",
+    "min.insync.replicas": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "offsets.topic.num.partitions": "4",
+    "group.min.session.timeout.ms": "1000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+}
+
+
+class ContainerBroker(Uncontrolled):
+    """One Kafka node in a container; killing and freezing is left to the embedded kind."""
+
+    _kind = "A broker in a container"
+
+    def __init__(self, properties: Mapping[str, str] | None = None) -> None:
+        self._properties: Final = {**_PROPERTIES, **(properties or {})}
+        self._container: KafkaContainer | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Return the address; the engine chooses it at the start."""
+        if self._container is None:
+            raise BrokerError("The broker's container does not run: start it first.")
+        return str(self._container.get_bootstrap_server())
+
+    @property
+    def client_properties(self) -> Mapping[str, str]:
+        """Return all that a client needs to connect."""
+        return {"bootstrap.servers": self.bootstrap_servers}
+
+    def start(self) -> None:
+        """Start it unless it runs, and return when it answers."""
+        if self._container is not None:
+            return
+        try:
+            container = KafkaContainer(_IMAGE).with_kraft()
+            for name, value in self._properties.items():
+                container.with_env(f"KAFKA_{name.upper().replace('.', '_')}", value)
+            self._container = container.start(timeout=int(START_TIMEOUT_S))
+        except (DockerException, TimeoutError) as error:
+            message = (
+                f"No broker in a container ({error}): start a container engine, or unset"
+                " RINGFENCE_BROKER to get an embedded one."
+            )
+            raise BrokerError(message) from error
+        if not wait_until_ready(self.client_properties):
+            self.stop()
+            message = (
+                f"The broker's container ({_IMAGE}) did not answer within"
+                f" {START_TIMEOUT_S:.0f} s: look at the engine's log."
+            )
+            raise BrokerError(message)
+
+    def stop(self) -> None:
+        """Remove the container and its data."""
+        if self._container is not None:
+            self._container.stop()
+            self._container = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()

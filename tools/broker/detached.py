@@ -1,0 +1,123 @@
+"""The development broker that survives the command which started it: up, down, status.
+
+It runs exactly while its data folder is locked. `broker.json` beside the data names its process
+and its address; it is written before the broker is ready, so that a broken start can be ended.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tools.broker.artifacts import exclusive
+from tools.broker.embedded import HEAP_MB, LAUNCH, STOP_TIMEOUT_S
+from tools.broker.errors import BrokerError
+from tools.broker.node import is_running, log_tail, open_node, prepare
+from tools.broker.ready import START_TIMEOUT_S, wait_until_ready
+
+DEFAULT_FOLDER: Final = Path(__file__).parents[2] / ".run" / "broker"
+_POLL_S: Final = 0.05
+
+
+class State(NamedTuple):
+    """What is remembered of a broker that was started."""
+
+    pid: int
+    bootstrap_servers: str
+
+
+def up(folder: Path = DEFAULT_FOLDER) -> str:
+    """Start the broker unless it runs; return its bootstrap servers when it answers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with exclusive(folder / "command.lock", START_TIMEOUT_S + STOP_TIMEOUT_S):
+        running = status(folder)
+        if running is None:
+            running = _start(folder)
+        return running
+
+
+def down(folder: Path = DEFAULT_FOLDER) -> bool:
+    """Stop the broker and keep its data; return whether it ran."""
+    if status(folder) is None:
+        return False
+    with exclusive(folder / "command.lock", START_TIMEOUT_S + STOP_TIMEOUT_S):
+        _stop(folder, _read_state(folder).pid)
+    return True
+
+
+def status(folder: Path = DEFAULT_FOLDER) -> str | None:
+    """Return the bootstrap servers of the running broker, or None."""
+    if not (folder / "broker.json").exists() or not is_running(folder):
+        return None
+    return _read_state(folder).bootstrap_servers
+
+
+def _start(folder: Path) -> str:
+    node = open_node(folder)
+    command = prepare(node, {}, HEAP_MB)
+    launch = [sys.executable, "-I", "-S", str(LAUNCH), "detached"]
+    with node.log_path.open("ab") as log:
+        launched = subprocess.run(
+            [*launch, *command],
+            check=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=node.folder,
+            timeout=START_TIMEOUT_S,
+        )
+    state = State(pid=int(launched.stdout), bootstrap_servers=node.bootstrap_servers)
+    _write_state(folder, state)
+    client_properties = {"bootstrap.servers": node.bootstrap_servers}
+    if not wait_until_ready(client_properties, lambda: _exists(state.pid)):
+        _signal(state.pid, signal.SIGKILL)
+        message = (
+            f"The broker on {folder} did not answer within {START_TIMEOUT_S:.0f} s; its log tells"
+            f" why. {log_tail(node)}"
+        )
+        raise BrokerError(message)
+    return node.bootstrap_servers
+
+
+def _stop(folder: Path, pid: int) -> None:
+    for end in (signal.SIGTERM, signal.SIGKILL):
+        _signal(pid, signal.SIGCONT)  # A frozen process hears nothing else.
+        _signal(pid, end)
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if not is_running(folder):
+                return
+            time.sleep(_POLL_S)
+    message = (
+        f"{folder} is still in use after process {pid} was killed: another process"
+        " serves it; end that one."
+    )
+    raise BrokerError(message)
+
+
+def _write_state(folder: Path, state: State) -> None:
+    written = folder / "broker.json.new"
+    written.write_text(json.dumps(state._asdict()) + "\n", encoding="utf-8")
+    written.replace(folder / "broker.json")
+
+
+def _read_state(folder: Path) -> State:
+    return State(**json.loads((folder / "broker.json").read_text(encoding="utf-8")))
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)

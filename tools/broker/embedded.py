@@ -1,0 +1,149 @@
+"""A broker that belongs to this process: started from verified jars, and it never outlives us.
+
+Between `start` and `stop` it can be killed, frozen and started again on the same data and ports.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from tools.broker import secured as users
+from tools.broker.errors import BrokerError
+from tools.broker.node import Node, log_tail, open_node, prepare
+from tools.broker.ready import START_TIMEOUT_S, wait_until_ready
+
+HEAP_MB: Final = 1024
+LAUNCH: Final = Path(__file__).with_name("launch.py")
+STOP_TIMEOUT_S: Final = 20.0
+
+# The kernel ends a child with the *thread* that started it. A thread of its own lives as long as
+# the process, so a caller may start a broker from a thread that ends.
+_STARTER: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="broker-starter")
+
+
+class EmbeddedBroker:
+    """One Apache Kafka node on the loopback address, in a folder of its own."""
+
+    controllable: Final = True
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        properties: Mapping[str, str] | None = None,
+        secured: bool = False,
+        heap_mb: int = HEAP_MB,
+    ) -> None:
+        self._node: Final = open_node(folder)
+        profile = users.server_properties() if secured else {}
+        self._properties: Final = {**profile, **(properties or {})}
+        self._heap_mb: Final = heap_mb
+        self._credentials: Final = users.client_properties(users.ADMIN) if secured else {}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Return the address of this run and of all later ones."""
+        return self._node.bootstrap_servers
+
+    @property
+    def client_properties(self) -> Mapping[str, str]:
+        """Return all that a client needs to connect with every right."""
+        return {"bootstrap.servers": self.bootstrap_servers, **self._credentials}
+
+    @property
+    def log_path(self) -> Path:
+        """Return the log, kept over restarts."""
+        return self._node.log_path
+
+    def start(self) -> None:
+        """Start it unless it runs, and return when it answers."""
+        if self._is_alive():
+            return
+        command = prepare(self._node, self._properties, self._heap_mb)
+        self._process = _STARTER.submit(_launch, command, self._node).result(timeout=60)
+        if not wait_until_ready(self.client_properties, self._is_alive):
+            state = "does not answer" if self._is_alive() else f"ended ({self._process.poll()})"
+            self.stop()
+            message = (
+                f"The broker on {self._node.folder} {state} within {START_TIMEOUT_S:.0f} s;"
+                f" its log tells why. {log_tail(self._node)}"
+            )
+            raise BrokerError(message)
+
+    def stop(self) -> None:
+        """End it in an orderly way, by force after a while; nothing to do when it does not run."""
+        if self._process is None:
+            return
+        if self._is_alive():
+            self._process.send_signal(signal.SIGCONT)  # A frozen process hears nothing else.
+            self._process.terminate()
+            try:
+                self._process.wait(timeout=STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._process.wait(timeout=STOP_TIMEOUT_S)
+        self._process = None
+
+    def kill(self) -> None:
+        """End it as a power cut would, kill -9."""
+        process = self._running("killed")
+        process.kill()
+        process.wait(timeout=STOP_TIMEOUT_S)
+
+    def restart(self) -> None:
+        """Start it again on the same data and ports, whether it runs, was stopped or killed."""
+        self.stop()
+        self.start()
+
+    def suspend(self) -> None:
+        """Freeze it: connections stay open, nothing is answered."""
+        self._running("suspended").send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on after `suspend`."""
+        self._running("resumed").send_signal(signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def _running(self, verb: str) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            message = (
+                f"The broker on {self._node.folder} does not run, so it cannot be {verb}:"
+                f" start it first. {log_tail(self._node)}"
+            )
+            raise BrokerError(message)
+        return self._process
+
+
+def _launch(command: list[str], node: Node) -> subprocess.Popen[bytes]:
+    launch = [sys.executable, "-I", "-S", str(LAUNCH), "attached", str(os.getpid())]
+    with node.log_path.open("ab") as log:
+        return subprocess.Popen(
+            [*launch, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=node.folder,
+            # Ctrl-C is for us: we stop the broker after those who still need it.
+            start_new_session=True,
+        )

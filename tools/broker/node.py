@@ -1,0 +1,122 @@
+"""The folder of one node: its properties, its data and its log, and the command that serves them.
+
+`prepare` may be called again and again: data that is there is kept, ports too if they are free.
+Only one broker at a time can run on a folder: Kafka itself locks the data.
+"""
+
+import fcntl
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from tools.broker import artifacts, config
+from tools.broker.errors import BrokerError
+
+_LOG4J = Path(__file__).with_name("log4j2.xml")
+_FORMAT_TIMEOUT_S = 120.0
+_LOG_TAIL_LINES = 15
+
+
+class Node(NamedTuple):
+    """Where one broker lives, and where it listens."""
+
+    folder: Path
+    ports: config.Ports
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Return what a client starts from."""
+        return f"{config.HOST}:{self.ports.client}"
+
+    @property
+    def properties_path(self) -> Path:
+        """Return the file that Kafka is started with."""
+        return self.folder / "server.properties"
+
+    @property
+    def data_folder(self) -> Path:
+        """Return the folder of all that is acknowledged."""
+        return self.folder / "data"
+
+    @property
+    def log_path(self) -> Path:
+        """Return the file that holds what every run of this node had to say."""
+        return self.folder / "broker.log"
+
+
+def open_node(folder: Path) -> Node:
+    """Make the folder and choose the ports; nothing is started."""
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    return Node(folder, config.choose_ports(folder / "server.properties"))
+
+
+def prepare(node: Node, properties: Mapping[str, str], heap_mb: int) -> list[str]:
+    """Write the properties, format the data folder once, and return the command to run."""
+    if is_running(node.folder):
+        message = f"A broker already runs on {node.folder}: stop it, or take another folder."
+        raise BrokerError(message)
+    java = [
+        *(artifacts.java_command(), "-cp", f"{artifacts.broker_jars()}/*"),
+        *(f"-Dlog4j2.configurationFile={_LOG4J}", "-Djava.awt.headless=true"),
+    ]
+    ours = config.server_properties(node.ports, node.data_folder)
+    text = config.to_properties_text({**ours, **properties})
+    node.properties_path.write_text(text, encoding="ascii")
+    if not (node.data_folder / "meta.properties").exists():
+        _format(java, node)
+    limits = ["-Xms256m", f"-Xmx{heap_mb}m", "-XX:+ExitOnOutOfMemoryError"]
+    return [*java, *limits, "kafka.Kafka", str(node.properties_path)]
+
+
+def is_running(folder: Path) -> bool:
+    """Tell whether a broker, of whatever process, holds the lock of the folder's data."""
+    try:
+        with (folder / "data" / ".lock").open("r+") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def log_tail(node: Node) -> str:
+    """Return the last lines of the log, to stand below an error."""
+    if not node.log_path.exists():
+        return f"{node.log_path} was not written."
+    lines = node.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return "\n".join([f"The end of {node.log_path}:", *lines[-_LOG_TAIL_LINES:]])
+
+
+def _format(java: list[str], node: Node) -> None:
+    cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
+    command = [
+        # A short program: compiling it well would take longer than running it.
+        *(*java, "-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool", "format"),
+        # Half-formatted data, of a start that was killed, is formatted again.
+        *(
+            "--ignore-formatted",
+            "--config",
+            str(node.properties_path),
+            f"--cluster-id={cluster_id}",
+        ),
+    ]
+    done = subprocess.run(
+        command,
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_FORMAT_TIMEOUT_S,
+    )
+    if done.returncode != 0:
+        said = "\n".join(done.stdout.splitlines()[-_LOG_TAIL_LINES:])
+        message = (
+            f"Kafka could not format {node.data_folder} (status {done.returncode});"
+            f" look at {node.properties_path}. It said:\n{said}"
+        )
+        raise BrokerError(message)

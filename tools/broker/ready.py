@@ -1,0 +1,44 @@
+"""Waits until a broker answers: a client sees it in the cluster and can list the topics."""
+
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+START_TIMEOUT_S: Final = 120.0
+_POLL_S: Final = 0.05
+_REQUEST_TIMEOUT_S: Final = 2.0
+
+
+def wait_until_ready(
+    client_properties: Mapping[str, str],
+    still_runs: Callable[[], bool] = lambda: True,
+    timeout_s: float = START_TIMEOUT_S,
+) -> bool:
+    """Return whether the broker answered in time; at once when it does not run any more."""
+    deadline = time.monotonic() + timeout_s
+    # Knocking first keeps the client from its growing pauses and from complaints on the terminal.
+    while not _listens(client_properties["bootstrap.servers"]):
+        if time.monotonic() > deadline or not still_runs():
+            return False
+        time.sleep(_POLL_S)
+    # Level 0: what fails before the broker is ready is no news.
+    admin = AdminClient({**client_properties, "log_level": 0, "reconnect.backoff.max.ms": 100})
+    while time.monotonic() < deadline and still_runs():
+        with suppress(KafkaException):
+            if admin.list_topics(timeout=_REQUEST_TIMEOUT_S).brokers:
+                return True
+        time.sleep(_POLL_S)
+    return False
+
+
+def _listens(bootstrap_servers: str) -> bool:
+    for server in bootstrap_servers.split(","):
+        host, _, port = server.rpartition("://")[2].strip().rpartition(":")
+        with suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), timeout=2):
+            return True
+    return False

@@ -1,0 +1,160 @@
+"""The demo: real flights go through a real broker, the service is killed, and the books agree.
+
+Status 0 only when every flight came out once and unchanged and every copy was kept out; 1
+otherwise; 130 after Ctrl-C.
+"""
+
+import sys
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from tools.broker.cluster import Broker, open_broker
+from tools.broker.errors import BrokerError
+from tools.demo.audit import Audit, Findings
+from tools.demo.books import Books
+from tools.demo.errors import DemoError
+from tools.demo.flights import FLIGHTS, load_flights
+from tools.demo.folder import Left, broker_folder, fresh_folder, leave
+from tools.demo.load import Load, Result
+from tools.demo.plan import Plan
+from tools.demo.publisher import Publisher
+from tools.demo.reader import Reader
+from tools.demo.screen import Screen, short
+from tools.demo.service import Service
+from tools.demo.signals import Ended, ended_by_signals
+from tools.demo.topics import Names, Topics, names_for
+
+SEED: Final = 2013
+MEASURED: Final = "all that was sent, from the first send to the last verdict, kill included"
+CHECK_EVERY_S: Final = 0.5
+
+
+def demo(*, exit_after: bool) -> int:
+    """Play the demo and return the exit status."""
+    try:
+        with ended_by_signals(), fresh_folder() as folder:
+            return play(folder, Screen(), exit_after=exit_after)
+    except Ended as end:
+        return end.exit_code
+    except (DemoError, BrokerError) as error:
+        print(f"ringfence demo: {error}", file=sys.stderr)
+        return 1
+
+
+def play(folder: Path, screen: Screen, *, exit_after: bool) -> int:
+    """The story, on one screen."""
+    with ExitStack() as stack:
+        loading = stack.enter_context(ThreadPoolExecutor(max_workers=1)).submit(load_flights)
+        screen.say("starting a real Apache Kafka (its first start fetches the jars) …")
+        broker = stack.enter_context(open_broker(broker_folder(folder)))
+        names = names_for(is_shared=not broker.controllable)
+        topics = stack.enter_context(Topics(broker.client_properties, names))
+        topics.create()
+        screen.say(f"the broker answers at {broker.bootstrap_servers}; starting the service …")
+        service = stack.enter_context(Service(folder, broker.bootstrap_servers, names))
+        service.start()
+        service.wait_until_ready()
+        books = Books(loading.result())
+        screen.say(f"the service is ready at {service.url}; sending {FLIGHTS:,} real flights")
+        with new_load(books, broker.client_properties, topics, service, screen) as load:
+            result = load.run()
+        leave(folder, left_by(result.findings, broker, names))
+        screen.close_with(closing_rows(result, broker, names, service, folder))
+        screen.say(verdict(result.findings))
+        if not exit_after:
+            serve_on(service, screen)
+        service.stop()
+    return 0 if result.findings.is_faultless else 1
+
+
+def new_load(
+    books: Books, kafka: Mapping[str, str], topics: Topics, service: Service, screen: Screen
+) -> Load:
+    """Publisher and reader around the same books."""
+    names = topics.names
+    audit = Audit(books)
+    plan = Plan(len(books.flights), SEED)
+    return Load(
+        books=books,
+        audit=audit,
+        publisher=Publisher(kafka, names.input, books, plan, lambda: audit.taken),
+        reader=Reader(kafka, names, audit),
+        service=service,
+        topics=topics,
+        screen=screen,
+    )
+
+
+def left_by(findings: Findings, broker: Broker, names: Names) -> Left:
+    """What later readers need to know."""
+    return Left(
+        bootstrap_servers=broker.bootstrap_servers,
+        is_embedded=broker.controllable,
+        input=names.input,
+        output=names.output,
+        dead_letter=names.dead_letter,
+        group_id=names.group_id,
+        accepted=findings.accepted,
+        duplicates=findings.duplicates,
+    )
+
+
+def closing_rows(
+    result: Result, broker: Broker, names: Names, service: Service, folder: Path
+) -> list[tuple[str, str]]:
+    """The closing table: what the independent reader found, and where to look next."""
+    found, kill = result.findings, result.kill
+    originals = found.sent - found.copies_sent
+    logs = [short(service.log), *([short(broker.log_path)] if broker.controllable else [])]
+    return [
+        ("sent", f"{found.sent:,}  ({originals:,} flights and {found.copies_sent:,} copies)"),
+        ("accepted", f"{found.accepted:,}"),
+        ("duplicates", f"{found.duplicates:,}  (dead letters with reason duplicate)"),
+        ("missing", f"{found.missing:,}"),
+        ("doubled", f"{found.doubled:,}"),
+        ("changed", f"{found.changed:,}  (in key, value, headers or time)"),
+        *faults(found),
+        (
+            "messages per second",
+            f"{result.messages_per_second:,.0f}  ({MEASURED}: {result.took_s:.1f} s)",
+        ),
+        ("kill -9", f"at {kill.at}, {kill.sent:,} sent and {kill.accepted:,} accepted by then"),
+        ("ready again", f"{result.down_s:.1f} s later"),
+        ("topics", f"{names.input} → {names.output}, {names.dead_letter}"),
+        ("broker", broker.bootstrap_servers),
+        ("console and API", service.url),
+        ("logs", ", ".join(logs)),
+        ("left behind", short(folder)),
+    ]
+
+
+def faults(found: Findings) -> list[tuple[str, str]]:
+    """What should never be there, where it is."""
+    rows = [
+        ("unknown", f"{found.unknown:,}  (no flight has their id)", found.unknown),
+        ("miscounted", f"{found.miscounted:,}  (dead letters ≠ copies sent)", found.miscounted),
+        *(
+            (f"dead: {reason}", f"{count:,}  (dead letters with another reason)", count)
+            for reason, count in found.other_dead_letters.items()
+        ),
+    ]
+    return [(name, text) for name, text, count in rows if count]
+
+
+def verdict(found: Findings) -> str:
+    """The result in one sentence."""
+    if found.is_faultless:
+        return "every flight came out exactly once, and every copy was kept out"
+    return "NOT exactly once: see the table; topics and logs are kept for a look"
+
+
+def serve_on(service: Service, screen: Screen) -> None:
+    """Leave everything running until a signal comes."""
+    screen.say(f"serving on at {service.url}; Ctrl-C ends it")
+    while True:
+        service.check()
+        time.sleep(CHECK_EVERY_S)
