@@ -9,16 +9,17 @@ ARG PYTHON=docker.io/library/python:3.11.15-slim-bookworm
 FROM ${PYTHON} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ONLY_BINARY=:all:
 WORKDIR /build
-RUN python -m venv /build/tools && python -m venv --without-pip /opt/ringfence
+# Outside the folder that becomes the wheel, or it would become part of it.
+RUN python -m venv /opt/wheel-tools && python -m venv --without-pip /opt/ringfence
 COPY requirements/service.txt requirements/build.txt requirements/
 RUN python -m pip --python /opt/ringfence/bin/python install --require-hashes --requirement requirements/service.txt \
- && /build/tools/bin/pip install --require-hashes --requirement requirements/build.txt
+ && /opt/wheel-tools/bin/pip install --require-hashes --requirement requirements/build.txt
 COPY pyproject.toml README.md ./
 COPY ringfence ringfence
 COPY service service
 COPY state state
 COPY api api
-RUN /build/tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /build/dist . \
+RUN /opt/wheel-tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /build/dist . \
  && python -m pip --python /opt/ringfence/bin/python install --no-deps --no-index /build/dist/ringfence-*.whl
 
 FROM ${PYTHON}

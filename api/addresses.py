@@ -66,5 +66,7 @@ def _require_restored(status: Status) -> None:
         raise NotRestored(sentence, retry_after_s=2)
     behind = sum(each.phase != "running" for each in status.partitions)
     if behind:
-        sentence = f"{behind} of {len(status.partitions)} partitions are not restored; see /readyz."
+        sentence = (
+            f"Not restored: {behind} of {len(status.partitions)} partitions owned; see /readyz."
+        )
         raise NotRestored(sentence, retry_after_s=2)

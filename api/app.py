@@ -8,7 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from api import addresses, health, problems, service
-from api.documents import write_openapi
+from api.documents import DESCRIPTION, Documented
 from api.envelope import Envelope
 from api.view import ServiceView
 from service.control import Unavailable
@@ -16,14 +16,15 @@ from service.control import Unavailable
 
 def create_app(view: ServiceView) -> FastAPI:
     """Return the admin API of the service that `view` shows."""
-    app = FastAPI(
+    app = Documented(
         title="Ringfence",
         version=view.info().version,
+        description=DESCRIPTION,
         openapi_url="/openapi.json",
         docs_url=None,  # these pages load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
-        separate_input_output_schemas=False,
+        generate_unique_id_function=lambda route: route.name,
     )
     for resource in (health, service, addresses):
         app.include_router(resource.router(view))
@@ -31,5 +32,4 @@ def create_app(view: ServiceView) -> FastAPI:
     app.exception_handler(RequestValidationError)(problems.on_invalid)
     app.exception_handler(Unavailable)(problems.on_unavailable)
     app.add_middleware(Envelope, metrics=view.metrics, allowed_hosts=view.allowed_hosts)
-    write_openapi(app)
     return app

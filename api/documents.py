@@ -7,13 +7,12 @@ the errors that are its own; `default` stands for those that any request can mee
 from typing import Any, Final
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 
 from api import problems
 
 Responses = dict[int | str, dict[str, Any]]
 
-_DESCRIPTION: Final = """\
+DESCRIPTION: Final = """\
 What Ringfence does and remembers. Every error is a problem (RFC 9457) of type
 `application/problem+json`. Every response carries `X-Request-Id`: yours, or one made here.
 Times are RFC 3339 in UTC; numbers carry their unit in their name.
@@ -37,19 +36,15 @@ def errors(*kinds: problems.Kind) -> Responses:
     return described
 
 
-def write_openapi(app: FastAPI) -> None:
-    """Make the application's OpenAPI document, once, with the schema of a problem."""
-    document = get_openapi(
-        title=app.title,
-        version=app.version,
-        openapi_version=app.openapi_version,
-        description=_DESCRIPTION,
-        routes=app.routes,
-    )
-    problem = problems.Problem.model_json_schema(ref_template=_SCHEMAS)
-    parts = problem.pop("$defs")
-    document["components"]["schemas"].update(parts, Problem=problem)
-    app.openapi_schema = document
+class Documented(FastAPI):
+    """An application whose OpenAPI document holds the schema of a problem."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the document; FastAPI makes it once and keeps it."""
+        document = super().openapi()
+        problem = problems.Problem.model_json_schema(ref_template=_SCHEMAS)
+        document["components"]["schemas"].update(problem.pop("$defs"), Problem=problem)
+        return document
 
 
 _PROBLEM: Final = {

@@ -126,10 +126,10 @@ def _broker_check(status: Status) -> Check:
 def _state_check(status: Status) -> Check:
     behind = [each for each in status.partitions if each.phase != "running"]
     remaining = sum(each.restore_remaining_records or 0 for each in behind)
-    detail = f"{len(status.partitions)} partitions are owned and restored."
+    detail = f"All partitions owned are restored: {len(status.partitions)}."
     if behind:
         detail = (
-            f"{len(behind)} of {len(status.partitions)} partitions are not restored;"
+            f"Not restored: {len(behind)} of {len(status.partitions)} partitions owned;"
             f" {remaining} changelog records remain."
         )
     return Check(name="state", ok=not behind, detail=detail)

@@ -12,7 +12,7 @@ before and no position has to be corrected. Invariant: a store is open iff its p
 and past ASSIGNED.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -21,9 +21,8 @@ from service import takeover
 from service.clock import Clock
 from service.config import ServiceSettings
 from service.kafka import Clients, Cluster, TopicInfo
-from service.partition import Partition, Phase, addresses_of
+from service.partition import Facts, Log, Partition, Phase, addresses_of
 from service.route import InputRoute
-from service.takeover import Facts, Log
 from service.topics import changelog
 from state.cache import Cache
 from state.changelog import decode
@@ -71,9 +70,12 @@ class Assignment:
         """What is being restored."""
         return self._restorer
 
-    def subscribe(
-        self, routes: Mapping[str, InputRoute], topics: Mapping[str, TopicInfo]
-    ) -> None:
+    @property
+    def settled(self) -> bool:
+        """Whether every partition that we own runs."""
+        return len(self.running) == len(self.partitions)
+
+    def subscribe(self, routes: Mapping[str, InputRoute], topics: Mapping[str, TopicInfo]) -> None:
         """Read these topics; called again when the inputs change."""
         self._topics = topics
         if routes.keys() == self._routes.keys():
@@ -229,7 +231,7 @@ class Assignment:
         takeover.check_changelog(partition, facts, replay.position.changelog_next)
         partition.addresses = addresses_of(store)
         offset, partition.to_clear = takeover.start_offset(
-            partition, facts, bool(partition.addresses), self._settings
+            partition, facts, self._settings, remembered=bool(partition.addresses)
         )
         partition.committed_offset = facts.committed_offset
         partition.next_offset = offset

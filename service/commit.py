@@ -6,7 +6,7 @@ Invariant: local state may change iff `commit` returned.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -77,9 +77,7 @@ class Committer:
         try:
             self._run(producer.begin_transaction)
             offsets = marks(self._write(producer, plan))
-            self._run(
-                lambda: producer.send_offsets_to_transaction(offsets, group, _STEP_TIMEOUT_S)
-            )
+            self._run(lambda: producer.send_offsets_to_transaction(offsets, group, _STEP_TIMEOUT_S))
             self._end(producer)
         except TransactionAbortedError as aborted:
             self._abort(producer, aborted.fault)
@@ -184,7 +182,7 @@ def _write_edits(
         )
 
 
-def _produce(producer: Producer, topic: str, **record: object) -> None:
+def _produce(producer: Producer, topic: str, **record: Any) -> None:  # noqa: ANN401 - as produce
     """Hand one record over, waiting while the client's queue is full."""
     while True:
         try:

@@ -6,7 +6,7 @@ that is not UTF-8 and crashes the process when the same message is asked again.
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from confluent_kafka import KafkaError, Message
 
@@ -62,7 +62,7 @@ def batch_of(
             errors.append((error, source if source.topic else None))
             continue
         partition = running.get(source)
-        if partition is None or _offset(message) < partition.next_offset:
+        if partition is None or (message.offset() or 0) < partition.next_offset:
             continue
         part = slices.get(source)
         if part is None:
@@ -71,16 +71,11 @@ def batch_of(
     return Batch(tuple(slices.values()), tuple(errors), now_ms)
 
 
-def _offset(message: Message) -> int:
-    offset = message.offset()
-    assert offset is not None  # only an error has none
-    return offset
-
-
 def read_headers(message: Message) -> Headers:
     """The headers in order, repeats and nulls kept; the message must not be asked again."""
     try:
-        return message.headers() or ()
+        # The binding types values as text too; what it hands over is always bytes or None.
+        return cast("Headers", message.headers() or ())
     except (SystemError, UnicodeDecodeError):
         cause = "a header name is not UTF-8 text; the record is kept here without its headers"
         raise RejectedError(Reason.UNREADABLE_HEADERS, cause) from None

@@ -6,6 +6,7 @@ remembered; dropping the plan is the abort.
 """
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -50,6 +51,8 @@ class Rules:
     """Only the broker knows then whether a record fits its topic."""
     refused: Mapping[tuple[Source, int], RejectedError]
     """Records that the broker refused by themselves, found by halving a batch."""
+    homeless: AbstractSet[tuple[Source, int]]
+    """Those of them that their dead-letter topic refused as well."""
 
 
 class _Place(NamedTuple):
@@ -108,7 +111,7 @@ class _SliceDecider:
             return
         self._plan.outputs.append(output)
         if claim.identifier is not None:
-            offset = message.offset()
+            offset = message.offset() or 0
             place.draft.remember(claim.identifier, self._source, offset, self._time_ms)
         self._plan.tally.accepted[self._route.settings.name, place.name] += 1
 
@@ -121,10 +124,12 @@ class _SliceDecider:
                 plan.sealed.append(Sealed(partition, place.name, place.ring, runs))
                 edits = plan.edits.setdefault(partition.changelog, [])
                 edits += place.draft.edits(place.name, runs)
-        plan.next_offsets[self._source] = messages[-1].offset() + 1
+        plan.next_offsets[self._source] = (messages[-1].offset() or 0) + 1
         plan.times_ms[self._source] = self._time_ms
         plan.tally.consumed[self._route.settings.name] += len(messages)
         plan.tally.bytes_consumed += sum(map(len, messages))
+        oldest_ms = min(message.timestamp()[1] for message in messages)
+        plan.tally.oldest_ms = min(oldest_ms, plan.tally.oldest_ms or oldest_ms)
 
     def _place(self, message: Message, headers: Headers) -> _Place:
         address = self._fixed_address
@@ -193,7 +198,7 @@ class _SliceDecider:
         self._admitted.add(place.name)
 
     def _output(self, message: Message, headers: Headers, place: _Place, timestamp: int) -> Output:
-        refusal = self._rules.refused.get((self._source, message.offset()))
+        refusal = self._rules.refused.get((self._source, message.offset() or 0))
         if refusal is not None:
             raise refusal
         name, target = self._target(self._route.output, message, headers, place.name)
@@ -218,10 +223,13 @@ class _SliceDecider:
             allowed = self._route.settings.allowed_outputs
             if not is_legal_topic(name) or name not in allowed:
                 raise RejectedError(Reason.NO_OUTPUT, f"{name[:249]!r} is not an allowed output")
+        return name, self._found(name)
+
+    def _found(self, name: str) -> TopicInfo:
         target = self._rules.targets.find(name)
         if target is None:
             raise TargetMissingError(name)
-        return name, target
+        return target
 
     def _number(self, key: bytes | None, target: TopicInfo) -> int:
         """The input's partition where both topics have as many, else by key, else folded."""
@@ -247,6 +255,8 @@ class _SliceDecider:
         """To the route's own topic where it takes the record whole, else to the fallback."""
         key, value = message.key(), message.value()
         try:
+            if (self._source, message.offset()) in self._rules.homeless:
+                raise RejectedError(Reason.NO_OUTPUT, "its dead-letter topic refuses it")
             if place is None and self._route.dead_letter.constant is None:
                 raise RejectedError(Reason.NO_OUTPUT, "no address, so no topic for it")
             address = place.name if place is not None else ""
@@ -255,9 +265,7 @@ class _SliceDecider:
                 raise RejectedError(Reason.TOO_LARGE, "too large with its envelope")
         except RejectedError:
             name = self._rules.fallback
-            target = self._rules.targets.find(name)
-            if target is None:
-                raise TargetMissingError(name) from None
+            target = self._found(name)
         return (name, value, key, self._number(key, target), self._now_ms, letter)
 
 

@@ -6,7 +6,7 @@ exactly-once depends on is set last, so that no configuration overrides it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from confluent_kafka import (
     Consumer,
@@ -16,7 +16,11 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from service.config import Config
 from state.edit import Source
@@ -26,7 +30,6 @@ REQUEST_TIMEOUT_S: Final = 10.0
 
 _MESSAGE_BYTES_MAX: Final = 1_000_000_000
 _ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
-
 
 
 class TopicInfo(NamedTuple):
@@ -64,6 +67,10 @@ class Cluster(Protocol):
 
     def create(self, topics: Iterable[NewTopicInfo]) -> None:
         """Make topics; one that is there already is left as it is."""
+        ...
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Give a topic more partitions."""
         ...
 
     def starts(self, sources: Iterable[Source]) -> dict[Source, int]:
@@ -108,19 +115,24 @@ class KafkaClients:
     def consumer(self) -> Consumer:
         """See `Clients.consumer`."""
         service = self._config.service
-        owned = _READING | {
+        owned = {
+            **_READING,
             "group.id": service.group_id,
             "group.instance.id": self._identity,
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": service.session_timeout_ms,
             "heartbeat.interval.ms": max(1, service.session_timeout_ms // 4),
         }
-        return Consumer(_properties(self._config, self._config.kafka.consumer, owned))
+        return Consumer(self._reading_properties(owned))
 
     def restorer(self) -> Consumer:
         """See `Clients.restorer`."""
-        owned = _READING | {"group.id": self._config.service.group_id}
-        return Consumer(_properties(self._config, self._config.kafka.consumer, owned))
+        owned = {**_READING, "group.id": self._config.service.group_id}
+        return Consumer(self._reading_properties(owned))
+
+    def _reading_properties(self, owned: Mapping[str, object]) -> dict[str, Any]:
+        settings = {**_FETCHING, **self._config.kafka.consumer}
+        return _properties(self._config, settings, owned)
 
     def producer(self, batch_bytes_max: int, on_error: Callable[[KafkaError], None]) -> Producer:
         """See `Clients.producer`."""
@@ -152,6 +164,9 @@ _READING: Final[Mapping[str, object]] = {
     "enable.partition.eof": False,
     "check.crcs": True,
     "allow.auto.create.topics": False,
+}
+_FETCHING: Final[Mapping[str, object]] = {
+    # With the default of a second the fetcher sleeps while the loop is hungry.
     "fetch.queue.backoff.ms": 10,
     "queued.max.messages.kbytes": 65_536,
 }
@@ -159,7 +174,7 @@ _READING: Final[Mapping[str, object]] = {
 
 def _properties(
     config: Config, settings: Mapping[str, object], owned: Mapping[str, object]
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Common properties, refined by the client's own, and last what we do not leave open."""
     return {
         "client.id": f"ringfence-{config.service.group_id}-{config.service.instance}",
@@ -175,11 +190,14 @@ class KafkaCluster:
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
+        self.known_id: str | None = None
+        """The cluster's id, once it was asked for."""
 
     def cluster_id(self) -> str:
         """See `Cluster.cluster_id`."""
         description = self._admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S)
-        return str(description.result(REQUEST_TIMEOUT_S).cluster_id)
+        self.known_id = str(description.result(REQUEST_TIMEOUT_S).cluster_id)
+        return self.known_id
 
     def names(self) -> frozenset[str]:
         """See `Cluster.names`."""
@@ -231,15 +249,20 @@ class KafkaCluster:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
 
+    def grow(self, name: str, partitions: int) -> None:
+        """See `Cluster.grow`."""
+        grown = self._admin.create_partitions(
+            [NewPartitions(name, partitions)], request_timeout=REQUEST_TIMEOUT_S
+        )
+        grown[name].result(REQUEST_TIMEOUT_S)
+
     def starts(self, sources: Iterable[Source]) -> dict[Source, int]:
         """See `Cluster.starts`."""
-        return self._offsets(sources, OffsetSpec.earliest())
+        return self._offsets(sources, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def ends(self, sources: Iterable[Source]) -> dict[Source, int]:
-        """See `Cluster.ends`: asked read_uncommitted, since a consumer would tell the last stable
-        offset, which an open transaction holds back.
-        """
-        return self._offsets(sources, OffsetSpec.latest())
+        """See `Cluster.ends`; a consumer would tell the last stable offset instead."""
+        return self._offsets(sources, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def _offsets(self, sources: Iterable[Source], spec: OffsetSpec) -> dict[Source, int]:
         asked = {TopicPartition(source.topic, source.partition): spec for source in sources}

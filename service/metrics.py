@@ -15,6 +15,7 @@ from prometheus_client import (
     Gauge,
     Histogram,
     ProcessCollector,
+    disable_created_metrics,
     generate_latest,
 )
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
@@ -40,6 +41,8 @@ class Metrics:
 
     def __init__(self, board: StatusBoard, build: Mapping[str, str], *, addresses_max: int) -> None:
         """`build` becomes the labels of `ringfence_build_info`."""
+        # For the whole process: a `_created` gauge per series would double what is scraped.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library leaves it untyped
         self._registry = CollectorRegistry()
         self._addresses_max = addresses_max
         self._address_labels: set[str] = set()

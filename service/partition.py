@@ -6,8 +6,10 @@ store equals the changelog, and `RUNNING` from then on. Only a running one is re
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from service.route import InputRoute
+from state.changelog import OffsetMetadata
 from state.edit import Source
 from state.run import address_of, prefix
 from state.store import Identity, Store
@@ -21,6 +23,23 @@ class Phase(Enum):
     RUNNING = "running"
 
 
+class Log(NamedTuple):
+    """The offsets that a log has: from `start` up to, not including, `end`."""
+
+    start: int
+    end: int
+
+
+class Facts(NamedTuple):
+    """What the broker says of a partition when it is taken over."""
+
+    committed_offset: int | None
+    metadata: OffsetMetadata | None
+    input: Log
+    changelog: Log
+    identity: Identity
+
+
 @dataclass(slots=True)
 class Partition:
     """Owned by the loop; changed only between batches and in the group's callbacks."""
@@ -32,7 +51,7 @@ class Partition:
     """How many partitions the input topic has."""
     phase: Phase = Phase.ASSIGNED
     store: Store | None = None
-    identity: Identity | None = None
+    facts: Facts | None = None
     committed_offset: int | None = None
     next_offset: int = 0
     changelog_next: int = 0

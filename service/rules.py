@@ -5,6 +5,7 @@ default stand on one line. `read` is strict: text is not a number; only `from_te
 environment, converts. A rule that refuses says what is allowed, and never repeats the value.
 """
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ def shown(value: object) -> str:
         case bool():
             text = str(value).lower()
         case str() | Path():
-            text = f'"{value}"'
+            text = json.dumps(str(value), ensure_ascii=False)
         case list() | tuple():
             text = f"[{', '.join(shown(item) for item in value)}]"
         case dict():

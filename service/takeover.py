@@ -4,34 +4,16 @@ Pure checks on what was asked from broker and disk. In the order of the protocol
 offset first, the ends of the logs after it, the store last.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from service.config import ServiceSettings
 from service.errors import ExitCode, ExitError
-from service.partition import Partition
-from state.changelog import OffsetMetadata
+from service.partition import Facts, Partition
 from state.run import FORMAT
-from state.store import Identity, Position
+from state.store import Position
 
 # Half of the changelogs' delete.retention.ms: an older store may have missed a tombstone.
 STORE_AGE_MS_MAX: Final = 7 * 24 * 60 * 60 * 1000 // 2
-
-
-class Log(NamedTuple):
-    """The offsets that a log has: from `start` up to, not including, `end`."""
-
-    start: int
-    end: int
-
-
-class Facts(NamedTuple):
-    """What the broker says of a partition."""
-
-    committed_offset: int | None
-    metadata: OffsetMetadata | None
-    input: Log
-    changelog: Log
-    identity: Identity
 
 
 def store_fault(position: Position | None, facts: Facts, now_ms: int) -> str | None:
@@ -82,7 +64,7 @@ def check_changelog(partition: Partition, facts: Facts, changelog_next: int) -> 
 
 
 def start_offset(
-    partition: Partition, facts: Facts, remembered: bool, settings: ServiceSettings
+    partition: Partition, facts: Facts, settings: ServiceSettings, *, remembered: bool
 ) -> tuple[int, bool]:
     """Where to read from, and whether the state has to be cleared first.
 

@@ -26,6 +26,8 @@ def decode(text: str | None) -> OffsetMetadata | None:
     """What we committed; None when somebody else did, or nobody."""
     try:
         fields = json.loads(text or "")
-        return OffsetMetadata(int(fields["c"]), int(fields["f"]), str(fields["i"]), str(fields["l"]))
+        return OffsetMetadata(
+            int(fields["c"]), int(fields["f"]), str(fields["i"]), str(fields["l"])
+        )
     except (ValueError, KeyError, TypeError):
         return None

@@ -161,10 +161,13 @@ class RingDraft:
 
 
 def _remembered(identifier: bytes) -> bytes:
-    """An id as it is kept: long ones by their SHA-256, so that memory and disk stay bounded."""
+    """An id as it is kept: long ones by their SHA-256, so that memory and disk stay bounded.
+
+    The beginning before the digest makes it longer than any id that is kept as it came.
+    """
     if len(identifier) <= ID_BYTES_MAX:
         return identifier
-    return hashlib.sha256(identifier).digest()
+    return identifier[: ID_BYTES_MAX - 31] + hashlib.sha256(identifier).digest()
 
 
 def _first(run: Run) -> int:

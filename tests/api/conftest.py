@@ -1,12 +1,16 @@
 """A running service and a client of its API."""
 
+import io
+import logging
 from collections.abc import Callable, Iterator
 
 import pytest
+import structlog
 from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.view import ServiceView
+from service import log
 from service.control import Inbox, Sighting
 from service.status import Status
 from tests.api.fake_service import RUNNING, Clock, make_view, remembering, serving
@@ -17,6 +21,19 @@ HELD = {
     ("orders", b"\xff\x00"): Sighting("orders", 3, 44, 1_700_000_000_002, 1),
     ("a/b c+d%é", b"x/y?z#%2F"): Sighting("orders", 3, 45, 1_700_000_000_003, 2),
 }
+
+
+@pytest.fixture(autouse=True)
+def logged() -> Iterator[io.StringIO]:
+    """What the service logs, as it logs in production."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    stream = io.StringIO()
+    log.configure(stream, "info")
+    yield stream
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture

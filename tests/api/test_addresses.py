@@ -105,7 +105,7 @@ def test_an_address_by_query_is_the_address_in_the_path(client: TestClient) -> N
     assert in_path["address"] == ODD_ADDRESS
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     address=st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
         # Clients take these for steps in the path; they are asked for by query.

@@ -1,5 +1,6 @@
 """Info, status, partitions, metrics and the OpenAPI document."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -88,6 +89,14 @@ def test_openapi_documents_every_path(client: TestClient) -> None:
     assert document["openapi"].startswith("3.1")
     assert set(document["paths"]) == set(PATHS)
     assert "HTTPValidationError" not in document["components"]["schemas"]
+
+
+def test_openapi_refers_only_to_schemas_that_it_holds(client: TestClient) -> None:
+    text = client.get("/openapi.json").text
+    referred = set(re.findall(r'"#/components/schemas/([^"]+)"', text))
+    held = set(client.get("/openapi.json").json()["components"]["schemas"])
+    assert "Problem" in referred
+    assert referred <= held
 
 
 @pytest.mark.parametrize(("template", "path"), PATHS.items())

@@ -213,7 +213,8 @@ class FakeConsumer:
         if offset is None or not log.start <= offset <= log.end:
             self._stopped.add(source)
             error = KafkaError(KafkaError._AUTO_OFFSET_RESET, "Broker: Offset out of range")
-            return [Message(topic=log.topic, partition=log.number, offset=offset, error=error)]
+            at = OFFSET_INVALID if offset is None else offset
+            return [Message(topic=log.topic, partition=log.number, offset=at, error=error)]
         entries, onward = log.read(offset, records_max, committed=True)
         self._fetching[source] = onward
         if onward > offset:

@@ -52,6 +52,7 @@ class FakeProducer:
         self._queue: list[Queued] = []
         self._reports: list[Callable[[], None]] = []
         self._known_to_broker = False
+        self._gaps: set[Source] = set()
 
     def __len__(self) -> int:
         return len(self._queue) + len(self._reports)
@@ -195,6 +196,11 @@ class FakeProducer:
             self._refuse(queued, KafkaError._UNKNOWN_PARTITION, KafkaError._INCONSISTENT)
         elif _size(queued.record) > self._log.logs[topic].record_bytes_max:
             code = KafkaError.MSG_SIZE_TOO_LARGE
+            self._gaps.add(queued.place)
+            self._refuse(queued, code, code)
+        elif queued.place in self._gaps:  # The refused record took a sequence number with it.
+            self._gaps.clear()
+            code = KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
             self._refuse(queued, code, code)
         else:
             try:

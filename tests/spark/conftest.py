@@ -13,6 +13,8 @@ from tools.broker.cluster import Broker, open_broker
 def pytest_itemcollected(item: pytest.Item) -> None:
     # Py4J leaves its loopback sockets to the garbage collector.
     item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+    # A session starts within seconds, and on a machine with much else to do within minutes.
+    item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="session")

@@ -53,7 +53,10 @@ def test_a_message_keeps_every_column_and_gains_its_id(spark: SparkSession) -> N
 
 
 def test_null_and_empty_stay_apart(spark: SparkSession) -> None:
-    rows = [("t", 0, 0, NOON, None, b"", []), ("t", 0, 1, NOON, b"", None, [])]
+    rows: list[tuple[object, ...]] = [
+        ("t", 0, 0, NOON, None, b"", []),
+        ("t", 0, 1, NOON, b"", None, []),
+    ]
     expected = spark.createDataFrame([(*row, None) for row in rows], MESSAGES)
     assertDataFrameEqual(messages(spark.createDataFrame(rows, RECORD)), expected)
 
@@ -65,8 +68,8 @@ def test_a_record_without_headers_has_an_empty_list_and_no_id(spark: SparkSessio
 
 def test_each_alias_is_read(spark: SparkSession) -> None:
     aliases = ("_DUPL_ID", "_AMQ_DUPL_ID", "_HQ_DUPL_ID")
-    found = ids(spark, *([("other", b"no"), (alias, b"\xff\x00")] for alias in aliases))
-    assert found == [b"\xff\x00"] * 3
+    headers: list[Headers] = [[("other", b"no"), (alias, b"\xff\x00")] for alias in aliases]
+    assert ids(spark, *headers) == [b"\xff\x00"] * 3
 
 
 def test_of_several_ids_the_first_counts(spark: SparkSession) -> None:

@@ -9,8 +9,10 @@ import csv
 import importlib.util
 import io
 import json
+import threading
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -49,6 +51,20 @@ def load_flights() -> list[Flight]:
             f"{FLIGHTS:,} of each are expected; install {PACKAGE} again"
         )
     return flights
+
+
+def start_loading() -> Future[list[Flight]]:
+    """Load while something else starts; a demo that is ended meanwhile need not wait for it."""
+    future: Future[list[Flight]] = Future()
+
+    def load() -> None:
+        try:
+            future.set_result(load_flights())
+        except Exception as error:  # noqa: BLE001 - whoever asks for the result gets it
+            future.set_exception(error)
+
+    threading.Thread(target=load, name="flights", daemon=True).start()
+    return future
 
 
 def data_file() -> Path:

@@ -7,7 +7,6 @@ otherwise; 130 after Ctrl-C.
 import sys
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -17,7 +16,7 @@ from tools.broker.errors import BrokerError
 from tools.demo.audit import Audit, Findings
 from tools.demo.books import Books
 from tools.demo.errors import DemoError
-from tools.demo.flights import FLIGHTS, load_flights
+from tools.demo.flights import FLIGHTS, start_loading
 from tools.demo.folder import Left, broker_folder, fresh_folder, leave
 from tools.demo.load import Load, Result
 from tools.demo.plan import Plan
@@ -30,6 +29,9 @@ from tools.demo.topics import Names, Topics, names_for
 
 SEED: Final = 2013
 MEASURED: Final = "all that was sent, from the first send to the last verdict, kill included"
+STARTING_OURS: Final = "starting a real Apache Kafka (its first start fetches the jars) …"
+WAITING_FOR_YOURS: Final = "waiting for the broker that the environment names …"
+LOADING_TIMEOUT_S: Final = 120.0
 CHECK_EVERY_S: Final = 0.5
 
 
@@ -48,17 +50,19 @@ def demo(*, exit_after: bool) -> int:
 def play(folder: Path, screen: Screen, *, exit_after: bool) -> int:
     """The story, on one screen."""
     with ExitStack() as stack:
-        loading = stack.enter_context(ThreadPoolExecutor(max_workers=1)).submit(load_flights)
-        screen.say("starting a real Apache Kafka (its first start fetches the jars) …")
-        broker = stack.enter_context(open_broker(broker_folder(folder)))
-        names = names_for(is_shared=not broker.controllable)
+        loading = start_loading()
+        broker = open_broker(broker_folder(folder))
+        is_shared = not broker.controllable
+        screen.say(WAITING_FOR_YOURS if is_shared else STARTING_OURS)
+        stack.enter_context(broker)
+        names = names_for(is_shared=is_shared)
         topics = stack.enter_context(Topics(broker.client_properties, names))
-        topics.create()
+        topics.create(is_shared=is_shared)
         screen.say(f"the broker answers at {broker.bootstrap_servers}; starting the service …")
         service = stack.enter_context(Service(folder, broker.bootstrap_servers, names))
         service.start()
         service.wait_until_ready()
-        books = Books(loading.result())
+        books = Books(loading.result(timeout=LOADING_TIMEOUT_S))
         screen.say(f"the service is ready at {service.url}; sending {FLIGHTS:,} real flights")
         with new_load(books, broker.client_properties, topics, service, screen) as load:
             result = load.run()

@@ -91,7 +91,8 @@ class Follower:
             bar = ProgressBar(
                 total=progress.flights, completed=progress.accepted, width=BAR_COLUMNS
             )
-            self._live.update(Group(bar, Text(text)), refresh=True)
+            # A bar does not end its own line.
+            self._live.update(Group(bar, Text("\n" + text)), refresh=True)
         elif now_s >= self._line_due_s:
             self._line_due_s = now_s + LINE_EVERY_S
             self._console.print(f"{time.strftime('%H:%M:%S')}  {text}", soft_wrap=True)

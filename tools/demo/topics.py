@@ -21,10 +21,9 @@ TOPIC_CONFIG: Final = {
     "cleanup.policy": "delete",
     # The reader compares timestamps: the broker must keep those of the publisher.
     "message.timestamp.type": "CreateTime",
-    # The tables are read from these topics later, however much later that is.
-    "retention.ms": "-1",
-    "retention.bytes": "-1",
 }
+KEPT_FOR_EVER: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
+"""On a broker of our own: the tables are read from its topics however much later."""
 
 QUIET: Final = {"log_level": 0}
 """Clients do not write between the lines of the screen; what fails is raised and told."""
@@ -71,10 +70,11 @@ class Topics:
             }
         )
 
-    def create(self) -> None:
+    def create(self, *, is_shared: bool) -> None:
         """Make the three topics; all must be new."""
+        config = TOPIC_CONFIG if is_shared else {**TOPIC_CONFIG, **KEPT_FOR_EVER}
         topics = [
-            NewTopic(name, num_partitions=PARTITIONS, replication_factor=-1, config=TOPIC_CONFIG)
+            NewTopic(name, num_partitions=PARTITIONS, replication_factor=-1, config=config)
             for name in self.names.topics
         ]
         created = self._admin.create_topics(topics, request_timeout=REQUEST_TIMEOUT_S)

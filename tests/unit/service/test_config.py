@@ -276,3 +276,9 @@ def test_a_frozen_config_cannot_be_changed(folder: Path) -> None:
     config = read(folder, MINIMAL)
     with pytest.raises(AttributeError):
         config.service.workers = 2  # type: ignore[misc]
+
+
+def test_a_value_of_several_lines_is_told_on_one(folder: Path) -> None:
+    problem = only_problem(folder, f'{MINIMAL}[api]\nhost = "a\\nb"\n')
+    assert str(problem).splitlines() == [str(problem)]
+    assert r'"a\nb"' in problem.what

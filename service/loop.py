@@ -1,0 +1,280 @@
+"""The loop: consume → decide → commit, on one thread, with one consumer and one producer.
+
+A transaction never outlives the `consume` that its batch came from, so no rebalance ever sees an
+open one. Whatever goes wrong, nothing local changes before a commit has succeeded.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from ringfence.headers import Reason
+from service.apply import apply
+from service.assignment import Assignment
+from service.clock import Clock
+from service.commit import Committer, OutcomeUnknownError, TransactionAbortedError
+from service.config import Config
+from service.consume import Batch, Slice, batch_of
+from service.decide import Rules, TargetMissingError, decide
+from service.errors import ExitCode, ExitError
+from service.faults import Fault, Remedy, fault_of
+from service.inputs import Inputs
+from service.kafka import Clients
+from service.partition import Partition
+from service.plan import Plan
+from service.rejection import RejectedError
+from service.topics import Targets, fallback
+from service.watch import Watch
+from state.cache import Cache
+from state.changelog import OffsetMetadata, encode
+from state.edit import Edit, Source
+from state.run import FORMAT
+from state.store import StoreCorruptError, Stores
+
+_BACKOFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
+_NOT_A_MEMBER: Final = Fault(
+    Remedy.ABORT, of_record=False, fenced=False, cause="this instance is no member of the group"
+)
+_REFUSALS: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+BROKER_PATIENCE_S: Final = 300.0
+"""How long the broker may refuse everything before the process ends with exit code 3."""
+
+
+@dataclass(slots=True)
+class Refusals:
+    """Records that the broker refused by themselves, and the batch size that finds them."""
+
+    records_max: int
+    by_place: dict[tuple[Source, int], RejectedError] = field(default_factory=dict)
+    homeless: set[tuple[Source, int]] = field(default_factory=set)
+
+    def narrow(self, chunk: Batch, fault: Fault) -> None:
+        """Halve; a chunk of one record is the record: dead letters next, the fallback at last."""
+        records = sum(len(part.messages) for part in chunk.slices)
+        if records > 1:
+            self.records_max = max(1, records // 2)
+            return
+        part = chunk.slices[0]
+        place = (part.partition.source, part.messages[0].offset() or 0)
+        if place in self.by_place:
+            self.homeless.add(place)
+        reason = Reason.TOO_LARGE if "SIZE" in fault.cause else Reason.NO_OUTPUT
+        self.by_place[place] = RejectedError(reason, f"the broker refused it: {fault.cause}")
+
+    def forget(self, records_max: int) -> None:
+        """A chunk went through: batches grow again."""
+        self.by_place.clear()
+        self.homeless.clear()
+        self.records_max = min(records_max, 2 * self.records_max)
+
+
+class Loop:
+    """One life of the processor: from joining the group until it ends or is fenced."""
+
+    def __init__(
+        self, config: Config, clients: Clients, stores: Stores, clock: Clock, watch: Watch
+    ) -> None:
+        service = config.service
+        self.config, self._clock, self._watch = config, clock, watch
+        self.cache = Cache(service.cache_memory_mb * 1024 * 1024)
+        self._targets = Targets(clients.cluster)
+        self._committer = Committer(clients, service.transaction_timeout_ms, clock)
+        # The producer first: what an earlier one left open is ended before offsets are asked.
+        self._inputs = Inputs(config, clients.cluster, clock)
+        self._targets.refresh(self._inputs.targets() | {fallback(service.group_id)})
+        self._committer.prepare(self._targets.batch_bytes_max)
+        self.assignment = Assignment(clients, stores, self.cache, service, clock)
+        self.assignment.subscribe(self._inputs.routes, self._inputs.topics)
+        self._refusals = Refusals(service.batch_records_max)
+        self._last_chunk = Batch((), (), 0)
+        self._rules = Rules(
+            cluster_id=clients.cluster.cluster_id(),
+            book=config.addresses,
+            cache=self.cache,
+            targets=self._targets,
+            fallback=fallback(service.group_id),
+            compressing=config.kafka.producer.get("compression.type", "none") != "none",
+            refused=self._refusals.by_place,
+            homeless=self._refusals.homeless,
+        )
+        self._failures = 0
+        self._failing_since_s: float | None = None
+
+    def turn(self) -> None:
+        """One round: what comes in, what waits to be taken over; never longer than a batch."""
+        self._watch.beat()
+        try:
+            waiting = self._prepare()
+            for chunk in self._chunks(self._consume()):
+                self._commit(self._decided(chunk))
+        except TransactionAbortedError as aborted:
+            self._aborted(aborted.fault)
+        except TargetMissingError as missing:
+            self._targets.refresh()
+            self._wait(f"topic {missing.topic}: it does not exist; create it")
+        except KafkaException as error:
+            self._refused(fault_of(error.args[0]))
+        except StoreCorruptError as damaged:
+            self._watch.damaged(str(damaged))
+            self.assignment.retake(damaged.source, wipe=True)
+        else:
+            self._went_well(waiting)
+
+    def close(self) -> None:
+        """Leave the group; every transaction has ended."""
+        self.assignment.close()
+        self._committer.close()
+
+    def _prepare(self) -> str | None:
+        """Inputs that appeared, a producer beyond doubt, partitions to take over."""
+        if self._inputs.refresh():
+            self._targets.refresh(self._inputs.targets())
+            self.assignment.subscribe(self._inputs.routes, self._inputs.topics)
+        self._committer.prepare(self._targets.batch_bytes_max)
+        waiting = self.assignment.step()
+        for partition in [p for p in self.assignment.running.values() if p.to_clear]:
+            self._commit(_clearing(partition))
+            self.assignment.retake(partition.source, wipe=False)
+        return waiting
+
+    def _consume(self) -> Batch:
+        service = self.config.service
+        wait_s = service.batch_wait_ms / 1000 if self.assignment.settled else 0.001
+        messages = self.assignment.consumer.consume(service.batch_records_max, wait_s)
+        batch = batch_of(messages, self.assignment.running, self._clock.wall_ms())
+        for error, source in batch.errors:
+            self._heard(error, source)
+        return batch
+
+    def _chunks(self, batch: Batch) -> Iterator[Batch]:
+        """The batch in pieces that one transaction can hold."""
+        piece: list[tuple[Partition, Message]] = []
+        size = 0
+        for part in batch.slices:
+            for message in part.messages:
+                piece.append((part.partition, message))
+                size += len(message)
+                full = len(piece) >= self._refusals.records_max
+                if full or size >= self.config.service.batch_bytes_max:
+                    yield _chunk(piece, batch.now_ms)
+                    piece, size = [], 0
+        if piece:
+            yield _chunk(piece, batch.now_ms)
+
+    def _decided(self, chunk: Batch) -> Plan:
+        started_s = self._clock.monotonic_s()
+        plan = decide(chunk, self._rules)
+        self._watch.stage("lookup", self._clock.monotonic_s() - started_s)
+        self._last_chunk = chunk
+        return plan
+
+    def _commit(self, plan: Plan) -> None:
+        """The plan in one transaction; then, and only then, store and memory."""
+        started_s = self._clock.monotonic_s()
+        partitions = self.assignment.running
+        changelog_next: dict[Source, int] = {}
+
+        def marks(written: Mapping[Source, int]) -> list[TopicPartition]:
+            changelog_next.update({log: offset + 1 for log, offset in written.items()})
+            return [
+                _mark(partitions[source], offset, changelog_next)
+                for source, offset in plan.next_offsets.items()
+            ]
+
+        consumer = self.assignment.consumer
+        if not consumer.memberid():
+            # The broker takes the offsets of a consumer that never joined without a check.
+            raise TransactionAbortedError(_NOT_A_MEMBER)
+        self._committer.commit(plan, marks, consumer.consumer_group_metadata())
+        self._watch.committed(plan, self._clock.monotonic_s() - started_s)
+        apply(plan, changelog_next, partitions, self.cache, self._clock.wall_ms())
+        self._refusals.forget(self.config.service.batch_records_max)
+
+    def _aborted(self, fault: Fault) -> None:
+        """Read the batch again: in halves when one of its records is to blame."""
+        self._watch.aborted(fault)
+        self.assignment.rewind()
+        if fault.of_record:
+            self._refusals.narrow(self._last_chunk, fault)
+        else:
+            self._wait(f"the broker, which answered {fault.cause}; see its log")
+
+    def _heard(self, error: KafkaError, source: Source | None) -> None:
+        """An error that came among the messages."""
+        self._watch.client_error(error.name(), error.str())
+        fault = fault_of(error)
+        if fault.remedy is Remedy.REBUILD:
+            raise OutcomeUnknownError(fault)
+        if error.code() == KafkaError._AUTO_OFFSET_RESET and source:  # noqa: SLF001 - its name
+            self.assignment.retake(source, wipe=False)
+        elif error.code() in _REFUSALS:
+            raise KafkaException(error)
+
+    def _refused(self, fault: Fault) -> None:
+        """The broker did not answer, or said no, outside of a transaction."""
+        if fault.remedy is Remedy.REBUILD:
+            raise OutcomeUnknownError(fault)
+        self._wait(f"the broker, which answered {fault.cause}; see its log and our rights")
+
+    def _went_well(self, waiting: str | None) -> None:
+        if waiting is None:
+            self._failures, self._failing_since_s = 0, None
+            self._watch.go_on()
+        else:
+            self._watch.wait(waiting)
+        self._watch.turned(self.assignment, complete=self.owns_all)
+
+    def _wait(self, sentence: str) -> None:
+        """Back off, say for what, and end when it takes too long."""
+        now_s = self._clock.monotonic_s()
+        if self._failing_since_s is None:
+            self._failing_since_s = now_s
+        if now_s - self._failing_since_s > BROKER_PATIENCE_S:
+            raise ExitError(ExitCode.BROKER, f"Gave up waiting for {sentence}.")
+        self._watch.wait(sentence)
+        self._clock.sleep(_BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)])
+        self._failures += 1
+
+    @property
+    def owns_all(self) -> bool:
+        """Whether no other instance owns a partition of an input."""
+        total = sum(topic.partitions for topic in self._inputs.topics.values())
+        return len(self.assignment.partitions) == total
+
+
+def _chunk(piece: list[tuple[Partition, Message]], now_ms: int) -> Batch:
+    slices: dict[Source, Slice] = {}
+    for partition, message in piece:
+        slices.setdefault(partition.source, Slice(partition, [])).messages.append(message)
+    return Batch(tuple(slices.values()), (), now_ms)
+
+
+def _mark(
+    partition: Partition, offset: int, changelog_next: Mapping[Source, int]
+) -> TopicPartition:
+    """The offset to commit, and beside it what a takeover will check."""
+    facts = partition.facts
+    assert facts is not None  # it runs
+    last = changelog_next.get(partition.changelog, partition.changelog_next) - 1
+    ids = facts.identity
+    metadata = OffsetMetadata(last, FORMAT, ids.input_topic_id, ids.changelog_topic_id)
+    source = partition.source
+    return TopicPartition(source.topic, source.partition, offset, encode(metadata))
+
+
+def _clearing(partition: Partition) -> Plan:
+    """Forget everything that a partition remembers: a tombstone for each key."""
+    plan = Plan()
+    assert partition.store is not None  # it runs
+    plan.edits[partition.changelog] = [Edit(key, None) for key, _ in partition.store.scan(b"r")]
+    plan.next_offsets[partition.source] = partition.next_offset
+    return plan

@@ -1,0 +1,49 @@
+"""Tally: what committed batches add up to, for status and metrics. Nothing is counted before."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from service.metrics import Metrics
+from service.plan import Plan
+
+
+@dataclass(slots=True)
+class Totals:
+    """Since the process started."""
+
+    records_consumed: int = 0
+    records_accepted: int = 0
+    duplicates: int = 0
+    dead_letters: int = 0
+    transactions_committed: int = 0
+    transactions_aborted: int = 0
+    last_commit_at: datetime | None = None
+
+    def add(self, plan: Plan, now_ms: int) -> None:
+        """Count a committed plan."""
+        tally = plan.tally
+        self.records_consumed += tally.consumed.total()
+        self.records_accepted += tally.accepted.total()
+        self.duplicates += tally.duplicates.total()
+        self.dead_letters += tally.dead_letters.total()
+        self.transactions_committed += 1
+        self.last_commit_at = datetime.fromtimestamp(now_ms / 1000, UTC)
+
+
+def count(metrics: Metrics, plan: Plan, stages_s: Mapping[str, float], now_ms: int) -> None:
+    """Tell the metrics of a committed plan, once for each label."""
+    tally = plan.tally
+    for route, records in tally.consumed.items():
+        metrics.consumed(route, records, tally.bytes_consumed)
+        tally.bytes_consumed = 0
+    for (route, address), records in tally.accepted.items():
+        metrics.forwarded(route, address, records)
+    for (route, address), records in tally.duplicates.items():
+        metrics.duplicates(route, address, records)
+    for (route, reason), records in tally.dead_letters.items():
+        metrics.dead_letters(route, reason, records)
+    metrics.stage("lookup", stages_s["lookup"])
+    metrics.transaction("committed", stages_s["commit"])
+    if tally.oldest_ms is not None:
+        metrics.latency(max(0, now_ms - tally.oldest_ms) / 1000)
