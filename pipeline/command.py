@@ -21,7 +21,7 @@ def _pipeline() -> None:
 
 
 @app.command()
-def tables(  # noqa: PLR0913 - what a user may say, each by its name
+def tables(
     outputs: Annotated[
         list[str] | None,
         typer.Option(help="Output topic; repeat it, or give one expression that starts with ^."),

@@ -4,6 +4,9 @@ A table is `TARGET/NAME`; how far it has read is in `TARGET/checkpoints/NAME`. A
 the checkpoint, written, listed in the table, and only then done: a run that was killed is taken up
 by the next one with the same offsets, and a batch that is listed is not written again. So table
 and checkpoint belong together, and one without the other is refused.
+
+A topic that ends before the place that was read to is refused too. One that was made anew, or that
+is another cluster's, and has grown past that place looks like the old one: give it a new target.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +50,7 @@ class TablesResult(NamedTuple):
     tables: tuple[TableRows, ...]
 
 
-def run_tables(  # noqa: PLR0913 - what a user may say, each by its name
+def run_tables(
     bootstrap_servers: str,
     outputs: Sequence[str],
     dead_letters: Sequence[str],
@@ -76,7 +79,7 @@ def update_tables(spark: SparkSession, source: Source, target: Path, *, once: bo
         _check_target(target, table)
     before = {table: read_table(spark, target, table).count() for table in source.topics}
     with _queries(spark, source, target, once=once) as queries:
-        _wait(queries, source.servers)
+        _wait(queries, source.servers, once=once)
     after = {table: read_table(spark, target, table).count() for table in source.topics}
     return TablesResult(
         tuple(TableRows(table, after[table] - before[table], after[table]) for table in after)
@@ -130,14 +133,16 @@ def _queries(
             query.stop()
 
 
-def _wait(queries: Sequence[StreamingQuery], servers: str) -> None:
+def _wait(queries: Sequence[StreamingQuery], servers: str, *, once: bool) -> None:
     """Until every query has ended, one has failed, or the user interrupts."""
     running = list(queries)
     try:
         while running:
             running = [query for query in running if not _ended(query, servers)]
     except KeyboardInterrupt:
-        return
+        # The way to end a continuous run; a single one that is cut short did not do its work.
+        if once:
+            raise
 
 
 def _ended(query: StreamingQuery, servers: str) -> bool:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic  # where the types are exported
 
 from tools.broker.cluster import Broker, open_broker
 
@@ -20,7 +21,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[Broker]:
     """For one test alone, which may kill, restart and suspend it."""
-    own = open_broker(tmp_path / "broker")
+    own = open_broker(tmp_path / "broker", heap_mb=512, short_lived=True)
     if not own.controllable:
         pytest.skip("needs a broker that can be killed; unset what chooses another kind")
     with own:

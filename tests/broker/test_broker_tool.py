@@ -11,26 +11,24 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient
+
+# From where they are defined: the package does not export them to a type checker.
+from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from tests.broker.conftest import create_topic
 from tools.broker import detached, secured
 from tools.broker.cluster import Broker, open_broker
 from tools.broker.embedded import EmbeddedBroker
 from tools.broker.errors import BrokerError
-from tools.broker.node import is_running
+from tools.broker.node import Machine, is_running
 
 pytestmark = pytest.mark.broker
 
 REPOSITORY = Path(__file__).parents[2]
+SMALL = Machine(heap_mb=512, short_lived=True)
+WRITTEN = 0
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +37,19 @@ def embedded_kind() -> None:
         pytest.skip("the environment chooses another kind of broker")
 
 
-def produce(client: Mapping[str, str], topic: str, *values: bytes) -> list[KafkaError | None]:
-    """Return what became of each message, None for written, within ten seconds."""
-    outcomes: list[KafkaError | None] = []
+def produce(client: Mapping[str, str], topic: str, *values: bytes) -> list[int]:
+    """Return the error code of each message, WRITTEN for none, within ten seconds."""
+    outcomes: list[int] = []
     producer = Producer({**client, "message.timeout.ms": "10000", "linger.ms": "0", "log_level": 0})
     for value in values:
-        producer.produce(topic, value, on_delivery=lambda error, _: outcomes.append(error))
+        producer.produce(topic, value, on_delivery=lambda error, _: outcomes.append(code_of(error)))
     producer.flush(15)
     return outcomes
+
+
+def code_of(error: KafkaError | None) -> int:
+    # An error of this library cannot be compared with None, so it is not handed on.
+    return WRITTEN if error is None else error.code()
 
 
 def read(client: Mapping[str, str], topic: str, count: int) -> list[bytes | None]:
@@ -59,8 +62,7 @@ def read(client: Mapping[str, str], topic: str, count: int) -> list[bytes | None
         while len(values) < count and time.monotonic() < deadline:
             message = consumer.poll(0.2)
             if message is not None and message.error() is None:
-                value = message.value()
-                values.append(value.encode() if isinstance(value, str) else value)
+                values.append(message.value())
         return values
     finally:
         consumer.close()
@@ -73,21 +75,25 @@ def cluster_id(broker: Broker) -> str:
 
 def test_what_is_written_is_read_again(broker: Broker, new_topic: Callable[..., str]) -> None:
     topic = new_topic("round-trip")
-    assert produce(broker.client_properties, topic, b"one", b"", b"three") == [None] * 3
+    assert produce(broker.client_properties, topic, b"one", b"", b"three") == [WRITTEN] * 3
     assert read(broker.client_properties, topic, 3) == [b"one", b"", b"three"]
 
 
 def test_a_topic_that_nobody_made_is_not_made_by_writing(
-    own_broker: Broker, topic_name: Callable[[str], str]
+    broker: Broker, topic_name: Callable[[str], str]
 ) -> None:
-    assert produce(own_broker.client_properties, topic_name("typo"), b"lost") != [None]
+    if not broker.controllable:
+        pytest.skip("a broker of one's own may be set up to make topics")
+    outcomes = produce(broker.client_properties, topic_name("typo"), b"lost")
+    assert set(outcomes) <= {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._MSG_TIMED_OUT}
+    assert len(outcomes) == 1
 
 
 def test_a_killed_broker_comes_back_with_all_that_it_acknowledged(own_broker: Broker) -> None:
     address = own_broker.bootstrap_servers
     create_topic(own_broker.client_properties, "kept")
     values = [b"%d" % number for number in range(1000)]
-    assert produce(own_broker.client_properties, "kept", *values) == [None] * 1000
+    assert produce(own_broker.client_properties, "kept", *values) == [WRITTEN] * 1000
     own_broker.kill()
     with pytest.raises(BrokerError, match="does not run, so it cannot be killed"):
         own_broker.kill()
@@ -96,16 +102,16 @@ def test_a_killed_broker_comes_back_with_all_that_it_acknowledged(own_broker: Br
     assert read(own_broker.client_properties, "kept", 1000) == values
 
 
-def test_a_suspended_broker_answers_nothing_until_it_is_resumed(own_broker: Broker) -> None:
+def test_a_suspended_broker_answers_nothing_until_it_is_resumed_or_stopped(
+    own_broker: Broker,
+) -> None:
     admin = AdminClient({**own_broker.client_properties, "log_level": 0})
+    assert admin.list_topics(timeout=20).brokers
     own_broker.suspend()
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=1)
     own_broker.resume()
     assert admin.list_topics(timeout=20).brokers
-
-
-def test_a_suspended_broker_can_be_stopped(own_broker: Broker) -> None:
     own_broker.suspend()
     own_broker.stop()
     assert not is_running(own_broker.log_path.parent)
@@ -113,8 +119,8 @@ def test_a_suspended_broker_can_be_stopped(own_broker: Broker) -> None:
 
 @pytest.mark.usefixtures("embedded_kind")
 def test_two_brokers_at_once_are_strangers(tmp_path: Path) -> None:
-    first = EmbeddedBroker(tmp_path / "first", heap_mb=512)
-    second = EmbeddedBroker(tmp_path / "second", heap_mb=512)
+    first = EmbeddedBroker(tmp_path / "first", machine=SMALL)
+    second = EmbeddedBroker(tmp_path / "second", machine=SMALL)
     with first, second:
         assert first.bootstrap_servers != second.bootstrap_servers
         assert cluster_id(first) != cluster_id(second)
@@ -122,7 +128,7 @@ def test_two_brokers_at_once_are_strangers(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("embedded_kind")
 def test_a_broker_may_be_started_from_a_thread_that_ends(tmp_path: Path) -> None:
-    broker = EmbeddedBroker(tmp_path / "broker", heap_mb=512)
+    broker = EmbeddedBroker(tmp_path / "broker", machine=SMALL)
     thread = threading.Thread(target=broker.start)
     thread.start()
     thread.join(timeout=120)
@@ -132,10 +138,12 @@ def test_a_broker_may_be_started_from_a_thread_that_ends(tmp_path: Path) -> None
         broker.stop()
 
 
-def test_a_folder_serves_one_broker_at_a_time(own_broker: Broker) -> None:
+def test_a_folder_serves_one_broker_at_a_time(broker: Broker) -> None:
+    if not broker.controllable:
+        pytest.skip("a broker of one's own has no folder here")
     with pytest.raises(BrokerError, match="already runs"):
-        EmbeddedBroker(own_broker.log_path.parent).start()
-    assert cluster_id(own_broker)
+        EmbeddedBroker(broker.log_path.parent).start()
+    assert cluster_id(broker)
 
 
 @pytest.mark.usefixtures("embedded_kind")
@@ -151,7 +159,8 @@ def test_a_broker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     program = (
         "import os, pathlib, signal\n"
         "from tools.broker.embedded import EmbeddedBroker\n"
-        f"EmbeddedBroker(pathlib.Path({str(tmp_path)!r}), heap_mb=512).start()\n"
+        "from tools.broker.node import Machine\n"
+        f"EmbeddedBroker(pathlib.Path({str(tmp_path)!r}), machine=Machine(heap_mb=512)).start()\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     died = subprocess.run([sys.executable, "-c", program], check=False, cwd=REPOSITORY, timeout=150)
@@ -176,13 +185,12 @@ def test_up_outlives_its_command_and_down_keeps_the_data(tmp_path: Path) -> None
         assert status == 0
         assert command("up") == (0, address)
         assert command("status") == (0, address)
-        client = {"bootstrap.servers": address}
-        create_topic(client, "kept")
+        create_topic({"bootstrap.servers": address}, "kept")
         assert command("down") == (0, "stopped")
         assert command("status") == (1, "not running")
         assert command("down") == (0, "not running")
         assert command("up") == (0, address)
-        assert "kept" in AdminClient(client).list_topics(timeout=10).topics
+        assert "kept" in AdminClient({"bootstrap.servers": address}).list_topics(timeout=10).topics
     finally:
         detached.down(tmp_path)
 
@@ -192,7 +200,9 @@ def secured_broker(
     embedded_kind: None,  # noqa: ARG001 - skips where there is none
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Broker]:
-    with open_broker(tmp_path_factory.mktemp("secured"), secured=True, heap_mb=512) as broker:
+    with open_broker(
+        tmp_path_factory.mktemp("secured"), secured=True, heap_mb=512, short_lived=True
+    ) as broker:
         yield broker
 
 
@@ -207,13 +217,11 @@ def test_a_right_that_is_revoked_fails_the_client_that_used_it(secured_broker: B
     what = (AclOperation.WRITE, AclPermissionType.ALLOW)
     for granted in admin.create_acls([AclBinding(ResourceType.TOPIC, *right, *what)]).values():
         granted.result(timeout=30)
-    assert produce(service, "orders", b"allowed") == [None]
+    assert produce(service, "orders", b"allowed") == [WRITTEN]
     revoked = AclBindingFilter(ResourceType.TOPIC, *right, *what)
     for gone in admin.delete_acls([revoked]).values():
         gone.result(timeout=30)
-    (outcome,) = produce(service, "orders", b"refused")
-    assert outcome is not None
-    assert outcome.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert produce(service, "orders", b"refused") == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
     assert read(secured_broker.client_properties, "orders", 1) == [b"allowed"]
 
 

@@ -7,7 +7,8 @@ from typing import Protocol, cast
 
 from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka import TopicPartition as Place
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin._listoffsets import OffsetSpec  # where the types are exported
+from confluent_kafka.cimpl import NewTopic  # where the types are exported
 
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.log import FakeCluster
@@ -92,12 +93,13 @@ class RealLog:
         }
         self._admin = AdminClient(self._properties)
         self._run = uuid.uuid4().hex[:8]
+        self._consumers: list[Consumer] = []
 
     def topic(self, partitions: int = 1, record_bytes_max: int = 1 << 20) -> str:
-        """See `Log.topic`."""
+        """See `Log.topic`; the replication is the broker's default."""
         name = f"log-{uuid.uuid4().hex[:12]}"
         config = {"max.message.bytes": str(record_bytes_max)}
-        new = NewTopic(name, partitions, 1, config=config)
+        new = NewTopic(name, partitions, -1, config=config)
         for future in self._admin.create_topics([new]).values():
             future.result(20)
         return name
@@ -123,7 +125,7 @@ class RealLog:
     def consumer(self, group: str, instance: str | None = None) -> Consumer:
         """See `Log.consumer`."""
         static = {} if instance is None else {"group.instance.id": instance}
-        return Consumer(
+        consumer = Consumer(
             {
                 **self._properties,
                 **static,
@@ -137,11 +139,18 @@ class RealLog:
                 "fetch.queue.backoff.ms": 10,
             }
         )
+        self._consumers.append(consumer)
+        return consumer
+
+    def close(self) -> None:
+        """Close every consumer: one that the garbage collector takes unclosed can spin for ever."""
+        while self._consumers:
+            self._consumers.pop().close()
 
     def end(self, topic: str, partition: int = 0) -> int:
         """See `Log.end`."""
         place = Place(topic, partition)
-        asked = self._admin.list_offsets({place: OffsetSpec.latest()})
+        asked = self._admin.list_offsets({place: OffsetSpec.latest()})  # type: ignore[no-untyped-call]
         return int(asked[place].result(10).offset)
 
     def wait(self, seconds: float) -> None:

@@ -232,7 +232,9 @@ class FakeConsumer:
         found = self._group.committed.get(source)
         if found is None:
             return TopicPartition(*source, OFFSET_INVALID)
-        return TopicPartition(*source, found.offset, metadata=found.metadata or None)
+        if not found.metadata:
+            return TopicPartition(*source, found.offset)
+        return TopicPartition(*source, found.offset, found.metadata)
 
     # The group's side.
 

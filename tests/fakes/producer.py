@@ -8,7 +8,14 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
-from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, KafkaException, Message, murmur2
+from confluent_kafka import (
+    OFFSET_INVALID,
+    TIMESTAMP_CREATE_TIME,
+    KafkaError,
+    KafkaException,
+    Message,
+    murmur2,
+)
 from confluent_kafka import TopicPartition as Place
 
 from state.edit import Source
@@ -78,7 +85,7 @@ class FakeProducer:
         self._state = State.IN_TRANSACTION
         self._known_to_broker = False
 
-    def produce(  # noqa: PLR0913, PLR0917 - the signature of confluent_kafka
+    def produce(
         self,
         topic: str,
         value: bytes | None = None,
@@ -106,7 +113,7 @@ class FakeProducer:
         self._step("poll")
         self._send()
         served = self._serve()
-        self._show_fatal(served)
+        self._show_fatal()
         return served
 
     def flush(self, timeout: float = -1) -> int:
@@ -114,7 +121,8 @@ class FakeProducer:
         del timeout
         self._step("flush")
         self._send()
-        self._show_fatal(self._serve())
+        self._serve()
+        self._show_fatal()
         self._step("flush.done")
         return 0
 
@@ -225,7 +233,7 @@ class FakeProducer:
         message = Message(
             topic=topic,
             partition=number,
-            offset=offset,
+            offset=OFFSET_INVALID if offset is None else offset,
             key=record.key,
             value=record.value,
             timestamp=(TIMESTAMP_CREATE_TIME, record.timestamp_ms),
@@ -239,14 +247,11 @@ class FakeProducer:
             report()
         return len(reports)
 
-    def _show_fatal(self, served: int) -> None:
+    def _show_fatal(self) -> None:
         """Raise a fatal error once, as the binding does from poll and flush."""
-        if self._error is None or not self._error.fatal() or self._fatal_shown:
-            return
-        self._fatal_shown = True
-        if served:  # A delivery callback runs after the exception was set, and loses it.
-            raise SystemError("flush returned NULL without setting an exception")
-        raise KafkaException(self._error)
+        if self._error is not None and self._error.fatal() and not self._fatal_shown:
+            self._fatal_shown = True
+            raise KafkaException(self._error)
 
     def _add_offsets(self, offsets: dict[Source, Committed], who: GroupMetadata) -> None:
         self._producing.check(self._epoch)

@@ -149,7 +149,7 @@ def test_half_a_target_is_refused(
     assert told.value.exit_code == CONTRADICTION
 
 
-def test_a_topic_made_anew_is_not_mixed_into_its_table(
+def test_a_topic_that_ends_before_what_was_read_is_refused(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     publisher = Publisher(broker, make_topic(broker))
@@ -179,7 +179,7 @@ def wait_for(condition: Callable[[], object], running: subprocess.Popen[str]) ->
     while not condition():
         assert running.poll() is None
         assert time.monotonic() < deadline
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
 def files(target: Path) -> Sequence[Path]:
@@ -194,17 +194,30 @@ def test_a_run_killed_while_it_writes_adds_nothing_twice(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     publisher = Publisher(broker, make_topic(broker))
-    publisher.send(20_000, "committed", value=os.urandom(1000))
+    publisher.send(40_000, "committed", value=os.urandom(1000))
     killed = start_command(broker, publisher.topic, tmp_path)
     with killed:
         wait_for(lambda: files(tmp_path), killed)
         os.killpg(killed.pid, signal.SIGKILL)
     assert read_table(spark, tmp_path, "messages").count() == 0
     result = update_tables(spark, source(broker, publisher.topic), tmp_path, once=True)
-    assert result.tables == (TableRows("messages", added=20_000, total=20_000),)
-    assert len(set(ids(spark, tmp_path))) == 20_000
+    assert result.tables == (TableRows("messages", added=40_000, total=40_000),)
+    assert len(set(ids(spark, tmp_path))) == 40_000
     # The reason for read_table: whoever lists the files also finds what the killed run left.
     assert len(files(tmp_path)) > PARTITIONS
+
+
+def test_a_single_run_that_is_terminated_does_not_end_with_0(
+    broker: Broker, tmp_path: Path
+) -> None:
+    publisher = Publisher(broker, make_topic(broker))
+    publisher.send(40_000, "committed", value=os.urandom(1000))
+    running = start_command(broker, publisher.topic, tmp_path)
+    with running:
+        wait_for(lambda: files(tmp_path), running)
+        running.terminate()
+        running.communicate(timeout=240)
+    assert running.returncode != 0
 
 
 def test_a_continuous_run_goes_on_until_it_is_terminated(broker: Broker, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def _run_maven(output_folder: Path) -> None:
         message = "No mvn on the PATH: install Maven; the broker's jars are fetched with it once."
         raise BrokerError(message)
     command = [
-        *(maven, "--batch-mode", "--quiet", "--file", str(POM)),
+        *(maven, "--batch-mode", "--quiet", "-Dstyle.color=never", "--file", str(POM)),
         *("dependency:copy-dependencies", f"-DoutputDirectory={output_folder.resolve()}"),
     ]
     try:

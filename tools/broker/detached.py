@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tools.broker.artifacts import exclusive
-from tools.broker.embedded import HEAP_MB, LAUNCH, STOP_TIMEOUT_S
+from tools.broker.embedded import DEFAULT_MACHINE, LAUNCH, STOP_TIMEOUT_S
 from tools.broker.errors import BrokerError
 from tools.broker.node import is_running, log_tail, open_node, prepare
 from tools.broker.ready import START_TIMEOUT_S, wait_until_ready
@@ -59,7 +59,7 @@ def status(folder: Path = DEFAULT_FOLDER) -> str | None:
 
 def _start(folder: Path) -> str:
     node = open_node(folder)
-    command = prepare(node, {}, HEAP_MB)
+    command = prepare(node, {}, DEFAULT_MACHINE)
     launch = [sys.executable, "-I", "-S", str(LAUNCH), "detached"]
     with node.log_path.open("ab") as log:
         launched = subprocess.run(

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,12 +16,13 @@ from typing import Final, Self
 
 from tools.broker import secured as users
 from tools.broker.errors import BrokerError
-from tools.broker.node import Node, log_tail, open_node, prepare
+from tools.broker.node import Machine, Node, log_tail, open_node, prepare
 from tools.broker.ready import START_TIMEOUT_S, wait_until_ready
 
-HEAP_MB: Final = 1024
+DEFAULT_MACHINE: Final = Machine()
 LAUNCH: Final = Path(__file__).with_name("launch.py")
 STOP_TIMEOUT_S: Final = 20.0
+_POLL_S: Final = 0.01
 
 # The kernel ends a child with the *thread* that started it. A thread of its own lives as long as
 # the process, so a caller may start a broker from a thread that ends.
@@ -38,12 +40,12 @@ class EmbeddedBroker:
         *,
         properties: Mapping[str, str] | None = None,
         secured: bool = False,
-        heap_mb: int = HEAP_MB,
+        machine: Machine = DEFAULT_MACHINE,
     ) -> None:
         self._node: Final = open_node(folder)
         profile = users.server_properties() if secured else {}
         self._properties: Final = {**profile, **(properties or {})}
-        self._heap_mb: Final = heap_mb
+        self._machine: Final = machine
         self._credentials: Final = users.client_properties(users.ADMIN) if secured else {}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -66,16 +68,13 @@ class EmbeddedBroker:
         """Start it unless it runs, and return when it answers."""
         if self._is_alive():
             return
-        command = prepare(self._node, self._properties, self._heap_mb)
+        command = prepare(self._node, self._properties, self._machine)
         self._process = _STARTER.submit(_launch, command, self._node).result(timeout=60)
-        if not wait_until_ready(self.client_properties, self._is_alive):
-            state = "does not answer" if self._is_alive() else f"ended ({self._process.poll()})"
+        try:
+            self._expect_answer(self._process)
+        except BaseException:  # Ctrl-C while waiting is one
             self.stop()
-            message = (
-                f"The broker on {self._node.folder} {state} within {START_TIMEOUT_S:.0f} s;"
-                f" its log tells why. {log_tail(self._node)}"
-            )
-            raise BrokerError(message)
+            raise
 
     def stop(self) -> None:
         """End it in an orderly way, by force after a while; nothing to do when it does not run."""
@@ -103,8 +102,16 @@ class EmbeddedBroker:
         self.start()
 
     def suspend(self) -> None:
-        """Freeze it: connections stay open, nothing is answered."""
-        self._running("suspended").send_signal(signal.SIGSTOP)
+        """Freeze it: connections stay open, nothing is answered once this returns."""
+        process = self._running("suspended")
+        process.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        # The signal reaches one thread after another; the kernel reports when all of them stand.
+        while os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT | os.WNOHANG) is None:
+            if time.monotonic() > deadline:
+                message = f"Process {process.pid} was not suspended within {STOP_TIMEOUT_S:.0f} s."
+                raise BrokerError(message)
+            time.sleep(_POLL_S)
 
     def resume(self) -> None:
         """Let it go on after `suspend`."""
@@ -121,6 +128,18 @@ class EmbeddedBroker:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+    def _expect_answer(self, process: subprocess.Popen[bytes]) -> None:
+        if wait_until_ready(self.client_properties, self._is_alive):
+            return
+        status = process.poll()
+        waited = f"did not answer within {START_TIMEOUT_S:.0f} s"
+        ended = f"ended with status {status} before it answered"
+        message = (
+            f"The broker on {self._node.folder} {waited if status is None else ended}: its log"
+            f" tells why. {log_tail(self._node)}"
+        )
+        raise BrokerError(message)
 
     def _is_alive(self) -> bool:
         return self._process is not None and self._process.poll() is None

@@ -18,6 +18,8 @@ from tools.broker.errors import BrokerError
 _LOG4J = Path(__file__).with_name("log4j2.xml")
 _FORMAT_TIMEOUT_S = 120.0
 _LOG_TAIL_LINES = 15
+# Where compiling the program well would take longer than running it.
+_COMPILED_QUICKLY = ("-XX:TieredStopAtLevel=1",)
 
 
 class Node(NamedTuple):
@@ -54,7 +56,19 @@ def open_node(folder: Path) -> Node:
     return Node(folder, config.choose_ports(folder / "server.properties"))
 
 
-def prepare(node: Node, properties: Mapping[str, str], heap_mb: int) -> list[str]:
+class Machine(NamedTuple):
+    """How the Java machine is set up."""
+
+    heap_mb: int = 1024
+    short_lived: bool = False
+
+    def options(self) -> list[str]:
+        """Return the options for the server; a short-lived one starts with half the work."""
+        heap = ["-Xms256m", f"-Xmx{self.heap_mb}m", "-XX:+ExitOnOutOfMemoryError"]
+        return [*heap, *_COMPILED_QUICKLY, "-XX:+UseSerialGC"] if self.short_lived else heap
+
+
+def prepare(node: Node, properties: Mapping[str, str], machine: Machine) -> list[str]:
     """Write the properties, format the data folder once, and return the command to run."""
     if is_running(node.folder):
         message = f"A broker already runs on {node.folder}: stop it, or take another folder."
@@ -68,8 +82,7 @@ def prepare(node: Node, properties: Mapping[str, str], heap_mb: int) -> list[str
     node.properties_path.write_text(text, encoding="ascii")
     if not (node.data_folder / "meta.properties").exists():
         _format(java, node)
-    limits = ["-Xms256m", f"-Xmx{heap_mb}m", "-XX:+ExitOnOutOfMemoryError"]
-    return [*java, *limits, "kafka.Kafka", str(node.properties_path)]
+    return [*java, *machine.options(), "kafka.Kafka", str(node.properties_path)]
 
 
 def is_running(folder: Path) -> bool:
@@ -95,8 +108,7 @@ def log_tail(node: Node) -> str:
 def _format(java: list[str], node: Node) -> None:
     cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
     command = [
-        # A short program: compiling it well would take longer than running it.
-        *(*java, "-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool", "format"),
+        *(*java, *_COMPILED_QUICKLY, "kafka.tools.StorageTool", "format"),
         # Half-formatted data, of a start that was killed, is formatted again.
         *(
             "--ignore-formatted",

@@ -5,12 +5,14 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
+from urllib.parse import urlsplit
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 START_TIMEOUT_S: Final = 120.0
 _POLL_S: Final = 0.05
+_USUAL_PORT: Final = 9092
 _REQUEST_TIMEOUT_S: Final = 2.0
 
 
@@ -38,7 +40,8 @@ def wait_until_ready(
 
 def _listens(bootstrap_servers: str) -> bool:
     for server in bootstrap_servers.split(","):
-        host, _, port = server.rpartition("://")[2].strip().rpartition(":")
-        with suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), timeout=2):
+        where = urlsplit("//" + server.rpartition("://")[2].strip())
+        address = (where.hostname, where.port or _USUAL_PORT)
+        with suppress(OSError), socket.create_connection(address, timeout=_REQUEST_TIMEOUT_S):
             return True
     return False

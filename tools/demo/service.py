@@ -143,6 +143,8 @@ def free_port() -> int:
     """The usual port where nobody listens, else any free one."""
     for port in (USUAL_PORT, 0):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+            # As the service does: connections of the last run that still fade away do not count.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 listener.bind((HOST, port))
             except OSError:

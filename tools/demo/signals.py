@@ -20,15 +20,20 @@ class Ended(BaseException):
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
     """Inside, the first signal raises `Ended` in the main thread."""
-    before = {number: signal.getsignal(number) for number in ENDING}
+    # What the starter wants ignored, as nohup does, stays ignored.
+    before = {
+        number: handler
+        for number in ENDING
+        if (handler := signal.getsignal(number)) != signal.SIG_IGN
+    }
 
     def end(number: int, _frame: FrameType | None) -> None:
-        for each in ENDING:
+        for each in before:
             # Not SIG_IGN, which children would inherit.
             signal.signal(each, lambda _number, _frame: None)
         raise Ended(number)
 
-    for number in ENDING:
+    for number in before:
         signal.signal(number, end)
     try:
         yield

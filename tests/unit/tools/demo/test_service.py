@@ -45,6 +45,7 @@ def test_a_taken_port_is_not_chosen() -> None:
     with socket.socket() as taken:
         port = free_port()
         taken.bind((HOST, port))
+        taken.listen()
         assert free_port() != port
 
 

@@ -1,0 +1,88 @@
+# Every need is one command; bare `make` lists them.
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check unit contract broker test-broker sim oracle spark-tables test-spark test-helm ci lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
+
+run: .venv/demo ## real flights through a real broker, killed half-way (ARGS=--exit ends by itself)
+	$(BIN)/ringfence demo $(ARGS)
+
+test: .venv/dev .venv/spark .venv/helm ## tests of every kind that this machine can run
+	$(BIN)/python -m tools.suites
+
+check: .venv/dev ## style, types, import rules, duplicated names: seconds
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+unit: .venv/dev ## unit tests alone
+	$(BIN)/pytest -q -m "not broker and not oracle and not simulation and not spark and not helm" -n 2
+
+broker: .venv/demo ## start the development broker and print its address
+	$(BIN)/ringfence broker up
+
+test-broker: .venv/dev ## the service on a real Kafka, killed at every step
+	$(BIN)/pytest -q -m "broker and not spark and not helm"
+
+sim: .venv/dev ## 10,000 seeded runs with a crash at a random step (SEED=n replays one)
+	RINGFENCE_SEED=$(SEED) $(BIN)/pytest -q -s -m simulation -p no:randomly tests/simulation
+
+oracle: .venv/dev ## a million decisions beside the genuine Artemis classes
+	$(BIN)/pytest -q -m oracle tests/oracle
+
+spark-tables: .venv/spark ## after make run: its topics into tables with Spark
+	rm -rf .run/tables
+	$(BIN)/python -m tools.demo.reopen $(BIN)/ringfence pipeline tables --once --target .run/tables \
+	  --bootstrap-servers {bootstrap_servers} --outputs {output} --dead-letters {dead_letter}
+
+test-spark: .venv/dev .venv/spark ## the pipeline on a real Spark and a real broker
+	$(BIN)/pytest -q -m spark
+
+test-helm: .venv/dev .venv/helm ## the chart with a real Helm, and its pod as a process
+	$(BIN)/python -m tools.helm
+	$(BIN)/pytest -q -m helm
+
+ci: check test ## what CI runs: all of it, then the two commands of the README
+	$(MAKE) run ARGS=--exit
+	$(MAKE) spark-tables
+
+lock: ## pin requirements/*.in anew, with hashes
+	for name in service demo data dev spark helm build; do \
+	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	    --no-header --no-emit-index-url requirements/$$name.in -o requirements/$$name.txt; done
+
+clean: ## remove the environment and everything that runs left behind
+	rm -rf .venv .run .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# The environment: one marker for each set of requirements; installed from the lock files alone.
+.venv/made:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Ringfence needs Python 3.11 or newer; set PYTHON=")'
+	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/demo: .venv/made requirements/demo.txt requirements/data.txt requirements/build.txt pyproject.toml
+	$(PIP) --require-hashes -r requirements/demo.txt
+	$(PIP) --require-hashes --no-deps --no-build-isolation -r requirements/data.txt
+	$(PIP) --require-hashes -r requirements/build.txt
+	$(PIP) --no-build-isolation --no-deps --editable .
+	touch $@
+
+.venv/dev: .venv/demo requirements/dev.txt
+	$(PIP) --require-hashes -r requirements/dev.txt
+	touch $@
+
+.venv/spark: .venv/demo requirements/spark.txt
+	$(PIP) --require-hashes -r requirements/spark.txt
+	touch $@
+
+.venv/helm: .venv/dev requirements/helm.txt
+	$(PIP) --require-hashes -r requirements/helm.txt
+	touch $@
