@@ -20,7 +20,7 @@ from state.strategies.ring import Ring
 def answer(query: Query, loop: Loop) -> Answer:
     """The answer to a question; NotRestored while no partition could give it."""
     partitions = list(loop.assignment.running.values())
-    if not loop.assignment.settled or not partitions:
+    if not loop.assignment.settled:
         raise NotRestored("The partitions of this instance are not restored yet; ask again.")
     match query:
         case AddressQuery(address):
@@ -67,7 +67,7 @@ def _status(partition: Partition, ring: Ring, capacity: int) -> RingStatus:
         bytes=ring.memory_bytes,
         oldest_time_ms=oldest,
         newest_time_ms=newest,
-        horizon_ms=newest - oldest if evicted and newest and oldest else None,
+        horizon_ms=None if oldest is None or newest is None or not evicted else newest - oldest,
     )
 
 

@@ -128,7 +128,11 @@ def demo(
     ] = False,
 ) -> None:
     """Play real flights through a real broker."""
-    from tools.demo.run import demo as play
+    try:
+        from tools.demo.run import demo as play
+    except ModuleNotFoundError as error:
+        sentence = "The demo belongs to a checkout and is not in this installation; see the README."
+        raise ExitError(ExitCode.USAGE, sentence) from error
 
     raise typer.Exit(play(exit_after=exit_when_done))
 

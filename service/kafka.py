@@ -16,11 +16,14 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import ConfigResource
-from confluent_kafka.admin._listoffsets import OffsetSpec
-from confluent_kafka.admin._resource import ResourceType
-from confluent_kafka.cimpl import NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from service.config import Config
 from state.edit import Source
@@ -258,11 +261,11 @@ class KafkaCluster:
 
     def starts(self, sources: Iterable[Source]) -> dict[Source, int]:
         """See `Cluster.starts`."""
-        return self._offsets(sources, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        return self._offsets(sources, OffsetSpec.earliest())  # type: ignore[no-untyped-call]  # the binding leaves it untyped
 
     def ends(self, sources: Iterable[Source]) -> dict[Source, int]:
         """See `Cluster.ends`; a consumer would tell the last stable offset instead."""
-        return self._offsets(sources, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return self._offsets(sources, OffsetSpec.latest())  # type: ignore[no-untyped-call]  # the binding leaves it untyped
 
     def _offsets(self, sources: Iterable[Source], spec: OffsetSpec) -> dict[Source, int]:
         asked = {TopicPartition(source.topic, source.partition): spec for source in sources}

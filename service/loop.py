@@ -149,7 +149,10 @@ class Loop:
     def _consume(self) -> Batch:
         service = self.config.service
         wait_s = service.batch_wait_ms / 1000 if self.assignment.settled else 0.001
+        started_s = self._clock.monotonic_s()
         messages = self.assignment.consumer.consume(service.batch_records_max, wait_s)
+        if messages:
+            self._watch.stage("poll", self._clock.monotonic_s() - started_s)
         batch = batch_of(messages, self.assignment.running, self._clock.wall_ms())
         for error, source in batch.errors:
             self._heard(error, source)

@@ -23,8 +23,7 @@ from prometheus_client.registry import Collector
 
 from service.status import StatusBoard
 
-Stage = Literal["poll", "lookup", "produce", "commit"]
-TransactionResult = Literal["committed", "aborted", "unknown"]
+Stage = Literal["poll", "lookup", "commit"]
 RebalanceKind = Literal["assigned", "revoked", "lost"]
 
 OTHER: Final = "_other"
@@ -76,10 +75,14 @@ class Metrics:
         """Time one stage of a batch."""
         self._batch_duration.labels(stage).observe(duration_s)
 
-    def transaction(self, result: TransactionResult, duration_s: float) -> None:
-        """Count a transaction that ended, and time it from begin to end."""
-        self._transactions.labels(result).inc()
+    def committed(self, duration_s: float) -> None:
+        """Count a transaction that committed, and time it from begin to end."""
+        self._transactions.labels("committed").inc()
         self._transaction_duration.observe(duration_s)
+
+    def not_committed(self, result: Literal["aborted", "unknown"]) -> None:
+        """Count a transaction that was aborted, or whose outcome only the broker knows."""
+        self._transactions.labels(result).inc()
 
     def latency(self, oldest_s: float) -> None:
         """Time a committed batch from its oldest record's timestamp to the commit."""

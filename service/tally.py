@@ -1,6 +1,5 @@
 """Tally: what committed batches add up to, for status and metrics. Nothing is counted before."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -31,7 +30,7 @@ class Totals:
         self.last_commit_at = datetime.fromtimestamp(now_ms / 1000, UTC)
 
 
-def count(metrics: Metrics, plan: Plan, stages_s: Mapping[str, float], now_ms: int) -> None:
+def count(metrics: Metrics, plan: Plan, now_ms: int) -> None:
     """Tell the metrics of a committed plan, once for each label."""
     tally = plan.tally
     for route, records in tally.consumed.items():
@@ -43,7 +42,5 @@ def count(metrics: Metrics, plan: Plan, stages_s: Mapping[str, float], now_ms: i
         metrics.duplicates(route, address, records)
     for (route, reason), records in tally.dead_letters.items():
         metrics.dead_letters(route, reason, records)
-    metrics.stage("lookup", stages_s["lookup"])
-    metrics.transaction("committed", stages_s["commit"])
     if tally.oldest_ms is not None:
         metrics.latency(max(0, now_ms - tally.oldest_ms) / 1000)

@@ -14,7 +14,7 @@ from service.assignment import Assignment
 from service.clock import Clock
 from service.config import ServiceSettings
 from service.faults import Fault
-from service.metrics import Metrics
+from service.metrics import Metrics, Stage
 from service.partition import Partition, Phase
 from service.plan import Plan
 from service.status import PartitionStatus, ServicePhase, Status, StatusBoard
@@ -43,7 +43,6 @@ class Watch:
         self._metrics = metrics
         self._started_at = datetime.fromtimestamp(clock.wall_ms() / 1000, UTC)
         self._totals = Totals()
-        self._stages_s: dict[str, float] = {"lookup": 0.0}
         self._published_s = float("-inf")
         self._rebalances = 0
         self.waiting: Waiting | None = None
@@ -52,20 +51,22 @@ class Watch:
         """The loop lives."""
         self._board.beat()
 
-    def stage(self, stage: str, duration_s: float) -> None:
+    def stage(self, stage: Stage, duration_s: float) -> None:
         """How long a stage of the batch at hand took."""
-        self._stages_s[stage] = duration_s
+        self._metrics.stage(stage, duration_s)
 
     def committed(self, plan: Plan, duration_s: float) -> None:
         """A transaction has committed."""
         now_ms = self._clock.wall_ms()
         self._totals.add(plan, now_ms)
-        count(self._metrics, plan, {**self._stages_s, "commit": duration_s}, now_ms)
+        count(self._metrics, plan, now_ms)
+        self._metrics.stage("commit", duration_s)
+        self._metrics.committed(duration_s)
 
     def aborted(self, fault: Fault) -> None:
         """A transaction was aborted."""
         self._totals.transactions_aborted += 1
-        self._metrics.transaction("aborted", 0.0)
+        self._metrics.not_committed("aborted")
         _log.warning("transaction_aborted", cause=fault.cause, of_record=fault.of_record)
 
     def damaged(self, sentence: str) -> None:
@@ -74,7 +75,7 @@ class Watch:
 
     def unknown(self, fault: Fault) -> None:
         """A life ends: what became of its last transaction, the broker says."""
-        self._metrics.transaction("unknown", 0.0)
+        self._metrics.not_committed("unknown")
         if fault.fenced:
             self._metrics.fenced()
         _log.warning("outcome_unknown", cause=fault.cause, fenced=fault.fenced)

@@ -7,6 +7,7 @@ from typing import Protocol, cast
 
 from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec  # where the types are exported
 from confluent_kafka.cimpl import NewTopic  # where the types are exported
 

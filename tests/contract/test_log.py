@@ -58,16 +58,15 @@ def committed(consumer: Consumer, topic: str) -> tuple[int, str | None]:
 
 
 def joined(log: Log, group: str, topic: str, instance: str | None = None) -> Consumer:
-    """Return a member that has its partitions and has assigned them itself."""
-    consumer, granted = log.consumer(group, instance), list[int]()
+    """Return a member that owns partitions and reads none of them."""
+    consumer, granted = log.consumer(group, instance), list[Place]()
 
     def on_assign(_: Consumer, places: list[Place]) -> None:
-        granted.extend(place.partition for place in places)
+        granted.extend(places)
         consumer.incremental_assign([])
 
-    def on_revoke(_: Consumer, places: list[Place]) -> None:
-        mine = {place.partition for place in consumer.assignment()}
-        consumer.incremental_unassign([p for p in places if p.partition in mine])
+    def on_revoke(_: Consumer, _places: list[Place]) -> None:
+        consumer.incremental_unassign([])
 
     consumer.subscribe([topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_revoke)
     until(lambda: granted, [consumer])

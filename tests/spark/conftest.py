@@ -1,13 +1,22 @@
-"""One Spark session, and one broker, for the whole run; the session has the connector's jars."""
+"""One Spark session, and one broker, for the whole run; the session has the connector's jars.
+
+Where pyspark is not installed nothing of this folder is collected: the quick suites do without it.
+"""
 
 from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import SparkSession
 
 from pipeline.jars import connector_jars
-from pipeline.session import open_session
 from tools.broker.cluster import Broker, open_broker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+if find_spec("pyspark") is None:
+    collect_ignore_glob = ["test_*.py"]
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -18,7 +27,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark() -> "Iterator[SparkSession]":
+    from pipeline.session import open_session  # noqa: PLC0415 - needs pyspark
+
     session = open_session(connector_jars(None))
     yield session
     session.stop()

@@ -29,7 +29,8 @@ def test_events_of_a_batch_are_counted_with_its_numbers() -> None:
     metrics.forwarded("orders", "a", 7)
     metrics.duplicates("orders", "a", 2)
     metrics.dead_letters("orders", "duplicate", 3)
-    metrics.transaction("committed", 0.02)
+    metrics.committed(0.02)
+    metrics.not_committed("aborted")
     metrics.fenced()
     metrics.rebalance("assigned")
     metrics.client_error("_TRANSPORT")
@@ -40,6 +41,7 @@ def test_events_of_a_batch_are_counted_with_its_numbers() -> None:
     assert found["ringfence_duplicates_total address=a route=orders"] == 2
     assert found["ringfence_dead_letters_total reason=duplicate route=orders"] == 3
     assert found["ringfence_transactions_total result=committed"] == 1
+    assert found["ringfence_transactions_total result=aborted"] == 1
     assert found["ringfence_fenced_total"] == 1
     assert found["ringfence_rebalances_total kind=assigned"] == 1
     assert found["ringfence_client_errors_total code=_TRANSPORT"] == 1
@@ -49,7 +51,7 @@ def test_events_of_a_batch_are_counted_with_its_numbers() -> None:
 def test_durations_are_histograms_in_seconds() -> None:
     metrics, _ = make_metrics()
     metrics.stage("commit", 0.5)
-    metrics.transaction("aborted", 2.0)
+    metrics.committed(2.0)
     metrics.latency(3.0)
     metrics.http_request("/livez", "GET", 200, 0.001)
     found = samples(metrics)

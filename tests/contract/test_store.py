@@ -1,0 +1,282 @@
+"""One suite for every `Store`, against a dict; and what a damaged disk may end in."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state.edit import Edit, Source
+from state.memory import MemoryStores
+from state.rocks import RocksStores
+from state.store import Identity, Position, StoreCorruptError, StoreFailedError, Stores
+
+SOURCE = Source("orders", 3)
+OTHER = Source("orders", 4)
+IDENTITY = Identity("cluster", "input-id", "changelog-id", 1)
+DIFFERENT = Identity("cluster", "input-id", "another-id", 1)
+
+BYTES = st.binary(max_size=4)
+EDITS = st.lists(st.builds(Edit, BYTES.map(lambda key: b"r" + key), st.none() | BYTES), max_size=8)
+
+
+def position(number: int, identity: Identity = IDENTITY) -> Position:
+    return Position(identity, number, number * 2, 1_700_000_000_000 + number)
+
+
+@pytest.fixture(params=["memory", "rocks"])
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stores]:
+    yield MemoryStores() if request.param == "memory" else RocksStores(tmp_path)
+
+
+def test_a_new_store_is_empty_and_has_no_position(stores: Stores) -> None:
+    store = stores.open(SOURCE)
+    assert store.position() is None
+    assert list(store.scan(b"r")) == []
+    assert store.next_key(b"r") is None
+    store.close()
+
+
+def test_a_scan_yields_the_keys_with_the_prefix_in_byte_order(stores: Stores) -> None:
+    store = stores.open(SOURCE)
+    keys = [b"rb\xff", b"rb", b"ra", b"rb\x00", b"rc", b"rb\xff\xff"]
+    store.apply([Edit(key, b"v" + key) for key in keys], position(1))
+    found = list(store.scan(b"rb"))
+    assert found == [(key, b"v" + key) for key in (b"rb", b"rb\x00", b"rb\xff", b"rb\xff\xff")]
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [(b"ra", b"ra"), (b"ra\x00", b"rc"), (b"r", b"ra"), (b"rc", b"rc"), (b"rc\x00", None)],
+)
+def test_next_key_is_the_first_at_or_after(
+    stores: Stores, asked: bytes, found: bytes | None
+) -> None:
+    store = stores.open(SOURCE)
+    store.apply([Edit(b"rc", b""), Edit(b"ra", b"")], position(1))
+    assert store.next_key(asked) == found
+    store.close()
+
+
+def test_a_tombstone_deletes_and_an_empty_value_is_a_value(stores: Stores) -> None:
+    store = stores.open(SOURCE)
+    store.apply([Edit(b"ra", b"1"), Edit(b"rb", b"")], position(1))
+    store.apply([Edit(b"ra", None), Edit(b"never", None)], position(2))
+    assert list(store.scan(b"r")) == [(b"rb", b"")]
+    store.close()
+
+
+def test_the_last_edit_of_a_key_in_one_apply_wins(stores: Stores) -> None:
+    store = stores.open(SOURCE)
+    edits = [Edit(b"ra", b"1"), Edit(b"ra", None), Edit(b"ra", b"2"), Edit(b"rb", b"1")]
+    store.apply([*edits, Edit(b"rb", None)], position(1))
+    assert list(store.scan(b"r")) == [(b"ra", b"2")]
+    store.close()
+
+
+def test_the_position_moves_without_edits_too(stores: Stores) -> None:
+    store = stores.open(SOURCE)
+    store.apply([], position(7))
+    assert store.position() == position(7)
+    store.apply([], position(8, DIFFERENT))
+    assert store.position() == position(8, DIFFERENT)
+    store.close()
+
+
+def test_edits_that_fail_half_way_leave_the_store_as_it_was(tmp_path: Path) -> None:
+    def torn() -> Iterator[Edit]:
+        yield Edit(b"rb", b"2")
+        raise InterruptedError
+
+    store = RocksStores(tmp_path).open(SOURCE)
+    store.apply([Edit(b"ra", b"1")], position(1))
+    with pytest.raises(InterruptedError):
+        store.apply(torn(), position(2))
+    assert store.position() == position(1)
+    assert list(store.scan(b"r")) == [(b"ra", b"1")]
+    store.close()
+
+
+def test_what_was_applied_is_there_when_it_is_opened_again(stores: Stores) -> None:
+    store = stores.open(SOURCE)
+    store.apply([Edit(b"ra", b"1")], position(1))
+    store.close()
+    again = stores.open(SOURCE)
+    assert again.position() == position(1)
+    assert list(again.scan(b"r")) == [(b"ra", b"1")]
+    again.close()
+
+
+def test_partitions_share_nothing_and_a_wipe_forgets_one_of_them(stores: Stores) -> None:
+    for source in (SOURCE, OTHER):
+        store = stores.open(source)
+        store.apply([Edit(b"ra", b"%d" % source.partition)], position(1))
+        store.close()
+    stores.wipe(SOURCE)
+    wiped, kept = stores.open(SOURCE), stores.open(OTHER)
+    assert wiped.position() is None
+    assert list(wiped.scan(b"")) == []
+    assert list(kept.scan(b"r")) == [(b"ra", b"4")]
+    wiped.close()
+    kept.close()
+
+
+def test_a_wipe_of_nothing_is_no_error(stores: Stores) -> None:
+    stores.wipe(SOURCE)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(EDITS, max_size=5), BYTES)
+def test_a_memory_store_is_a_dict_in_order(batches: list[list[Edit]], tail: bytes) -> None:
+    equals_a_dict(MemoryStores(), batches, b"r" + tail)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(EDITS, max_size=5), BYTES)
+def test_a_rocks_store_is_a_dict_in_order(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[list[Edit]], tail: bytes
+) -> None:
+    equals_a_dict(RocksStores(tmp_path_factory.mktemp("rocks")), batches, b"r" + tail)
+
+
+def equals_a_dict(stores: Stores, batches: Sequence[Sequence[Edit]], sought: bytes) -> None:
+    oracle: dict[bytes, bytes] = {}
+    store = stores.open(SOURCE)
+    for number, edits in enumerate(batches):
+        store.apply(edits, position(number))
+        for key, value in edits:
+            oracle.pop(key, None)
+            if value is not None:
+                oracle[key] = value
+    store.close()
+    store = stores.open(SOURCE)
+    assert list(store.scan(b"r")) == sorted(oracle.items())
+    expected = [entry for entry in sorted(oracle.items()) if entry[0].startswith(sought)]
+    assert list(store.scan(sought)) == expected
+    assert store.next_key(sought) == min((key for key in oracle if key >= sought), default=None)
+    assert store.position() == (position(len(batches) - 1) if batches else None)
+    store.close()
+
+
+# What a damaged disk may end in: an error that names the damage, or a store that is behind.
+
+BATCHES = 4
+KEYS_PER_BATCH = 200
+DAMAGES = ["emptied", "halved", "one byte short", "flipped at the start", "flipped in the middle"]
+
+
+def value_of(number: int) -> bytes:
+    return b"%06d" % number * 20
+
+
+def filled(stores: RocksStores) -> None:
+    """Two generations: what a former close left in tables, and what is in the log."""
+    for batch in range(BATCHES):
+        store = stores.open(SOURCE)
+        first = batch * KEYS_PER_BATCH
+        numbers = range(first, first + KEYS_PER_BATCH)
+        store.apply([Edit(b"r%06d" % n, value_of(n)) for n in numbers], position(batch + 1))
+        store.close()
+
+
+def damaged(content: bytes, damage: str) -> bytes:
+    match damage:
+        case "emptied":
+            return b""
+        case "halved":
+            return content[: len(content) // 2]
+        case "one byte short":
+            return content[:-1]
+        case "flipped at the start":
+            return bytes([content[0] ^ 0x40]) + content[1:]
+        case _:
+            middle = len(content) // 2
+            return content[:middle] + bytes([content[middle] ^ 0x40]) + content[middle + 1 :]
+
+
+def is_whole_or_behind(stores: RocksStores) -> None:
+    """Every batch up to the position is there and right, and nothing beyond it."""
+    store = stores.open(SOURCE)
+    try:
+        place = store.position()
+        batches = 0 if place is None else place.input_next
+        assert place is None or place == position(batches)
+        assert batches <= BATCHES
+        expected = [(b"r%06d" % n, value_of(n)) for n in range(batches * KEYS_PER_BATCH)]
+        assert list(store.scan(b"r")) == expected
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("pattern", ["*.sst", "*.log", "MANIFEST-*", "CURRENT", "*.json"])
+def test_a_damaged_file_ends_in_an_error_of_ours_or_in_a_store_that_is_behind(
+    tmp_path: Path, pattern: str, damage: str
+) -> None:
+    stores = RocksStores(tmp_path)
+    filled(stores)
+    files = sorted(path for path in tmp_path.rglob(pattern) if path.stat().st_size)
+    if not files:
+        pytest.skip(f"this version leaves no {pattern} with content after a close")
+    files[-1].write_bytes(damaged(files[-1].read_bytes(), damage))
+    try:
+        is_whole_or_behind(stores)
+    except StoreCorruptError as error:
+        assert error.source == SOURCE
+    stores.wipe(SOURCE)
+    store = stores.open(SOURCE)
+    assert store.position() is None
+    store.apply([Edit(b"ra", b"1")], position(1))
+    store.close()
+
+
+@pytest.mark.parametrize("pattern", ["*.sst", "*.log", "MANIFEST-*", "CURRENT", "*.json"])
+def test_a_lost_file_ends_in_an_error_of_ours_or_in_a_store_that_is_behind(
+    tmp_path: Path, pattern: str
+) -> None:
+    stores = RocksStores(tmp_path)
+    filled(stores)
+    files = sorted(tmp_path.rglob(pattern))
+    if not files:
+        pytest.skip(f"this version leaves no {pattern} after a close")
+    files[-1].unlink()
+    try:
+        is_whole_or_behind(stores)
+    except StoreCorruptError as error:
+        assert error.source == SOURCE
+
+
+def test_a_torn_write_ahead_log_leaves_the_store_behind_by_whole_batches(tmp_path: Path) -> None:
+    live, copy = tmp_path / "live", tmp_path / "copy"
+    store = RocksStores(live).open(SOURCE)
+    for batch in range(BATCHES):
+        first = batch * KEYS_PER_BATCH
+        numbers = range(first, first + KEYS_PER_BATCH)
+        store.apply([Edit(b"r%06d" % n, value_of(n)) for n in numbers], position(batch + 1))
+    files = {p.relative_to(live): p.read_bytes() for p in live.rglob("*") if p.is_file()}
+    store.close()
+    (log,) = [name for name in files if name.suffix == ".log" and files[name]]
+    size = len(files[log])
+    for torn in range(0, size, size // 12):
+        folder = copy / str(torn)
+        for name, content in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content[:torn] if name == log else content)
+        is_whole_or_behind(RocksStores(folder))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written_is_the_disks_fault(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(StoreFailedError):
+        RocksStores(tmp_path).open(SOURCE)
+    tmp_path.chmod(0o700)
+
+
+def test_a_folder_that_cannot_be_made_is_the_disks_fault(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreFailedError):
+        RocksStores(tmp_path / "file").open(SOURCE)

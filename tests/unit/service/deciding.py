@@ -1,0 +1,128 @@
+"""What the tests of decisions share: a partition, its rules over a fake cluster, and records."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from confluent_kafka import Message
+
+from ringfence.headers import DUPLICATE_ID, DeadLetter
+from service.addresses import AddressBook
+from service.apply import apply
+from service.config import RouteSettings
+from service.consume import Batch, Slice
+from service.decide import Rules, decide
+from service.partition import Facts, Log, Partition, Phase
+from service.plan import Output, Plan
+from service.rejection import RejectedError
+from service.route import Headers, InputRoute
+from service.topics import Targets
+from state.cache import Cache
+from state.edit import Source
+from state.memory import MemoryStore
+from state.store import Identity
+from tests.fakes.admin import FakeAdmin
+from tests.fakes.log import FakeCluster
+
+NOW_MS = 1_700_000_000_000
+SOURCE = Source("orders", 1)
+CHANGELOG = Source("g.changelog.orders", 1)
+FALLBACK = "g.dead-letters"
+IDENTITY = Identity("cluster", "input-id", "changelog-id", 1)
+
+
+def record(
+    offset: int,
+    *headers: tuple[str, bytes | None],
+    key: bytes | None = b"k",
+    value: bytes | None = b"v",
+    timestamp_ms: int = NOW_MS - 1000,
+) -> Message:
+    return Message(
+        topic=SOURCE.topic,
+        partition=SOURCE.partition,
+        offset=offset,
+        key=key,
+        value=value,
+        headers=list(headers),
+        timestamp=(1, timestamp_ms),
+    )
+
+
+def named(offset: int, identifier: bytes, **rest: bytes | None) -> Message:
+    return record(offset, (DUPLICATE_ID, identifier), **rest)  # type: ignore[arg-type]
+
+
+def cluster_of(**topics: int) -> FakeCluster:
+    """Topics by name (`_` is a dot) with their number of partitions."""
+    cluster = FakeCluster()
+    for name, partitions in topics.items():
+        cluster.create_topic(name.replace("_", "."), partitions)
+    cluster.create_topic(FALLBACK, 1)
+    return cluster
+
+
+@dataclass
+class World:
+    """One deciding partition of `orders`, which has three."""
+
+    settings: RouteSettings = field(
+        default_factory=lambda: RouteSettings(name="orders", inputs=("orders",))
+    )
+    addresses: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    cluster: FakeCluster = field(
+        default_factory=lambda: cluster_of(orders_unique=3, orders_dlq=3)
+    )
+    compressing: bool = False
+    refused: dict[tuple[Source, int], RejectedError] = field(default_factory=dict)
+    homeless: set[tuple[Source, int]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.cache = Cache(1 << 30)
+        self.store = MemoryStore()
+        self.targets = Targets(FakeAdmin(self.cluster))
+        self.partition = Partition(
+            source=SOURCE,
+            route=InputRoute.bind(self.settings, SOURCE.topic),
+            changelog=CHANGELOG,
+            partitions=3,
+            phase=Phase.RUNNING,
+            store=self.store,
+            facts=Facts(None, None, Log(0, 0), Log(0, 0), IDENTITY),
+        )
+        self.targets.refresh({*self.partition.route.targets(), FALLBACK})
+
+    def rules(self) -> Rules:
+        return Rules(
+            cluster_id="cluster",
+            book=AddressBook.of(self.addresses),
+            cache=self.cache,
+            targets=self.targets,
+            fallback=FALLBACK,
+            compressing=self.compressing,
+            refused=self.refused,
+            homeless=self.homeless,
+        )
+
+    def decide(self, *messages: Message) -> Plan:
+        """The plan for one batch, which is then dropped."""
+        return decide(Batch((Slice(self.partition, list(messages)),), (), NOW_MS), self.rules())
+
+    def commit(self, *messages: Message) -> Plan:
+        """The same, committed."""
+        plan = self.decide(*messages)
+        apply(plan, {CHANGELOG: 10}, {SOURCE: self.partition}, self.cache, NOW_MS)
+        return plan
+
+
+def topics(plan: Plan) -> list[str]:
+    return [output[0] for output in plan.outputs]
+
+
+def told(headers: Headers) -> dict[str, str]:
+    """The envelope: what we say in the headers of a dead letter."""
+    ours = {str(name) for name in DeadLetter}
+    return {name: (value or b"").decode() for name, value in headers if name in ours}
+
+
+def reasons(outputs: Sequence[Output]) -> list[str | None]:
+    return [told(output[5]).get(DeadLetter.REASON) for output in outputs]

@@ -1,0 +1,361 @@
+"""Decisions: the order of the checks, what is remembered, and where each record goes."""
+
+from dataclasses import replace
+
+import pytest
+
+from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, DeadLetter, Reason
+from service.config import RouteSettings
+from service.decide import TargetMissingError
+from service.plan import BY_KEY
+from service.rejection import RejectedError
+from service.route import InputRoute
+from tests.unit.service.deciding import (
+    CHANGELOG,
+    FALLBACK,
+    NOW_MS,
+    SOURCE,
+    World,
+    cluster_of,
+    named,
+    reasons,
+    record,
+    told,
+    topics,
+)
+
+ROUTE = RouteSettings(name="orders", inputs=("orders",))
+LATE = (EXPIRES_AT, b"%d" % (NOW_MS - 1))
+BAD_TIME = (EXPIRES_AT, b"tomorrow")
+SEEN = (DUPLICATE_ID, b"seen")
+DISAGREES = ("_AMQ_DUPL_ID", b"other")
+BIG = b"x" * 2000
+
+
+def strict() -> World:
+    """Everything that can be wrong with a record is checked here; the id `seen` is known."""
+    cluster = cluster_of(orders_dlq=3)
+    cluster.create_topic("orders.unique", 3, record_bytes_max=1000)
+    route = replace(ROUTE, address="{header:A}", missing_id="dead_letter")
+    world = World(route, cluster=cluster)
+    world.commit(record(0, ("A", b"a"), SEEN))
+    return world
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ([DISAGREES, SEEN, LATE], Reason.NO_ADDRESS),
+        ([("A", b"\xff"), DISAGREES, SEEN, LATE], Reason.NO_ADDRESS),
+        ([("A", b""), DISAGREES, SEEN, LATE], Reason.NO_ADDRESS),
+        ([("A", b"a" * 4097), SEEN], Reason.NO_ADDRESS),
+        ([("A", b"a"), SEEN, DISAGREES, LATE], Reason.INVALID_CLAIM),
+        ([("A", b"a"), SEEN, BAD_TIME], Reason.INVALID_CLAIM),
+        ([("A", b"a"), LATE], Reason.MISSING_ID),
+        ([("A", b"a"), SEEN, LATE], Reason.EXPIRED),
+        ([("A", b"a"), SEEN], Reason.DUPLICATE),
+        ([("A", b"a"), (DUPLICATE_ID, b"new")], Reason.TOO_LARGE),
+    ],
+    ids=[
+        "no address before anything else",
+        "an address that is no text",
+        "an empty address",
+        "an address too long",
+        "an invalid claim before expiry",
+        "an expiry that is no number",
+        "a missing id before expiry",
+        "expiry before the duplicate",
+        "the duplicate before the size",
+        "the size last",
+    ],
+)
+def test_the_first_check_that_fails_gives_the_reason(
+    headers: list[tuple[str, bytes | None]], reason: Reason
+) -> None:
+    plan = strict().decide(record(1, *headers, value=BIG))
+    assert reasons(plan.outputs) == [reason]
+    assert plan.tally.consumed == {"orders": 1}
+    assert not plan.tally.accepted
+    assert not plan.edits
+
+
+def test_an_accepted_record_goes_out_as_it_came() -> None:
+    headers = [("h", b"1"), (DUPLICATE_ID, b"a"), ("h", None), ("", b"\xff")]
+    plan = World().decide(record(5, *headers, key=None, value=None))
+    assert plan.outputs == [("orders.unique", None, None, 1, NOW_MS - 1000, headers)]
+    assert plan.next_offsets == {SOURCE: 6}
+    assert plan.tally.accepted == {("orders", "orders"): 1}
+
+
+def test_an_id_is_accepted_once_in_a_batch_and_over_batches() -> None:
+    world = World()
+    first = world.commit(named(0, b"a"), named(1, b"a"), named(2, b"b"))
+    second = world.commit(named(3, b"b"), named(4, b"a"), named(5, b"c"))
+    assert topics(first) == ["orders.unique", "orders.dlq", "orders.unique"]
+    assert topics(second) == ["orders.dlq", "orders.dlq", "orders.unique"]
+    assert first.tally.duplicates == {("orders", "orders"): 1}
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["before", "in this batch"])
+def test_a_duplicate_names_the_place_of_its_original(*, committed: bool) -> None:
+    world = World()
+    original, copy = named(7, b"a"), named(9, b"a")
+    if committed:
+        world.commit(original)
+        letter = world.decide(copy).outputs[0]
+    else:
+        letter = world.decide(original, copy).outputs[1]
+    assert told(letter[5])[DeadLetter.ORIGINAL] == "orders-1@7"
+    assert letter[4] == NOW_MS
+
+
+def test_a_plan_that_is_dropped_leaves_nothing_behind() -> None:
+    world = World()
+    assert topics(world.decide(named(0, b"a"))) == ["orders.unique"]
+    assert topics(world.decide(named(0, b"a"))) == ["orders.unique"]
+    assert list(world.store.scan(b"")) == []
+
+
+def test_the_same_batch_on_the_same_state_gives_the_same_plan() -> None:
+    plans = []
+    for _ in range(2):
+        world = World(replace(ROUTE, address="{key}"))
+        world.commit(named(0, b"a", key=b"x"))
+        batch = [named(n, b"%d" % (n % 3), key=b"x%d" % (n % 2)) for n in range(1, 20)]
+        plan = world.decide(*batch)
+        plans.append((plan.outputs, plan.edits, plan.next_offsets, plan.times_ms, plan.tally))
+    assert plans[0] == plans[1]
+
+
+def test_every_record_has_exactly_one_fate() -> None:
+    world = World(addresses={"orders": {"id_cache_size": 2, "on_duplicate": "drop"}})
+    plan = world.decide(*[named(n, b"%d" % (n % 4 // 2)) for n in range(40)], record(40))
+    fates = plan.tally.accepted.total() + plan.tally.duplicates.total()
+    assert fates + plan.tally.dead_letters.total() == plan.tally.consumed.total() == 41
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        named(0, b"a", value=BIG),
+        record(0, (DUPLICATE_ID, b"a"), LATE),
+        record(0, (DUPLICATE_ID, b"a"), ("_HQ_DUPL_ID", b"b")),
+    ],
+    ids=["too large", "expired", "invalid claim"],
+)
+def test_an_id_that_was_not_accepted_is_not_remembered(first: object) -> None:
+    cluster = cluster_of(orders_dlq=3)
+    cluster.create_topic("orders.unique", 3, record_bytes_max=1000)
+    plan = World(cluster=cluster).decide(first, named(1, b"a"))  # type: ignore[arg-type]
+    assert topics(plan) == ["orders.dlq", "orders.unique"]
+
+
+def test_what_only_the_broker_can_measure_is_not_refused_for_its_size() -> None:
+    cluster = cluster_of(orders_dlq=3)
+    cluster.create_topic("orders.unique", 3, record_bytes_max=1000)
+    plan = World(cluster=cluster, compressing=True).decide(named(0, b"a", value=BIG))
+    assert topics(plan) == ["orders.unique"]
+
+
+def test_a_record_that_the_broker_refused_is_dead_lettered_and_not_remembered() -> None:
+    refusal = RejectedError(Reason.TOO_LARGE, "the broker refused it")
+    plan = World(refused={(SOURCE, 0): refusal}).decide(named(0, b"a"), named(1, b"a"))
+    assert reasons(plan.outputs) == ["too-large", None]
+    homeless = World(refused={(SOURCE, 0): refusal}, homeless={(SOURCE, 0)})
+    assert topics(homeless.decide(named(0, b"a"))) == [FALLBACK]
+
+
+@pytest.mark.parametrize("reason", [Reason.TOO_LARGE, Reason.EXPIRED, Reason.DUPLICATE])
+def test_a_dead_letter_names_its_id_whatever_the_reason(reason: Reason) -> None:
+    cluster = cluster_of(orders_dlq=3)
+    cluster.create_topic("orders.unique", 3, record_bytes_max=1000)
+    world = World(cluster=cluster)
+    records = {
+        Reason.TOO_LARGE: [named(0, b"a", value=BIG)],
+        Reason.EXPIRED: [record(0, (DUPLICATE_ID, b"a"), LATE)],
+        Reason.DUPLICATE: [named(0, b"a"), named(1, b"a")],
+    }[reason]
+    letter = told(world.decide(*records).outputs[-1][5])
+    assert (letter[DeadLetter.REASON], letter.get(DeadLetter.ID)) == (reason, "a")
+
+
+@pytest.mark.parametrize(
+    ("out", "dead", "key", "number"),
+    [(3, 3, b"k", 1), (3, 3, None, 1), (5, 3, b"k", BY_KEY), (5, 3, None, 1), (1, 3, None, 0)],
+    ids=["equal", "equal without key", "by key", "without key", "folded"],
+)
+def test_the_output_partition_is_the_inputs_or_the_keys(
+    out: int, dead: int, key: bytes | None, number: int
+) -> None:
+    world = World(cluster=cluster_of(orders_unique=out, orders_dlq=dead))
+    assert world.decide(record(0, key=key)).outputs[0][3] == number
+
+
+@pytest.mark.parametrize("identifier", [b"", b"\xff\x00", b"x" * 65_536], ids=str)
+def test_any_bytes_are_an_id(identifier: bytes) -> None:
+    plan = World().decide(named(0, identifier), named(1, identifier), named(2, b"other"))
+    assert topics(plan) == ["orders.unique", "orders.dlq", "orders.unique"]
+
+
+@pytest.mark.parametrize(
+    ("missing_id", "topic", "stamp"),
+    [
+        ("pass", "orders.unique", []),
+        ("stamp", "orders.unique", [(DUPLICATE_ID, b"cluster/orders/1/7")]),
+        ("dead_letter", "orders.dlq", []),
+    ],
+)
+def test_a_record_without_an_id_is_passed_stamped_or_refused(
+    missing_id: str, topic: str, stamp: list[tuple[str, bytes]]
+) -> None:
+    world = World(replace(ROUTE, missing_id=missing_id))  # type: ignore[arg-type]
+    plan = world.decide(record(7, ("h", b"1"), (DUPLICATE_ID, None)))
+    assert topics(plan) == [topic]
+    kept = [pair for pair in plan.outputs[0][5] if not pair[0].startswith("ringfence.")]
+    assert kept == [("h", b"1"), (DUPLICATE_ID, None), *stamp]
+    assert not plan.edits
+
+
+@pytest.mark.parametrize("offset_ms", [-1, 0, 1])
+def test_a_record_expires_after_its_time_and_not_at_it(offset_ms: int) -> None:
+    expiry = (EXPIRES_AT, b"%d" % (NOW_MS + offset_ms))
+    plan = World().decide(record(0, (DUPLICATE_ID, b"a"), expiry))
+    assert reasons(plan.outputs) == (["expired"] if offset_ms < 0 else [None])
+
+
+def test_expiry_is_left_to_others_where_the_address_says_so() -> None:
+    world = World(addresses={"orders": {"process_expired": False}})
+    assert topics(world.decide(record(0, (DUPLICATE_ID, b"a"), LATE))) == ["orders.unique"]
+
+
+def test_a_dropped_duplicate_is_counted_and_written_nowhere() -> None:
+    world = World(addresses={"#": {"on_duplicate": "drop"}})
+    plan = world.decide(named(0, b"a"), named(1, b"a"))
+    assert topics(plan) == ["orders.unique"]
+    assert plan.tally.duplicates.total() == 1
+    assert plan.next_offsets == {SOURCE: 2}
+
+
+def test_with_a_cache_of_zero_nothing_is_lost_or_remembered() -> None:
+    world = World(addresses={"#": {"id_cache_size": 0}})
+    plan = world.decide(named(0, b"a"), named(1, b"a"))
+    assert topics(plan) == ["orders.unique"] * 2
+    assert not plan.edits
+
+
+def test_a_resize_takes_effect_on_a_live_ring_and_the_newest_ids_stay() -> None:
+    world = World()
+    world.commit(*[named(n, b"%d" % n) for n in range(5)])
+    world.addresses = {"orders": {"id_cache_size": 2}}
+    again = world.commit(*[named(5 + n, b"%d" % n) for n in (4, 3, 0)])
+    assert topics(again) == ["orders.dlq", "orders.dlq", "orders.unique"]
+
+
+STEERED = replace(
+    ROUTE, output="{header:TO}", dead_letter="{header:TO}.dlq", allowed_outputs=("a", "a.dlq")
+)
+
+
+@pytest.mark.parametrize(
+    ("to", "topic"),
+    [(b"a", "a"), (b"b", FALLBACK), (b"../x", FALLBACK), (b"", FALLBACK), (None, FALLBACK)]
+    + [(b"\xff", FALLBACK), (b"a" * 300, FALLBACK)],
+    ids=["allowed", "not allowed", "illegal", "empty", "absent", "no text", "too long"],
+)
+def test_a_steered_record_goes_where_it_may_or_to_the_fallback(
+    to: bytes | None, topic: str
+) -> None:
+    cluster = cluster_of(a=3)
+    cluster.create_topic("a.dlq", 3)
+    plan = World(STEERED, cluster=cluster).decide(record(0, ("TO", to), (DUPLICATE_ID, b"1")))
+    assert topics(plan) == [topic]
+    assert reasons(plan.outputs) == [None if topic == "a" else "no-output"]
+    assert bool(plan.edits) == (topic == "a")
+
+
+def test_a_configured_target_that_is_absent_is_the_brokers_fault() -> None:
+    with pytest.raises(TargetMissingError) as caught:
+        World(cluster=cluster_of(orders_dlq=3)).decide(record(0))
+    assert caught.value.topic == "orders.unique"
+
+
+def test_a_target_never_asked_for_is_a_lookup_error() -> None:
+    world = World()
+    world.targets.refresh()
+    world.partition.route = InputRoute.bind(replace(ROUTE, output="new.topic"), "orders")
+    with pytest.raises(LookupError):
+        world.decide(record(0))
+
+
+def test_a_dead_letter_too_large_for_its_topic_goes_to_the_fallback() -> None:
+    cluster = cluster_of(orders_unique=3)
+    cluster.create_topic("orders.dlq", 3, record_bytes_max=300)
+    plan = World(cluster=cluster).decide(named(0, b"a"), named(1, b"a"))
+    assert topics(plan) == ["orders.unique", FALLBACK]
+
+
+def test_a_dead_letter_topic_for_each_address_needs_an_address() -> None:
+    route = replace(ROUTE, address="{key}", dead_letter="DLQ.{address}", allowed_outputs=("DLQ.x",))
+    cluster = cluster_of(orders_unique=3)
+    cluster.create_topic("DLQ.x", 1)
+    world = World(route, cluster=cluster)
+    plan = world.decide(
+        named(0, b"a", key=b"x"), named(1, b"a", key=b"x"), named(2, b"a", key=None)
+    )
+    assert topics(plan) == ["orders.unique", "DLQ.x", FALLBACK]
+
+
+def test_equal_ids_on_different_addresses_are_different() -> None:
+    world = World(replace(ROUTE, address="{key}"))
+    plan = world.commit(named(0, b"a", key=b"x"), named(1, b"a", key=b"y"))
+    assert topics(plan) == ["orders.unique"] * 2
+    assert world.partition.addresses == {"x", "y"}
+
+
+def by_key(size: int = 20_000) -> World:
+    settings = {"#": {"addresses_max": 2, "id_cache_size": size}}
+    return World(replace(ROUTE, address="{key}"), addresses=settings)
+
+
+def test_an_address_too_many_is_refused_and_those_that_are_there_go_on() -> None:
+    world = by_key()
+    batch = [named(n, b"%d" % n, key=key) for n, key in enumerate([b"x", b"y", b"z", b"x"])]
+    plan = world.commit(*batch)
+    assert reasons(plan.outputs) == [None, None, "too-many-addresses", None]
+    later = world.decide(named(4, b"4", key=b"y"), named(5, b"5", key=b"z"), record(6, key=b"z"))
+    assert reasons(later.outputs) == [None, "too-many-addresses", None]
+
+
+def test_an_address_that_remembers_nothing_takes_no_room() -> None:
+    plan = by_key(0).decide(*[named(n, b"a", key=b"%d" % n) for n in range(4)])
+    assert reasons(plan.outputs) == [None] * 4
+
+
+def test_a_record_that_was_not_accepted_takes_no_room() -> None:
+    world = by_key()
+    world.refused = {
+        (SOURCE, n): RejectedError(Reason.TOO_LARGE, "refused") for n in (0, 1)
+    }
+    plan = world.decide(*[named(n, b"a", key=b"%d" % n) for n in range(4)])
+    assert reasons(plan.outputs) == ["too-large", "too-large", None, None]
+
+
+def test_the_time_of_a_partition_follows_records_but_never_back_and_never_into_the_future() -> None:
+    world = World()
+    future, past = NOW_MS + 10**9, NOW_MS - 10**9
+    times = [NOW_MS - 5, past, future]
+    seen = []
+    for n, at_ms in enumerate(times):
+        world.commit(record(n, timestamp_ms=at_ms))
+        seen.append(world.partition.time_ms)
+    assert seen == [NOW_MS - 5, NOW_MS - 5, NOW_MS]
+
+
+def test_a_record_without_a_timestamp_is_sent_with_none_and_is_not_the_oldest() -> None:
+    plan = World().decide(record(0, timestamp_ms=-1), record(1, timestamp_ms=NOW_MS - 7))
+    assert [output[4] for output in plan.outputs] == [0, NOW_MS - 7]
+    assert plan.tally.oldest_ms == NOW_MS - 7
+
+
+def test_edits_go_to_the_changelog_of_the_partition() -> None:
+    assert list(World().decide(named(0, b"a")).edits) == [CHANGELOG]

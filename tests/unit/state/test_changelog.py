@@ -1,0 +1,35 @@
+"""Offset metadata: ours is read again, anybody else's is nobody's."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from state.changelog import OffsetMetadata, decode, encode
+
+METADATA = st.builds(
+    OffsetMetadata, st.integers(-1, 2**62), st.integers(1, 99), st.text(), st.text()
+)
+
+
+@given(METADATA)
+def test_what_we_commit_is_what_we_read(metadata: OffsetMetadata) -> None:
+    assert decode(encode(metadata)) == metadata
+
+
+def test_it_fits_the_brokers_limit_with_room_to_spare() -> None:
+    topic_id = "x" * 36
+    assert len(encode(OffsetMetadata(2**62, 1, topic_id, topic_id))) < 4096 // 8
+
+
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "reset by hand", "[]", "[1]", "1", "null", '"c"', "{}", '{"c":1,"f":1,"i":"x"}']
+    + ['{"c":null,"f":1,"i":"x","l":"y"}', '{"c":"a","f":1,"i":"x","l":"y"}', "[" * 5],
+)
+def test_what_somebody_else_committed_is_none(text: str | None) -> None:
+    assert decode(text) is None
+
+
+@given(st.text())
+def test_no_text_is_an_error(text: str) -> None:
+    decode(text)

@@ -1,0 +1,172 @@
+"""Runs on the wire: what is written is read again, and nothing else is."""
+
+from array import array
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state.edit import Origin, Source
+from state.run import (
+    RUN_IDS_MAX,
+    Run,
+    UnknownFormatError,
+    address_of,
+    decode,
+    encode,
+    key,
+    prefix,
+    put,
+)
+
+NUMBERS = st.integers(0, 2**62)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+ADDRESSES = st.text(max_size=20)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Run:
+    topics = st.text("abc._-é", min_size=1, max_size=9)
+    sources = draw(st.lists(st.builds(Source, topics, st.integers(0, 2**31)), max_size=3))
+    ids = draw(st.lists(st.binary(max_size=64), max_size=20)) if sources else []
+
+    def column(values: st.SearchStrategy[int]) -> list[int]:
+        return draw(st.lists(values, min_size=len(ids), max_size=len(ids)))
+
+    return Run(
+        first=draw(NUMBERS),
+        floor=draw(NUMBERS),
+        capacity=draw(NUMBERS),
+        sources=tuple(sources),
+        ids=tuple(ids),
+        places=array("H", column(st.integers(0, max(len(sources) - 1, 0)))),
+        offsets=array("q", column(st.one_of(INT64, st.integers(0, 300)))),
+        times_ms=array("q", column(st.one_of(INT64, st.integers(0, 70_000)))),
+    )
+
+
+def told(run: Run) -> tuple[object, ...]:
+    columns = (tuple(run.places), tuple(run.offsets), tuple(run.times_ms))
+    return (run.first, run.floor, run.capacity, run.sources, run.ids, *columns)
+
+
+def small(offsets: list[int] | None = None) -> Run:
+    offsets = offsets if offsets is not None else [5, 9, 4000]
+    count = len(offsets)
+    return Run(
+        first=7,
+        floor=2,
+        capacity=10,
+        sources=(Source("orders", 1), Source("orders", 300)),
+        ids=tuple(b"id-%d" % n for n in range(count)),
+        places=[n % 2 for n in range(count)],
+        offsets=offsets,
+        times_ms=[1_700_000_000_000 + n for n in range(count)],
+    )
+
+
+@settings(deadline=None)
+@given(runs())
+def test_a_run_is_read_as_it_was_written(run: Run) -> None:
+    assert told(decode(encode(run))) == told(run)
+
+
+def test_a_full_run_of_the_longest_ids_stays_below_64_kib() -> None:
+    count = RUN_IDS_MAX
+    spread = [n * 2**53 for n in range(count)]
+    ids = tuple(b"%064d" % n for n in range(count))
+    run = Run(0, 0, 10, (Source("t" * 249, 0),), ids, [0] * count, spread, spread)
+    assert len(encode(run)) < 64 * 1024
+
+
+@pytest.mark.parametrize("spread", [0, 1, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**62])
+def test_a_column_is_exact_at_the_border_of_each_width(spread: int) -> None:
+    assert list(decode(encode(small([3, 3 + spread]))).offsets) == [3, 3 + spread]
+
+
+def test_an_origin_names_the_source_of_its_own_row() -> None:
+    assert small().origin(8) == Origin("orders", 300, 9, 1_700_000_000_001)
+
+
+@settings(deadline=None)
+@given(runs(), st.data())
+def test_a_truncated_run_is_refused(run: Run, data: st.DataObject) -> None:
+    value = encode(run)
+    length = data.draw(st.integers(0, len(value) - 1))
+    with pytest.raises(UnknownFormatError):
+        decode(value[:length])
+
+
+@pytest.mark.parametrize("run", [small(), small([1]), small([])], ids=["many", "one", "none"])
+def test_bytes_after_a_run_are_refused(run: Run) -> None:
+    with pytest.raises(UnknownFormatError):
+        decode(encode(run) + b"\x00")
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.binary(max_size=120))
+def test_random_bytes_are_refused(value: bytes) -> None:
+    with pytest.raises(UnknownFormatError):
+        decode(value)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_one_changed_byte_is_refused_or_gives_a_run_that_can_be_asked(data: st.DataObject) -> None:
+    value = bytearray(encode(small()))
+    place = data.draw(st.integers(0, len(value) - 1))
+    value[place] = data.draw(st.integers(0, 255))
+    try:
+        run = decode(bytes(value))
+    except UnknownFormatError:
+        return
+    for number in range(run.first, run.end):
+        run.origin(number)
+
+
+@pytest.mark.parametrize("version", [0, 2, 255])
+def test_another_format_is_refused(version: int) -> None:
+    with pytest.raises(UnknownFormatError):
+        decode(bytes([version]) + encode(small())[1:])
+
+
+@given(ADDRESSES, NUMBERS)
+def test_a_key_tells_its_address(address: str, first: int) -> None:
+    assert address_of(key(address, first)) == address
+    assert key(address, first).startswith(prefix(address))
+
+
+@given(ADDRESSES, ADDRESSES)
+def test_no_key_of_one_address_has_the_prefix_of_another(one: str, other: str) -> None:
+    assert key(one, 5).startswith(prefix(other)) == (one == other)
+
+
+@given(NUMBERS, NUMBERS)
+def test_the_keys_of_an_address_stand_in_the_order_of_their_numbers(one: int, other: int) -> None:
+    assert (key("a", one) < key("a", other)) == (one < other)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"",
+        b"r",
+        b"r\x00",
+        b"x" + key("orders", 1)[1:],
+        key("orders", 1)[:-1],
+        key("orders", 1) + b"\x00",
+        b"r\x00\x01\xff" + bytes(8),
+        b"\x00position",
+    ],
+    ids=["empty", "kind", "half a length", "kind unknown", "short", "long", "no UTF-8", "position"],
+)
+def test_what_is_no_key_of_ours_is_refused(bad: bytes) -> None:
+    with pytest.raises(UnknownFormatError):
+        address_of(bad)
+
+
+def test_put_is_the_key_with_the_run() -> None:
+    edit = put("orders", small())
+    assert edit.key == key("orders", 7)
+    assert edit.value is not None
+    assert told(decode(edit.value)) == told(small())
