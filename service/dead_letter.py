@@ -16,10 +16,10 @@ def envelope(
     headers: Headers,
     source: Source,
     address: str | None,
+    identifier: bytes | None,
     rejection: RejectedError,
 ) -> Headers:
     """The original headers, then ours; what is not known is left out."""
-    identifier = rejection.identifier
     ours = {
         DeadLetter.REASON: rejection.reason,
         DeadLetter.CAUSE: rejection.cause,

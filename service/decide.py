@@ -14,7 +14,7 @@ from confluent_kafka import Message
 
 from ringfence.headers import DUPLICATE_ID, Reason
 from service.addresses import AddressBook, AddressSettings
-from service.consume import Batch, Claim, read_claim, read_headers
+from service.consume import NO_CLAIM, Batch, Claim, read_claim, read_headers
 from service.dead_letter import envelope
 from service.kafka import TopicInfo
 from service.partition import Partition
@@ -98,6 +98,7 @@ class _SliceDecider:
         """Give one record its fate."""
         headers: Headers = ()
         place: _Place | None = None
+        claim = NO_CLAIM
         timestamp = message.timestamp()[1]
         self._time_ms = max(self._time_ms, min(timestamp, self._now_ms))
         try:
@@ -107,11 +108,13 @@ class _SliceDecider:
             outgoing = self._checked(message, headers, place, claim)
             output = self._output(message, outgoing, place, max(timestamp, 0))
         except RejectedError as rejection:
-            self._reject(message, headers, place, rejection)
+            self._reject(message, headers, place, claim, rejection)
             return
         self._plan.outputs.append(output)
         if claim.identifier is not None:
             offset = message.offset() or 0
+            if place.settings.id_cache_size:
+                self._admitted.add(place.name)
             place.draft.remember(claim.identifier, self._source, offset, self._time_ms)
         self._plan.tally.accepted[self._route.settings.name, place.name] += 1
 
@@ -128,8 +131,9 @@ class _SliceDecider:
         plan.times_ms[self._source] = self._time_ms
         plan.tally.consumed[self._route.settings.name] += len(messages)
         plan.tally.bytes_consumed += sum(map(len, messages))
-        oldest_ms = min(message.timestamp()[1] for message in messages)
-        plan.tally.oldest_ms = min(oldest_ms, plan.tally.oldest_ms or oldest_ms)
+        times = [message.timestamp()[1] for message in messages]
+        known = [time_ms for time_ms in (plan.tally.oldest_ms, *times) if time_ms and time_ms > 0]
+        plan.tally.oldest_ms = min(known, default=None)
 
     def _place(self, message: Message, headers: Headers) -> _Place:
         address = self._fixed_address
@@ -165,15 +169,16 @@ class _SliceDecider:
             late_ms = self._now_ms - claim.expires_at_ms
             if late_ms > 0:
                 cause = f"expired {late_ms} ms before it was read"
-                raise RejectedError(Reason.EXPIRED, cause, identifier)
+                raise RejectedError(Reason.EXPIRED, cause)
         if identifier is None:
             return headers
         number = place.draft.judge(identifier)
         if number is not None:
             origin = place.draft.origin(number)
             cause = f"its id was accepted at {origin} already"
-            raise RejectedError(Reason.DUPLICATE, cause, identifier, str(origin))
-        self._check_room(place, identifier)
+            raise RejectedError(Reason.DUPLICATE, cause, str(origin))
+        if place.settings.id_cache_size:
+            self._check_room(place)
         return headers
 
     def _without_id(self, message: Message, headers: Headers) -> Headers:
@@ -189,13 +194,12 @@ class _SliceDecider:
             case _:
                 return headers
 
-    def _check_room(self, place: _Place, identifier: bytes) -> None:
+    def _check_room(self, place: _Place) -> None:
         if place.name in self._partition.addresses or place.name in self._admitted:
             return
         if len(self._partition.addresses) + len(self._admitted) >= place.settings.addresses_max:
             cause = f"the partition holds {place.settings.addresses_max} addresses already"
-            raise RejectedError(Reason.TOO_MANY_ADDRESSES, cause, identifier)
-        self._admitted.add(place.name)
+            raise RejectedError(Reason.TOO_MANY_ADDRESSES, cause)
 
     def _output(self, message: Message, headers: Headers, place: _Place, timestamp: int) -> Output:
         refusal = self._rules.refused.get((self._source, message.offset() or 0))
@@ -238,14 +242,20 @@ class _SliceDecider:
         return BY_KEY if key is not None else self._source.partition % target.partitions
 
     def _reject(
-        self, message: Message, headers: Headers, place: _Place | None, rejection: RejectedError
+        self,
+        message: Message,
+        headers: Headers,
+        place: _Place | None,
+        claim: Claim,
+        rejection: RejectedError,
     ) -> None:
         tally, route = self._plan.tally, self._route.settings.name
         if rejection.reason is Reason.DUPLICATE and place is not None:
             tally.duplicates[route, place.name] += 1
             if place.settings.on_duplicate == "drop":
                 return
-        letter = envelope(message, headers, self._source, place and place.name, rejection)
+        address = None if place is None else place.name
+        letter = envelope(message, headers, self._source, address, claim.identifier, rejection)
         tally.dead_letters[route, rejection.reason] += 1
         self._plan.outputs.append(self._dead_letter(message, headers, letter, place))
 

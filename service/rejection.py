@@ -9,15 +9,8 @@ class RejectedError(Exception):
     `cause` is a sentence for a person, `original` the place of the accepted record with this id.
     """
 
-    def __init__(
-        self,
-        reason: Reason,
-        cause: str,
-        identifier: bytes | None = None,
-        original: str | None = None,
-    ) -> None:
+    def __init__(self, reason: Reason, cause: str, original: str | None = None) -> None:
         super().__init__(cause)
         self.reason = reason
         self.cause = cause
-        self.identifier = identifier
         self.original = original

@@ -25,6 +25,8 @@ _KIND: Final = b"r"
 _HEADER: Final = struct.Struct("<BQQQIH")
 _WIDTHS: Final = ((1 << 8, "B"), (1 << 16, "H"), (1 << 32, "I"), (1 << 64, "Q"))
 
+_CODES: Final = frozenset(code.encode() for _, code in _WIDTHS)
+
 
 class UnknownFormatError(ValueError):
     """A key or value that this version did not write."""
@@ -100,7 +102,7 @@ def decode(value: bytes) -> Run:
     """The run that `encode` wrote; UnknownFormatError for anything else."""
     try:
         return _decode(value)
-    except (struct.error, UnicodeDecodeError, IndexError) as error:
+    except (struct.error, UnicodeDecodeError, OverflowError) as error:
         raise UnknownFormatError(value[:64].hex()) from error
 
 
@@ -115,7 +117,10 @@ def _decode(value: bytes) -> Run:
         position += 6
         sources.append(Source(value[position : position + length].decode(), partition))
         position += length
+    if count > RUN_IDS_MAX:
+        raise UnknownFormatError(f"{count} ids")
     if not count:
+        _check_end(value, position)
         return Run(first, floor, capacity, tuple(sources), (), (), (), ())
     columns = []
     for _ in range(4):
@@ -123,12 +128,18 @@ def _decode(value: bytes) -> Run:
         columns.append(column)
     places, offsets, times_ms, lengths = columns
     ids = []
+    if min(lengths) < 0 or not 0 <= min(places) <= max(places) < len(sources):
+        raise UnknownFormatError(value[:64].hex())
     for length in lengths:
         ids.append(value[position : position + length])
         position += length
+    _check_end(value, position)
+    return Run(first, floor, capacity, tuple(sources), tuple(ids), places, offsets, times_ms)
+
+
+def _check_end(value: bytes, position: int) -> None:
     if position != len(value):
         raise UnknownFormatError(f"{len(value)} bytes, {position} expected")
-    return Run(first, floor, capacity, tuple(sources), tuple(ids), places, offsets, times_ms)
 
 
 def _pack(column: Sequence[int]) -> bytes:
@@ -146,6 +157,8 @@ def _unpack(value: bytes, position: int, count: int) -> tuple[Sequence[int], int
     position += 9
     if code == b"=":
         return array("q", [base]) * count, position
+    if code not in _CODES:
+        raise UnknownFormatError(f"width {code!r}")
     layout = struct.Struct(f"<{count}{code.decode()}")
     distances = layout.unpack_from(value, position)
     return array("q", [base + distance for distance in distances]), position + layout.size

@@ -69,9 +69,7 @@ class World:
         default_factory=lambda: RouteSettings(name="orders", inputs=("orders",))
     )
     addresses: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    cluster: FakeCluster = field(
-        default_factory=lambda: cluster_of(orders_unique=3, orders_dlq=3)
-    )
+    cluster: FakeCluster = field(default_factory=lambda: cluster_of(orders_unique=3, orders_dlq=3))
     compressing: bool = False
     refused: dict[tuple[Source, int], RejectedError] = field(default_factory=dict)
     homeless: set[tuple[Source, int]] = field(default_factory=set)

@@ -333,9 +333,7 @@ def test_an_address_that_remembers_nothing_takes_no_room() -> None:
 
 def test_a_record_that_was_not_accepted_takes_no_room() -> None:
     world = by_key()
-    world.refused = {
-        (SOURCE, n): RejectedError(Reason.TOO_LARGE, "refused") for n in (0, 1)
-    }
+    world.refused = {(SOURCE, n): RejectedError(Reason.TOO_LARGE, "refused") for n in (0, 1)}
     plan = world.decide(*[named(n, b"a", key=b"%d" % n) for n in range(4)])
     assert reasons(plan.outputs) == ["too-large", "too-large", None, None]
 

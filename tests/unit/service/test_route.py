@@ -1,0 +1,108 @@
+"""Routes: templates, and which topics are read."""
+
+import pytest
+
+from service.config import RouteSettings
+from service.route import InputRoute, Template, UnrenderableError, is_legal_topic, resolve
+
+HEADERS = [("A", None), ("A", b"first"), ("A", b"second"), ("bad", b"\xff")]
+
+
+@pytest.mark.parametrize(
+    ("text", "rendered"),
+    [
+        ("{topic}", "orders"),
+        ("{topic}.unique", "orders.unique"),
+        ("plain", "plain"),
+        ("{key}", "k"),
+        ("{header:A}", "first"),
+        ("x-{key}-{header:A}-{address}-{topic}", "x-k-first-addr-orders"),
+        ("{unknown} {", "{unknown} {"),
+    ],
+)
+def test_a_template_is_filled(text: str, rendered: str) -> None:
+    assert Template.parse(text, "orders").render(b"k", HEADERS, "addr") == rendered
+
+
+@pytest.mark.parametrize("text", ["{header:B}", "{header:bad}", "{header:a}"])
+def test_a_field_without_text_is_named(text: str) -> None:
+    with pytest.raises(UnrenderableError, match=text):
+        Template.parse(text, "orders").render(b"k", HEADERS, "addr")
+
+
+@pytest.mark.parametrize("key", [None, b"\xff"])
+def test_a_key_without_text_is_named(key: bytes | None) -> None:
+    with pytest.raises(UnrenderableError, match="{key}"):
+        Template.parse("{key}", "orders").render(key, [], "")
+
+
+@pytest.mark.parametrize(
+    ("text", "constant"),
+    [("{topic}.x", "orders.x"), ("x", "x"), ("{key}", None), ("a{address}", None)],
+)
+def test_what_no_record_changes_is_constant(text: str, constant: str | None) -> None:
+    assert Template.parse(text, "orders").constant == constant
+
+
+def test_a_field_in_a_value_is_only_text() -> None:
+    assert Template.parse("{key}", "orders").render(b"{address}", [], "addr") == "{address}"
+
+
+def test_a_constant_address_makes_its_targets_constant() -> None:
+    route = RouteSettings(name="r", inputs=("orders",), output="{address}.out")
+    assert InputRoute.bind(route, "orders").output.constant == "orders.out"
+
+
+def route(name: str, *inputs: str, output: str = "{topic}.unique") -> RouteSettings:
+    return RouteSettings(name=name, inputs=inputs, output=output)
+
+
+@pytest.mark.parametrize(
+    ("routes", "topics", "read"),
+    [
+        ([route("r", "a")], ["a", "b"], {"a": "r"}),
+        ([route("r", "a")], ["b"], {}),
+        ([route("r", "^a.*")], ["a", "ab", "ba"], {"a": "r", "ab": "r"}),
+        ([route("r", "^.*")], ["a", "a.unique", "a.dlq"], {"a": "r"}),
+        ([route("r", "^.*")], ["a", "g.changelog.a", "g.x", "gx"], {"a": "r", "gx": "r"}),
+        ([route("r", "^.*")], ["a", "__consumer_offsets"], {"a": "r"}),
+        ([route("r", "a", "g.acks")], ["a", "g.acks"], {"a": "r"}),
+        ([route("1", "a"), route("2", "^.*")], ["a", "b"], {"a": "1", "b": "2"}),
+        ([route("2", "^.*"), route("1", "a")], ["a", "b"], {"a": "2", "b": "2"}),
+        ([route("1", "a", output="b"), route("2", "b")], ["a", "b"], {"a": "1"}),
+    ],
+    ids=[
+        "by name",
+        "absent",
+        "by expression",
+        "never what it writes",
+        "never a topic of the group",
+        "never one of Kafka's own",
+        "not even by name",
+        "the first route wins",
+        "whatever its kind",
+        "never what another route writes",
+    ],
+)
+def test_the_inputs_are(
+    routes: list[RouteSettings], topics: list[str], read: dict[str, str]
+) -> None:
+    found = resolve(routes, topics, "g")
+    assert {name: bound.settings.name for name, bound in found.items()} == read
+
+
+def test_what_a_publisher_may_steer_to_is_never_an_input() -> None:
+    steered = RouteSettings(
+        name="r", inputs=("^.*",), output="{header:TO}", allowed_outputs=("elsewhere",)
+    )
+    assert set(resolve([steered], ["a", "elsewhere"], "g")) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("name", "legal"),
+    [("a.b_c-1", True), ("a" * 249, True), ("a" * 250, False), ("", False)]
+    + [(".", False), ("..", False), ("...", True), ("a b", False), ("a/b", False), ("é", False)]
+    + [("a\n", False)],
+)
+def test_a_topic_name_is_legal_as_kafka_has_it(name: str, *, legal: bool) -> None:
+    assert is_legal_topic(name) is legal

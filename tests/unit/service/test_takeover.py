@@ -1,0 +1,136 @@
+"""Before a partition is read: offset, changelog and store agree, or a policy says what to do."""
+
+import pytest
+
+from service.config import ServiceSettings
+from service.errors import ExitCode, ExitError
+from service.partition import Facts, Log
+from service.takeover import (
+    STORE_AGE_MS_MAX,
+    check_changelog,
+    check_identity,
+    start_offset,
+    store_fault,
+)
+from state.changelog import OffsetMetadata
+from state.run import FORMAT
+from state.store import Position
+from tests.unit.service.deciding import IDENTITY, NOW_MS, World
+
+OURS = OffsetMetadata(19, FORMAT, IDENTITY.input_topic_id, IDENTITY.changelog_topic_id)
+FACTS = Facts(50, OURS, Log(10, 100), Log(5, 20), IDENTITY)
+STORE = Position(IDENTITY, 50, 20, NOW_MS)
+PARTITION = World().partition
+
+
+@pytest.mark.parametrize(
+    ("position", "fault"),
+    [
+        (None, None),
+        (STORE, None),
+        (STORE._replace(input_next=3, changelog_next=5), None),
+        (STORE._replace(identity=IDENTITY._replace(cluster_id="x")), "another log"),
+        (STORE._replace(identity=IDENTITY._replace(input_topic_id="x")), "another log"),
+        (STORE._replace(identity=IDENTITY._replace(changelog_topic_id="x")), "another log"),
+        (STORE._replace(identity=IDENTITY._replace(format=FORMAT + 1)), "another log"),
+        (STORE._replace(changelog_next=4), "outside"),
+        (STORE._replace(changelog_next=21), "outside"),
+        (STORE._replace(input_next=51), "ahead"),
+        (STORE._replace(written_at_ms=NOW_MS - STORE_AGE_MS_MAX), None),
+        (STORE._replace(written_at_ms=NOW_MS - STORE_AGE_MS_MAX - 1), "too old"),
+    ],
+    ids=["new", "current", "behind", "cluster", "input", "changelog", "format", "before the start"]
+    + ["after the end", "ahead of the offset", "just young enough", "too old"],
+)
+def test_a_store_is_wiped_for(position: Position | None, fault: str | None) -> None:
+    found = store_fault(position, FACTS, NOW_MS)
+    assert (found is None) == (fault is None)
+    assert (fault or "") in (found or "")
+
+
+def test_a_store_that_knows_something_is_ahead_of_no_offset_at_all() -> None:
+    assert store_fault(STORE, FACTS._replace(committed_offset=None), NOW_MS) is not None
+
+
+@pytest.mark.parametrize(
+    ("told", "sentence"),
+    [
+        (None, None),
+        (OURS, None),
+        (OURS._replace(format=FORMAT + 1), "newer version"),
+        (OURS._replace(changelog_topic_id="x"), "g.changelog.orders was deleted"),
+        (OURS._replace(input_topic_id="x"), "input orders was deleted"),
+    ],
+    ids=["not ours", "agrees", "a newer format", "another changelog", "another input"],
+)
+def test_offset_and_logs_belong_together(told: OffsetMetadata | None, sentence: str | None) -> None:
+    facts = FACTS._replace(metadata=told)
+    if sentence is None:
+        check_identity(PARTITION, facts)
+        return
+    with pytest.raises(ExitError, match=sentence) as caught:
+        check_identity(PARTITION, facts)
+    assert caught.value.exit_code is ExitCode.CONTRADICTION
+
+
+def test_a_changelog_that_ends_before_what_was_committed_was_truncated() -> None:
+    check_changelog(PARTITION, FACTS, 20)
+    check_changelog(PARTITION, FACTS._replace(metadata=None), 0)
+    check_changelog(PARTITION, FACTS._replace(metadata=OURS._replace(last_offset=-1)), 0)
+    with pytest.raises(ExitError, match="truncated") as caught:
+        check_changelog(PARTITION, FACTS, 19)
+    assert caught.value.exit_code is ExitCode.CONTRADICTION
+
+
+RESET_KEEP = ServiceSettings(on_reset_offset="keep_state")
+RESET_CLEAR = ServiceSettings(on_reset_offset="clear_state")
+
+
+@pytest.mark.parametrize(
+    ("facts", "settings", "remembered", "start"),
+    [
+        (FACTS, ServiceSettings(), True, (50, False)),
+        (FACTS._replace(metadata=None), ServiceSettings(), False, (50, False)),
+        (FACTS._replace(metadata=None), ServiceSettings(), True, None),
+        (FACTS._replace(metadata=None), RESET_KEEP, True, (50, False)),
+        (FACTS._replace(metadata=None), RESET_CLEAR, True, (50, True)),
+        (FACTS._replace(metadata=None), RESET_CLEAR, False, (50, False)),
+        (Facts(None, None, Log(10, 100), Log(5, 20), IDENTITY), RESET_CLEAR, True, (10, True)),
+        (Facts(None, None, *FACTS[2:]), ServiceSettings(), False, (10, False)),
+        (
+            Facts(None, None, *FACTS[2:]),
+            ServiceSettings(on_missing_offset="latest"),
+            False,
+            (100, False),
+        ),
+        (Facts(None, None, *FACTS[2:]), ServiceSettings(on_missing_offset="fail"), False, None),
+        (FACTS._replace(committed_offset=9), ServiceSettings(), True, None),
+        (FACTS._replace(committed_offset=10), ServiceSettings(), True, (10, False)),
+        (FACTS._replace(committed_offset=100), ServiceSettings(), True, (100, False)),
+        (FACTS._replace(committed_offset=101), ServiceSettings(), True, None),
+        (
+            FACTS._replace(committed_offset=9),
+            ServiceSettings(on_lost_offset="earliest"),
+            True,
+            (10, False),
+        ),
+        (
+            FACTS._replace(committed_offset=9),
+            ServiceSettings(on_lost_offset="latest"),
+            True,
+            (100, False),
+        ),
+    ],
+    ids=["committed", "new", "reset", "reset, keep", "reset, clear", "reset, nothing to clear"]
+    + ["expired, clear", "missing", "missing, latest", "missing, fail", "lost", "first", "at end"]
+    + ["beyond the end", "lost, earliest", "lost, latest"],
+)
+def test_reading_starts_at(
+    facts: Facts, settings: ServiceSettings, *, remembered: bool, start: tuple[int, bool] | None
+) -> None:
+    if start is not None:
+        assert start_offset(PARTITION, facts, settings, remembered=remembered) == start
+        return
+    with pytest.raises(ExitError, match="set service.on_") as caught:
+        start_offset(PARTITION, facts, settings, remembered=remembered)
+    assert caught.value.exit_code is ExitCode.CONTRADICTION
