@@ -59,6 +59,7 @@ class Assignment:
         self.partitions: dict[Source, Partition] = {}
         self.running: dict[Source, Partition] = {}
         self.rebalances = 0
+        """How often the group has spoken; none before it was joined."""
 
     @property
     def consumer(self) -> Consumer:
@@ -118,6 +119,7 @@ class Assignment:
     def close(self) -> None:
         """Leave the group and close every store."""
         self._consumer.close()
+        self.running.clear()  # nothing is fetched any more; a closed consumer must not be asked
         for partition in list(self.partitions.values()):
             self._release(partition)
         self.partitions.clear()

@@ -88,7 +88,8 @@ def _changelog_problems(
         if has is None:
             continue
         needs = topics[name].partitions
-        if has.partitions < needs:
+        grows = routes[name].settings.on_partitions_added == "keep"
+        if has.partitions < needs and not grows:
             problems.append(
                 Problem(
                     f'the changelog "{log}" has {has.partitions} partitions, '

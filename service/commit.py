@@ -21,6 +21,13 @@ _PAUSE_S: Final = 0.1
 # The broker looks for transactions past their timeout every ten seconds by default.
 _SCAN_S: Final = 10.0
 
+_NOT_DELIVERED: Final = Fault(
+    Remedy.ABORT,
+    of_record=False,
+    fenced=False,
+    cause="_MSG_TIMED_OUT: a changelog record was not delivered in time",
+)
+
 Marks = Callable[[Mapping[Source, int]], list[TopicPartition]]
 """Input offsets with their metadata, given the last changelog offset of each partition."""
 
@@ -76,8 +83,12 @@ class Committer:
         started_s = self._clock.monotonic_s()
         try:
             self._run(producer.begin_transaction)
-            offsets = marks(self._write(producer, plan))
+            written = self._write(producer, plan)
+            offsets = marks(written)
+            # After a record that was not delivered this fails, and with that record's error.
             self._run(lambda: producer.send_offsets_to_transaction(offsets, group, _STEP_TIMEOUT_S))
+            if len(written) < len(plan.edits):
+                raise TransactionAbortedError(_NOT_DELIVERED)
             self._end(producer)
         except TransactionAbortedError as aborted:
             self._abort(producer, aborted.fault)
@@ -112,9 +123,6 @@ class Committer:
             producer.flush(self._timeout_s)
         except KafkaException as error:
             raise TransactionAbortedError(fault_of(error.args[0])) from error
-        if len(written) < len(plan.edits):
-            late = KafkaError(KafkaError._MSG_TIMED_OUT, "changelog")  # noqa: SLF001 - its name
-            raise TransactionAbortedError(fault_of(late))
         return written
 
     def _end(self, producer: Producer) -> None:
@@ -138,7 +146,10 @@ class Committer:
         try:
             self._run(lambda: producer.abort_transaction(_STEP_TIMEOUT_S))
         except TransactionAbortedError as error:
-            raise OutcomeUnknownError(error.fault) from error
+            raise OutcomeUnknownError(cause) from error
+        except OutcomeUnknownError as error:
+            # An abort may end fatally (librdkafka #4849); what led to it says more.
+            raise OutcomeUnknownError(error.fault if error.fault.fenced else cause) from error
 
     def _run(self, step: Callable[[], None]) -> None:
         """A step that may be repeated, until it is done, is refused, or its time is up."""
@@ -166,9 +177,9 @@ def _write_edits(
     producer: Producer, log: Source, edits: list[Edit], written: dict[Source, int]
 ) -> None:
     def note(error: KafkaError | None, message: Message) -> None:
-        offset = message.offset()
-        if error is None and offset is not None:
-            written[log] = offset
+        # The message of a failed report must not be touched: a fatal error may be pending.
+        if error is None:
+            written[log] = message.offset() or 0
 
     last = len(edits) - 1
     for place, edit in enumerate(edits):

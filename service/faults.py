@@ -49,7 +49,10 @@ _FENCED_ERRORS: Final = frozenset(
 def fault_of(error: KafkaError) -> Fault:
     """What an error of begin, send, flush, commit or abort means."""
     code = error.code()
-    if error.fatal() or code in _FENCED_ERRORS:
+    # A static member that was replaced hears of it once, as a fatal error without its own code.
+    is_fatal = error.fatal() or code == KafkaError._FATAL  # noqa: SLF001 - the binding's name
+    fenced = code in _FENCED_ERRORS or (is_fatal and "fenced" in error.str().lower())
+    if is_fatal or fenced:
         remedy = Remedy.REBUILD
     elif error.txn_requires_abort():
         remedy = Remedy.ABORT
@@ -57,6 +60,4 @@ def fault_of(error: KafkaError) -> Fault:
         remedy = Remedy.RETRY
     else:
         remedy = Remedy.ABORT
-    return Fault(
-        remedy, code in _RECORD_ERRORS, code in _FENCED_ERRORS, f"{error.name()}: {error.str()}"
-    )
+    return Fault(remedy, code in _RECORD_ERRORS, fenced, f"{error.name()}: {error.str()}")

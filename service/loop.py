@@ -119,13 +119,16 @@ class Loop:
         except TransactionAbortedError as aborted:
             self._aborted(aborted.fault)
         except TargetMissingError as missing:
+            self._rewind()
             self._targets.refresh()
             self._wait(f"topic {missing.topic}: it does not exist; create it")
         except KafkaException as error:
+            self._rewind()
             self._refused(fault_of(error.args[0]))
         except StoreCorruptError as damaged:
             self._watch.damaged(str(damaged))
             self.assignment.retake(damaged.source, wipe=True)
+            self._rewind()
         else:
             self._went_well(waiting)
 
@@ -205,11 +208,18 @@ class Loop:
     def _aborted(self, fault: Fault) -> None:
         """Read the batch again: in halves when one of its records is to blame."""
         self._watch.aborted(fault)
-        self.assignment.rewind()
+        self._rewind()
         if fault.of_record:
             self._refusals.narrow(self._last_chunk, fault)
         else:
             self._wait(f"the broker, which answered {fault.cause}; see its log")
+
+    def _rewind(self) -> None:
+        """Nothing that was consumed but not committed may be passed over by the next commit."""
+        try:
+            self.assignment.rewind()
+        except KafkaException as error:
+            raise OutcomeUnknownError(fault_of(error.args[0])) from error
 
     def _heard(self, error: KafkaError, source: Source | None) -> None:
         """An error that came among the messages."""

@@ -45,6 +45,7 @@ class Watch:
         self._totals = Totals()
         self._published_s = float("-inf")
         self._rebalances = 0
+        self._doubtful = False
         self.waiting: Waiting | None = None
 
     def beat(self) -> None:
@@ -58,6 +59,7 @@ class Watch:
     def committed(self, plan: Plan, duration_s: float) -> None:
         """A transaction has committed."""
         now_ms = self._clock.wall_ms()
+        self._doubtful = False
         self._totals.add(plan, now_ms)
         count(self._metrics, plan, now_ms)
         self._metrics.stage("commit", duration_s)
@@ -79,6 +81,8 @@ class Watch:
         if fault.fenced:
             self._metrics.fenced()
         _log.warning("outcome_unknown", cause=fault.cause, fenced=fault.fenced)
+        self._doubtful = not fault.fenced
+        self.wait(f"the broker, which answered {fault.cause}; see its log and our rights")
 
     def client_error(self, name: str, text: str) -> None:
         """The client reported an error beside the records."""
@@ -94,8 +98,8 @@ class Watch:
         self.publish("waiting", ())
 
     def go_on(self) -> None:
-        """Nothing is waited for any more."""
-        if self.waiting is not None:
+        """Nothing is waited for any more; after an unknown outcome, not before a commit."""
+        if self.waiting is not None and not self._doubtful:
             _log.info("going_on", after=self.waiting.sentence)
             self.waiting = None
             self._published_s = float("-inf")
@@ -110,7 +114,10 @@ class Watch:
             return
         self._published_s = self._clock.monotonic_s()
         statuses = tuple(_status_of(p, assignment) for p in assignment.partitions.values())
-        phase: ServicePhase = "waiting" if self.waiting else "running"
+        if not any(status.lag_records for status in statuses):
+            self._doubtful = False  # there is nothing left that a commit could prove
+        phase: ServicePhase = "running" if assignment.rebalances else "starting"
+        phase = "waiting" if self.waiting else phase
         self.publish(phase, statuses, complete=complete)
 
     def publish(

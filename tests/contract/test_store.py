@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,8 @@ def position(number: int, identity: Identity = IDENTITY) -> Position:
 
 
 @pytest.fixture(params=["memory", "rocks"])
-def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stores]:
-    yield MemoryStores() if request.param == "memory" else RocksStores(tmp_path)
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Stores:
+    return MemoryStores() if request.param == "memory" else RocksStores(tmp_path)
 
 
 def test_a_new_store_is_empty_and_has_no_position(stores: Stores) -> None:
@@ -165,6 +166,7 @@ def equals_a_dict(stores: Stores, batches: Sequence[Sequence[Edit]], sought: byt
 
 BATCHES = 4
 KEYS_PER_BATCH = 200
+FILES = ["*.sst", "MANIFEST-*", "CURRENT", "*.json"]
 DAMAGES = ["emptied", "halved", "one byte short", "flipped at the start", "flipped in the middle"]
 
 
@@ -191,10 +193,9 @@ def damaged(content: bytes, damage: str) -> bytes:
         case "one byte short":
             return content[:-1]
         case "flipped at the start":
-            return bytes([content[0] ^ 0x40]) + content[1:]
+            return flipped(content, 0)
         case _:
-            middle = len(content) // 2
-            return content[:middle] + bytes([content[middle] ^ 0x40]) + content[middle + 1 :]
+            return flipped(content, len(content) // 2)
 
 
 def is_whole_or_behind(stores: RocksStores) -> None:
@@ -212,20 +213,16 @@ def is_whole_or_behind(stores: RocksStores) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("pattern", ["*.sst", "*.log", "MANIFEST-*", "CURRENT", "*.json"])
+@pytest.mark.parametrize("pattern", FILES)
 def test_a_damaged_file_ends_in_an_error_of_ours_or_in_a_store_that_is_behind(
     tmp_path: Path, pattern: str, damage: str
 ) -> None:
     stores = RocksStores(tmp_path)
     filled(stores)
     files = sorted(path for path in tmp_path.rglob(pattern) if path.stat().st_size)
-    if not files:
-        pytest.skip(f"this version leaves no {pattern} with content after a close")
     files[-1].write_bytes(damaged(files[-1].read_bytes(), damage))
-    try:
+    with suppress(StoreCorruptError):
         is_whole_or_behind(stores)
-    except StoreCorruptError as error:
-        assert error.source == SOURCE
     stores.wipe(SOURCE)
     store = stores.open(SOURCE)
     assert store.position() is None
@@ -233,23 +230,29 @@ def test_a_damaged_file_ends_in_an_error_of_ours_or_in_a_store_that_is_behind(
     store.close()
 
 
-@pytest.mark.parametrize("pattern", ["*.sst", "*.log", "MANIFEST-*", "CURRENT", "*.json"])
+@pytest.mark.parametrize("pattern", FILES)
 def test_a_lost_file_ends_in_an_error_of_ours_or_in_a_store_that_is_behind(
     tmp_path: Path, pattern: str
 ) -> None:
     stores = RocksStores(tmp_path)
     filled(stores)
     files = sorted(tmp_path.rglob(pattern))
-    if not files:
-        pytest.skip(f"this version leaves no {pattern} after a close")
     files[-1].unlink()
-    try:
+    with suppress(StoreCorruptError):
         is_whole_or_behind(stores)
-    except StoreCorruptError as error:
-        assert error.source == SOURCE
 
 
-def test_a_torn_write_ahead_log_leaves_the_store_behind_by_whole_batches(tmp_path: Path) -> None:
+def cut(content: bytes, place: int) -> bytes:
+    return content[:place]
+
+
+def flipped(content: bytes, place: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ 0x40]) + content[place + 1 :]
+
+
+def test_a_torn_or_rotten_write_ahead_log_leaves_the_store_behind_by_whole_batches(
+    tmp_path: Path,
+) -> None:
     live, copy = tmp_path / "live", tmp_path / "copy"
     store = RocksStores(live).open(SOURCE)
     for batch in range(BATCHES):
@@ -260,12 +263,14 @@ def test_a_torn_write_ahead_log_leaves_the_store_behind_by_whole_batches(tmp_pat
     store.close()
     (log,) = [name for name in files if name.suffix == ".log" and files[name]]
     size = len(files[log])
-    for torn in range(0, size, size // 12):
-        folder = copy / str(torn)
-        for name, content in files.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(content[:torn] if name == log else content)
-        is_whole_or_behind(RocksStores(folder))
+    for place in range(0, size, size // 8):
+        for damage in (flipped, cut):
+            folder = copy / f"{place}-{damage.__name__}"
+            for name, content in files.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                damaged_log = damage(content, place) if name == log else content
+                (folder / name).write_bytes(damaged_log)
+            is_whole_or_behind(RocksStores(folder))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

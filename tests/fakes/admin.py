@@ -45,6 +45,11 @@ class FakeAdmin:
                     cleanup_policy=topic.settings.get("cleanup.policy", "delete"),
                 )
 
+    def grow(self, name: str, partitions: int) -> None:
+        """See `Cluster.grow`."""
+        self._log.step("grow")
+        self._log.grow_topic(name, partitions)
+
     def starts(self, sources: Iterable[Source]) -> dict[Source, int]:
         """See `Cluster.starts`."""
         self._log.step("starts")

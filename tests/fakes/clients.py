@@ -14,8 +14,9 @@ from tests.fakes.producer import FakeProducer
 class FakeClients:
     """The clients of one process; `freeze`, `thaw` and `kill` are its signals."""
 
-    def __init__(self, log: FakeCluster, group_id: str, instance: str) -> None:
+    def __init__(self, log: FakeCluster, group_id: str, instance: str, by: str = "") -> None:
         self.cluster = FakeAdmin(log)
+        self._by = by
         self._log = log
         self._group_id = group_id
         self._identity = f"{group_id}-{instance}"
@@ -35,7 +36,7 @@ class FakeClients:
     def producer(self, batch_bytes_max: int, on_error: Callable[[KafkaError], None]) -> Producer:
         """See `Clients.producer`; the fake sends one record at a time and has no background."""
         del batch_bytes_max, on_error
-        self._producers.append(FakeProducer(self._log, self._identity))
+        self._producers.append(FakeProducer(self._log, self._identity, by=self._by))
         return cast("Producer", self._producers[-1])
 
     def freeze(self) -> None:

@@ -166,6 +166,14 @@ class FakeConsumer:
             for p in partitions
         ]
 
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float = -1, *, cached: bool = False
+    ) -> tuple[int, int]:
+        """Return start and end as the fetcher knows them: read_committed."""
+        del timeout, cached
+        log = self._log.log(partition.topic, partition.partition)
+        return (-1001, -1001) if log is None else (log.start, log.last_stable)
+
     def committed(
         self, partitions: list[TopicPartition], timeout: float = -1
     ) -> list[TopicPartition]:
@@ -187,6 +195,9 @@ class FakeConsumer:
         self._open()
         self._log.step("consume")
         messages = self._serve_group()
+        error = self._log.chance.message_error() if self._member else None
+        if error is not None:
+            messages.append(Message(error=error))
         for source in list(self._fetching):
             wanted = min(num_messages - len(messages), self._log.chance.fetched(num_messages))
             if wanted > 0:

@@ -33,10 +33,11 @@ class Move(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """A committed offset."""
+    """A committed offset. `by` tells whose transaction it was."""
 
     offset: int
     metadata: str
+    by: str = ""
 
 
 @dataclass(eq=False, slots=True)
@@ -63,6 +64,8 @@ class Group:
     generation: int = 0
     members: dict[str, Member] = field(default_factory=dict)
     committed: dict[Source, Committed] = field(default_factory=dict)
+    history: list[tuple[Source, Committed]] = field(default_factory=list)
+    """Every commit, in order."""
     unstable: Counter[Source] = field(default_factory=Counter)
     rebalancing: bool = False
     joined: int = 0
@@ -87,6 +90,11 @@ class Group:
             member.moves = [Move([], sorted(member.held))]
         self.members[name] = member
         return member
+
+    def store(self, source: Source, committed: Committed) -> None:
+        """Keep a committed offset."""
+        self.committed[source] = committed
+        self.history.append((source, committed))
 
     def leave(self, member: Member) -> None:
         """Forget a member; what it held is free."""

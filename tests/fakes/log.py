@@ -7,7 +7,9 @@ a process dies, is told by `on_step`, which is called before and after every eff
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from confluent_kafka import KafkaError
 
 from state.edit import Source
 from tests.fakes.group import Group
@@ -32,6 +34,10 @@ class Chance:
         """Tell whether an owed marker is written at this tick."""
         return True
 
+    def message_error(self) -> KafkaError | None:
+        """Return an error that comes among the messages of a `consume`."""
+        return None
+
     def shuffle(self, markers: list[Callable[[], None]]) -> None:
         """Put the markers of one transaction into the order in which they will be written."""
 
@@ -43,6 +49,9 @@ class FakeTopic:
     id: str
     partitions: tuple[Partition, ...]
     record_bytes_max: int
+    """What the topic's settings tell."""
+    limit_bytes: int
+    """What the broker takes."""
     cleanup_policy: str
 
 
@@ -66,14 +75,32 @@ class FakeCluster:
         partitions: int = 1,
         *,
         record_bytes_max: int = 1 << 20,
+        limit_bytes: int | None = None,
         cleanup_policy: str = "delete",
     ) -> None:
         """Create a topic; its id is new each time."""
         self.created += 1
         logs = tuple(Partition(name, number) for number in range(partitions))
         self.logs[name] = FakeTopic(
-            f"{name}-{self.created}", logs, record_bytes_max, cleanup_policy
+            f"{name}-{self.created}",
+            logs,
+            record_bytes_max,
+            record_bytes_max if limit_bytes is None else limit_bytes,
+            cleanup_policy,
         )
+
+    def compact(self, tombstones_before_ms: int) -> None:
+        """Compact every topic that asks for it."""
+        for topic in self.logs.values():
+            if topic.cleanup_policy == "compact":
+                for log in topic.partitions:
+                    log.compact(tombstones_before_ms)
+
+    def grow_topic(self, name: str, partitions: int) -> None:
+        """Give a topic more partitions; it stays the same topic."""
+        topic = self.logs[name]
+        more = tuple(Partition(name, number) for number in range(len(topic.partitions), partitions))
+        self.logs[name] = replace(topic, partitions=topic.partitions + more)
 
     def log(self, topic: str, partition: int) -> Partition | None:
         """Return the log of one partition, or None where there is none."""

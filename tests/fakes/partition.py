@@ -23,9 +23,10 @@ class Fate(Enum):
 
 @dataclass(eq=False, slots=True)
 class Transaction:
-    """One transaction of one producer epoch; compared by identity."""
+    """One transaction of one producer epoch; compared by identity. `by` tells whose it is."""
 
     started_ms: int
+    by: str = ""
     fate: Fate = Fate.OPEN
 
 
@@ -56,6 +57,8 @@ class Partition:
     start: int = 0
     end: int = 0
     first_open: dict[Transaction, int] = field(default_factory=dict)
+    archive: list[Entry] = field(default_factory=list)
+    """Everything ever written: what compaction took is still judged by it."""
 
     @property
     def last_stable(self) -> int:
@@ -90,17 +93,22 @@ class Partition:
         """Return every visible entry."""
         return self.read(self.start, len(self.entries) + 1, committed=committed)[0]
 
-    def compact(self, *, keep_tail: int = 1) -> None:
-        """Keep the newest committed record of each key; the last `keep_tail` entries stay.
+    def compact(self, tombstones_before_ms: int) -> None:
+        """Keep the newest committed record of each key; the newest entry of all stays.
 
-        Tombstones and markers go at once: `delete.retention.ms` has always passed here.
+        A tombstone goes when it is older than `tombstones_before_ms`.
         """
         if not self.entries:
             return
-        bound = min(self.last_stable, self.entries[-keep_tail].offset if keep_tail else self.end)
+        bound = min(self.last_stable, self.entries[-1].offset)
         clean = [e for e in self.entries if e.offset < bound and e.record and not _aborted(e)]
         newest = {e.record.key: e for e in clean if e.record}
-        kept = {e.offset for e in newest.values() if e.record and e.record.value is not None}
+        kept = {
+            e.offset
+            for e in newest.values()
+            if e.record
+            and (e.record.value is not None or e.record.timestamp_ms >= tombstones_before_ms)
+        }
         self.entries = [e for e in self.entries if e.offset >= bound or e.offset in kept]
 
     def delete_before(self, offset: int) -> None:
@@ -110,7 +118,9 @@ class Partition:
 
     def _write(self, record: Record | None, transaction: Transaction | None) -> int:
         offset = self.end
-        self.entries.append(Entry(offset, record, transaction))
+        entry = Entry(offset, record, transaction)
+        self.entries.append(entry)
+        self.archive.append(entry)
         self.end = offset + 1
         return offset
 

@@ -6,7 +6,7 @@ that is fatal or needs an abort, every later call but abort answers with that er
 
 from collections.abc import Callable
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from confluent_kafka import (
     OFFSET_INVALID,
@@ -37,6 +37,18 @@ class State(Enum):
     COMMITTING = "BeginCommit"
 
 
+class Untouchable:
+    """The message of a report that comes while the binding has an exception pending."""
+
+    def __getattr__(self, name: str) -> Callable[[], object]:
+        """Answer every question as the interpreter does."""
+
+        def ask() -> object:
+            raise SystemError(f"{name} returned a result with an exception set")
+
+        return ask
+
+
 class Queued(NamedTuple):
     """A produced record that has not left the client."""
 
@@ -48,9 +60,16 @@ class Queued(NamedTuple):
 class FakeProducer:
     """One producer of one process; `kill` is what kill -9 leaves of it."""
 
-    def __init__(self, log: FakeCluster, transactional_id: str, timeout_ms: int = 10_000) -> None:
+    def __init__(
+        self,
+        log: FakeCluster,
+        transactional_id: str,
+        timeout_ms: int = 10_000,
+        by: str = "",
+    ) -> None:
         self._log = log
         self._timeout_ms = timeout_ms
+        self._by = by
         self._producing = log.transactional(transactional_id, timeout_ms)
         self._epoch = -1
         self._state = State.INIT
@@ -74,7 +93,7 @@ class FakeProducer:
         del timeout
         self._expect(State.INIT)
         self._step("init_transactions")
-        self._epoch = self._producing.initialise(self._timeout_ms)
+        self._epoch = self._producing.initialise(self._timeout_ms, self._by)
         self._step("init_transactions.done")
         self._state = State.READY
 
@@ -202,7 +221,7 @@ class FakeProducer:
         log = self._log.log(topic, number)
         if log is None:
             self._refuse(queued, KafkaError._UNKNOWN_PARTITION, KafkaError._INCONSISTENT)
-        elif _size(queued.record) > self._log.logs[topic].record_bytes_max:
+        elif _size(queued.record) > self._log.logs[topic].limit_bytes:
             code = KafkaError.MSG_SIZE_TOO_LARGE
             self._gaps.add(queued.place)
             self._refuse(queued, code, code)
@@ -212,11 +231,11 @@ class FakeProducer:
             self._refuse(queued, code, code)
         else:
             try:
+                self._log.step("send")
                 record, now_ms = queued.record, self._log.now_ms
                 offset = self._producing.append(self._epoch, log, record, now_ms)
             except KafkaException as exception:
-                self._error = error_of(exception)
-                self._report(queued, None, KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "old"))
+                self._fail(queued, error_of(exception))
             else:
                 self._known_to_broker = True
                 self._report(queued, offset, None)
@@ -240,6 +259,17 @@ class FakeProducer:
             error=error,
         )
         self._reports.append(lambda: on_delivery(error, message))
+
+    def _fail(self, queued: Queued, error: KafkaError) -> None:
+        """Note that a record was not delivered: fenced, or its time was up."""
+        self._error = error
+        on_delivery = queued.on_delivery
+        if not error.fatal():
+            self._report(queued, None, error)
+        elif on_delivery is not None:
+            old = KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "Broker: old epoch")
+            message = cast("Message", Untouchable())
+            self._reports.append(lambda: on_delivery(old, message))
 
     def _serve(self) -> int:
         reports, self._reports = self._reports, []

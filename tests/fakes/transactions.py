@@ -19,16 +19,18 @@ class Producing:
 
     timeout_ms: int
     epoch: int = 0
+    by: str = ""
     open: Transaction | None = None
     partitions: dict[Partition, None] = field(default_factory=dict)
     offsets: dict[tuple[str, Source], tuple[Group, Committed]] = field(default_factory=dict)
     markers: list[Callable[[], None]] = field(default_factory=list)
 
-    def initialise(self, timeout_ms: int) -> int:
+    def initialise(self, timeout_ms: int, by: str = "") -> int:
         """Resolve what an earlier producer left, fence it, and return the new epoch."""
         self.fence()
         self.write_markers()
         self.timeout_ms = timeout_ms
+        self.by = by
         return self.epoch
 
     def fence(self) -> None:
@@ -56,7 +58,7 @@ class Producing:
         for place, committed in offsets.items():
             if (group.name, place) not in self.offsets:
                 group.unstable[place] += 1
-            self.offsets[group.name, place] = (group, committed)
+            self.offsets[group.name, place] = (group, committed._replace(by=self.by))
 
     def end(self, epoch: int, fate: Fate) -> None:
         """Commit or abort."""
@@ -78,7 +80,7 @@ class Producing:
         self.check(epoch)
         self.write_markers()  # The broker answers CONCURRENT_TRANSACTIONS until they are written.
         if self.open is None:
-            self.open = Transaction(now_ms)
+            self.open = Transaction(now_ms, self.by)
         return self.open
 
     def _decide(self, fate: Fate) -> None:
@@ -98,6 +100,6 @@ def _offset_marker(
     def write() -> None:
         group.unstable[place] -= 1
         if fate is Fate.COMMITTED:
-            group.committed[place] = committed
+            group.store(place, committed)
 
     return write

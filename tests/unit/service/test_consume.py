@@ -25,8 +25,19 @@ from tests.unit.service.deciding import NOW_MS, SOURCE, World, record
         ([("_EXPIRES_AT", b"0")], Claim(None, 0)),
         ([("_EXPIRES_AT", b"17"), ("_EXPIRES_AT", b"bad")], Claim(None, 17)),
     ],
-    ids=["none", "others", "null is absent", "the empty id", "the first counts", "aliases agree"]
-    + ["an alias", "names have a case", "64 KiB", "an expiry", "the first expiry counts"],
+    ids=[
+        "none",
+        "others",
+        "null is absent",
+        "the empty id",
+        "the first counts",
+        "aliases agree",
+        "an alias",
+        "names have a case",
+        "64 KiB",
+        "an expiry",
+        "the first expiry counts",
+    ],
 )
 def test_the_headers_claim(headers: list[tuple[str, bytes | None]], claim: Claim) -> None:
     assert read_claim(headers) == claim
@@ -41,8 +52,18 @@ def test_the_headers_claim(headers: list[tuple[str, bytes | None]], claim: Claim
     ]
     + [[("_EXPIRES_AT", text)] for text in (b"", b"-1", b"1.5", b" 1", b"1\n", b"9" * 19)]
     + [[("_EXPIRES_AT", "\u0661".encode())]],
-    ids=["aliases disagree", "the empty one too", "too long", "no time", "negative", "a fraction"]
-    + ["a space", "a line end", "too many digits", "other digits"],
+    ids=[
+        "aliases disagree",
+        "the empty one too",
+        "too long",
+        "no time",
+        "negative",
+        "a fraction",
+        "a space",
+        "a line end",
+        "too many digits",
+        "other digits",
+    ],
 )
 def test_an_invalid_claim_is_refused(headers: list[tuple[str, bytes | None]]) -> None:
     with pytest.raises(RejectedError) as caught:

@@ -258,8 +258,15 @@ STEERED = replace(
 
 @pytest.mark.parametrize(
     ("to", "topic"),
-    [(b"a", "a"), (b"b", FALLBACK), (b"../x", FALLBACK), (b"", FALLBACK), (None, FALLBACK)]
-    + [(b"\xff", FALLBACK), (b"a" * 300, FALLBACK)],
+    [
+        (b"a", "a"),
+        (b"b", FALLBACK),
+        (b"../x", FALLBACK),
+        (b"", FALLBACK),
+        (None, FALLBACK),
+        (b"\xff", FALLBACK),
+        (b"a" * 300, FALLBACK),
+    ],
     ids=["allowed", "not allowed", "illegal", "empty", "absent", "no text", "too long"],
 )
 def test_a_steered_record_goes_where_it_may_or_to_the_fallback(

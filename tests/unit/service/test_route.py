@@ -1,5 +1,7 @@
 """Routes: templates, and which topics are read."""
 
+import re
+
 import pytest
 
 from service.config import RouteSettings
@@ -26,13 +28,13 @@ def test_a_template_is_filled(text: str, rendered: str) -> None:
 
 @pytest.mark.parametrize("text", ["{header:B}", "{header:bad}", "{header:a}"])
 def test_a_field_without_text_is_named(text: str) -> None:
-    with pytest.raises(UnrenderableError, match=text):
+    with pytest.raises(UnrenderableError, match=re.escape(text)):
         Template.parse(text, "orders").render(b"k", HEADERS, "addr")
 
 
 @pytest.mark.parametrize("key", [None, b"\xff"])
 def test_a_key_without_text_is_named(key: bytes | None) -> None:
-    with pytest.raises(UnrenderableError, match="{key}"):
+    with pytest.raises(UnrenderableError, match=re.escape("{key}")):
         Template.parse("{key}", "orders").render(key, [], "")
 
 
@@ -100,9 +102,19 @@ def test_what_a_publisher_may_steer_to_is_never_an_input() -> None:
 
 @pytest.mark.parametrize(
     ("name", "legal"),
-    [("a.b_c-1", True), ("a" * 249, True), ("a" * 250, False), ("", False)]
-    + [(".", False), ("..", False), ("...", True), ("a b", False), ("a/b", False), ("é", False)]
-    + [("a\n", False)],
+    [
+        ("a.b_c-1", True),
+        ("a" * 249, True),
+        ("a" * 250, False),
+        ("", False),
+        (".", False),
+        ("..", False),
+        ("...", True),
+        ("a b", False),
+        ("a/b", False),
+        ("é", False),
+        ("a\n", False),
+    ],
 )
 def test_a_topic_name_is_legal_as_kafka_has_it(name: str, *, legal: bool) -> None:
     assert is_legal_topic(name) is legal

@@ -39,8 +39,20 @@ PARTITION = World().partition
         (STORE._replace(written_at_ms=NOW_MS - STORE_AGE_MS_MAX), None),
         (STORE._replace(written_at_ms=NOW_MS - STORE_AGE_MS_MAX - 1), "too old"),
     ],
-    ids=["new", "current", "behind", "cluster", "input", "changelog", "format", "before the start"]
-    + ["after the end", "ahead of the offset", "just young enough", "too old"],
+    ids=[
+        "new",
+        "current",
+        "behind",
+        "cluster",
+        "input",
+        "changelog",
+        "format",
+        "before the start",
+        "after the end",
+        "ahead of the offset",
+        "just young enough",
+        "too old",
+    ],
 )
 def test_a_store_is_wiped_for(position: Position | None, fault: str | None) -> None:
     found = store_fault(position, FACTS, NOW_MS)
@@ -121,9 +133,24 @@ RESET_CLEAR = ServiceSettings(on_reset_offset="clear_state")
             (100, False),
         ),
     ],
-    ids=["committed", "new", "reset", "reset, keep", "reset, clear", "reset, nothing to clear"]
-    + ["expired, clear", "missing", "missing, latest", "missing, fail", "lost", "first", "at end"]
-    + ["beyond the end", "lost, earliest", "lost, latest"],
+    ids=[
+        "committed",
+        "new",
+        "reset",
+        "reset, keep",
+        "reset, clear",
+        "reset, nothing to clear",
+        "expired, clear",
+        "missing",
+        "missing, latest",
+        "missing, fail",
+        "lost",
+        "first",
+        "at end",
+        "beyond the end",
+        "lost, earliest",
+        "lost, latest",
+    ],
 )
 def test_reading_starts_at(
     facts: Facts, settings: ServiceSettings, *, remembered: bool, start: tuple[int, bool] | None
@@ -131,6 +158,6 @@ def test_reading_starts_at(
     if start is not None:
         assert start_offset(PARTITION, facts, settings, remembered=remembered) == start
         return
-    with pytest.raises(ExitError, match="set service.on_") as caught:
+    with pytest.raises(ExitError, match=r"set service\.on_") as caught:
         start_offset(PARTITION, facts, settings, remembered=remembered)
     assert caught.value.exit_code is ExitCode.CONTRADICTION

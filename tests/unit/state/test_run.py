@@ -124,6 +124,21 @@ def test_one_changed_byte_is_refused_or_gives_a_run_that_can_be_asked(data: st.D
         run.origin(number)
 
 
+@pytest.mark.parametrize("code", [b"c", b"s", b"x", b"f", b"d", b"?", b"b", b"\xff", b"0"])
+def test_a_column_of_another_width_is_refused(code: bytes) -> None:
+    value = encode(small([1, 2, 4]))
+    (place,) = [p for p in range(len(value)) if value[p : p + 4] == b"B\x00\x01\x03"]
+    with pytest.raises(UnknownFormatError):
+        decode(value[:place] + code + value[place + 1 :])
+
+
+def test_a_count_that_no_run_has_is_refused_before_memory_is_taken() -> None:
+    value = bytearray(encode(small([1])))
+    value[25:29] = (1 << 22).to_bytes(4, "little")
+    with pytest.raises(UnknownFormatError):
+        decode(bytes(value))
+
+
 @pytest.mark.parametrize("version", [0, 2, 255])
 def test_another_format_is_refused(version: int) -> None:
     with pytest.raises(UnknownFormatError):

@@ -1,0 +1,119 @@
+"""A fault of the broker is waited for and shown; nothing is dead-lettered for it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+
+from tests.broker.world import World
+from tools.broker import secured
+from tools.broker.cluster import Broker, open_broker
+from tools.broker.config import _free_port as free_port
+
+pytestmark = pytest.mark.broker
+
+EVERYTHING = AclOperation.ALL
+WRITING = (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.WRITE)
+
+
+@pytest.fixture
+def world(broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[World]:
+    with World(broker.client_properties, tmp_path, topic_name("fault"), count=1500) as own:
+        yield own
+
+
+def test_a_missing_output_topic_is_waited_for(world: World) -> None:
+    world.create(world.input, world.letters)
+    world.send(700)
+    service = world.service(free_port(0))
+    service.start()
+    service.wait_complaint(world.output)
+    world.create(world.output)
+    world.send()
+    world.wait_decided()
+    service.wait_ready()
+    service.stop()
+    world.verify()
+
+
+@pytest.fixture(scope="module")
+def secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    folder = tmp_path_factory.mktemp("secured")
+    with open_broker(folder, secured=True, heap_mb=512, short_lived=True) as own:
+        yield own
+
+
+def rights(world: World) -> list[AclBinding]:
+    """What the service needs, and more than it needs, save on the output."""
+    user, allow = f"User:{secured.SERVICE}", AclPermissionType.ALLOW
+    wide = [
+        (ResourceType.TOPIC, world.input, EVERYTHING),
+        (ResourceType.TOPIC, world.letters, EVERYTHING),
+        (ResourceType.TOPIC, f"{world.group}.changelog", EVERYTHING),
+        (ResourceType.TOPIC, f"{world.group}.dead", EVERYTHING),
+        (ResourceType.GROUP, world.group, EVERYTHING),
+        (ResourceType.TRANSACTIONAL_ID, world.group, EVERYTHING),
+        *((ResourceType.TOPIC, world.output, each) for each in WRITING),
+    ]
+    pattern = ResourcePatternType.PREFIXED
+    return [AclBinding(kind, name, pattern, user, "*", what, allow) for kind, name, what in wide]
+
+
+def test_a_revoked_right_is_waited_for(
+    secured_broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+) -> None:
+    client = secured_broker.client_properties
+    service_client = {**client, **secured.client_properties(secured.SERVICE)}
+    group = topic_name("acl")
+    with World(client, tmp_path, group, count=1500, service_client=service_client) as world:
+        world.create()
+        admin = AdminClient(dict(client))
+        granted = rights(world)
+        for done in admin.create_acls(granted).values():
+            done.result(timeout=30)
+        world.send(700)
+        service = world.service(free_port(0))
+        service.start()
+        world.wait_decided()
+        write = granted[-1]
+        revoked = AclBindingFilter(
+            write.restype,
+            write.name,
+            write.resource_pattern_type,
+            write.principal,
+            write.host,
+            write.operation,
+            write.permission_type,
+        )
+        for gone in admin.delete_acls([revoked]).values():
+            gone.result(timeout=30)
+        world.send()
+        service.wait_complaint("AUTHORIZATION")
+        for done in admin.create_acls([write]).values():
+            done.result(timeout=30)
+        world.wait_decided()
+        service.wait_ready()
+        service.stop()
+        world.verify()
+
+
+def test_a_killed_broker_interrupts_and_changes_nothing(
+    own_broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+) -> None:
+    with World(own_broker.client_properties, tmp_path, topic_name("broker")) as world:
+        world.create()
+        world.send()
+        service = world.service(free_port(0))
+        service.start()
+        world.wait_decided(400)
+        own_broker.kill()
+        service.wait_complaint("the broker")
+        own_broker.restart()
+        world.wait_decided()
+        service.wait_ready()
+        service.stop()
+        world.verify()
+        world.verify_store()

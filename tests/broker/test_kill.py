@@ -1,0 +1,215 @@
+"""Nothing is lost, doubled or reordered, wherever the service is killed, stopped or robbed."""
+
+import random
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.broker.victim import Step
+from tests.broker.world import World, eventually
+from tools.broker.cluster import Broker
+from tools.broker.config import _free_port as free_port
+
+pytestmark = pytest.mark.broker
+
+EXIT_FENCED = 4
+
+
+@pytest.fixture
+def world(broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[World]:
+    with World(broker.client_properties, tmp_path, topic_name("kill")) as own:
+        own.create()
+        yield own
+
+
+def struck(step: Step, count: int, name: str = "KILL") -> dict[str, str]:
+    return {"VICTIM_STEP": step, "VICTIM_COUNT": str(count), "VICTIM_SIGNAL": name}
+
+
+@pytest.mark.parametrize(
+    ("step", "count"),
+    [
+        (Step.BEFORE_BEGIN, 3),
+        (Step.AFTER_BEGIN, 4),
+        (Step.MID_PRODUCE, 700),
+        (Step.AFTER_FLUSH, 3),
+        (Step.AFTER_SEND_OFFSETS, 4),
+        (Step.INSIDE_COMMIT, 3),
+        (Step.AFTER_COMMIT, 3),
+        (Step.AFTER_STORE, 5),
+    ],
+)
+def test_a_kill_at_any_step_leaves_every_record_with_one_fate(
+    world: World, step: Step, count: int
+) -> None:
+    world.send()
+    service = world.service(free_port(0))
+    service.start(struck(step, count))
+    assert service.wait(60) == -signal.SIGKILL, service.tail()
+    world.glimpse()
+    service.start()
+    world.wait_decided()
+    service.stop()
+    world.verify()
+    world.verify_store()
+
+
+def test_a_kill_during_the_restore_restores_again(world: World) -> None:
+    world.send(2000)
+    service = world.service(free_port(0))
+    service.start()
+    world.wait_decided()
+    service.stop()
+    shutil.rmtree(world.store_folder())
+    service.start(struck(Step.MID_RESTORE, 1))
+    assert service.wait(60) == -signal.SIGKILL, service.tail()
+    service.start()
+    world.send()
+    world.wait_decided()
+    service.stop()
+    world.verify()
+    world.verify_store()
+
+
+def test_a_lost_state_folder_is_restored_from_the_changelog(world: World) -> None:
+    world.send(1500)
+    service = world.service(free_port(0))
+    service.start(struck(Step.AFTER_STORE, 6))
+    assert service.wait(60) == -signal.SIGKILL, service.tail()
+    shutil.rmtree(world.store_folder())
+    service.start()
+    world.send()
+    world.wait_decided()
+    service.stop()
+    world.verify()
+    world.verify_store()
+
+
+def test_a_warm_restart_restores_only_what_the_store_lacks(world: World) -> None:
+    world.send(2000)
+    service = world.service(free_port(0))
+    service.start()
+    world.wait_decided()
+    service.stop()
+    service.start()
+    service.wait_ready()
+    assert [part["restored_records"] for part in service.partitions()] == [0, 0, 0, 0]
+    service.stop()
+    shutil.rmtree(world.store_folder())
+    service.start()
+    service.wait_ready()
+    assert all(part["restored_records"] > 0 for part in service.partitions())
+    world.send()
+    world.wait_decided()
+    service.stop()
+    world.verify()
+
+
+def truncate(file: Path) -> None:
+    with file.open("r+b") as stream:
+        stream.truncate(file.stat().st_size // 2)
+
+
+def flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[random.Random(1).randrange(len(content) // 4, len(content))] ^= 0x10
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [truncate, flip])
+def test_damaged_store_files_are_noticed_and_restored(
+    world: World, damage: Callable[[Path], None]
+) -> None:
+    service = world.service(free_port(0))
+    for files, ends in (
+        ("*.log", signal.SIGKILL),
+        ("*.sst", signal.SIGTERM),
+        ("MANIFEST-*", signal.SIGKILL),
+        ("CURRENT", signal.SIGTERM),
+        ("OPTIONS-*", signal.SIGKILL),
+    ):
+        service.start()
+        world.send(500)
+        world.wait_decided()
+        service.signal(ends)
+        service.wait()
+        for file in world.store_folder().glob(f"{world.input}-*/{files}"):
+            if file.stat().st_size:
+                damage(file)
+    service.start()
+    world.send()
+    world.wait_decided()
+    service.stop()
+    world.verify()
+    world.verify_store()
+
+
+def test_sigterm_under_load_ends_in_time_and_loses_nothing(world: World) -> None:
+    service = world.service(free_port(0))
+    world.send()
+    for share in (200, 1200):
+        service.start()
+        world.wait_decided(share)
+        service.stop()
+        world.glimpse()
+    service.start()
+    world.wait_decided()
+    service.stop()
+    world.verify()
+    world.verify_store()
+
+
+def test_two_instances_share_the_work_and_hand_it_over(world: World) -> None:
+    first, second = world.service(free_port(0)), world.service(free_port(0), "1")
+    world.send(1000)
+    first.start()
+    world.wait_decided(200)
+    second.start()
+    world.send(1000)
+    world.wait_decided()
+    second.wait_ready(2)
+    first.wait_ready(2)
+    first.stop()
+    world.send()
+    world.wait_decided()
+    second.stop()
+    world.verify()
+    world.verify_store("1")
+
+
+@pytest.mark.parametrize("step", [Step.AFTER_BEGIN, Step.AFTER_SEND_OFFSETS, Step.AFTER_COMMIT])
+def test_a_zombie_that_wakes_after_the_takeover_writes_nothing(world: World, step: Step) -> None:
+    zombie, heir = world.service(free_port(0)), world.service(free_port(0), "1")
+    world.send(2000)
+    zombie.start(struck(step, 4, "STOP"))
+    zombie.wait_until_stopped()
+    heir.start()
+    world.wait_decided()
+    world.glimpse()
+    zombie.signal(signal.SIGCONT)
+    world.send()
+    world.wait_decided()
+    zombie.wait_ready(2)
+    zombie.stop()
+    heir.stop()
+    world.verify()
+
+
+def test_of_two_services_with_one_name_one_leaves(world: World) -> None:
+    first, second = world.service(free_port(0)), world.service(free_port(0), volume="moved")
+    world.send(1000)
+    first.start(struck(Step.AFTER_SEND_OFFSETS, 3, "STOP"))
+    first.wait_until_stopped()
+    second.start()
+    world.wait_decided()
+    first.signal(signal.SIGCONT)
+    eventually(lambda: first.ended or second.ended, 60, first, second)
+    left, stays = (first, second) if first.ended else (second, first)
+    assert left.wait() == EXIT_FENCED, left.tail()
+    world.send()
+    world.wait_decided()
+    stays.stop()
+    world.verify()
