@@ -85,7 +85,7 @@ def _changelog_problems(
     problems = []
     for log, name in _changelogs(config, routes).items():
         has = topics.get(log)
-        if has is None:
+        if has is None or name not in topics:
             continue
         needs = topics[name].partitions
         grows = routes[name].settings.on_partitions_added == "keep"

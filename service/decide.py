@@ -130,7 +130,7 @@ class _SliceDecider:
         plan.next_offsets[self._source] = (messages[-1].offset() or 0) + 1
         plan.times_ms[self._source] = self._time_ms
         plan.tally.consumed[self._route.settings.name] += len(messages)
-        plan.tally.bytes_consumed += sum(map(len, messages))
+        plan.tally.bytes_consumed[self._route.settings.name] += sum(map(len, messages))
         times = [message.timestamp()[1] for message in messages]
         known = [time_ms for time_ms in (plan.tally.oldest_ms, *times) if time_ms and time_ms > 0]
         plan.tally.oldest_ms = min(known, default=None)

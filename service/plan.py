@@ -34,7 +34,7 @@ class Tally:
     duplicates: Counter[tuple[str, str]] = field(default_factory=Counter)
     dead_letters: Counter[tuple[str, str]] = field(default_factory=Counter)
     consumed: Counter[str] = field(default_factory=Counter)
-    bytes_consumed: int = 0
+    bytes_consumed: Counter[str] = field(default_factory=Counter)
     oldest_ms: int | None = None
 
 

@@ -34,8 +34,7 @@ def count(metrics: Metrics, plan: Plan, now_ms: int) -> None:
     """Tell the metrics of a committed plan, once for each label."""
     tally = plan.tally
     for route, records in tally.consumed.items():
-        metrics.consumed(route, records, tally.bytes_consumed)
-        tally.bytes_consumed = 0
+        metrics.consumed(route, records, tally.bytes_consumed[route])
     for (route, address), records in tally.accepted.items():
         metrics.forwarded(route, address, records)
     for (route, address), records in tally.duplicates.items():

@@ -26,8 +26,7 @@ def decode(text: str | None) -> OffsetMetadata | None:
     """What we committed; None when somebody else did, or nobody."""
     try:
         fields = json.loads(text or "")
-        return OffsetMetadata(
-            int(fields["c"]), int(fields["f"]), str(fields["i"]), str(fields["l"])
-        )
-    except (ValueError, KeyError, TypeError):
+        told = OffsetMetadata(fields["c"], fields["f"], fields["i"], fields["l"])
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
+    return told if [type(part) for part in told] == [int, int, str, str] else None

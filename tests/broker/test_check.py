@@ -28,7 +28,7 @@ class Desk:
     """A group with one input, and the files and commands around it."""
 
     def __init__(self, client: Mapping[str, str], folder: Path, group: str) -> None:
-        self.client: dict[str, str | int | float | bool] = {**client}
+        self.client = dict(client)
         self.folder = folder
         self.group = group
         self.input = f"{group}-in"
@@ -84,7 +84,10 @@ class Desk:
 
     def committed(self) -> int:
         place = TopicPartition(self.input, 0)
-        return self._ask(lambda c: c.committed([place], timeout=5)[0].offset)
+        try:
+            return self._ask(lambda c: c.committed([place], timeout=5)[0].offset)
+        except KafkaException:
+            return -1  # a transaction is open, or the group has no coordinator yet
 
     def count(self, topic: str) -> int:
         """How many records of a topic are committed; markers of transactions do not count."""
@@ -107,7 +110,7 @@ class Desk:
 
     def reset(self, offset: int) -> None:
         """As an operator would with Kafka's own tools, once the group has no members."""
-        admin = AdminClient(self.client)
+        admin = AdminClient({**self.client})
         place = ConsumerGroupTopicPartitions(self.group, [TopicPartition(self.input, 0, offset)])
 
         def done() -> bool:
@@ -120,7 +123,7 @@ class Desk:
         eventually(done, 30)
 
     def forget_group(self) -> None:
-        admin = AdminClient(self.client)
+        admin = AdminClient({**self.client})
 
         def done() -> bool:
             try:
@@ -132,7 +135,7 @@ class Desk:
         eventually(done, 30)
 
     def delete(self, topic: str) -> None:
-        admin = AdminClient(self.client)
+        admin = AdminClient({**self.client})
         admin.delete_topics([topic])[topic].result(30)
         eventually(lambda: topic not in admin.list_topics(timeout=10).topics, 30)
 
