@@ -128,6 +128,7 @@ class Committer:
     def _end(self, producer: Producer) -> None:
         """Commit, and again while the answer is out; never abort what may be committed."""
         deadline_s = self._clock.monotonic_s() + self._timeout_s + _SCAN_S
+        maybe_committed = False
         while True:
             try:
                 producer.commit_transaction(_STEP_TIMEOUT_S)
@@ -135,11 +136,11 @@ class Committer:
                 fault = fault_of(error.args[0])
             else:
                 return
-            if fault.remedy is Remedy.ABORT:
+            if fault.remedy is Remedy.ABORT and not maybe_committed:
                 raise TransactionAbortedError(fault)
-            if fault.remedy is Remedy.REBUILD or self._clock.monotonic_s() > deadline_s:
+            if fault.remedy is not Remedy.RETRY or self._clock.monotonic_s() > deadline_s:
                 raise OutcomeUnknownError(fault)
-            self._suspect = True
+            maybe_committed = self._suspect = True
 
     def _abort(self, producer: Producer, cause: Fault) -> None:
         self._suspect = self._suspect or not cause.of_record

@@ -106,6 +106,7 @@ class Loop:
             refused=self._refusals.by_place,
             homeless=self._refusals.homeless,
         )
+        self._targets_stale = False
         self._failures = 0
         self._failing_since_s: float | None = None
 
@@ -120,7 +121,7 @@ class Loop:
             self._aborted(aborted.fault)
         except TargetMissingError as missing:
             self._rewind()
-            self._targets.refresh()
+            self._targets_stale = True
             self._wait(f"topic {missing.topic}: it does not exist; create it")
         except KafkaException as error:
             self._rewind()
@@ -140,8 +141,11 @@ class Loop:
     def _prepare(self) -> str | None:
         """Inputs that appeared, a producer beyond doubt, partitions to take over."""
         if self._inputs.refresh():
-            self._targets.refresh(self._inputs.targets())
+            self._targets_stale = True
             self.assignment.subscribe(self._inputs.routes, self._inputs.topics)
+        if self._targets_stale:
+            self._targets.refresh(self._inputs.targets())
+            self._targets_stale = False
         self._committer.prepare(self._targets.batch_bytes_max)
         waiting = self.assignment.step()
         for partition in [p for p in self.assignment.running.values() if p.to_clear]:

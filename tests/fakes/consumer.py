@@ -291,20 +291,17 @@ class FakeConsumer:
             act(places)
 
     def _leave(self) -> None:
-        member, self._member = self._member, None
-        if member is None:
-            return
-        self._fetching.clear()
-        if member.fenced or member.id not in self._group.members:
-            return
-        if member.held:
+        member = self._member
+        if member is not None and not member.fenced and member.id in self._group.members:
             callback = self._callbacks.get("revoke")
-            if callback:
+            if member.held and callback:
                 callback(self, [TopicPartition(*source) for source in sorted(member.held)])
-        if self._instance is None:
-            self._group.leave(member)
-        else:
-            member.alive = False
+            if self._instance is None:
+                self._group.leave(member)
+            else:
+                member.alive = False
+        self._fetching.clear()
+        self._member = None
 
     def _open(self) -> None:
         if self._closed:

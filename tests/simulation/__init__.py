@@ -1,0 +1,1 @@
+"""The real loop on a fake log, seeded: whatever goes wrong, the invariants hold."""

@@ -1,0 +1,79 @@
+"""Disk: what an instance keeps beside its process. It outlives a crash, unless it is lost.
+
+Each write is a step at which the process may die, before it and after it.
+"""
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+
+from state.edit import Edit, Source
+from state.memory import MemoryStore, MemoryStores
+from state.store import Position
+
+
+class Disk:
+    """See `Stores`. `copy` is the backup, `restore` brings it back."""
+
+    def __init__(self, step: Callable[[str], None]) -> None:
+        self._step = step
+        self._stores = MemoryStores()
+        self._sources: set[Source] = set()
+        self._backup = (copy.deepcopy(self._stores), set(self._sources))
+
+    def open(self, source: Source) -> "StoreOnDisk":
+        """See `Stores.open`."""
+        self._step("store.open")
+        self._sources.add(source)
+        return StoreOnDisk(self._stores.open(source), self._step)
+
+    def wipe(self, source: Source) -> None:
+        """See `Stores.wipe`."""
+        self._step("store.wipe")
+        self._stores.wipe(source)
+
+    def stores(self) -> Iterator[tuple[Source, MemoryStore]]:
+        """Return what is there, by input partition."""
+        for source in sorted(self._sources):
+            yield source, self._stores.open(source)
+
+    def lose(self) -> None:
+        """Lose everything."""
+        self._stores, self._sources = MemoryStores(), set()
+
+    def back_up(self) -> None:
+        """Copy everything aside."""
+        self._backup = (copy.deepcopy(self._stores), set(self._sources))
+
+    def roll_back(self) -> None:
+        """Bring the copy back in place of what is there."""
+        stores, sources = self._backup
+        self._stores, self._sources = copy.deepcopy(stores), set(sources)
+
+
+class StoreOnDisk:
+    """See `Store`."""
+
+    def __init__(self, store: MemoryStore, step: Callable[[str], None]) -> None:
+        self._store = store
+        self._step = step
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """See `Store.scan`."""
+        return self._store.scan(prefix)
+
+    def next_key(self, key: bytes) -> bytes | None:
+        """See `Store.next_key`."""
+        return self._store.next_key(key)
+
+    def position(self) -> Position | None:
+        """See `Store.position`."""
+        return self._store.position()
+
+    def apply(self, edits: Iterable[Edit], position: Position) -> None:
+        """See `Store.apply`."""
+        self._step("store.apply")
+        self._store.apply(edits, position)
+        self._step("store.apply.done")
+
+    def close(self) -> None:
+        """See `Store.close`."""

@@ -1,0 +1,150 @@
+"""Instance: one process of the service with its disk, life after life. What Worker does, stepwise."""
+
+import contextlib
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from confluent_kafka import KafkaException
+
+from service.commit import OutcomeUnknownError, TransactionAbortedError
+from service.errors import ExitCode, ExitError
+from service.loop import Loop
+from service.metrics import Metrics
+from service.status import Status, StatusBoard
+from service.watch import Watch
+from state.store import StoreFailedError
+from tests.fakes.clients import FakeClients
+from tests.fakes.log import FakeCluster
+from tests.simulation.disk import Disk
+from tests.simulation.scenario import GROUP, Scenario
+from tests.simulation.trouble import Crash
+
+
+class FakeClock:
+    """See `service.clock.Clock`: the cluster's time, moved by whoever sleeps."""
+
+    def __init__(self, log: FakeCluster) -> None:
+        self._log = log
+
+    def monotonic_s(self) -> float:
+        """See `Clock.monotonic_s`."""
+        return self._log.now_ms / 1000
+
+    def wall_ms(self) -> int:
+        """See `Clock.wall_ms`."""
+        return self._log.now_ms
+
+    def sleep(self, seconds: float) -> None:
+        """See `Clock.sleep`."""
+        self._log.step("sleep")
+        self._log.wait(seconds)
+
+
+class Instance:
+    """A name, a disk, and at times a loop."""
+
+    def __init__(self, name: str, scenario: Scenario, log: FakeCluster) -> None:
+        self.name = name
+        self.disk = Disk(log.step)
+        self.dead = False
+        self.wanted = True
+        self.life = 0
+        self._scenario = scenario
+        self._log = log
+        self._clients: FakeClients | None = None
+        self._loop: Loop | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is a process."""
+        return self._loop is not None
+
+    def turn(self) -> None:
+        """Begin a life, or give it one turn; see `service.worker`."""
+        try:
+            self._turn()
+        except Crash:
+            self._gone()
+
+    def stop(self) -> None:
+        """End it in an orderly way."""
+        self.wanted = False
+        try:
+            self._end()
+        except Crash:
+            self._gone()
+
+    def freeze(self) -> None:
+        """See `FakeClients.freeze`."""
+        if self._clients:
+            self._clients.freeze()
+
+    def thaw(self) -> None:
+        """See `FakeClients.thaw`."""
+        if self._clients:
+            self._clients.thaw()
+
+    def _turn(self) -> None:
+        try:
+            if self._loop is None:
+                self._begin()
+            else:
+                self._loop.turn()
+        except (OutcomeUnknownError, StoreFailedError):
+            self._end()
+        except ExitError as end:
+            if end.exit_code is not ExitCode.BROKER:
+                raise
+            self._end()
+
+    def _begin(self) -> None:
+        self.life += 1
+        label = f"{self.name}/{self.life}"
+        if self._clients:
+            self._clients.kill()
+        self._clients = FakeClients(self._log, GROUP, self.name, label)
+        config = self._scenario.config(self.name, self.life)
+        clock = FakeClock(self._log)
+        watch = Watch(config.service, clock, *_telling(clock.monotonic_s))
+        try:
+            self._loop = Loop(config, self._clients, self.disk, clock, watch)
+        except (KafkaException, TransactionAbortedError):
+            self._log.wait(1)
+
+    def _end(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            with contextlib.suppress(KafkaException):
+                loop.close()
+
+    def _gone(self) -> None:
+        self._loop = None
+        self.dead = False
+        if self._clients:
+            self._clients.kill()
+
+
+_TOLD: list[tuple[StatusBoard, Metrics]] = []
+
+
+def _telling(clock_s: Callable[[], float]) -> tuple[StatusBoard, Metrics]:
+    """Return board and metrics, made once in a process: no run looks at them."""
+    if not _TOLD:
+        nothing = Status(
+            phase="starting",
+            waiting_for=None,
+            instance="",
+            group_id=GROUP,
+            started_at=datetime.fromtimestamp(0, UTC),
+            partitions=(),
+            records_consumed=0,
+            records_accepted=0,
+            duplicates=0,
+            dead_letters=0,
+            transactions_committed=0,
+            transactions_aborted=0,
+            last_commit_at=None,
+        )
+        board = StatusBoard(nothing, clock_s)
+        _TOLD.append((board, Metrics(board, {"version": "simulated"}, addresses_max=10)))
+    return _TOLD[0]

@@ -1,0 +1,81 @@
+"""Seeded runs of the real loop with crashes at random steps; a failing seed is printed.
+
+RINGFENCE_SEED=n replays one seed; RINGFENCE_SIM_RUNS=n makes as many runs.
+"""
+
+import os
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+
+import service.loop
+from service.apply import apply
+from service.assignment import Assignment
+from tests.simulation.invariants import Broken
+from tests.simulation.world import simulate
+
+RUNS = int(os.environ.get("RINGFENCE_SIM_RUNS") or 10_000)
+SEED = os.environ.get("RINGFENCE_SEED") or ""
+CHUNK = 250
+
+pytestmark = pytest.mark.simulation
+
+
+def fault_of(seed: int) -> str | None:
+    """Run one seed; what did not hold, or None."""
+    try:
+        simulate(seed)
+    except Broken as broken:
+        return f"seed {seed}: {broken}"
+    return None
+
+
+def faults_of(first: int, runs: int) -> list[str]:
+    """Run consecutive seeds."""
+    faults = (fault_of(seed) for seed in range(first, first + runs))
+    return [fault for fault in faults if fault is not None]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(bool(SEED), reason="one seed was asked for")
+def test_every_invariant_holds_whatever_step_is_the_last() -> None:
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        firsts = range(1, RUNS + 1, CHUNK)
+        counts = [min(CHUNK, RUNS + 1 - first) for first in firsts]
+        faults = [fault for found in pool.map(faults_of, firsts, counts) for fault in found]
+    print(f"\n{RUNS} seeded runs, {len(faults)} faults")
+    assert not faults, "\n".join(["replay with make sim SEED=n", *faults[:10]])
+
+
+@pytest.mark.skipif(not SEED, reason="no seed was asked for")
+def test_the_seed_that_was_asked_for() -> None:
+    simulate(int(SEED))
+
+
+def test_state_that_is_applied_before_its_commit_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    genuine = service.loop.Loop._commit
+
+    def early(loop: service.loop.Loop, plan: object) -> None:
+        for sealed in plan.sealed:  # type: ignore[attr-defined]  # the planted fault is untyped
+            loop.cache.absorb(sealed.partition.source, sealed.address, sealed.ring, sealed.runs)
+        genuine(loop, plan)  # type: ignore[arg-type]  # as above
+
+    monkeypatch.setattr(service.loop.Loop, "_commit", early)
+    assert faults_of(1, 60)
+
+
+def test_a_forgotten_rewind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Assignment, "rewind", lambda _assignment: None)
+    assert faults_of(1, 400)
+
+
+def test_a_store_that_forgets_what_was_committed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def half(plan, *rest) -> None:  # type: ignore[no-untyped-def]  # a planted fault
+        plan.sealed.clear()
+        apply(plan, *rest)
+
+    monkeypatch.setattr("service.loop.apply", half)
+    assert faults_of(1, 60)

@@ -1,0 +1,102 @@
+"""Trouble: what may go wrong at a step, and the freedoms of a cluster, drawn from the seed."""
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from confluent_kafka import KafkaError
+
+from state.edit import Source
+from state.store import StoreCorruptError, StoreFailedError
+from tests.fakes.errors import abortable, fenced, plain, retriable
+from tests.fakes.log import Chance
+
+Failure = Callable[[], Exception]
+
+
+class Crash(BaseException):
+    """The process is gone: nothing may catch it, and nothing it does afterwards counts."""
+
+
+def _late() -> Exception:
+    return retriable(KafkaError._TIMED_OUT, "no answer in time")
+
+
+def _gone() -> Exception:
+    return plain(KafkaError._TRANSPORT, "the connection is gone")
+
+
+def _timed_out() -> Exception:
+    return plain(KafkaError._TIMED_OUT, "no answer in time")
+
+
+def _to_abort() -> Exception:
+    return abortable(KafkaError._TIMED_OUT, "the broker refused, abort")
+
+
+def _damaged() -> Exception:
+    return StoreCorruptError(Source("in", 0), "a bit flipped")
+
+
+def _full() -> Exception:
+    return StoreFailedError("no space left on device")
+
+
+FAILURES: Final[Mapping[str, tuple[Failure, ...]]] = {
+    "init_transactions": (_late,),
+    "init_transactions.done": (_late,),
+    "produce": (lambda: BufferError("queue full"),),
+    "send": (_to_abort, fenced),
+    "send_offsets_to_transaction": (_late, _to_abort, fenced),
+    "send_offsets_to_transaction.done": (_late, _to_abort),
+    "commit_transaction": (_late, _to_abort, fenced),
+    # The answer is lost, though the broker has committed.
+    "commit_transaction.done": (_late, _late, fenced),
+    "abort_transaction": (_late, fenced),
+    "abort_transaction.done": (_late,),
+    "committed": (_timed_out, _gone),
+    "topics": (_gone,),
+    "names": (_gone,),
+    "ends": (_gone, _timed_out),
+    "starts": (_gone,),
+    "cluster_id": (_gone,),
+    "create": (_gone,),
+    "store.open": (_damaged,),
+    "store.apply": (_full,),
+}
+"""What each step may answer. `.done` stands after the effect, the bare name before it."""
+
+
+class SeededChance(Chance):
+    """Every freedom of a cluster, drawn anew each time."""
+
+    def __init__(self, chance: random.Random, *, late_markers: bool, trouble: float) -> None:
+        self._chance = chance
+        self._late_markers = late_markers
+        self.trouble = trouble
+
+    def sends_now(self) -> bool:
+        """See `Chance.sends_now`."""
+        return self._chance.random() < 0.3
+
+    def fetched(self, records_max: int) -> int:
+        """See `Chance.fetched`."""
+        return min(records_max, self._chance.randint(0, 8))
+
+    def marker_now(self) -> bool:
+        """See `Chance.marker_now`."""
+        return not self._late_markers or self._chance.random() < 0.3
+
+    def shuffle(self, markers: list[Callable[[], None]]) -> None:
+        """See `Chance.shuffle`."""
+        self._chance.shuffle(markers)
+
+    def message_error(self) -> KafkaError | None:
+        """See `Chance.message_error`."""
+        if not self.trouble or self._chance.random() >= self.trouble:
+            return None
+        code = self._chance.choice((KafkaError._ALL_BROKERS_DOWN, _NO_RIGHT))
+        return KafkaError(code, "told by the client")
+
+
+_NO_RIGHT = KafkaError.TOPIC_AUTHORIZATION_FAILED

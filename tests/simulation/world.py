@@ -1,0 +1,190 @@
+"""World: one seeded run, from the first record to the last, and then what must hold of it."""
+
+import random
+
+from service.errors import ExitError
+from service.topics import internal
+from tests.fakes.log import FakeCluster
+from tests.simulation.instance import Instance
+from tests.simulation.invariants import Broken, check, check_disk
+from tests.simulation.scenario import (
+    OUTPUT_BYTES_MAX,
+    OUTPUT_LIMIT_BYTES,
+    Scenario,
+    Sent,
+    scenario,
+)
+from tests.simulation.trouble import FAILURES, Crash, SeededChance
+
+ROUNDS_MAX = 600
+DAY_MS = 24 * 60 * 60 * 1000
+TOMBSTONES_KEPT_MS = 7 * DAY_MS
+
+
+class World:
+    """A cluster, the instances on it, and the trouble between them."""
+
+    def __init__(self, case: Scenario) -> None:
+        self.case = case
+        self.chance = random.Random(case.seed + 1)
+        self.freedom = SeededChance(
+            self.chance, late_markers=case.late_markers, trouble=case.trouble
+        )
+        self.log = FakeCluster(self.freedom, self._step)
+        self.sent: dict[tuple[str, int, int], Sent] = {}
+        self._unsent = list(case.sent)
+        self._steps = 0
+        self._calm = False
+        self._acting: list[Instance] = []
+        self.instances = [Instance(str(n), case, self.log) for n in range(case.instances)]
+        self._topics()
+
+    def run(self) -> None:
+        """Let it all happen, then let it settle, then judge."""
+        while self._unsent or self._steps < max(self.case.crashes | self.case.freezes):
+            self._round()
+            if self._steps > 20_000:
+                raise Broken("I12", "the run does not come to an end")
+        self._settle()
+        for instance in self.instances:
+            check_disk(self.log, instance.disk)
+        check(self)
+
+    def _round(self) -> None:
+        chance = self.chance
+        self._publish(chance.randint(0, 6))
+        if self.case.late_output and chance.random() < 0.1:
+            self._outputs()
+        if chance.random() < 0.1:
+            self.log.compact(self.log.now_ms - TOMBSTONES_KEPT_MS)
+        if chance.random() < 0.05:
+            self._arrival()
+        if chance.random() < 0.3:
+            self.log.wait(chance.random() * 2)
+        instance = chance.choice(self.instances)
+        if chance.random() < 0.1:
+            instance.disk.back_up()
+        if instance.wanted:
+            self._act(instance)
+
+    def _arrival(self) -> None:
+        """One more instance stops, or starts again."""
+        instance = self.chance.choice(self.instances)
+        if instance.wanted and self.chance.random() < 0.5:
+            self._acting.append(instance)
+            instance.stop()
+            self._acting.pop()
+        elif not instance.wanted:
+            if self.chance.random() < 0.2:
+                self.log.wait(self.chance.choice((4, 9)) * DAY_MS / 1000)
+                self.log.compact(self.log.now_ms - TOMBSTONES_KEPT_MS)
+            instance.wanted = True
+
+    def _act(self, instance: Instance) -> None:
+        ran = instance.runs
+        self._acting.append(instance)
+        try:
+            instance.turn()
+        except ExitError as end:
+            raise Broken("I13", f"the service gave up: {end}") from end
+        finally:
+            self._acting.pop()
+        if ran and not instance.runs:
+            check_disk(self.log, instance.disk)
+            self._disk_after_crash(instance)
+
+    def _disk_after_crash(self, instance: Instance) -> None:
+        fate = self.chance.random()
+        if fate < 0.15:
+            instance.disk.lose()
+        elif fate < 0.3:
+            instance.disk.roll_back()
+
+    def _step(self, name: str) -> None:
+        """Somebody does something: here processes die, sleep, or are refused."""
+        if not self._acting:
+            return
+        instance = self._acting[-1]
+        if instance.dead:
+            raise Crash
+        if self._calm:
+            return
+        self._steps += 1
+        if self._steps in self.case.crashes:
+            instance.dead = True
+            raise Crash
+        if self._steps in self.case.freezes:
+            self._freeze(instance)
+        failures = FAILURES.get(name)
+        if failures and self.freedom.trouble and self.chance.random() < self.freedom.trouble:
+            failure = self.chance.choice(failures)
+            raise failure()
+
+    def _freeze(self, frozen: Instance) -> None:
+        """SIGSTOP: the others go on for a while, long enough for any timeout or not."""
+        others = [i for i in self.instances if i not in self._acting and i.wanted]
+        frozen.freeze()
+        for _ in range(self.chance.randint(1, 40)):
+            self.log.wait(self.chance.random() * 2)
+            if others:
+                self._act(self.chance.choice(others))
+        frozen.thaw()
+
+    def _settle(self) -> None:
+        """No more trouble: everything that was sent must now get through."""
+        self._calm, self.freedom.trouble = True, 0.0
+        self._outputs()
+        survivors = [i for i in self.instances if i.wanted] or self.instances[:1]
+        for _ in range(ROUNDS_MAX):
+            if self._done():
+                break
+            for instance in survivors:
+                self._act(instance)
+            self.log.wait(0.2)
+        else:
+            raise Broken("I12", "the inputs are not read to their end")
+        self.log.wait(60)
+        while any(producing.markers for producing in self.log.producing.values()):
+            self.log.tick()
+
+    def _done(self) -> bool:
+        committed = self.log.group("sim").committed
+        for name in self.case.topics:
+            for log in self.log.logs[name].partitions:
+                at = next((c.offset for s, c in committed.items() if s == (name, log.number)), 0)
+                if at < log.end:
+                    return False
+        return True
+
+    def _publish(self, count: int) -> None:
+        for sent in self._unsent[:count]:
+            offset = self.log.write(*sent.source, sent.record)
+            self.sent[sent.source.topic, sent.source.partition, offset] = sent
+        del self._unsent[:count]
+
+    def _topics(self) -> None:
+        for name in self.case.topics:
+            self.log.create_topic(name, self.case.partitions, record_bytes_max=10_000)
+        if not self.case.late_output:
+            self._outputs()
+
+    def _outputs(self) -> None:
+        for name in self.case.topics:
+            if f"{name}.unique" not in self.log.logs:
+                self.log.create_topic(
+                    f"{name}.unique",
+                    self.case.output_partitions,
+                    record_bytes_max=OUTPUT_BYTES_MAX,
+                    limit_bytes=OUTPUT_LIMIT_BYTES,
+                )
+                self.log.create_topic(f"{name}.dlq", self.case.partitions)
+
+    @property
+    def fallback(self) -> str:
+        """Return the topic of last resort."""
+        return internal("sim", "dead-letters")
+
+
+def simulate(seed: int) -> None:
+    """Run one seed; raises Broken when an invariant does not hold."""
+    World(scenario(seed)).run()
