@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from service import takeover
 from service.clock import Clock
 from service.config import ServiceSettings
+from service.errors import ExitError
 from service.kafka import Clients, Cluster, TopicInfo
 from service.partition import Facts, Log, Partition, Phase, addresses_of
 from service.route import InputRoute
@@ -230,11 +231,17 @@ class Assignment:
         self._restorer.remove(partition.changelog)
         facts, store = partition.facts, replay.store
         assert facts is not None  # set when the restore began
-        takeover.check_changelog(partition, facts, replay.position.changelog_next)
         partition.addresses = addresses_of(store)
-        offset, partition.to_clear = takeover.start_offset(
-            partition, facts, self._settings, remembered=bool(partition.addresses)
-        )
+        try:
+            takeover.check_changelog(partition, facts, replay.position.changelog_next)
+            offset, partition.to_clear = takeover.start_offset(
+                partition, facts, self._settings, remembered=bool(partition.addresses)
+            )
+        except ExitError:
+            if self._is_outdated(partition, facts):
+                self.retake(partition.source, wipe=False)
+                return
+            raise
         partition.committed_offset = facts.committed_offset
         partition.next_offset = offset
         partition.changelog_next = replay.position.changelog_next
@@ -242,6 +249,14 @@ class Assignment:
         self._consumer.incremental_assign([_place(partition, offset)])
         partition.phase = Phase.RUNNING
         self.running[partition.source] = partition
+
+    def _is_outdated(self, partition: Partition, facts: Facts) -> bool:
+        """Whether another owner has committed since: then it was us who stood still."""
+        try:
+            (now,) = self._consumer.committed([_place(partition)], timeout=_COMMITTED_TIMEOUT_S)
+        except KafkaException:
+            return True
+        return (now.offset if now.offset >= 0 else None) != facts.committed_offset
 
     def _release(self, partition: Partition) -> None:
         """Drop everything local: fetching, memory, store."""
