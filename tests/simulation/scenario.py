@@ -61,7 +61,9 @@ class Scenario:
 
     def config(self, instance: str, life: int) -> Config:
         """Return the configuration of one life of an instance."""
-        book = {name: {"id_cache_size": size} for name, size in self.capacity_of(life).items()}
+        book: dict[str, dict[str, object]] = {
+            name: {"id_cache_size": size} for name, size in self.capacity_of(life).items()
+        }
         book["#"] = {"on_duplicate": self.on_duplicate, "id_cache_size": 3}
         route = RouteSettings(
             name="route",

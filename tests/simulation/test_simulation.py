@@ -6,12 +6,14 @@ RINGFENCE_SEED=n replays one seed; RINGFENCE_SIM_RUNS=n makes as many runs.
 import os
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from typing import Any
 
 import pytest
 
 import service.loop
 from service.apply import apply
 from service.assignment import Assignment
+from service.plan import Plan
 from tests.simulation.invariants import Broken
 from tests.simulation.world import simulate
 
@@ -58,10 +60,10 @@ def test_state_that_is_applied_before_its_commit_is_found(
 ) -> None:
     genuine = service.loop.Loop._commit
 
-    def early(loop: service.loop.Loop, plan: object) -> None:
-        for sealed in plan.sealed:  # type: ignore[attr-defined]  # the planted fault is untyped
+    def early(loop: service.loop.Loop, plan: Plan) -> None:
+        for sealed in plan.sealed:
             loop.cache.absorb(sealed.partition.source, sealed.address, sealed.ring, sealed.runs)
-        genuine(loop, plan)  # type: ignore[arg-type]  # as above
+        genuine(loop, plan)
 
     monkeypatch.setattr(service.loop.Loop, "_commit", early)
     assert faults_of(1, 60)
@@ -73,7 +75,7 @@ def test_a_forgotten_rewind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_store_that_forgets_what_was_committed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def half(plan, *rest) -> None:  # type: ignore[no-untyped-def]  # a planted fault
+    def half(plan: Plan, *rest: Any) -> None:
         plan.sealed.clear()
         apply(plan, *rest)
 
