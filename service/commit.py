@@ -18,6 +18,7 @@ from state.edit import Edit, Source
 
 _STEP_TIMEOUT_S: Final = 5.0
 _PAUSE_S: Final = 0.1
+_FLUSH_SLICE_S: Final = 0.25
 # The broker looks for transactions past their timeout every ten seconds by default.
 _SCAN_S: Final = 10.0
 
@@ -120,10 +121,24 @@ class Committer:
                 )
             for log, edits in plan.edits.items():
                 _write_edits(producer, log, edits, written)
-            producer.flush(self._timeout_s)
+            self._flush(producer)
         except KafkaException as error:
             raise TransactionAbortedError(fault_of(error.args[0])) from error
         return written
+
+    def _flush(self, producer: Producer) -> None:
+        """Until all is delivered, a record is refused, or the time is up.
+
+        Once a record is refused the client sends no other, and `flush` alone would wait for them.
+        """
+        deadline_s = self._clock.monotonic_s() + self._timeout_s
+        while producer.flush(_FLUSH_SLICE_S) and self._clock.monotonic_s() < deadline_s:
+            try:
+                # Refused within a transaction, and with the transaction's own error if it has one.
+                producer.begin_transaction()
+            except KafkaException as error:
+                if error.args[0].txn_requires_abort() or error.args[0].fatal():
+                    raise
 
     def _end(self, producer: Producer) -> None:
         """Commit, and again while the answer is out; never abort what may be committed."""

@@ -6,6 +6,7 @@ that is not UTF-8 and crashes the process when the same message is asked again.
 
 import re
 from collections.abc import Iterable, Mapping
+from operator import methodcaller
 from typing import Final, NamedTuple, cast
 
 from confluent_kafka import KafkaError, Message
@@ -17,6 +18,9 @@ from service.route import Headers
 from state.edit import Source
 
 _READ: Final = DUPLICATE_ID_ALIASES | {EXPIRES_AT}
+# Python's quickened calls do not look whether a C method left an exception behind, and the binding
+# does so instead of raising: it would surface anywhere later. A caller written in C looks.
+_HEADERS: Final = methodcaller("headers")
 _MILLISECONDS: Final = re.compile(rb"[0-9]{1,18}")
 
 
@@ -75,7 +79,7 @@ def read_headers(message: Message) -> Headers:
     """The headers in order, repeats and nulls kept; the message must not be asked again."""
     try:
         # The binding types values as text too; what it hands over is always bytes or None.
-        return cast("Headers", message.headers() or ())
+        return cast("Headers", _HEADERS(message) or ())
     except (SystemError, UnicodeDecodeError):
         cause = "a header name is not UTF-8 text; the record is kept here without its headers"
         raise RejectedError(Reason.UNREADABLE_HEADERS, cause) from None

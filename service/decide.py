@@ -26,8 +26,9 @@ from state.cache import Cache
 from state.edit import Source
 from state.strategies.ring import Ring, RingDraft
 
-# A record in a batch of its own: batch header, record header and lengths, rounded up.
-_RECORD_OVERHEAD_BYTES: Final = 90
+# A record in a batch of its own: batch header, record header and lengths, rounded down:
+# what may still fit is for the broker to refuse.
+_RECORD_OVERHEAD_BYTES: Final = 68
 
 
 class TargetMissingError(Exception):
@@ -257,14 +258,21 @@ class _SliceDecider:
         address = None if place is None else place.name
         letter = envelope(message, headers, self._source, address, claim.identifier, rejection)
         tally.dead_letters[route, rejection.reason] += 1
-        self._plan.outputs.append(self._dead_letter(message, headers, letter, place))
+        self._plan.outputs.append(self._dead_letter(message, headers, letter, place, rejection))
 
     def _dead_letter(
-        self, message: Message, headers: Headers, letter: Headers, place: _Place | None
+        self,
+        message: Message,
+        headers: Headers,
+        letter: Headers,
+        place: _Place | None,
+        rejection: RejectedError,
     ) -> Output:
         """To the route's own topic where it takes the record whole, else to the fallback."""
         key, value = message.key(), message.value()
         try:
+            if rejection.reason is Reason.NO_OUTPUT:
+                raise rejection
             if (self._source, message.offset()) in self._rules.homeless:
                 raise RejectedError(Reason.NO_OUTPUT, "its dead-letter topic refuses it")
             if place is None and self._route.dead_letter.constant is None:
@@ -280,8 +288,8 @@ class _SliceDecider:
 
 
 def _size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """What a record takes in a batch of its own, uncompressed; a little more than it really is."""
+    """What a record takes in a batch of its own, uncompressed; a little less than it really is."""
     size = _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
     for name, header in headers:
-        size += 8 + len(name) + len(header or b"")
+        size += 2 + len(name) + len(header or b"")
     return size

@@ -87,10 +87,10 @@ def test_a_million_decisions_agree_with_the_genuine_ring(
         _assert_telling(counts[str(size)], size)
     counts["all"] = sum(counts.values(), Counter())
     with capsys.disabled():
-        print("\n\nCompared with the genuine Artemis ring; all answers equal:")  # noqa: T201
-        print("size    " + "".join(f"{name:>18}" for name in COLUMNS))  # noqa: T201
+        print("\n\nCompared with the genuine Artemis ring; all answers equal:")
+        print("size    " + "".join(f"{name:>18}" for name in COLUMNS))
         for name, count in counts.items():
-            print(f"{name:<8}" + "".join(f"{count[column]:>18,}" for column in COLUMNS))  # noqa: T201
+            print(f"{name:<8}" + "".join(f"{count[column]:>18,}" for column in COLUMNS))
     assert counts["all"]["decisions"] >= DECISIONS_MIN
 
 

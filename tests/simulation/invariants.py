@@ -120,7 +120,7 @@ def _visible(log: FakeCluster, topic: str) -> list[Record]:
     return [r for p in log.logs[topic].partitions for r in log.records(topic, p.number)]
 
 
-def _check_fate(  # noqa: PLR0913, PLR0917 - what is known of one record
+def _check_fate(
     world: "World",
     place: Place,
     sent: Sent,

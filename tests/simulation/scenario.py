@@ -134,7 +134,7 @@ def _sent(
     ]
 
 
-def _record(  # noqa: PLR0913, PLR0917 - the parts of a record
+def _record(
     chance: random.Random, number: int, source: Source, odd: float, address: str, identifier: bytes
 ) -> Sent:
     headers: Headers = [("other", None), ("other", b"%d" % number)]
