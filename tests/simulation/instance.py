@@ -1,4 +1,4 @@
-"""Instance: the real loop in a process of its own, which can be killed, frozen and started again.
+"""Instance: one process of the service with its disk, life after life, step by step."""
 
 import contextlib
 from collections.abc import Callable
