@@ -68,10 +68,9 @@ clean: ## remove the environment and everything that runs left behind
 	$(PYTHON) -m venv .venv
 	touch $@
 
-.venv/demo: .venv/made requirements/demo.txt requirements/data.txt requirements/build.txt pyproject.toml
+.venv/demo: .venv/made requirements/demo.txt requirements/data.txt pyproject.toml
 	$(PIP) --require-hashes -r requirements/demo.txt
 	$(PIP) --require-hashes --no-deps --no-build-isolation -r requirements/data.txt
-	$(PIP) --require-hashes -r requirements/build.txt
 	$(PIP) --no-build-isolation --no-deps --editable .
 	touch $@
 
