@@ -17,7 +17,7 @@ run: .venv/demo ## real flights through a real broker, killed half-way (ARGS=--e
 test: .venv/dev .venv/spark .venv/helm ## tests of every kind that this machine can run
 	$(BIN)/python -m tools.suites
 
-check: .venv/dev .venv/spark ## style, types, import rules, duplicated names: seconds
+check: .venv/dev .venv/spark .venv/helm ## style, types, import rules, duplicated names: seconds
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
