@@ -1,20 +1,25 @@
 """A fault of the broker is waited for and shown; nothing is dead-lettered for it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.cimpl import NewTopic  # where the types are exported
 
+from tests.broker.workload import PARTITIONS
 from tests.broker.world import World
 from tools.broker import secured
 from tools.broker.cluster import Broker, open_broker
 from tools.broker.config import _free_port as free_port
+from tools.broker.embedded import EmbeddedBroker
+from tools.broker.node import Machine
 
 pytestmark = pytest.mark.broker
 
+SMALL = Machine(heap_mb=512, short_lived=True)
 EVERYTHING = AclOperation.ALL
 WRITING = (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.WRITE)
 
@@ -98,6 +103,39 @@ def test_a_revoked_right_is_waited_for(
         service.wait_ready()
         service.stop()
         world.verify()
+
+
+def test_too_few_replicas_are_waited_for(
+    own_broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+) -> None:
+    assert isinstance(own_broker, EmbeddedBroker)
+    follower = EmbeddedBroker(tmp_path / "follower", leader=own_broker, machine=SMALL)
+    with World(own_broker.client_properties, tmp_path, topic_name("isr"), count=1500) as world:
+        world.create(world.input, world.letters)
+        world.send(700)
+        service = world.service(free_port(0))
+        service.start()
+        service.wait_complaint(world.output)  # all else is there, on the first broker alone
+        with follower:
+            create_replicated(world.client, world.output)
+            world.wait_decided()
+            follower.kill()
+            world.send()
+            service.wait_complaint("the broker")
+            follower.restart()
+            world.wait_decided()
+            service.wait_ready()
+            service.stop()
+            world.verify()
+
+
+def create_replicated(client: Mapping[str, str], topic: str) -> None:
+    """Every partition on both brokers, and nothing acknowledged that only one of them has."""
+    config = {"retention.ms": "-1", "min.insync.replicas": "2"}
+    replicas = [[1, 2]] * PARTITIONS
+    wanted = NewTopic(topic, PARTITIONS, replica_assignment=replicas, config=config)
+    admin = AdminClient(dict(client))
+    admin.create_topics([wanted], operation_timeout=30)[topic].result(timeout=30)
 
 
 def test_a_killed_broker_interrupts_and_changes_nothing(

@@ -77,6 +77,16 @@ def server_properties(ports: Ports, data_folder: Path) -> dict[str, str]:
     }
 
 
+def follower_properties(ports: Ports, leader: Ports) -> dict[str, str]:
+    """Return what makes a node the second broker of the leader's cluster: a place for replicas."""
+    return {
+        "process.roles": "broker",
+        "node.id": "2",
+        "controller.quorum.voters": f"1@{HOST}:{leader.controller}",
+        "listeners": f"{_LISTENER}://{HOST}:{ports.client}",
+    }
+
+
 def secured_properties(passwords: Mapping[str, str], admin: str) -> dict[str, str]:
     """Return what turns a node into one that knows users (SASL/PLAIN) and their rights (ACLs)."""
     users = " ".join(f'user_{name}="{password}"' for name, password in passwords.items())

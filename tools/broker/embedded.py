@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from tools.broker import config
 from tools.broker import secured as users
 from tools.broker.errors import BrokerError
 from tools.broker.node import Machine, Node, log_tail, open_node, prepare
@@ -41,9 +42,14 @@ class EmbeddedBroker:
         properties: Mapping[str, str] | None = None,
         secured: bool = False,
         machine: Machine = DEFAULT_MACHINE,
+        leader: Self | None = None,
     ) -> None:
-        self._node: Final = open_node(folder)
+        """Choose folder and ports; with a leader, as the second broker of its cluster."""
+        self.node: Final = open_node(folder)
+        self._leader: Final = None if leader is None else leader.node
         profile = users.server_properties() if secured else {}
+        if self._leader is not None:
+            profile |= config.follower_properties(self.node.ports, self._leader.ports)
         self._properties: Final = {**profile, **(properties or {})}
         self._machine: Final = machine
         self._credentials: Final = users.client_properties(users.ADMIN) if secured else {}
@@ -52,7 +58,7 @@ class EmbeddedBroker:
     @property
     def bootstrap_servers(self) -> str:
         """Return the address of this run and of all later ones."""
-        return self._node.bootstrap_servers
+        return self.node.bootstrap_servers
 
     @property
     def client_properties(self) -> Mapping[str, str]:
@@ -62,14 +68,15 @@ class EmbeddedBroker:
     @property
     def log_path(self) -> Path:
         """Return the log, kept over restarts."""
-        return self._node.log_path
+        return self.node.log_path
 
     def start(self) -> None:
         """Start it unless it runs, and return when it answers."""
         if self._is_alive():
             return
-        command = prepare(self._node, self._properties, self._machine)
-        self._process = _STARTER.submit(_launch, command, self._node).result(timeout=60)
+        cluster_id = self._leader.cluster_id if self._leader is not None else None
+        command = prepare(self.node, self._properties, self._machine, cluster_id)
+        self._process = _STARTER.submit(_launch, command, self.node).result(timeout=60)
         try:
             self._expect_answer(self._process)
         except BaseException:  # Ctrl-C while waiting is one
@@ -136,8 +143,8 @@ class EmbeddedBroker:
         waited = f"did not answer within {START_TIMEOUT_S:.0f} s"
         ended = f"ended with status {status} before it answered"
         message = (
-            f"The broker on {self._node.folder} {waited if status is None else ended}: its log"
-            f" tells why. {log_tail(self._node)}"
+            f"The broker on {self.node.folder} {waited if status is None else ended}: its log"
+            f" tells why. {log_tail(self.node)}"
         )
         raise BrokerError(message)
 
@@ -147,8 +154,8 @@ class EmbeddedBroker:
     def _running(self, verb: str) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             message = (
-                f"The broker on {self._node.folder} does not run, so it cannot be {verb}:"
-                f" start it first. {log_tail(self._node)}"
+                f"The broker on {self.node.folder} does not run, so it cannot be {verb}:"
+                f" start it first. {log_tail(self.node)}"
             )
             raise BrokerError(message)
         return self._process

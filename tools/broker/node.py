@@ -48,6 +48,13 @@ class Node(NamedTuple):
         """Return the file that holds what every run of this node had to say."""
         return self.folder / "broker.log"
 
+    @property
+    def cluster_id(self) -> str | None:
+        """Return the cluster that the data belongs to; None before it was formatted."""
+        path = self.data_folder / "meta.properties"
+        lines = path.read_text(encoding="ascii").splitlines() if path.exists() else []
+        return next((line[11:] for line in lines if line.startswith("cluster.id=")), None)
+
 
 def open_node(folder: Path) -> Node:
     """Make the folder and choose the ports; nothing is started."""
@@ -68,8 +75,13 @@ class Machine(NamedTuple):
         return [*heap, *_COMPILED_QUICKLY, "-XX:+UseSerialGC"] if self.short_lived else heap
 
 
-def prepare(node: Node, properties: Mapping[str, str], machine: Machine) -> list[str]:
-    """Write the properties, format the data folder once, and return the command to run."""
+def prepare(
+    node: Node, properties: Mapping[str, str], machine: Machine, cluster_id: str | None = None
+) -> list[str]:
+    """Write the properties, format the data folder once, and return the command to run.
+
+    Data that is not there yet belongs to the named cluster, or to a new one.
+    """
     if is_running(node.folder):
         message = f"A broker already runs on {node.folder}: stop it, or take another folder."
         raise BrokerError(message)
@@ -80,8 +92,8 @@ def prepare(node: Node, properties: Mapping[str, str], machine: Machine) -> list
     ours = config.server_properties(node.ports, node.data_folder)
     text = config.to_properties_text({**ours, **properties})
     node.properties_path.write_text(text, encoding="ascii")
-    if not (node.data_folder / "meta.properties").exists():
-        _format(java, node)
+    if node.cluster_id is None:
+        _format(java, node, cluster_id or _new_cluster_id())
     return [*java, *machine.options(), "kafka.Kafka", str(node.properties_path)]
 
 
@@ -105,8 +117,11 @@ def log_tail(node: Node) -> str:
     return "\n".join([f"The end of {node.log_path}:", *lines[-_LOG_TAIL_LINES:]])
 
 
-def _format(java: list[str], node: Node) -> None:
-    cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
+def _new_cluster_id() -> str:
+    return urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
+
+
+def _format(java: list[str], node: Node, cluster_id: str) -> None:
     command = [
         *(*java, *_COMPILED_QUICKLY, "kafka.tools.StorageTool", "format"),
         # Half-formatted data, of a start that was killed, is formatted again.
