@@ -46,6 +46,13 @@ _FENCED_ERRORS: Final = frozenset(
 )
 
 
+# The broker's own reason for not storing records never reaches the client's caller.
+_HINTS: Final = {
+    KafkaError._MSG_TIMED_OUT: "; are enough replicas in sync?",  # noqa: SLF001
+    KafkaError.CONCURRENT_TRANSACTIONS: "; if it stays so, are enough replicas in sync?",
+}
+
+
 def fault_of(error: KafkaError) -> Fault:
     """What an error of begin, send, flush, commit or abort means."""
     code = error.code()
@@ -60,4 +67,5 @@ def fault_of(error: KafkaError) -> Fault:
         remedy = Remedy.RETRY
     else:
         remedy = Remedy.ABORT
-    return Fault(remedy, code in _RECORD_ERRORS, fenced, f"{error.name()}: {error.str()}")
+    cause = f"{error.name()}: {error.str()}{_HINTS.get(code, '')}"
+    return Fault(remedy, code in _RECORD_ERRORS, fenced, cause)

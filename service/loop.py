@@ -108,7 +108,6 @@ class Loop:
         )
         self._targets_stale = False
         self._failures = 0
-        self._failing_since_s: float | None = None
 
     def turn(self) -> None:
         """One round: what comes in, what waits to be taken over; never longer than a batch."""
@@ -122,7 +121,7 @@ class Loop:
         except TargetMissingError as missing:
             self._rewind()
             self._targets_stale = True
-            self._wait(f"topic {missing.topic}: it does not exist; create it")
+            self._wait(f"topic {missing.topic}: it does not exist; create it", until_commit=True)
         except KafkaException as error:
             self._rewind()
             self._refused(fault_of(error.args[0]))
@@ -216,7 +215,8 @@ class Loop:
         if fault.of_record:
             self._refusals.narrow(self._last_chunk, fault)
         else:
-            self._wait(f"the broker, which answered {fault.cause}; see its log")
+            sentence = f"the broker, which answered {fault.cause}; see its log"
+            self._wait(sentence, until_commit=True)
 
     def _rewind(self) -> None:
         """Nothing that was consumed but not committed may be passed over by the next commit."""
@@ -243,21 +243,17 @@ class Loop:
         self._wait(f"the broker, which answered {fault.cause}; see its log and our rights")
 
     def _went_well(self, waiting: str | None) -> None:
-        if waiting is None:
-            self._failures, self._failing_since_s = 0, None
-            self._watch.go_on()
-        else:
+        if waiting is not None:
             self._watch.wait(waiting)
+        elif self._watch.go_on():
+            self._failures = 0
         self._watch.turned(self.assignment, complete=self.owns_all)
 
-    def _wait(self, sentence: str) -> None:
+    def _wait(self, sentence: str, *, until_commit: bool = False) -> None:
         """Back off, say for what, and end when it takes too long."""
-        now_s = self._clock.monotonic_s()
-        if self._failing_since_s is None:
-            self._failing_since_s = now_s
-        if now_s - self._failing_since_s > BROKER_PATIENCE_S:
+        self._watch.wait(sentence, until_commit=until_commit)
+        if self._watch.waited_s() > BROKER_PATIENCE_S:
             raise ExitError(ExitCode.BROKER, f"Gave up waiting for {sentence}.")
-        self._watch.wait(sentence)
         self._clock.sleep(_BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)])
         self._failures += 1
 

@@ -81,28 +81,37 @@ class Watch:
         if fault.fenced:
             self._metrics.fenced()
         _log.warning("outcome_unknown", cause=fault.cause, fenced=fault.fenced)
-        self._doubtful = not fault.fenced
-        self.wait(f"the broker, which answered {fault.cause}; see its log and our rights")
+        sentence = f"the broker, which answered {fault.cause}; see its log and our rights"
+        self.wait(sentence, until_commit=not fault.fenced)
 
     def client_error(self, name: str, text: str) -> None:
         """The client reported an error beside the records."""
         self._metrics.client_error(name)
         _log.warning("client_error", error=name, text=text)
 
-    def wait(self, sentence: str) -> None:
-        """The loop waits for the world: not ready, and the sentence says for what."""
+    def wait(self, sentence: str, *, until_commit: bool = False) -> None:
+        """The loop waits for the world: not ready, and the sentence says for what.
+
+        With `until_commit`, a round without a fault is no proof that it is over: a commit is.
+        """
+        self._doubtful = self._doubtful or until_commit
         if self.waiting is None or self.waiting.sentence != sentence:
             since_s = self.waiting.since_s if self.waiting else self._clock.monotonic_s()
             self.waiting = Waiting(sentence, since_s)
             _log.warning("waiting", for_=sentence)
         self.publish("waiting", ())
 
-    def go_on(self) -> None:
-        """Nothing is waited for any more; after an unknown outcome, not before a commit."""
+    def waited_s(self) -> float:
+        """How long nothing has gone well; 0 while nothing is waited for."""
+        return self._clock.monotonic_s() - self.waiting.since_s if self.waiting else 0.0
+
+    def go_on(self) -> bool:
+        """A round went well; tells whether nothing is waited for any more."""
         if self.waiting is not None and not self._doubtful:
             _log.info("going_on", after=self.waiting.sentence)
             self.waiting = None
             self._published_s = float("-inf")
+        return self.waiting is None
 
     def turned(self, assignment: Assignment, *, complete: bool) -> None:
         """A round is over; a few times a second its status is published."""

@@ -19,7 +19,7 @@ from service.control import Inbox
 from service.errors import ExitCode, ExitError
 from service.faults import Remedy, fault_of
 from service.kafka import Clients
-from service.loop import Loop
+from service.loop import BROKER_PATIENCE_S, Loop
 from service.watch import Watch
 from state.run import UnknownFormatError
 from state.store import StoreFailedError, Stores
@@ -50,6 +50,7 @@ class Worker:
         self._inbox = inbox
         self._stopping = False
         self._fenced_s = float("-inf")
+        self._patience_s = _START_PATIENCE_S
 
     def stop(self) -> None:
         """Finish the batch at hand and leave; safe in a signal handler."""
@@ -72,6 +73,7 @@ class Worker:
         loop = self._begun()
         if loop is None:
             return
+        self._patience_s = BROKER_PATIENCE_S
         try:
             while not self._stopping:
                 self._turn(loop)
@@ -96,7 +98,6 @@ class Worker:
 
     def _begun(self) -> Loop | None:
         """A loop whose first questions the broker has answered; None when told to stop."""
-        deadline_s = self._clock.monotonic_s() + _START_PATIENCE_S
         while not self._stopping:
             self._watch.beat()
             try:
@@ -109,12 +110,12 @@ class Worker:
                 raise OutcomeUnknownError(fault)
             servers = self._config.kafka.common.get("bootstrap.servers")
             sentence = f"the broker at {servers}, which answered {fault.cause}"
-            if self._clock.monotonic_s() > deadline_s:
+            self._watch.wait(sentence)
+            if self._watch.waited_s() > self._patience_s:
                 raise ExitError(
                     ExitCode.BROKER,
                     f"Cannot work with {sentence}; check the address, the network and our rights.",
                 )
-            self._watch.wait(sentence)
             self._clock.sleep(_PAUSE_S)
         return None
 

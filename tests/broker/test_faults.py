@@ -121,7 +121,7 @@ def test_too_few_replicas_are_waited_for(
             world.wait_decided()
             follower.kill()
             world.send()
-            service.wait_complaint("the broker")
+            service.wait_complaint("replicas")
             follower.restart()
             world.wait_decided()
             service.wait_ready()
