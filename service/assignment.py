@@ -53,7 +53,7 @@ class Assignment:
         self._cache = cache
         self._settings = settings
         self._clock = clock
-        self._restorer = Restorer(clients.restorer, clock.wall_ms)
+        self._restorer = Restorer(clients.restorer)
         self._consumer: Consumer = clients.consumer()
         self._routes: Mapping[str, InputRoute] = {}
         self._topics: Mapping[str, TopicInfo] = {}
@@ -231,6 +231,9 @@ class Assignment:
         self._restorer.remove(partition.changelog)
         facts, store = partition.facts, replay.store
         assert facts is not None  # set when the restore began
+        if takeover.is_too_old(replay.position, self._clock.wall_ms()):
+            self.retake(partition.source, wipe=True)
+            return
         partition.addresses = addresses_of(store)
         try:
             takeover.check_changelog(partition, facts, replay.position.changelog_next)

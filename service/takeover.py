@@ -26,9 +26,14 @@ def store_fault(position: Position | None, facts: Facts, now_ms: int) -> str | N
         return "its changelog position lies outside the changelog"
     if position.input_next > (facts.committed_offset or 0):
         return "it is ahead of the committed offset"
-    if now_ms - position.written_at_ms > STORE_AGE_MS_MAX:
+    if is_too_old(position, now_ms):
         return "it is too old: the changelog may have dropped tombstones that it never saw"
     return None
+
+
+def is_too_old(position: Position, now_ms: int) -> bool:
+    """Whether tombstones may be gone that came after the store was last level with its log."""
+    return now_ms - position.level_at_ms > STORE_AGE_MS_MAX
 
 
 def check_identity(partition: Partition, facts: Facts) -> None:

@@ -143,5 +143,5 @@ def _options() -> Options:
 
 
 def _position_bytes(position: Position) -> bytes:
-    place = [position.input_next, position.changelog_next, position.written_at_ms]
+    place = [position.input_next, position.changelog_next, position.level_at_ms]
     return json.dumps({"identity": list(position.identity), "place": place}).encode()

@@ -24,13 +24,14 @@ class Position(NamedTuple):
     """How far a store has come.
 
     `input_next` is the offset of the first input record that it does not know the outcome of,
-    `changelog_next` the changelog offset after the last one it holds; `written_at_ms` is wall time.
+    `changelog_next` the changelog offset after the last one it holds, `level_at_ms` the wall time
+    when it last held all that the changelog held.
     """
 
     identity: Identity
     input_next: int
     changelog_next: int
-    written_at_ms: int
+    level_at_ms: int
 
 
 class StoreCorruptError(Exception):

@@ -89,12 +89,12 @@ class FakeCluster:
             cleanup_policy,
         )
 
-    def compact(self, tombstones_before_ms: int) -> None:
+    def compact(self, tombstones_kept_ms: int) -> None:
         """Compact every topic that asks for it."""
         for topic in self.logs.values():
             if topic.cleanup_policy == "compact":
                 for log in topic.partitions:
-                    log.compact(tombstones_before_ms)
+                    log.compact(self.now_ms, tombstones_kept_ms)
 
     def grow_topic(self, name: str, partitions: int) -> None:
         """Give a topic more partitions; it stays the same topic."""

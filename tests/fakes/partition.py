@@ -57,6 +57,8 @@ class Partition:
     start: int = 0
     end: int = 0
     first_open: dict[Transaction, int] = field(default_factory=dict)
+    cleaned_ms: dict[int, int] = field(default_factory=dict)
+    """When compaction first passed each tombstone that is still there."""
     archive: list[Entry] = field(default_factory=list)
     """Everything ever written: what compaction took is still judged by it."""
 
@@ -93,22 +95,21 @@ class Partition:
         """Return every visible entry."""
         return self.read(self.start, len(self.entries) + 1, committed=committed)[0]
 
-    def compact(self, tombstones_before_ms: int) -> None:
+    def compact(self, now_ms: int, tombstones_kept_ms: int) -> None:
         """Keep the newest committed record of each key; the newest entry of all stays.
 
-        A tombstone goes when it is older than `tombstones_before_ms`.
+        A tombstone outlives what it deletes: its time begins when compaction first passes it
+        (KIP-534), not when it is written.
         """
         if not self.entries:
             return
         bound = min(self.last_stable, self.entries[-1].offset)
         clean = [e for e in self.entries if e.offset < bound and e.record and not _aborted(e)]
-        newest = {e.record.key: e for e in clean if e.record}
-        kept = {
-            e.offset
-            for e in newest.values()
-            if e.record
-            and (e.record.value is not None or e.record.timestamp_ms >= tombstones_before_ms)
-        }
+        newest = {e.record.key: e for e in clean if e.record}.values()
+        tombstones = [e.offset for e in newest if e.record and e.record.value is None]
+        self.cleaned_ms = {at: self.cleaned_ms.get(at, now_ms) for at in tombstones}
+        gone = {at for at, ms in self.cleaned_ms.items() if now_ms - ms > tombstones_kept_ms}
+        kept = {e.offset for e in newest} - gone
         self.entries = [e for e in self.entries if e.offset >= bound or e.offset in kept]
 
     def delete_before(self, offset: int) -> None:

@@ -109,6 +109,7 @@ class Instance:
         try:
             self._loop = Loop(config, self._clients, self.disk, clock, watch)
         except (KafkaException, TransactionAbortedError):
+            self._clients.kill()  # as the garbage collector does
             self._log.wait(1)
 
     def _end(self) -> None:

@@ -3,12 +3,15 @@
 RINGFENCE_SEED=n replays one seed; RINGFENCE_SIM_RUNS=n makes as many runs.
 """
 
+import logging
 import os
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
 
 import pytest
+import structlog
 
 import service.loop
 from service.apply import apply
@@ -22,6 +25,19 @@ SEED = os.environ.get("RINGFENCE_SEED") or ""
 CHUNK = 250
 
 pytestmark = pytest.mark.simulation
+
+
+def be_quiet() -> None:
+    """The service tells of every fault, and here nearly everything is one."""
+    silent = structlog.make_filtering_bound_logger(logging.CRITICAL)
+    structlog.configure(wrapper_class=silent)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    be_quiet()
+    yield
+    structlog.reset_defaults()
 
 
 def fault_of(seed: int) -> str | None:
@@ -42,7 +58,8 @@ def faults_of(first: int, runs: int) -> list[str]:
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(bool(SEED), reason="one seed was asked for")
 def test_every_invariant_holds_whatever_step_is_the_last() -> None:
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+    apart = get_context("spawn")
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=apart, initializer=be_quiet) as pool:
         firsts = range(1, RUNS + 1, CHUNK)
         counts = [min(CHUNK, RUNS + 1 - first) for first in firsts]
         faults = [fault for found in pool.map(faults_of, firsts, counts) for fault in found]
@@ -52,6 +69,7 @@ def test_every_invariant_holds_whatever_step_is_the_last() -> None:
 
 @pytest.mark.skipif(not SEED, reason="no seed was asked for")
 def test_the_seed_that_was_asked_for() -> None:
+    structlog.reset_defaults()
     simulate(int(SEED))
 
 

@@ -56,7 +56,7 @@ class World:
         if self.case.late_output and chance.random() < 0.1:
             self._outputs()
         if chance.random() < 0.1:
-            self.log.compact(self.log.now_ms - TOMBSTONES_KEPT_MS)
+            self.log.compact(TOMBSTONES_KEPT_MS)
         if chance.random() < 0.05:
             self._arrival()
         if chance.random() < 0.3:
@@ -77,7 +77,7 @@ class World:
         elif not instance.wanted:
             if self.chance.random() < 0.2:
                 self.log.wait(self.chance.choice((4, 9)) * DAY_MS / 1000)
-                self.log.compact(self.log.now_ms - TOMBSTONES_KEPT_MS)
+                self.log.compact(TOMBSTONES_KEPT_MS)
             instance.wanted = True
 
     def _act(self, instance: Instance) -> None:

@@ -36,8 +36,8 @@ PARTITION = World().partition
         (STORE._replace(changelog_next=4), "outside"),
         (STORE._replace(changelog_next=21), "outside"),
         (STORE._replace(input_next=51), "ahead"),
-        (STORE._replace(written_at_ms=NOW_MS - STORE_AGE_MS_MAX), None),
-        (STORE._replace(written_at_ms=NOW_MS - STORE_AGE_MS_MAX - 1), "too old"),
+        (STORE._replace(level_at_ms=NOW_MS - STORE_AGE_MS_MAX), None),
+        (STORE._replace(level_at_ms=NOW_MS - STORE_AGE_MS_MAX - 1), "too old"),
     ],
     ids=[
         "new",
