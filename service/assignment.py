@@ -19,9 +19,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from service import takeover
 from service.clock import Clock
+from service.cluster import Cluster, TopicInfo
 from service.config import ServiceSettings
 from service.errors import ExitError
-from service.kafka import Clients, Cluster, TopicInfo
+from service.kafka import Clients
 from service.partition import Facts, Log, Partition, Phase, addresses_of
 from service.route import InputRoute
 from service.topics import changelog

@@ -4,9 +4,10 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 
+from service.cluster import Cluster, TopicInfo
 from service.config import Config
 from service.errors import ExitCode, ExitError, Problem
-from service.kafka import Cluster, KafkaClients, TopicInfo
+from service.kafka import KafkaClients
 from service.route import InputRoute, resolve, written_topics
 from service.topics import changelog
 

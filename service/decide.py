@@ -14,9 +14,9 @@ from confluent_kafka import Message
 
 from ringfence.headers import DUPLICATE_ID, Reason
 from service.addresses import AddressBook, AddressSettings
+from service.cluster import TopicInfo
 from service.consume import NO_CLAIM, Batch, Claim, read_claim, read_headers
 from service.dead_letter import envelope
-from service.kafka import TopicInfo
 from service.partition import Partition
 from service.plan import BY_KEY, Output, Plan, Sealed
 from service.rejection import RejectedError

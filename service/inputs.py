@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from service.clock import Clock
+from service.cluster import Cluster, NewTopicInfo, TopicInfo
 from service.config import Config
 from service.errors import ExitCode, ExitError
-from service.kafka import Cluster, NewTopicInfo, TopicInfo
 from service.route import InputRoute, resolve, written_topics
 from service.topics import changelog, fallback, new_changelog, new_fallback
 
@@ -57,8 +57,7 @@ class Inputs:
             if log not in there
         ]
         if fallback(service.group_id) not in there:
-            largest = max((topic.record_bytes_max for topic in topics.values()), default=1_048_588)
-            missing.append(new_fallback(service.group_id, service.internal_replication, largest))
+            missing.append(new_fallback(service.group_id, service.internal_replication))
         if service.create_topics:
             missing += self._outputs(routes, topics)
         self._cluster.create(missing)

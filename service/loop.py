@@ -57,18 +57,24 @@ class Refusals:
     by_place: dict[tuple[Source, int], RejectedError] = field(default_factory=dict)
     homeless: set[tuple[Source, int]] = field(default_factory=set)
 
-    def narrow(self, chunk: Batch, fault: Fault) -> None:
-        """Halve; a chunk of one record is the record: dead letters next, the fallback at last."""
+    def narrow(self, chunk: Batch, fault: Fault) -> bool:
+        """Halve; a chunk of one record is the record: dead letters next, the fallback at last.
+
+        False when the fallback refused it too: then nothing is left to try.
+        """
         records = sum(len(part.messages) for part in chunk.slices)
         if records > 1:
             self.records_max = max(1, records // 2)
-            return
+            return True
         part = chunk.slices[0]
         place = (part.partition.source, part.messages[0].offset() or 0)
+        if place in self.homeless:
+            return False
         if place in self.by_place:
             self.homeless.add(place)
         reason = Reason.TOO_LARGE if "SIZE" in fault.cause else Reason.NO_OUTPUT
         self.by_place[place] = RejectedError(reason, f"the broker refused it: {fault.cause}")
+        return True
 
     def forget(self, records_max: int) -> None:
         """A chunk went through: batches grow again."""
@@ -212,9 +218,7 @@ class Loop:
         """Read the batch again: in halves when one of its records is to blame."""
         self._watch.aborted(fault)
         self._rewind()
-        if fault.of_record:
-            self._refusals.narrow(self._last_chunk, fault)
-        else:
+        if not (fault.of_record and self._refusals.narrow(self._last_chunk, fault)):
             sentence = f"the broker, which answered {fault.cause}; see its log"
             self._wait(sentence, until_commit=True)
 

@@ -8,12 +8,10 @@ import hashlib
 from collections.abc import Iterable
 from typing import Final
 
-from service.kafka import Cluster, NewTopicInfo, TopicInfo
+from service.cluster import Cluster, NewTopicInfo, TopicInfo
 
 NAME_LENGTH_MAX: Final = 249
-ENVELOPE_BYTES: Final = 64 * 1024
-"""Room that a dead letter may take beside its record."""
-
+_BYTES_MAX: Final = 1_000_000_000  # more than a broker takes in one request
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
@@ -49,12 +47,12 @@ def new_changelog(group_id: str, topic: str, partitions: int, replication: int) 
     return NewTopicInfo(changelog(group_id, topic), partitions, replication, settings)
 
 
-def new_fallback(group_id: str, replication: int, record_bytes_max: int) -> NewTopicInfo:
-    """The fallback for dead letters: takes the largest input record with its envelope."""
+def new_fallback(group_id: str, replication: int) -> NewTopicInfo:
+    """The fallback for dead letters: takes whatever any input may ever hold, with its envelope."""
     settings = {
         "cleanup.policy": "delete",
         "retention.ms": "-1",
-        "max.message.bytes": str(record_bytes_max + ENVELOPE_BYTES),
+        "max.message.bytes": str(_BYTES_MAX),
     }
     return NewTopicInfo(fallback(group_id), 1, replication, settings)
 

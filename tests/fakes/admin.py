@@ -1,15 +1,15 @@
-"""The fake's answers to `service.kafka.Cluster`."""
+"""The fake's answers to `service.cluster.Cluster`."""
 
 from collections.abc import Iterable
 
-from service.kafka import NewTopicInfo, TopicInfo
+from service.cluster import NewTopicInfo, TopicInfo
 from state.edit import Source
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Partition
 
 
 class FakeAdmin:
-    """See `service.kafka.Cluster`; each question is a step at which a process may die."""
+    """See `service.cluster.Cluster`; each question is a step at which a process may die."""
 
     def __init__(self, log: FakeCluster) -> None:
         self._log = log
