@@ -1,0 +1,150 @@
+"""What the tests of a living loop share: a cluster that fails when told to, and a loop on it."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
+from confluent_kafka import KafkaError, KafkaException
+
+from ringfence.headers import DUPLICATE_ID, DeadLetter
+from service.addresses import AddressBook
+from service.assignment import Assignment
+from service.config import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
+from service.control import Inbox
+from service.loop import Loop
+from service.metrics import Metrics
+from service.partition import Phase
+from service.status import Status, StatusBoard
+from service.watch import Watch
+from service.worker import Worker
+from state.edit import Source
+from state.store import Stores
+from tests.fakes.clients import FakeClients
+from tests.fakes.errors import abortable, plain, retriable
+from tests.fakes.log import Chance, FakeCluster
+from tests.fakes.partition import Record
+from tests.simulation.disk import Disk
+from tests.simulation.instance import FakeClock
+
+GROUP = "g"
+ORDERS = Source("orders", 0)
+LOG = Source("g.changelog.orders", 0)
+ROUTE = RouteSettings(name="orders", inputs=("orders",))
+_START = datetime.fromtimestamp(0, UTC)
+_NOTHING = Status("starting", None, "0", GROUP, _START, (), 0, 0, 0, 0, 0, 0, None)
+_STEPS_MAX = 20_000
+
+
+def late() -> KafkaException:
+    return retriable(KafkaError._TIMED_OUT, "no answer in time")
+
+
+def gone() -> KafkaException:
+    return plain(KafkaError._TRANSPORT, "the connection is gone")
+
+
+def refused() -> KafkaException:
+    return abortable(KafkaError.NOT_ENOUGH_REPLICAS, "too few replicas")
+
+
+class Faults:
+    """Counts the steps of a cluster's clients; `at` holds what each one answers next."""
+
+    def __init__(self) -> None:
+        self.passed: Counter[str] = Counter()
+        self.at: dict[str, Iterator[Exception | None]] = {}
+
+    def __call__(self, step: str) -> None:
+        self.passed[step] += 1
+        assert self.passed.total() < _STEPS_MAX, "it does not come to an end"
+        fault = next(self.at.get(step, iter(())), None)
+        if fault is not None:
+            raise fault
+
+
+class Living:
+    """One instance on a cluster of its own; topics are `orders` and where its records go."""
+
+    def __init__(
+        self,
+        route: RouteSettings = ROUTE,
+        addresses: Mapping[str, Mapping[str, object]] | None = None,
+        stores: Stores | None = None,
+        chance: Chance | None = None,
+        *,
+        partitions: int = 1,
+        **settings: object,
+    ) -> None:
+        self.faults = Faults()
+        self.cluster = FakeCluster(chance, self.faults)
+        self.clock = FakeClock(self.cluster)
+        self.stores: Stores = stores or Disk(self.cluster.step)
+        self.config = Config(
+            KafkaSettings({"bootstrap.servers": "kafka:9092"}, {}, {}, {}),
+            ServiceSettings(group_id=GROUP, **settings),  # type: ignore[arg-type]  # by name
+            ApiSettings(),
+            (route,),
+            AddressBook.of(addresses or {}),
+        )
+        self.board = StatusBoard(_NOTHING, self.clock.monotonic_s)
+        metrics = Metrics(self.board, {"version": "0"}, addresses_max=10)
+        self.watch = Watch(self.config.service, self.clock, self.board, metrics)
+        self.inbox = Inbox(10)
+        for name in ("orders", "orders.unique", "orders.dlq"):
+            self.cluster.create_topic(name, partitions)
+
+    # What stands in the topics.
+
+    def send(self, *ids: str, partition: int = 0, size: int = 0) -> None:
+        """Each id is the record's value too, padded to a size."""
+        for name in ids:
+            headers: list[tuple[str, bytes | None]] = [(DUPLICATE_ID, name.encode())]
+            record = Record(None, name.encode().ljust(size, b"."), headers, self.cluster.now_ms)
+            self.cluster.write("orders", partition, record)
+
+    def values(self, topic: str, partition: int = 0) -> list[str]:
+        """What stands in a topic, padding left out."""
+        records = self.cluster.records(topic, partition)
+        return [(record.value or b"").rstrip(b".").decode() for record in records]
+
+    def reasons(self, topic: str) -> list[str]:
+        """Why each dead letter was not accepted."""
+        told = [dict(record.headers or []) for record in self.cluster.records(topic)]
+        return [(headers[DeadLetter.REASON] or b"").decode() for headers in told]
+
+    def committed(self, source: Source = ORDERS) -> int | None:
+        """The group's offset."""
+        found = self.cluster.group(GROUP).committed.get(source)
+        return None if found is None else found.offset
+
+    # Who works on them.
+
+    def clients(self, instance: str = "0") -> FakeClients:
+        return FakeClients(self.cluster, GROUP, instance)
+
+    def loop(self, instance: str = "0", stores: Stores | None = None) -> Loop:
+        """A loop that has not turned yet."""
+        clients = self.clients(instance)
+        return Loop(self.config, clients, stores or self.stores, self.clock, self.watch)
+
+    def running(self) -> Loop:
+        """A loop that owns and has restored every partition, and has read what there was."""
+        loop = self.loop()
+        turn_until_running(loop)
+        loop.turn()
+        return loop
+
+    def worker(self) -> Worker:
+        return Worker(self.config, self.clients, self.stores, self.clock, self.watch, self.inbox)
+
+
+def turn_until_running(loop: Loop) -> None:
+    for _ in range(50):
+        loop.turn()
+        if loop.assignment.running and loop.assignment.settled:
+            return
+    raise AssertionError("its partitions do not come to run")
+
+
+def phases(assignment: Assignment) -> list[Phase]:
+    return [partition.phase for partition in assignment.partitions.values()]

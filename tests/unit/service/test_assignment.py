@@ -1,0 +1,391 @@
+"""Partitions come and go: what is done before one is read, and what is left when it goes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from service.assignment import Assignment
+from service.errors import ExitCode, ExitError
+from service.inputs import Inputs
+from service.partition import Phase
+from service.takeover import STORE_AGE_MS_MAX
+from state.cache import Cache
+from state.changelog import OffsetMetadata, encode
+from state.edit import Edit, Source
+from state.rocks import RocksStores
+from state.run import FORMAT
+from state.store import Identity, Position, StoreCorruptError
+from tests.fakes.group import Committed, GroupMetadata
+from tests.fakes.log import Chance
+from tests.fakes.producer import FakeProducer
+from tests.unit.service.living import GROUP, LOG, ORDERS, Living, gone, phases
+from tests.unit.state.test_restore import OneByOne, run_of
+
+SECOND = Source("orders", 1)
+
+
+class Member(NamedTuple):
+    """An assignment that has joined, with the cache it drops rings from."""
+
+    living: Living
+    assignment: Assignment
+    cache: Cache
+
+    def hear(self) -> list[Message]:
+        """Let the group speak, and see what the fetcher has."""
+        return self.assignment.consumer.consume(100, 0.001)
+
+    def take_over(self) -> None:
+        """Until every partition that was granted runs."""
+        self.hear()
+        for _ in range(50):
+            self.assignment.step()
+            if self.assignment.settled:
+                return
+        raise AssertionError("its partitions do not come to run")
+
+    def offsets(self) -> list[int | None]:
+        return [message.offset() for message in self.hear()]
+
+    @property
+    def fetched(self) -> list[TopicPartition]:
+        return self.assignment.consumer.assignment()
+
+
+def member(living: Living, instance: str = "0") -> Member:
+    clients = living.clients(instance)
+    cache = Cache(1 << 30)
+    inputs = Inputs(living.config, clients.cluster, living.clock)
+    service = living.config.service
+    assignment = Assignment(clients, living.stores, cache, service, living.clock)
+    assignment.subscribe(inputs.routes, inputs.topics)
+    return Member(living, assignment, cache)
+
+
+def remembering(
+    chance: Chance | None = None, runs: int = 3, offset: int | None = 0, **settings: object
+) -> Living:
+    """A cluster whose changelog holds runs, and whose group has committed an offset."""
+    living = Living(chance=chance, **settings)  # type: ignore[arg-type]  # by name
+    Inputs(living.config, living.clients().cluster, living.clock)
+    for number in range(runs):
+        living.cluster.write(*LOG, run_of(number))
+    if offset is not None:
+        commit(living, offset, last=runs - 1)
+    return living
+
+
+def commit(living: Living, offset: int, last: int = 2, **ids: str) -> None:
+    """An offset as we commit it: it names the last changelog offset and both topics."""
+    logs = living.cluster.logs
+    known = {"input_topic_id": logs["orders"].id, "changelog_topic_id": logs[LOG.topic].id}
+    metadata = encode(OffsetMetadata(last, FORMAT, **{**known, **ids}))
+    living.cluster.group(GROUP).store(ORDERS, Committed(offset, metadata))
+
+
+def content(ours: Member) -> Mapping[bytes, bytes]:
+    store = ours.assignment.partitions[ORDERS].store
+    assert store is not None
+    return dict(store.scan(b""))
+
+
+RUNS = {run_of(number).key: run_of(number).value for number in range(3)}
+
+
+def test_a_grant_is_only_recorded_and_nothing_is_fetched_before_the_partition_runs() -> None:
+    ours = member(Living(partitions=2))
+    ours.living.send("a", "b")
+    asked = ours.living.faults.passed["committed"]
+    assert ours.hear() == []
+    assert phases(ours.assignment) == [Phase.ASSIGNED, Phase.ASSIGNED]
+    assert (ours.fetched, ours.offsets()) == ([], [])
+    assert ours.living.faults.passed["committed"] == asked
+    ours.assignment.step()
+    assert phases(ours.assignment) == [Phase.RUNNING, Phase.RUNNING]
+    assert len(ours.fetched) == 2
+    assert ours.offsets() == [0, 1]
+
+
+def test_a_partition_is_not_read_while_it_is_restored() -> None:
+    ours = member(remembering(OneByOne()))
+    ours.living.send("a")
+    ours.hear()
+    for _ in range(2):
+        ours.assignment.step()
+        assert phases(ours.assignment) == [Phase.RESTORING]
+        assert (ours.assignment.settled, ours.offsets()) == (False, [])
+    ours.assignment.step()
+    assert (ours.assignment.settled, ours.offsets()) == (True, [0])
+    assert content(ours) == RUNS
+    assert ours.assignment.running[ORDERS].restored_records == 3
+
+
+def test_reading_begins_at_the_committed_offset() -> None:
+    living = remembering(offset=2)
+    living.send("a", "b", "c")
+    ours = member(living)
+    ours.take_over()
+    partition = ours.assignment.running[ORDERS]
+    assert (partition.committed_offset, partition.next_offset) == (2, 2)
+    assert (partition.changelog_next, partition.addresses) == (3, {"a"})
+    assert ours.offsets() == [2]
+
+
+def test_the_end_of_a_restore_is_behind_the_marker_of_the_last_transaction() -> None:
+    living = remembering(runs=0)
+    producer = FakeProducer(living.cluster, "another")
+    producer.init_transactions()
+    producer.begin_transaction()
+    record = run_of(0)
+    producer.produce(LOG.topic, record.value, record.key, partition=0)
+    producer.commit_transaction()
+    ours = member(living)
+    ours.take_over()
+    assert ours.assignment.running[ORDERS].changelog_next == 2
+
+
+def test_a_rewind_reads_the_same_records_again() -> None:
+    ours = member(Living())
+    ours.living.send("a", "b")
+    ours.take_over()
+    assert ours.offsets() == [0, 1]
+    assert ours.offsets() == []
+    ours.assignment.rewind()
+    assert ours.offsets() == [0, 1]
+
+
+def test_a_rewind_passes_over_what_was_committed() -> None:
+    ours = member(Living())
+    ours.living.send("a", "b")
+    ours.take_over()
+    ours.hear()
+    ours.assignment.running[ORDERS].next_offset = 1
+    ours.assignment.rewind()
+    assert ours.offsets() == [1]
+
+
+def test_a_store_that_grows_too_old_while_it_is_restored_is_wiped_and_restored_anew() -> None:
+    ours = member(remembering(OneByOne()))
+    ours.hear()
+    ours.assignment.step()
+    ours.living.clock.sleep(STORE_AGE_MS_MAX / 1000 + 1)
+    ours.assignment.step()
+    ours.assignment.step()
+    assert phases(ours.assignment) == [Phase.ASSIGNED]
+    assert ours.assignment.partitions[ORDERS].store is None
+    assert ours.living.faults.passed["store.wipe"] == 1
+    ours.take_over()
+    assert content(ours) == RUNS
+    assert ours.assignment.running[ORDERS].restored_records == 3
+    assert ours.living.faults.passed["store.wipe"] == 1
+
+
+def test_a_store_that_keeps_up_is_not_wiped() -> None:
+    living = remembering()
+    for _ in range(2):
+        ours = member(living)
+        ours.take_over()
+        ours.assignment.close()
+    assert living.faults.passed["store.wipe"] == 0
+    assert ours.assignment.restorer.replays == {}
+
+
+@pytest.mark.parametrize(
+    ("changelog_next", "input_next", "age_ms"),
+    [(9, 0, 0), (1, 9, 0), (1, 0, STORE_AGE_MS_MAX + 1)],
+    ids=["beyond the changelog", "ahead of the offset", "too old"],
+)
+def test_a_store_that_is_not_the_copy_we_need_is_wiped_before_it_is_restored(
+    changelog_next: int, input_next: int, age_ms: int
+) -> None:
+    living = remembering()
+    logs = living.cluster.logs
+    identity = Identity("fake-cluster", logs["orders"].id, logs[LOG.topic].id, FORMAT)
+    level_at_ms = living.cluster.now_ms - age_ms
+    position = Position(identity, input_next, changelog_next, level_at_ms)
+    living.stores.open(ORDERS).apply([Edit(b"rubbish", b"")], position)
+    ours = member(living)
+    ours.take_over()
+    assert content(ours) == RUNS
+
+
+def test_a_store_that_cannot_be_opened_is_wiped_and_restored() -> None:
+    living = remembering()
+    living.faults.at["store.open"] = iter([StoreCorruptError(ORDERS, "a bit flipped")])
+    ours = member(living)
+    ours.take_over()
+    assert living.faults.passed["store.wipe"] == 1
+    assert content(ours) == RUNS
+
+
+def test_a_revoked_partition_closes_its_store_and_is_forgotten(tmp_path: Path) -> None:
+    stores = RocksStores(tmp_path)
+    ours = member(remembering(stores=stores))
+    ours.take_over()
+    store = ours.assignment.running[ORDERS].store
+    assert store is not None
+    ours.cache.ring(ORDERS, store, "a")
+    with pytest.raises(Exception, match="lock"):
+        stores.open(ORDERS)
+    ours.assignment._on_revoke(ours.assignment.consumer, [TopicPartition(*ORDERS)])
+    assert (ours.assignment.partitions, ours.assignment.running) == ({}, {})
+    assert (ours.fetched, ours.cache.memory_bytes) == ([], 0)
+    stores.open(ORDERS).close()
+
+
+def test_a_partition_that_is_revoked_in_the_middle_of_its_restore_is_restored_no_further() -> None:
+    ours = member(remembering(OneByOne()))
+    ours.hear()
+    ours.assignment.step()
+    ours.assignment._on_revoke(ours.assignment.consumer, [TopicPartition(*ORDERS)])
+    assert ours.assignment.restorer.replays == {}
+    ours.assignment.step()
+    assert ours.assignment.partitions == {}
+
+
+def test_partitions_are_shared_with_whoever_joins_and_the_rest_goes_on() -> None:
+    living = Living(partitions=2)
+    ours = member(living, "a")
+    ours.take_over()
+    theirs = member(living, "b")
+    for _ in range(5):
+        ours.hear()
+        theirs.hear()
+    theirs.assignment.step()
+    assert list(ours.assignment.running) == [ORDERS]
+    assert list(theirs.assignment.running) == [SECOND]
+    living.send("a", partition=0)
+    assert ours.offsets() == [0]
+
+
+def test_a_partition_that_comes_back_is_taken_over_anew() -> None:
+    ours = member(remembering())
+    ours.take_over()
+    consumer = ours.assignment.consumer
+    ours.assignment._on_revoke(consumer, [TopicPartition(*ORDERS)])
+    commit(ours.living, 5)
+    ours.living.send(*"abcdef")
+    ours.assignment._on_assign(consumer, [TopicPartition(*ORDERS)])
+    assert phases(ours.assignment) == [Phase.ASSIGNED]
+    ours.assignment.step()
+    assert ours.offsets() == [5]
+
+
+def test_retaking_keeps_the_store_unless_it_has_to_be_wiped() -> None:
+    for wipe, wiped in ((False, 0), (True, 1)):
+        ours = member(remembering())
+        ours.take_over()
+        ours.assignment.retake(ORDERS, wipe=wipe)
+        assert (ours.fetched, phases(ours.assignment)) == ([], [Phase.ASSIGNED])
+        ours.take_over()
+        assert ours.living.faults.passed["store.wipe"] == wiped
+        assert content(ours) == RUNS
+
+
+def test_retaking_what_belongs_to_somebody_else_does_nothing() -> None:
+    ours = member(Living())
+    ours.take_over()
+    ours.assignment.retake(Source("orders", 7), wipe=True)
+    assert ours.living.faults.passed["store.wipe"] == 0
+    assert ours.assignment.settled
+
+
+def test_an_earlier_transaction_that_holds_the_offset_is_waited_for() -> None:
+    living = Living()
+    producer = FakeProducer(living.cluster, "another")
+    producer.init_transactions()
+    producer.begin_transaction()
+    offset = [TopicPartition(*ORDERS, 1)]
+    producer.send_offsets_to_transaction(offset, GroupMetadata(GROUP))
+    living.send("a", "b")
+    ours = member(living)
+    ours.hear()
+    waiting = ours.assignment.step()
+    assert waiting is not None
+    assert "orders-0" in waiting
+    assert phases(ours.assignment) == [Phase.ASSIGNED]
+    producer.commit_transaction()
+    assert ours.assignment.step() is None
+    assert ours.offsets() == [1]
+
+
+def test_what_else_the_broker_answers_when_it_is_asked_for_offsets_is_raised() -> None:
+    ours = member(Living())
+    ours.hear()
+    ours.living.faults.at["committed"] = iter([gone()])
+    with pytest.raises(KafkaException) as caught:
+        ours.assignment.step()
+    assert caught.value.args[0].code() == KafkaError._TRANSPORT
+    ours.take_over()
+
+
+def test_a_changelog_made_anew_contradicts_the_committed_offset() -> None:
+    living = remembering()
+    commit(living, 0, changelog_topic_id="an older one")
+    ours = member(living)
+    ours.hear()
+    with pytest.raises(ExitError, match="made anew") as caught:
+        ours.assignment.step()
+    assert caught.value.exit_code is ExitCode.CONTRADICTION
+    assert ours.fetched == []
+
+
+def test_a_truncated_changelog_contradicts_the_committed_offset() -> None:
+    living = remembering()
+    commit(living, 0, last=3)
+    with pytest.raises(ExitError, match="truncated"):
+        member(living).take_over()
+
+
+def test_a_contradiction_that_another_owner_made_meanwhile_is_none() -> None:
+    living = remembering(OneByOne(), offset=9)
+    living.send(*"abcde")
+    ours = member(living)
+    ours.hear()
+    ours.assignment.step()
+    commit(living, 4)
+    ours.take_over()
+    assert ours.assignment.running[ORDERS].committed_offset == 4
+    assert ours.offsets() == [4]
+
+
+def test_a_reset_offset_marks_the_state_to_be_cleared() -> None:
+    ours = member(remembering(offset=None, on_reset_offset="clear_state"))
+    ours.take_over()
+    assert ours.assignment.running[ORDERS].to_clear
+
+
+def test_a_grant_of_a_topic_that_is_not_read_any_more_is_passed_over() -> None:
+    ours = member(Living())
+    ours.take_over()
+    ours.assignment._on_assign(ours.assignment.consumer, [TopicPartition("former", 0)])
+    assert list(ours.assignment.partitions) == [ORDERS]
+
+
+def test_subscribing_to_the_same_inputs_joins_no_second_time() -> None:
+    ours = member(Living())
+    ours.assignment.subscribe(ours.assignment._routes, ours.assignment._topics)
+    assert ours.living.faults.passed["subscribe"] == 1
+
+
+def test_closing_leaves_the_group_and_closes_every_store(tmp_path: Path) -> None:
+    stores = RocksStores(tmp_path)
+    ours = member(remembering(stores=stores))
+    ours.take_over()
+    ours.assignment.close()
+    stores.open(ORDERS).close()
+    assert ours.assignment.partitions == {}
+    with pytest.raises(RuntimeError, match="closed"):
+        ours.hear()
+
+
+def test_every_change_of_the_group_is_counted() -> None:
+    ours = member(Living())
+    assert ours.assignment.rebalances == 0
+    ours.hear()
+    assert ours.assignment.rebalances == 1
+    ours.assignment.close()
+    assert ours.assignment.rebalances == 2

@@ -1,0 +1,344 @@
+"""A plan becomes one transaction, whose outcome is told truly: committed, aborted or unknown."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import cast
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from service.commit import Committer, OutcomeUnknownError, TransactionAbortedError
+from service.plan import Plan
+from state.edit import Edit, Source
+from tests.fakes.clients import FakeClients
+from tests.fakes.errors import abortable, fenced
+from tests.fakes.group import Committed, GroupMetadata
+from tests.fakes.log import FakeCluster
+from tests.fakes.producer import FakeProducer
+from tests.simulation.instance import FakeClock
+from tests.unit.service.living import GROUP, LOG, ORDERS, Faults, gone, late, refused
+
+TIMEOUT_MS = 10_000
+
+
+class Bench:
+    """A committer on a cluster that fails when told to."""
+
+    def __init__(self) -> None:
+        self.faults = Faults()
+        self.cluster = FakeCluster(on_step=self.faults)
+        for name in ("out", LOG.topic):
+            self.cluster.create_topic(name, 2)
+        self.clients = FakeClients(self.cluster, GROUP, "0")
+        self.told: Mapping[Source, int] = {}
+        self.committer = Committer(self.clients, TIMEOUT_MS, FakeClock(self.cluster))
+        self.committer.prepare(1000)
+
+    def commit(self, plan: Plan) -> None:
+        self.committer.commit(plan, self._marks, GroupMetadata(GROUP))
+
+    def _marks(self, written: Mapping[Source, int]) -> list[TopicPartition]:
+        self.told = dict(written)
+        return [TopicPartition(*ORDERS, 5, "ours")]
+
+    def answers(self, make: Callable[[], Exception], wait_s: float = 5.0) -> Iterator[Exception]:
+        """One error for ever, each after the time that the client waited for the broker."""
+        while True:
+            self.cluster.wait(wait_s)
+            yield make()
+
+    def outcome(self) -> tuple[int, int, Committed | None]:
+        """How many outputs and changelog records there are, and the offset."""
+        records = self.cluster.records
+        offset = self.cluster.group(GROUP).committed.get(ORDERS)
+        return len(records("out")), len(records(*LOG)), offset
+
+    @property
+    def producers(self) -> int:
+        return self.faults.passed["init_transactions"]
+
+
+def plan(*edits: Edit, size: int = 1) -> Plan:
+    made = Plan(outputs=[("out", b"v" * size, None, 0, 1, [])])
+    made.edits = {LOG: list(edits or [Edit(b"k", b"v")])}
+    return made
+
+
+NOTHING = (0, 0, None)
+ALL = (1, 1, Committed(5, "ours"))
+
+
+def test_outputs_changelog_and_offsets_come_into_sight_together() -> None:
+    bench = Bench()
+    seen = []
+    bench.faults.at["commit_transaction"] = iter(lambda: seen.append(bench.outcome()), 0)
+    bench.commit(plan())
+    assert seen == [NOTHING]
+    assert bench.outcome() == ALL
+
+
+def test_the_offsets_are_told_the_last_changelog_offset_of_each_partition() -> None:
+    bench = Bench()
+    other = Source(LOG.topic, 1)
+    both = plan(Edit(b"a", b"1"), Edit(b"b", b"2"), Edit(b"a", None))
+    both.edits[other] = [Edit(b"c", b"3")]
+    bench.commit(both)
+    assert bench.told == {LOG: 2, other: 0}
+    assert [record.value for record in bench.cluster.records(*LOG)] == [b"1", b"2", None]
+
+
+def test_a_plan_that_remembers_nothing_commits_its_offsets() -> None:
+    bench = Bench()
+    bench.commit(Plan())
+    assert (bench.told, bench.outcome()) == ({}, (0, 0, ALL[2]))
+
+
+def test_a_full_queue_is_waited_for() -> None:
+    bench = Bench()
+    bench.faults.at["produce"] = iter([BufferError("full"), BufferError("full")])
+    bench.commit(plan())
+    assert bench.outcome() == ALL
+
+
+def test_a_commit_whose_answer_was_lost_is_committed_again_and_never_aborted() -> None:
+    bench = Bench()
+    bench.faults.at["commit_transaction.done"] = iter([late()])
+    bench.commit(plan())
+    assert bench.outcome() == ALL
+    assert bench.faults.passed["commit_transaction"] == 2
+    assert bench.faults.passed["abort_transaction"] == 0
+
+
+def test_a_commit_that_timed_out_is_not_aborted_even_when_the_broker_then_asks_for_it() -> None:
+    bench = Bench()
+    bench.faults.at["commit_transaction"] = iter([late(), refused()])
+    with pytest.raises(OutcomeUnknownError):
+        bench.commit(plan())
+    assert bench.faults.passed["abort_transaction"] == 0
+
+
+def test_past_its_deadline_a_commit_without_an_answer_has_an_unknown_outcome() -> None:
+    bench = Bench()
+    bench.faults.at["commit_transaction"] = bench.answers(late)
+    begun_s = bench.cluster.now_ms / 1000
+    with pytest.raises(OutcomeUnknownError):
+        bench.commit(plan())
+    # As long as the transaction may take, and until the broker has looked for it.
+    assert 20 < bench.cluster.now_ms / 1000 - begun_s <= 30
+    assert bench.faults.passed["abort_transaction"] == 0
+
+
+def test_a_commit_that_is_refused_at_once_is_aborted_and_leaves_nothing() -> None:
+    bench = Bench()
+    bench.faults.at["commit_transaction"] = iter([refused()])
+    with pytest.raises(TransactionAbortedError) as caught:
+        bench.commit(plan())
+    assert not caught.value.fault.of_record
+    assert bench.outcome() == NOTHING
+    bench.committer.prepare(1000)
+    bench.commit(plan())
+    assert bench.outcome() == ALL
+
+
+@pytest.mark.parametrize("step", ["send", "send_offsets_to_transaction", "commit_transaction"])
+def test_whoever_is_fenced_does_not_know_the_outcome(step: str) -> None:
+    bench = Bench()
+    bench.faults.at[step] = iter([fenced()])
+    with pytest.raises(OutcomeUnknownError) as caught:
+        bench.commit(plan())
+    assert caught.value.fault.fenced
+    assert bench.outcome() == NOTHING
+
+
+def test_the_producer_that_comes_next_fences_the_one_before() -> None:
+    bench = Bench()
+    Committer(bench.clients, TIMEOUT_MS, FakeClock(bench.cluster)).prepare(1000)
+    with pytest.raises(OutcomeUnknownError) as caught:
+        bench.commit(plan())
+    assert caught.value.fault.fenced
+
+
+@pytest.mark.parametrize("step", ["send", "send_offsets_to_transaction.done"])
+def test_what_the_broker_refuses_on_the_way_is_aborted(step: str) -> None:
+    bench = Bench()
+    bench.faults.at[step] = iter([refused()])
+    with pytest.raises(TransactionAbortedError) as caught:
+        bench.commit(plan())
+    assert "NOT_ENOUGH_REPLICAS" in caught.value.fault.cause
+    assert bench.outcome() == NOTHING
+
+
+def test_a_record_that_is_too_large_is_a_fault_of_the_record() -> None:
+    bench = Bench()
+    with pytest.raises(TransactionAbortedError) as caught:
+        bench.commit(plan(size=2 << 20))
+    assert caught.value.fault.of_record
+    assert bench.outcome() == NOTHING
+
+
+def test_offsets_of_a_member_that_is_none_any_more_are_aborted() -> None:
+    bench = Bench()
+    bench.clients.consumer().subscribe(["out"])
+    stranger = GroupMetadata(GROUP, 1, "stranger", "another")
+    with pytest.raises(TransactionAbortedError):
+        bench.committer.commit(plan(), bench._marks, stranger)
+    assert bench.outcome() == NOTHING
+
+
+def test_a_step_that_timed_out_is_made_again() -> None:
+    bench = Bench()
+    bench.faults.at["send_offsets_to_transaction"] = iter([late(), late()])
+    bench.commit(plan())
+    assert bench.outcome() == ALL
+
+
+def test_a_step_that_times_out_for_too_long_is_aborted() -> None:
+    bench = Bench()
+    bench.faults.at["send_offsets_to_transaction"] = bench.answers(late)
+    bench.faults.at["abort_transaction"] = iter([late()])
+    with pytest.raises(TransactionAbortedError):
+        bench.commit(Plan())
+    assert bench.outcome() == NOTHING
+
+
+@pytest.mark.parametrize("error", [late, gone], ids=["never answered", "answered badly"])
+def test_an_abort_that_does_not_succeed_has_an_unknown_outcome_and_tells_what_led_to_it(
+    error: Callable[[], Exception],
+) -> None:
+    bench = Bench()
+    bench.faults.at["commit_transaction"] = iter([refused()])
+    bench.faults.at["abort_transaction"] = bench.answers(error)
+    with pytest.raises(OutcomeUnknownError) as caught:
+        bench.commit(plan())
+    assert "NOT_ENOUGH_REPLICAS" in caught.value.fault.cause
+
+
+def test_an_abort_that_finds_itself_fenced_says_so() -> None:
+    bench = Bench()
+    bench.faults.at["commit_transaction"] = iter([refused()])
+    bench.faults.at["abort_transaction"] = iter([fenced()])
+    with pytest.raises(OutcomeUnknownError) as caught:
+        bench.commit(plan())
+    assert caught.value.fault.fenced
+
+
+def test_a_producer_is_kept_while_all_goes_well() -> None:
+    bench = Bench()
+    bench.commit(plan())
+    bench.committer.prepare(1000)
+    bench.committer.prepare(2000)
+    assert bench.producers == 1
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        ("send_offsets_to_transaction", late),
+        ("commit_transaction", late),
+        ("commit_transaction.done", late),
+        ("commit_transaction", refused),
+    ],
+)
+def test_after_anything_indefinite_the_next_transaction_has_a_producer_of_its_own(
+    step: str, error: Callable[[], KafkaException]
+) -> None:
+    bench = Bench()
+    bench.faults.at[step] = iter([error()])
+    try:
+        bench.commit(plan())
+    except TransactionAbortedError:
+        assert error is refused
+    bench.committer.prepare(1000)
+    assert bench.producers == 2
+
+
+def test_a_transaction_that_took_long_is_the_last_of_its_producer() -> None:
+    bench = Bench()
+    bench.faults.at["flush"] = iter(lambda: bench.cluster.wait(TIMEOUT_MS / 1000 * 0.6), 0)
+    bench.commit(plan())
+    bench.committer.prepare(1000)
+    assert bench.producers == 2
+
+
+def test_smaller_batches_need_a_producer_of_their_own() -> None:
+    bench = Bench()
+    bench.committer.prepare(999)
+    assert bench.producers == 2
+
+
+def test_a_producer_that_cannot_be_initialised_is_no_producer() -> None:
+    bench = Bench()
+    bench.committer.close()
+    bench.faults.at["init_transactions"] = bench.answers(late)
+    with pytest.raises(TransactionAbortedError):
+        bench.committer.prepare(1000)
+    bench.faults.at.clear()
+    bench.committer.prepare(1000)
+    bench.commit(plan())
+    assert bench.outcome() == ALL
+
+
+class Stuck(FakeProducer):
+    """Its records never leave it; in the end it is told to abort, or not."""
+
+    told: KafkaException | None = None
+
+    def flush(self, timeout: float = -1) -> int:
+        self._log.wait(timeout)
+        return len(self)
+
+    def begin_transaction(self) -> None:
+        if self.told is not None and len(self):
+            raise self.told
+        super().begin_transaction()
+
+    def send_offsets_to_transaction(
+        self, positions: list[TopicPartition], group_metadata: GroupMetadata, timeout: float = -1
+    ) -> None:
+        del positions, group_metadata, timeout
+
+
+class StuckClients(FakeClients):
+    """The fake sends at once: records that cannot leave the client need this."""
+
+    def __init__(self, log: FakeCluster, told: KafkaException | None) -> None:
+        super().__init__(log, GROUP, "0")
+        self._told = told
+
+    def producer(self, batch_bytes_max: int, on_error: Callable[[KafkaError], None]) -> Producer:
+        del batch_bytes_max
+        self.on_error = on_error
+        stuck = Stuck(self._log, self._identity)
+        stuck.told = self._told
+        return cast("Producer", stuck)
+
+
+def stuck_bench(told: KafkaException | None = None) -> Bench:
+    bench = Bench()
+    bench.clients = StuckClients(bench.cluster, told)
+    bench.committer = Committer(bench.clients, TIMEOUT_MS, FakeClock(bench.cluster))
+    bench.committer.prepare(1000)
+    return bench
+
+
+def test_a_changelog_record_that_was_not_delivered_in_time_is_no_ground_to_commit_on() -> None:
+    bench = stuck_bench()
+    with pytest.raises(TransactionAbortedError, match="not delivered in time"):
+        bench.commit(plan())
+    assert bench.faults.passed["commit_transaction"] == 0
+
+
+def test_a_flush_ends_as_soon_as_the_client_asks_for_an_abort() -> None:
+    bench = stuck_bench(abortable(KafkaError.MSG_SIZE_TOO_LARGE, "refused"))
+    begun_ms = bench.cluster.now_ms
+    with pytest.raises(TransactionAbortedError) as caught:
+        bench.commit(plan())
+    assert caught.value.fault.of_record
+    assert bench.cluster.now_ms - begun_ms < 1000
+
+
+def test_an_error_beside_the_transactions_asks_for_a_new_producer_too() -> None:
+    bench = stuck_bench()
+    assert isinstance(bench.clients, StuckClients)
+    bench.clients.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    bench.committer.prepare(1000)
+    assert bench.producers == 3

@@ -1,0 +1,234 @@
+"""The worker: one life after the other, and with which exit code the last one ends."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+
+import pytest
+
+from service.control import AddressQuery, Answer, IdAnswer, IdQuery, Unavailable, _Question
+from service.errors import ExitCode, ExitError
+from service.worker import Worker
+from state.store import StoreFailedError
+from tests.fakes.errors import fenced
+from tests.fakes.partition import Record
+from tests.unit.service.living import LOG, ORDERS, Living, gone, late, refused
+
+
+def stopping(worker: Worker, after: int) -> Iterator[None]:
+    """Told to stop at a later passing of a step."""
+    for _ in range(after):
+        yield None
+    worker.stop()
+    yield None
+
+
+def run(living: Living, rounds: int = 20) -> None:
+    """Until that many rounds were begun."""
+    worker = living.worker()
+    living.faults.at["consume"] = stopping(worker, rounds)
+    worker.run()
+
+
+def ended(living: Living) -> ExitError:
+    """How it ends by itself."""
+    with pytest.raises(ExitError) as caught:
+        living.worker().run()
+    return caught.value
+
+
+def test_it_processes_until_it_is_told_to_stop_and_leaves_the_group() -> None:
+    living = Living()
+    living.send("a", "a")
+    run(living)
+    assert living.values("orders.unique") == ["a"]
+    assert living.board.read().phase == "stopping"
+    assert living.faults.passed["close"] == 1
+
+
+def test_a_batch_at_hand_is_finished_before_it_stops() -> None:
+    living = Living()
+    living.send("a")
+    worker = living.worker()
+    living.faults.at["begin_transaction"] = stopping(worker, 0)
+    worker.run()
+    assert living.values("orders.unique") == ["a"]
+    assert living.committed() == 1
+
+
+def test_after_its_end_questions_are_refused() -> None:
+    living = Living()
+    run(living)
+    with pytest.raises(Unavailable, match="stopping"):
+        asyncio.run(living.inbox.ask(AddressQuery("orders"), 1))
+
+
+@pytest.mark.parametrize(("identifier", "known"), [(b"a", True), (b"b", False)])
+def test_questions_are_answered_between_two_batches(identifier: bytes, *, known: bool) -> None:
+    living = Living()
+    living.send("a")
+    reply: Future[Answer] = Future()
+
+    def ask() -> Iterator[None]:
+        yield from [None] * 10
+        living.inbox._put(_Question(IdQuery("orders", identifier), reply))
+        yield None
+
+    living.faults.at["consume.done"] = ask()
+    run(living)
+    told = reply.result(0)
+    assert isinstance(told, IdAnswer)
+    assert (told.known, told.complete) == (known, True)
+
+
+def test_an_unknown_outcome_begins_a_new_life_that_goes_on_exactly_once() -> None:
+    living = Living()
+    living.send("a", "b", "a")
+    living.faults.at["commit_transaction.done"] = iter([fenced()])
+    run(living, 40)
+    assert living.faults.passed["subscribe"] == 2
+    assert living.values("orders.unique") == ["a", "b"]
+    assert living.values("orders.dlq") == ["a"]
+
+
+def test_being_fenced_twice_within_a_minute_ends_with_exit_code_4() -> None:
+    living = Living(instance="blue")
+    living.send("a")
+    living.faults.at["commit_transaction"] = iter(fenced, None)
+    error = ended(living)
+    assert error.exit_code is ExitCode.FENCED
+    assert "blue" in error.sentence
+    assert living.faults.passed["subscribe"] == 2
+
+
+def test_being_fenced_less_often_than_that_is_survived() -> None:
+    living = Living()
+    living.send("a")
+
+    def now_and_then() -> Iterator[Exception]:
+        for _ in range(3):
+            living.cluster.wait(61)
+            yield fenced()
+
+    living.faults.at["commit_transaction"] = now_and_then()
+    run(living, 60)
+    assert living.faults.passed["subscribe"] == 4
+    assert living.values("orders.unique") == ["a"]
+
+
+def test_outcomes_that_are_unknown_for_another_reason_do_not_count_as_fenced() -> None:
+    living = Living()
+    living.send("a")
+    living.faults.at["commit_transaction"] = iter([refused(), refused(), refused()])
+    living.faults.at["abort_transaction"] = iter([gone(), gone(), gone()])
+    run(living, 60)
+    assert living.faults.passed["subscribe"] == 4
+    assert living.values("orders.unique") == ["a"]
+
+
+def test_a_second_process_of_the_same_name_ends_the_first_with_exit_code_4() -> None:
+    living = Living()
+
+    def join() -> None:
+        living.clients().consumer().subscribe(["orders"])
+
+    living.faults.at["consume"] = iter(join, 0)
+    error = ended(living)
+    assert error.exit_code is ExitCode.FENCED
+    assert "stop one" in error.sentence
+
+
+# The broker does not answer.
+
+
+def test_at_the_first_start_a_broker_that_never_answers_is_waited_for_20_seconds() -> None:
+    living = Living()
+    living.faults.at["names"] = iter(gone, None)
+    begun_s = living.clock.monotonic_s()
+    error = ended(living)
+    assert error.exit_code is ExitCode.BROKER
+    assert "kafka:9092" in error.sentence
+    assert 20 < living.clock.monotonic_s() - begun_s < 25
+
+
+@pytest.mark.parametrize("error", [gone, late, refused])
+@pytest.mark.parametrize("step", ["names", "cluster_id", "init_transactions", "create"])
+def test_a_broker_that_answers_in_time_is_worked_with(
+    step: str, error: Callable[[], Exception]
+) -> None:
+    living = Living()
+    living.send("a")
+    living.faults.at[step] = iter([error(), error(), error()])
+    run(living)
+    assert living.values("orders.unique") == ["a"]
+
+
+def test_while_it_waits_for_its_start_it_says_so_and_lives() -> None:
+    living = Living()
+    ages: list[tuple[str, int]] = []
+
+    def look() -> Exception:
+        ages.append((living.board.read().phase, living.board.heartbeat_age_ms()))
+        return gone()
+
+    living.faults.at["names"] = iter(look, None)
+    ended(living)
+    assert ages[1:]
+    assert all(phase == "waiting" and age_ms < 2000 for phase, age_ms in ages[1:])
+
+
+def test_a_process_that_already_ran_waits_300_seconds_for_its_next_life() -> None:
+    living = Living()
+    living.send("a")
+    living.faults.at["commit_transaction"] = iter([fenced()])
+    times_s: list[float] = []
+
+    def answer() -> Exception | None:
+        times_s.append(living.clock.monotonic_s())
+        return gone() if len(times_s) > 1 else None
+
+    living.faults.at["names"] = iter(answer, 0)
+    error = ended(living)
+    assert error.exit_code is ExitCode.BROKER
+    assert 0 <= living.clock.monotonic_s() - times_s[0] - 300 < 10
+
+
+def test_it_can_be_told_to_stop_while_it_waits_for_the_broker() -> None:
+    living = Living()
+    worker = living.worker()
+    living.faults.at["names"] = iter(gone, None)
+    living.faults.at["sleep"] = stopping(worker, 3)
+    worker.run()
+    assert living.faults.passed["names"] == 4
+    assert living.board.read().phase == "stopping"
+
+
+def test_a_topic_that_stays_missing_ends_the_process_and_the_group_is_left() -> None:
+    living = Living()
+    del living.cluster.logs["orders.unique"]
+    living.send("a")
+    assert ended(living).exit_code is ExitCode.BROKER
+    assert living.faults.passed["close"] == 1
+
+
+# The disk and the changelog.
+
+
+def test_a_disk_that_refuses_ends_with_exit_code_5() -> None:
+    living = Living()
+    living.send("a")
+    living.faults.at["store.apply"] = iter([StoreFailedError("no space left on device")])
+    error = ended(living)
+    assert error.exit_code is ExitCode.CONTRADICTION
+    assert "no space left on device" in error.sentence
+
+
+def test_a_changelog_with_a_foreign_record_ends_with_exit_code_5() -> None:
+    living = Living()
+    living.cluster.create_topic(LOG.topic, cleanup_policy="compact")
+    living.cluster.write(*LOG, Record(b"who", b"?"))
+    living.send("a")
+    error = ended(living)
+    assert error.exit_code is ExitCode.CONTRADICTION
+    assert "did not write" in error.sentence
+    assert living.committed(ORDERS) is None
