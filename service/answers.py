@@ -56,13 +56,15 @@ def _address(address: str, partitions: list[Partition], loop: Loop) -> AddressAn
 
 
 def _status(partition: Partition, ring: Ring, capacity: int) -> RingStatus:
-    oldest = ring.origin(ring.floor).time_ms if len(ring) else None
-    newest = ring.origin(ring.next - 1).time_ms if len(ring) else None
-    evicted = ring.floor > 0
+    floor = max(ring.floor, ring.next - capacity)  # a resize is written with the next batch
+    held = ring.next - floor
+    oldest = ring.origin(floor).time_ms if held else None
+    newest = ring.origin(ring.next - 1).time_ms if held else None
+    evicted = floor > 0
     return RingStatus(
         topic=partition.source.topic,
         partition=partition.source.partition,
-        ids_held=len(ring),
+        ids_held=held,
         capacity=capacity,
         bytes=ring.memory_bytes,
         oldest_time_ms=oldest,
@@ -74,8 +76,8 @@ def _status(partition: Partition, ring: Ring, capacity: int) -> RingStatus:
 def _id(address: str, identifier: bytes, partitions: list[Partition], loop: Loop) -> IdAnswer:
     capacity = loop.config.addresses.settings(address).id_cache_size
     sightings = []
-    for _, ring in _rings(address, partitions, loop):
-        number = ring.draft(capacity).judge(identifier)
+    for partition, ring in _rings(address, partitions, loop):
+        number = ring.draft(capacity, partition.source).judge(identifier)
         if number is not None:
             origin = ring.origin(number)
             left = number - (ring.next - capacity) + 1

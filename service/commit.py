@@ -5,15 +5,15 @@ that timed out may only be committed again; past the deadline the broker alone k
 Invariant: local state may change iff `commit` returned.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from service.clock import Clock
 from service.faults import Fault, Remedy, fault_of
 from service.kafka import Clients
-from service.plan import Plan
+from service.plan import Output, Plan
 from state.edit import Edit, Source
 
 _STEP_TIMEOUT_S: Final = 5.0
@@ -109,16 +109,7 @@ class Committer:
         """
         written: dict[Source, int] = {}
         try:
-            for topic, value, key, partition, timestamp, headers in plan.outputs:
-                _produce(
-                    producer,
-                    topic,
-                    value=value,
-                    key=key,
-                    partition=partition,
-                    timestamp=timestamp,
-                    headers=list(headers),
-                )
+            _write_outputs(producer, plan.outputs)
             for log, edits in plan.edits.items():
                 _write_edits(producer, log, edits, written)
             self._flush(producer)
@@ -189,6 +180,19 @@ class Committer:
         self._suspect = True
 
 
+def _write_outputs(producer: Producer, outputs: Iterable[Output]) -> None:
+    """Hand all of them over; where the client's queue is full, wait for room."""
+    produce: Callable[..., None] = producer.produce
+    for topic, value, key, partition, timestamp, headers in outputs:
+        while True:
+            try:
+                produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
+            except BufferError:
+                producer.poll(_PAUSE_S)
+            else:
+                break
+
+
 def _write_edits(
     producer: Producer, log: Source, edits: list[Edit], written: dict[Source, int]
 ) -> None:
@@ -197,24 +201,14 @@ def _write_edits(
         if error is None:
             written[log] = message.offset() or 0
 
-    last = len(edits) - 1
-    for place, edit in enumerate(edits):
-        _produce(
-            producer,
-            log.topic,
-            value=edit.value,
-            key=edit.key,
-            partition=log.partition,
-            **({"on_delivery": note} if place == last else {}),
-        )
-
-
-def _produce(producer: Producer, topic: str, **record: Any) -> None:  # noqa: ANN401 - as produce
-    """Hand one record over, waiting while the client's queue is full."""
-    while True:
-        try:
-            producer.produce(topic, **record)
-        except BufferError:
-            producer.poll(_PAUSE_S)
-        else:
-            return
+    produce: Callable[..., None] = producer.produce
+    last = edits[-1]
+    for edit in edits:
+        on_delivery = note if edit is last else None
+        while True:
+            try:
+                produce(log.topic, edit.value, edit.key, log.partition, on_delivery=on_delivery)
+            except BufferError:
+                producer.poll(_PAUSE_S)
+            else:
+                break

@@ -1,27 +1,21 @@
-"""Consume: Kafka messages into batches, and each record's headers into what it claims.
+"""Consume: Kafka messages into batches of slices, one for each partition.
 
 Headers are read here and nowhere else, once for each record: the binding raises on a header name
 that is not UTF-8 and crashes the process when the same message is asked again.
 """
 
-import re
-from collections.abc import Iterable, Mapping
-from operator import methodcaller
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, islice
 from typing import Final, NamedTuple, cast
 
 from confluent_kafka import KafkaError, Message
 
-from ringfence.headers import DUPLICATE_ID_ALIASES, EXPIRES_AT, ID_BYTES_MAX, Reason
 from service.partition import Partition
-from service.rejection import RejectedError
 from service.route import Headers
 from state.edit import Source
 
-_READ: Final = DUPLICATE_ID_ALIASES | {EXPIRES_AT}
-# Python's quickened calls do not look whether a C method left an exception behind, and the binding
-# does so instead of raising: it would surface anywhere later. A caller written in C looks.
-_HEADERS: Final = methodcaller("headers")
-_MILLISECONDS: Final = re.compile(rb"[0-9]{1,18}")
+UNREADABLE: Final[Headers] = [("", None)]
+"""In place of headers that are not text; told apart by identity."""
 
 
 class Slice(NamedTuple):
@@ -38,15 +32,10 @@ class Batch(NamedTuple):
     errors: tuple[tuple[KafkaError, Source | None], ...]
     now_ms: int
 
-
-class Claim(NamedTuple):
-    """What a record says of itself; an id of None means that it names none."""
-
-    identifier: bytes | None
-    expires_at_ms: int | None
-
-
-NO_CLAIM: Final = Claim(None, None)
+    @property
+    def records(self) -> int:
+        """How many records it holds."""
+        return sum(len(part.messages) for part in self.slices)
 
 
 def batch_of(
@@ -59,48 +48,59 @@ def batch_of(
     """
     slices: dict[Source, Slice] = {}
     errors: list[tuple[KafkaError, Source | None]] = []
-    for message in messages:
-        source = Source(message.topic() or "", message.partition() or 0)
-        error = message.error()
-        if error is not None:
-            errors.append((error, source if source.topic else None))
-            continue
+    for (topic, number), run in groupby(messages, key=_place_of):
+        source, found = Source(topic or "", number or 0), list(run)
+        for message in found:
+            error = message.error()
+            if error is not None:
+                errors.append((error, source if topic else None))
         partition = running.get(source)
-        if partition is None or (message.offset() or 0) < partition.next_offset:
+        if partition is None:
             continue
-        part = slices.get(source)
-        if part is None:
-            part = slices[source] = Slice(partition, [])
-        part.messages.append(message)
+        expected = partition.next_offset
+        new = [m for m in found if m.error() is None and (m.offset() or 0) >= expected]
+        if new:
+            slices.setdefault(source, Slice(partition, [])).messages.extend(new)
     return Batch(tuple(slices.values()), tuple(errors), now_ms)
 
 
-def read_headers(message: Message) -> Headers:
-    """The headers in order, repeats and nulls kept; the message must not be asked again."""
-    try:
-        # The binding types values as text too; what it hands over is always bytes or None.
-        return cast("Headers", _HEADERS(message) or ())
-    except (SystemError, UnicodeDecodeError):
-        cause = "a header name is not UTF-8 text; the record is kept here without its headers"
-        raise RejectedError(Reason.UNREADABLE_HEADERS, cause) from None
+def pieces(batch: Batch, records_max: int, bytes_max: int) -> Iterator[Batch]:
+    """The batch in parts that one transaction can hold: nearly always itself."""
+    size = sum(sum(map(len, part.messages)) for part in batch.slices)
+    if batch.records <= records_max and size <= bytes_max:
+        if batch.slices:
+            yield batch
+        return
+    piece: dict[Source, Slice] = {}
+    records = size = 0
+    for part in batch.slices:
+        for message in part.messages:
+            mine = piece.setdefault(part.partition.source, Slice(part.partition, []))
+            mine.messages.append(message)
+            records, size = records + 1, size + len(message)
+            if records >= records_max or size >= bytes_max:
+                yield Batch(tuple(piece.values()), (), batch.now_ms)
+                piece, records, size = {}, 0, 0
+    if piece:
+        yield Batch(tuple(piece.values()), (), batch.now_ms)
 
 
-def read_claim(headers: Headers) -> Claim:
-    """What the headers claim. Of several with one name the first counts, null is absent."""
-    found: dict[str, bytes] = {}
-    for name, value in headers:
-        if name in _READ and value is not None:
-            found.setdefault(name, value)
-    if not found:
-        return NO_CLAIM
-    expires = found.pop(EXPIRES_AT, None)
-    if expires is not None and not _MILLISECONDS.fullmatch(expires):
-        raise RejectedError(Reason.INVALID_CLAIM, f"{EXPIRES_AT} is no number of milliseconds")
-    ids = set(found.values())
-    if len(ids) > 1:
-        raise RejectedError(Reason.INVALID_CLAIM, f"{' and '.join(sorted(found))} differ")
-    identifier = ids.pop() if ids else None
-    if identifier is not None and len(identifier) > ID_BYTES_MAX:
-        cause = f"the id has {len(identifier)} bytes; at most {ID_BYTES_MAX} are allowed"
-        raise RejectedError(Reason.INVALID_CLAIM, cause)
-    return Claim(identifier, None if expires is None else int(expires))
+def read_headers(messages: Sequence[Message]) -> list[Headers]:
+    """The headers of each message in order, repeats and nulls kept, or `UNREADABLE`.
+
+    A caller written in C asks for them: Python's quickened calls do not look whether a C method
+    left an exception behind, and the binding does so instead of raising; it would surface
+    anywhere later. After an exception what was read so far is kept, and the next message follows.
+    """
+    found: list[object] = []
+    while len(found) < len(messages):
+        try:
+            found.extend(map(Message.headers, islice(messages, len(found), None)))
+        except (SystemError, UnicodeDecodeError):
+            found.append(UNREADABLE)
+    # The binding types values as text too; what it hands over is always bytes or None.
+    return cast("list[Headers]", [headers or [] for headers in found])
+
+
+def _place_of(message: Message) -> tuple[str | None, int | None]:
+    return message.topic(), message.partition()

@@ -5,38 +5,24 @@ Invariants: every record of the batch has exactly one fate in the plan; only an 
 remembered; dropping the plan is the abort.
 """
 
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from confluent_kafka import Message
 
 from ringfence.headers import DUPLICATE_ID, Reason
 from service.addresses import AddressBook, AddressSettings
-from service.cluster import TopicInfo
-from service.consume import NO_CLAIM, Batch, Claim, read_claim, read_headers
+from service.claim import NO_CLAIM, Claim, plain_id, read_claim
+from service.consume import UNREADABLE, Batch, read_headers
 from service.dead_letter import envelope
 from service.partition import Partition
-from service.plan import BY_KEY, Output, Plan, Sealed
+from service.plan import Output, Plan, Sealed, Tally
 from service.rejection import RejectedError
-from service.route import ADDRESS_BYTES_MAX, Headers, Template, UnrenderableError, is_legal_topic
-from service.topics import Targets
+from service.route import ADDRESS_BYTES_MAX, Headers, Template, UnrenderableError
+from service.target import Placing, Target
 from state.cache import Cache
-from state.edit import Source
 from state.strategies.ring import Ring, RingDraft
-
-# A record in a batch of its own: batch header, record header and lengths, rounded down:
-# what may still fit is for the broker to refuse.
-_RECORD_OVERHEAD_BYTES: Final = 68
-
-
-class TargetMissingError(Exception):
-    """A topic that the configuration names is absent: the broker's fault, not the record's."""
-
-    def __init__(self, topic: str) -> None:
-        super().__init__(topic)
-        self.topic = topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +32,7 @@ class Rules:
     cluster_id: str
     book: AddressBook
     cache: Cache
-    targets: Targets
-    fallback: str
-    compressing: bool
-    """Only the broker knows then whether a record fits its topic."""
-    refused: Mapping[tuple[Source, int], RejectedError]
-    """Records that the broker refused by themselves, found by halving a batch."""
-    homeless: AbstractSet[tuple[Source, int]]
-    """Those of them that their dead-letter topic refused as well."""
+    placing: Placing
 
 
 class _Place(NamedTuple):
@@ -65,17 +44,27 @@ class _Place(NamedTuple):
     draft: RingDraft
 
 
+class _Lane(NamedTuple):
+    """How plain records of one address are decided: what no record of the slice changes."""
+
+    admit: Callable[[bytes, int, int], int | None]
+    topic: str
+    keyed: int
+    unkeyed: int
+    drops: bool
+    label: tuple[str, str]
+
+
 def decide(batch: Batch, rules: Rules) -> Plan:
     """The plan for a batch.
 
-    Raises TargetMissingError, and LookupError for a target that `rules.targets` was never asked
+    Raises TargetMissingError, and LookupError for a target that `rules.placing` was never asked
     for: refresh it and decide again.
     """
     plan = Plan()
     for part in batch.slices:
         decider = _SliceDecider(part.partition, rules, plan, batch.now_ms)
-        for message in part.messages:
-            decider.decide(message)
+        decider.decide(part.messages)
         decider.seal(part.messages)
     return plan
 
@@ -93,36 +82,46 @@ class _SliceDecider:
         self._time_ms = partition.time_ms
         self._places: dict[str, _Place] = {}
         self._admitted: set[str] = set()
-        self._fixed_address = partition.route.address.constant
+        self._lanes: dict[bytes | None, _Lane] = {}
+        self._value_bytes_max = 0
 
-    def decide(self, message: Message) -> None:
-        """Give one record its fate."""
-        headers: Headers = ()
-        place: _Place | None = None
-        claim = NO_CLAIM
-        timestamp = message.timestamp()[1]
-        self._time_ms = max(self._time_ms, min(timestamp, self._now_ms))
-        try:
-            headers = read_headers(message)
-            place = self._place(message, headers)
-            claim = read_claim(headers)
-            outgoing = self._checked(message, headers, place, claim)
-            output = self._output(message, outgoing, place, max(timestamp, 0))
-        except RejectedError as rejection:
-            self._reject(message, headers, place, claim, rejection)
-            return
-        self._plan.outputs.append(output)
-        if claim.identifier is not None:
-            offset = message.offset() or 0
-            if place.settings.id_cache_size:
-                self._admitted.add(place.name)
-            place.draft.remember(claim.identifier, self._source, offset, self._time_ms)
-        self._plan.tally.accepted[self._route.settings.name, place.name] += 1
+    def decide(self, messages: list[Message]) -> None:
+        """Give every record its fate, in order.
+
+        This is the one loop that runs for each record. Nearly all are plain: an id and nothing
+        else to look at, an address that this slice has seen. Their lane answers with the ring
+        alone. Every other record, and every duplicate to be told of, goes through `_decide`.
+        """
+        self._value_bytes_max = max(map(len, messages))
+        lanes, field, now_ms = self._lanes, self._route.address.field, self._now_ms
+        duplicates, output = self._plan.tally.duplicates, self._plan.outputs.append
+        time_ms = self._time_ms
+        for message, headers in zip(messages, read_headers(messages), strict=True):
+            timestamp = message.timestamp()[1]
+            if timestamp > time_ms and now_ms > time_ms:
+                time_ms = min(timestamp, now_ms)
+            key = message.key()
+            lane = lanes.get(None if field is None else field.of(key, headers))
+            identifier = plain_id(headers)
+            if lane is not None and identifier is not None and timestamp > 0:
+                number = lane.admit(identifier, message.offset() or 0, time_ms)
+                if number is None:
+                    place = lane.unkeyed if key is None else lane.keyed
+                    output((lane.topic, message.value(), key, place, timestamp, headers))
+                    continue
+                if lane.drops:
+                    duplicates[lane.label] += 1
+                    continue
+            self._time_ms = time_ms
+            self._decide(message, headers)
+        self._time_ms = time_ms
 
     def seal(self, messages: list[Message]) -> None:
         """Close the slice: runs to remember, edits for the changelog, the offset to commit."""
-        plan, partition = self._plan, self._partition
+        plan, partition, route = self._plan, self._partition, self._route.settings.name
         for place in self._places.values():
+            if place.draft:
+                plan.tally.accepted[route, place.name] += len(place.draft)
             runs = place.draft.seal()
             if runs:
                 plan.sealed.append(Sealed(partition, place.name, place.ring, runs))
@@ -130,21 +129,68 @@ class _SliceDecider:
                 edits += place.draft.edits(place.name, runs)
         plan.next_offsets[self._source] = (messages[-1].offset() or 0) + 1
         plan.times_ms[self._source] = self._time_ms
-        plan.tally.consumed[self._route.settings.name] += len(messages)
-        plan.tally.bytes_consumed[self._route.settings.name] += sum(map(len, messages))
-        times = [message.timestamp()[1] for message in messages]
-        known = [time_ms for time_ms in (plan.tally.oldest_ms, *times) if time_ms and time_ms > 0]
-        plan.tally.oldest_ms = min(known, default=None)
+        _count_read(plan.tally, route, messages)
 
-    def _place(self, message: Message, headers: Headers) -> _Place:
-        address = self._fixed_address
+    def _decide(self, message: Message, headers: Headers) -> None:
+        """One record, by all the checks."""
+        place: _Place | None = None
+        claim = NO_CLAIM
+        try:
+            if headers is UNREADABLE:
+                headers = []
+                cause = (
+                    "a header name is not UTF-8 text; the record is kept here without its headers"
+                )
+                raise RejectedError(Reason.UNREADABLE_HEADERS, cause)
+            place = self._place(message.key(), headers)
+            claim = read_claim(headers)
+            outgoing = self._checked(message, headers, place, claim)
+            target = self._target(message, outgoing, place)
+        except RejectedError as rejection:
+            self._reject(message, headers, place, claim, rejection)
+        else:
+            self._accept(message, outgoing, place, claim, target)
+
+    def _accept(
+        self, message: Message, headers: Headers, place: _Place, claim: Claim, target: Target
+    ) -> None:
+        timestamp = max(message.timestamp()[1], 0)
+        self._plan.outputs.append(_output(message, target, headers, timestamp))
+        if claim.identifier is None or not place.settings.id_cache_size:
+            self._plan.tally.accepted[self._route.settings.name, place.name] += 1
+            return
+        self._admitted.add(place.name)
+        place.draft.admit(claim.identifier, message.offset() or 0, self._time_ms)
+        self._open_lane(message.key(), headers, place, target)
+
+    def _open_lane(
+        self, key: bytes | None, headers: Headers, place: _Place, target: Target
+    ) -> None:
+        """Let plain records of this address pass without another look at what is the same."""
+        route, placing = self._route, self._rules.placing
+        fits = placing.compressing or 2 * self._value_bytes_max <= target.record_bytes_max
+        if placing.refused or not fits or not route.output.is_fixed_by_address:
+            return
+        if route.address.constant is None and route.address.field is None:
+            return  # several fields: no single value stands for the address
+        self._lanes[_field_of(route.address, key, headers)] = _Lane(
+            place.draft.admit,
+            target.topic,
+            target.keyed,
+            target.unkeyed,
+            drops=place.settings.on_duplicate == "drop",
+            label=(route.settings.name, place.name),
+        )
+
+    def _place(self, key: bytes | None, headers: Headers) -> _Place:
+        address = self._route.address.constant
         if address is None:
-            address = self._address(message, headers)
+            address = self._address(key, headers)
         return self._places.get(address) or self._open(address)
 
-    def _address(self, message: Message, headers: Headers) -> str:
+    def _address(self, key: bytes | None, headers: Headers) -> str:
         try:
-            address = self._route.address.render(message.key(), headers, "")
+            address = self._route.address.render(key, headers, "")
         except UnrenderableError as error:
             raise RejectedError(Reason.NO_ADDRESS, f"no address: {error}") from None
         if not address or len(address.encode()) > ADDRESS_BYTES_MAX:
@@ -157,8 +203,8 @@ class _SliceDecider:
         store = self._partition.store
         assert store is not None  # only running partitions are read
         ring = self._rules.cache.ring(self._source, store, address)
-        place = _Place(address, settings, ring, ring.draft(settings.id_cache_size))
-        self._places[address] = place
+        draft = ring.draft(settings.id_cache_size, self._source)
+        place = self._places[address] = _Place(address, settings, ring, draft)
         return place
 
     def _checked(self, message: Message, headers: Headers, place: _Place, claim: Claim) -> Headers:
@@ -175,9 +221,10 @@ class _SliceDecider:
             return headers
         number = place.draft.judge(identifier)
         if number is not None:
-            origin = place.draft.origin(number)
-            cause = f"its id was accepted at {origin} already"
-            raise RejectedError(Reason.DUPLICATE, cause, str(origin))
+            origin = str(place.draft.origin(number))
+            raise RejectedError(
+                Reason.DUPLICATE, f"its id was accepted at {origin} already", origin
+            )
         if place.settings.id_cache_size:
             self._check_room(place)
         return headers
@@ -202,45 +249,12 @@ class _SliceDecider:
             cause = f"the partition holds {place.settings.addresses_max} addresses already"
             raise RejectedError(Reason.TOO_MANY_ADDRESSES, cause)
 
-    def _output(self, message: Message, headers: Headers, place: _Place, timestamp: int) -> Output:
-        refusal = self._rules.refused.get((self._source, message.offset() or 0))
-        if refusal is not None:
-            raise refusal
-        name, target = self._target(self._route.output, message, headers, place.name)
-        key, value = message.key(), message.value()
-        if not self._rules.compressing:
-            size = _size(key, value, headers)
-            if size > target.record_bytes_max:
-                cause = f"{size} bytes with its headers; {name} takes {target.record_bytes_max}"
-                raise RejectedError(Reason.TOO_LARGE, cause)
-        return (name, value, key, self._number(key, target), timestamp, headers)
-
-    def _target(
-        self, template: Template, message: Message, headers: Headers, address: str
-    ) -> tuple[str, TopicInfo]:
-        """The topic that a record goes to; RejectedError when the record itself names none."""
-        name = template.constant
-        if name is None:
-            try:
-                name = template.render(message.key(), headers, address)
-            except UnrenderableError as error:
-                raise RejectedError(Reason.NO_OUTPUT, str(error)) from None
-            allowed = self._route.settings.allowed_outputs
-            if not is_legal_topic(name) or name not in allowed:
-                raise RejectedError(Reason.NO_OUTPUT, f"{name[:249]!r} is not an allowed output")
-        return name, self._found(name)
-
-    def _found(self, name: str) -> TopicInfo:
-        target = self._rules.targets.find(name)
-        if target is None:
-            raise TargetMissingError(name)
+    def _target(self, message: Message, headers: Headers, place: _Place) -> Target:
+        placing, key = self._rules.placing, message.key()
+        placing.check_refusal(self._source, message.offset() or 0)
+        target = placing.output(self._partition, key, headers, place.name)
+        placing.check_size(target, key, message.value(), headers)
         return target
-
-    def _number(self, key: bytes | None, target: TopicInfo) -> int:
-        """The input's partition where both topics have as many, else by key, else folded."""
-        if target.partitions == self._partition.partitions:
-            return self._source.partition
-        return BY_KEY if key is not None else self._source.partition % target.partitions
 
     def _reject(
         self,
@@ -257,39 +271,25 @@ class _SliceDecider:
                 return
         address = None if place is None else place.name
         letter = envelope(message, headers, self._source, address, claim.identifier, rejection)
+        target = self._rules.placing.dead_letter(
+            self._partition, message, headers, letter, address, rejection.reason
+        )
         tally.dead_letters[route, rejection.reason] += 1
-        self._plan.outputs.append(self._dead_letter(message, headers, letter, place, rejection))
-
-    def _dead_letter(
-        self,
-        message: Message,
-        headers: Headers,
-        letter: Headers,
-        place: _Place | None,
-        rejection: RejectedError,
-    ) -> Output:
-        """To the route's own topic where it takes the record whole, else to the fallback."""
-        key, value = message.key(), message.value()
-        try:
-            if rejection.reason is Reason.NO_OUTPUT:
-                raise rejection
-            if (self._source, message.offset()) in self._rules.homeless:
-                raise RejectedError(Reason.NO_OUTPUT, "its dead-letter topic refuses it")
-            if place is None and self._route.dead_letter.constant is None:
-                raise RejectedError(Reason.NO_OUTPUT, "no address, so no topic for it")
-            address = place.name if place is not None else ""
-            name, target = self._target(self._route.dead_letter, message, headers, address)
-            if _size(key, value, letter) > target.record_bytes_max:
-                raise RejectedError(Reason.TOO_LARGE, "too large with its envelope")
-        except RejectedError:
-            name = self._rules.fallback
-            target = self._found(name)
-        return (name, value, key, self._number(key, target), self._now_ms, letter)
+        self._plan.outputs.append(_output(message, target, letter, self._now_ms))
 
 
-def _size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """What a record takes in a batch of its own, uncompressed; a little less than it really is."""
-    size = _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
-    for name, header in headers:
-        size += 2 + len(name) + len(header or b"")
-    return size
+def _count_read(tally: Tally, route: str, messages: list[Message]) -> None:
+    tally.consumed[route] += len(messages)
+    tally.bytes_consumed[route] += sum(map(len, messages))
+    times_ms = [time_ms for m in messages if (time_ms := m.timestamp()[1]) > 0]
+    if times_ms:
+        tally.oldest_ms = min(times_ms if tally.oldest_ms is None else [tally.oldest_ms, *times_ms])
+
+
+def _output(message: Message, target: Target, headers: Headers, timestamp: int) -> Output:
+    key = message.key()
+    return (target.topic, message.value(), key, target.partition(key), timestamp, headers)
+
+
+def _field_of(address: Template, key: bytes | None, headers: Headers) -> bytes | None:
+    return None if address.field is None else address.field.of(key, headers)

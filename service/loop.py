@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from ringfence.headers import Reason
 from service.apply import apply
@@ -16,8 +16,8 @@ from service.assignment import Assignment
 from service.clock import Clock
 from service.commit import Committer, OutcomeUnknownError, TransactionAbortedError
 from service.config import Config
-from service.consume import Batch, Slice, batch_of
-from service.decide import Rules, TargetMissingError, decide
+from service.consume import Batch, batch_of, pieces
+from service.decide import Rules, decide
 from service.errors import ExitCode, ExitError
 from service.faults import Fault, Remedy, fault_of
 from service.inputs import Inputs
@@ -25,6 +25,7 @@ from service.kafka import Clients
 from service.partition import Partition
 from service.plan import Plan
 from service.rejection import RejectedError
+from service.target import Placing, TargetMissingError
 from service.topics import Targets, fallback
 from service.watch import Watch
 from state.cache import Cache
@@ -62,9 +63,8 @@ class Refusals:
 
         False when the fallback refused it too: then nothing is left to try.
         """
-        records = sum(len(part.messages) for part in chunk.slices)
-        if records > 1:
-            self.records_max = max(1, records // 2)
+        if chunk.records > 1:
+            self.records_max = max(1, chunk.records // 2)
             return True
         part = chunk.slices[0]
         place = (part.partition.source, part.messages[0].offset() or 0)
@@ -106,11 +106,13 @@ class Loop:
             cluster_id=clients.cluster.cluster_id(),
             book=config.addresses,
             cache=self.cache,
-            targets=self._targets,
-            fallback=fallback(service.group_id),
-            compressing=config.kafka.producer.get("compression.type", "none") != "none",
-            refused=self._refusals.by_place,
-            homeless=self._refusals.homeless,
+            placing=Placing(
+                targets=self._targets,
+                fallback=fallback(service.group_id),
+                compressing=config.kafka.producer.get("compression.type", "none") != "none",
+                refused=self._refusals.by_place,
+                homeless=self._refusals.homeless,
+            ),
         )
         self._targets_stale = False
         self._failures = 0
@@ -120,7 +122,7 @@ class Loop:
         self._watch.beat()
         try:
             waiting = self._prepare()
-            for chunk in self._chunks(self._consume()):
+            for chunk in self._pieces(self._consume()):
                 self._commit(self._decided(chunk))
         except TransactionAbortedError as aborted:
             self._aborted(aborted.fault)
@@ -170,20 +172,8 @@ class Loop:
             self._heard(error, source)
         return batch
 
-    def _chunks(self, batch: Batch) -> Iterator[Batch]:
-        """The batch in pieces that one transaction can hold."""
-        piece: list[tuple[Partition, Message]] = []
-        size = 0
-        for part in batch.slices:
-            for message in part.messages:
-                piece.append((part.partition, message))
-                size += len(message)
-                full = len(piece) >= self._refusals.records_max
-                if full or size >= self.config.service.batch_bytes_max:
-                    yield _chunk(piece, batch.now_ms)
-                    piece, size = [], 0
-        if piece:
-            yield _chunk(piece, batch.now_ms)
+    def _pieces(self, batch: Batch) -> Iterator[Batch]:
+        return pieces(batch, self._refusals.records_max, self.config.service.batch_bytes_max)
 
     def _decided(self, chunk: Batch) -> Plan:
         started_s = self._clock.monotonic_s()
@@ -266,13 +256,6 @@ class Loop:
         """Whether no other instance owns a partition of an input."""
         total = sum(topic.partitions for topic in self._inputs.topics.values())
         return len(self.assignment.partitions) == total
-
-
-def _chunk(piece: list[tuple[Partition, Message]], now_ms: int) -> Batch:
-    slices: dict[Source, Slice] = {}
-    for partition, message in piece:
-        slices.setdefault(partition.source, Slice(partition, [])).messages.append(message)
-    return Batch(tuple(slices.values()), (), now_ms)
 
 
 def _mark(

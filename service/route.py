@@ -23,10 +23,31 @@ class UnrenderableError(ValueError):
     """A template that this record does not fill: the sentence says which part is missing."""
 
 
+class Field(NamedTuple):
+    """One field of a template: the key, or a header by its name, as it came."""
+
+    header: str | None
+
+    def of(self, key: bytes | None, headers: Headers) -> bytes | None:
+        """The first value that is not null."""
+        if self.header is None:
+            return key
+        for name, value in headers:
+            if name == self.header and value is not None:
+                return value
+        return None
+
+
 class Template(NamedTuple):
     """Text with fields; pieces that begin with `{` are fields, all others stand for themselves."""
 
     pieces: tuple[str, ...]
+    constant: str | None
+    """The text, when no record changes it."""
+    field: Field | None
+    """The field that alone decides the text, if it is one."""
+    is_fixed_by_address: bool
+    """Whether records of one address all have the same text."""
 
     @classmethod
     def parse(cls, text: str, topic: str) -> "Template":
@@ -34,31 +55,30 @@ class Template(NamedTuple):
         bound = text.replace("{topic}", topic)
         parts = _FIELD.split(bound)
         pieces = [f"{{{part}}}" if place % 2 else part for place, part in enumerate(parts)]
-        return cls(tuple(piece for piece in pieces if piece))
-
-    @property
-    def constant(self) -> str | None:
-        """The text, when no record changes it."""
-        if any(_FIELD.fullmatch(piece) for piece in self.pieces):
-            return None
-        return "".join(self.pieces)
+        fields = set(parts[1::2])
+        only = next(iter(fields)) if len(fields) == 1 and fields != {"address"} else None
+        return cls(
+            pieces=tuple(piece for piece in pieces if piece),
+            constant=None if fields else bound,
+            field=None if only is None else _parse_field(only),
+            is_fixed_by_address=fields <= {"address"},
+        )
 
     def render(self, key: bytes | None, headers: Headers, address: str) -> str:
         """The text for one record; UnrenderableError when a field has no text in it."""
-        return "".join(_field(piece, key, headers, address) for piece in self.pieces)
+        return "".join(_rendered(piece, key, headers, address) for piece in self.pieces)
 
 
-def _field(piece: str, key: bytes | None, headers: Headers, address: str) -> str:
+def _parse_field(name: str) -> Field:
+    return Field(None if name == "key" else name.removeprefix("header:"))
+
+
+def _rendered(piece: str, key: bytes | None, headers: Headers, address: str) -> str:
     if not _FIELD.fullmatch(piece):
         return piece
     if piece == "{address}":
         return address
-    if piece == "{key}":
-        value = key
-    else:
-        name = piece.removeprefix("{header:").removesuffix("}")
-        values = (value for header, value in headers if header == name and value is not None)
-        value = next(values, None)
+    value = _parse_field(piece[1:-1]).of(key, headers)
     if value is None:
         raise UnrenderableError(f"the record has nothing for {piece}")
     try:

@@ -8,6 +8,7 @@ what a power cut takes away is still in the changelog.
 import json
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -85,8 +86,9 @@ class RocksStore:
         self._position = position
 
     def close(self) -> None:
-        """See `Store.close`."""
-        self._db.close()
+        """See `Store.close`. A damaged database says so once more; the next open will find it."""
+        with suppress(Exception):
+            self._db.close()
 
     def _read_position(self) -> Position | None:
         value = self._db.get(_POSITION_KEY)

@@ -11,6 +11,7 @@ import hashlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import repeat
 from typing import Final
 
 from state.edit import Edit, Origin, Source
@@ -40,9 +41,9 @@ class Ring:
         """How many ids it holds."""
         return self.next - self.floor
 
-    def draft(self, capacity: int) -> "RingDraft":
-        """Begin a batch under the capacity in force."""
-        return RingDraft(self, capacity)
+    def draft(self, capacity: int, source: Source) -> "RingDraft":
+        """Begin a batch of one source under the capacity in force."""
+        return RingDraft(self, capacity, source)
 
     def origin(self, number: int) -> Origin:
         """Where the id with this number, which must be held, came from."""
@@ -68,28 +69,44 @@ class Ring:
         del self.runs[: len(dead)]
         for run in dead:
             self.memory_bytes -= _memory_bytes(run)
-            for identifier in run.ids:
+            numbers = list(map(self.known.pop, run.ids, repeat(-1)))
+            if max(numbers) >= self.floor:
                 # An id accepted again since then belongs to its newer number.
-                if self.known.get(identifier, self.floor) < self.floor:
-                    del self.known[identifier]
+                pairs = zip(run.ids, numbers, strict=True)
+                self.known.update(pair for pair in pairs if pair[1] >= self.floor)
 
 
 class RingDraft:
-    """One batch on one ring: it sees its own additions, and nobody else does.
+    """One batch of one source on one ring: it sees its own additions, and nobody else does."""
 
-    Each id is judged first and remembered only if its record is accepted.
-    """
+    __slots__ = (
+        "_capacity",
+        "_floor",
+        "_fresh",
+        "_ids",
+        "_known",
+        "_next",
+        "_offsets",
+        "_ring",
+        "_source",
+        "_times_ms",
+    )
 
-    __slots__ = ("_capacity", "_floor", "_fresh", "_known", "_next", "_ring", "_rows")
-
-    def __init__(self, ring: Ring, capacity: int) -> None:
+    def __init__(self, ring: Ring, capacity: int, source: Source) -> None:
         self._ring = ring
         self._capacity = capacity
+        self._source = source
         self._known = ring.known.get
         self._fresh: dict[bytes, int] = {}
-        self._rows: list[tuple[bytes, Source, int, int]] = []
+        self._ids: list[bytes] = []
+        self._offsets: list[int] = []
+        self._times_ms: list[int] = []
         self._next = ring.next
         self._floor = max(ring.floor, ring.next - capacity)
+
+    def __len__(self) -> int:
+        """How many ids it has added, those included that it outlived itself."""
+        return len(self._ids)
 
     def judge(self, identifier: bytes) -> int | None:
         """The number under which the id is known, or None."""
@@ -99,31 +116,42 @@ class RingDraft:
             number = self._known(identifier)
         return number if number is not None and number >= self._floor else None
 
-    def remember(self, identifier: bytes, source: Source, offset: int, time_ms: int) -> None:
-        """Add an id that `judge` did not know; the oldest is forgotten when the ring is full."""
+    def admit(self, identifier: bytes, offset: int, time_ms: int) -> int | None:
+        """Judge an id, and remember it if it is new; the oldest is forgotten when full.
+
+        The hot path: `judge` once more, without its calls. A ring of capacity 0 admits nothing.
+        """
+        if len(identifier) > ID_BYTES_MAX:
+            identifier = _remembered(identifier)
+        number = self._fresh.get(identifier)
+        if number is None:
+            number = self._known(identifier)
+        if number is not None and number >= self._floor:
+            return number
         if not self._capacity:
-            return
-        identifier = _remembered(identifier)
-        self._fresh[identifier] = self._next
-        self._rows.append((identifier, source, offset, time_ms))
-        self._next += 1
-        self._floor = max(self._floor, self._next - self._capacity)
+            return None
+        self._fresh[identifier] = number = self._next
+        self._ids.append(identifier)
+        self._offsets.append(offset)
+        self._times_ms.append(time_ms)
+        self._next = number = number + 1
+        self._floor = max(self._floor, number - self._capacity)
+        return None
 
     def origin(self, number: int) -> Origin:
         """Where a known id came from, this batch included."""
         row = number - self._ring.next
         if row < 0:
             return self._ring.origin(number)
-        _, source, offset, time_ms = self._rows[row]
-        return Origin(source.topic, source.partition, offset, time_ms)
+        return Origin(*self._source, self._offsets[row], self._times_ms[row])
 
     def seal(self) -> tuple[Run, ...]:
         """What to write and, after the commit, to absorb: nothing when nothing changed."""
-        runs = [self._run(start, rows) for start, rows in self._pieces()]
+        runs = [self._run(start) for start in range(0, len(self._ids), RUN_IDS_MAX)]
         held = tuple(run for run in runs if run.end > self._floor)
         if not held and self._ring.capacity not in {None, self._capacity}:
             # A resize alone: an empty run carries the floor; the next run takes its key.
-            return (self._run(self._next, []),)
+            return (self._run(len(self._ids)),)
         return held
 
     def edits(self, address: str, runs: Iterable[Run]) -> list[Edit]:
@@ -138,25 +166,18 @@ class RingDraft:
             dead.append(marker)
         return written + [Edit(dead_key, None) for dead_key in dead]
 
-    def _pieces(self) -> list[tuple[int, list[tuple[bytes, Source, int, int]]]]:
-        """Rows cut where a run is full, each piece with the number of its first row."""
-        return [
-            (self._ring.next + start, self._rows[start : start + RUN_IDS_MAX])
-            for start in range(0, len(self._rows), RUN_IDS_MAX)
-        ]
-
-    def _run(self, first: int, rows: list[tuple[bytes, Source, int, int]]) -> Run:
-        sources = tuple(dict.fromkeys(row[1] for row in rows))
-        place_of = {source: place for place, source in enumerate(sources)}
+    def _run(self, start: int) -> Run:
+        end = start + RUN_IDS_MAX
+        ids = tuple(self._ids[start:end])
         return Run(
-            first=first,
+            first=self._ring.next + start,
             floor=self._floor,
             capacity=self._capacity,
-            sources=sources,
-            ids=tuple(row[0] for row in rows),
-            places=array("H", [place_of[row[1]] for row in rows]),
-            offsets=array("q", [row[2] for row in rows]),
-            times_ms=array("q", [row[3] for row in rows]),
+            sources=(self._source,) if ids else (),
+            ids=ids,
+            places=bytes(len(ids)),
+            offsets=array("q", self._offsets[start:end]),
+            times_ms=array("q", self._times_ms[start:end]),
         )
 
 

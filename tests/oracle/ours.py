@@ -46,14 +46,12 @@ class OurRing:
 
         `originals` are the places that its duplicates name.
         """
-        draft = self._ring.draft(self.size)
+        draft = self._ring.draft(self.size, SOURCE)
         verdicts = bytearray()
         self.originals = []
         for offset, identifier in enumerate(ids, start=self._sent):
-            number = draft.judge(identifier)
-            if number is None:
-                draft.remember(identifier, SOURCE, offset, time_ms=offset)
-            else:
+            number = draft.admit(identifier, offset, offset)
+            if number is not None:
                 self.originals.append(draft.origin(number))
             verdicts.append(number is not None)
         self._sent += len(verdicts)

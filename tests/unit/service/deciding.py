@@ -15,6 +15,7 @@ from service.partition import Facts, Log, Partition, Phase
 from service.plan import Output, Plan
 from service.rejection import RejectedError
 from service.route import Headers, InputRoute
+from service.target import Placing
 from service.topics import Targets
 from state.cache import Cache
 from state.edit import Source
@@ -94,11 +95,13 @@ class World:
             cluster_id="cluster",
             book=AddressBook.of(self.addresses),
             cache=self.cache,
-            targets=self.targets,
-            fallback=FALLBACK,
-            compressing=self.compressing,
-            refused=self.refused,
-            homeless=self.homeless,
+            placing=Placing(
+                targets=self.targets,
+                fallback=FALLBACK,
+                compressing=self.compressing,
+                refused=self.refused,
+                homeless=self.homeless,
+            ),
         )
 
     def decide(self, *messages: Message) -> Plan:

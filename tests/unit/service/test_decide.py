@@ -6,10 +6,10 @@ import pytest
 
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, DeadLetter, Reason
 from service.config import RouteSettings
-from service.decide import TargetMissingError
 from service.plan import BY_KEY
 from service.rejection import RejectedError
 from service.route import InputRoute
+from service.target import TargetMissingError
 from tests.unit.service.deciding import (
     CHANGELOG,
     FALLBACK,

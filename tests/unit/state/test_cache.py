@@ -20,12 +20,11 @@ PLENTY = 1 << 30
 def commit(
     cache: Cache, store: MemoryStore, ids: list[bytes], *, address: str = "a", capacity: int = 5
 ) -> Ring:
-    """One batch, as the service does it: judge, remember, store, absorb."""
+    """One batch, as the service does it: admit, store, absorb."""
     ring = cache.ring(SOURCE, store, address)
-    draft = ring.draft(capacity)
+    draft = ring.draft(capacity, SOURCE)
     for offset, identifier in enumerate(ids):
-        if draft.judge(identifier) is None:
-            draft.remember(identifier, SOURCE, offset, 1_000 + offset)
+        draft.admit(identifier, offset, 1_000 + offset)
     runs = draft.seal()
     store.apply(draft.edits(address, runs), POSITION)
     cache.absorb(SOURCE, address, ring, runs)
@@ -92,8 +91,8 @@ def test_a_cache_that_may_hold_nothing_still_answers_from_the_store() -> None:
 def test_absorbing_into_a_forgotten_ring_counts_nothing() -> None:
     cache, store = Cache(0), MemoryStore()
     ring = cache.ring(SOURCE, store, "a")
-    draft = ring.draft(5)
-    draft.remember(b"1", SOURCE, 0, 0)
+    draft = ring.draft(5, SOURCE)
+    draft.admit(b"1", 0, 0)
     cache.drop(SOURCE)
     cache.absorb(SOURCE, "a", ring, draft.seal())
     assert cache.memory_bytes == 0

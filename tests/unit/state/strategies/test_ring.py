@@ -130,12 +130,12 @@ def test_a_resize_takes_effect_without_new_ids_and_survives_a_restart() -> None:
 
 def test_a_smaller_size_of_a_dropped_batch_has_forgotten_nothing() -> None:
     ring = Ring()
-    draft = ring.draft(2)
-    draft.remember(b"a", SOURCE, 0, 0)
-    draft.remember(b"b", SOURCE, 1, 0)
+    draft = ring.draft(2, SOURCE)
+    draft.admit(b"a", 0, 0)
+    draft.admit(b"b", 1, 0)
     ring.absorb(draft.seal())
-    assert ring.draft(1).judge(b"a") is None
-    assert ring.draft(2).judge(b"a") is not None
+    assert ring.draft(1, SOURCE).judge(b"a") is None
+    assert ring.draft(2, SOURCE).judge(b"a") is not None
 
 
 def test_what_a_ring_takes_stays_bounded() -> None:
@@ -161,8 +161,8 @@ def test_a_resize_before_a_batch_longer_than_the_ring_leaves_no_key_behind() -> 
 
 
 def test_a_run_belongs_to_its_address_alone() -> None:
-    draft = Ring().draft(1)
-    draft.remember(b"a", SOURCE, 0, 0)
+    draft = Ring().draft(1, SOURCE)
+    draft.admit(b"a", 0, 0)
     runs = draft.seal()
     keys = {edit.key for name in (ADDRESS, ADDRESS + "2") for edit in draft.edits(name, runs)}
     assert len(keys) == 2

@@ -1,0 +1,59 @@
+"""The floor: the same clients, the same transactions, and no deduplication at all.
+
+It consumes, produces every record with its headers, key, partition and time, and commits; it
+decides nothing and remembers nothing. What a deduplicator costs is what it lacks to this.
+Invariant: clients and garbage collector are set up by the service's own code.
+"""
+
+import sys
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from service.config import load
+from service.kafka import KafkaClients
+from service.tuning import calm_garbage_collector
+
+
+def pass_through(config_path: Path) -> None:
+    """Copy the input of the only route to its output until the process is ended."""
+    config = load(config_path, {})
+    route, service = config.routes[0], config.service
+    clients = KafkaClients(config)
+    producer = clients.producer(1_000_000, print)
+    producer.init_transactions(30)
+    consumer = clients.consumer()
+    consumer.subscribe(list(route.inputs), on_assign=_from_the_start)
+    calm_garbage_collector()
+    while True:
+        messages = consumer.consume(service.batch_records_max, service.batch_wait_ms / 1000)
+        if not messages:
+            continue
+        producer.begin_transaction()
+        ends = {}
+        for message in messages:
+            if message.error() is not None:
+                raise KafkaException(message.error())
+            place, offset = message.partition() or 0, message.offset() or 0
+            producer.produce(
+                route.output,
+                message.value(),
+                key=message.key(),
+                partition=place,
+                timestamp=message.timestamp()[1],
+                headers=message.headers(),
+            )
+            ends[place] = offset + 1
+        offsets = [TopicPartition(route.inputs[0], place, end) for place, end in ends.items()]
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 30)
+        producer.commit_transaction(30)
+
+
+def _from_the_start(consumer: Consumer, granted: list[TopicPartition]) -> None:
+    for place in granted:
+        place.offset = 0
+    consumer.incremental_assign(granted)
+
+
+if __name__ == "__main__":
+    pass_through(Path(sys.argv[1]))

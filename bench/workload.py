@@ -1,0 +1,90 @@
+"""Workload: what every arm of a comparison reads, made from a seed.
+
+An id is a UUID in text, the key is the id, and a copy has the id and the key of a record that was
+accepted shortly before on the same partition, so every arm has the same duplicates to find.
+"""
+
+import random
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from confluent_kafka import Producer
+
+from ringfence.headers import DUPLICATE_ID
+
+ADDRESS_HEADER: Final = "address"
+_PAYLOADS: Final = 2_000
+_FLUSH_TIMEOUT_S: Final = 120
+
+
+class Workload(NamedTuple):
+    """The shape of an input topic. `distance` counts accepted ids of one partition."""
+
+    records: int = 2_000_000
+    partitions: int = 4
+    value_bytes: int = 200
+    duplicate_share: float = 0.1
+    distance: int = 1_000
+    addresses: int = 1
+    seed: int = 1
+
+
+class Message(NamedTuple):
+    """One record of the workload."""
+
+    partition: int
+    identifier: bytes
+    value: bytes
+    address: bytes
+
+
+def messages(workload: Workload) -> Iterator[Message]:
+    """The records in the order in which they are sent."""
+    chance = random.Random(workload.seed)
+    payloads = [_payload(chance, workload.value_bytes) for _ in range(_PAYLOADS)]
+    addresses = [f"bench.{number}".encode() for number in range(workload.addresses)]
+    recent: list[deque[tuple[bytes, bytes]]] = [
+        deque(maxlen=workload.distance) for _ in range(workload.partitions)
+    ]
+    for number in range(workload.records):
+        partition = number % workload.partitions
+        known = recent[partition]
+        if known and chance.random() < workload.duplicate_share:
+            identifier, address = known[chance.randrange(len(known))]
+        else:
+            identifier = _uuid(chance)
+            address = addresses[chance.randrange(len(addresses))]
+            known.append((identifier, address))
+        yield Message(partition, identifier, payloads[number % _PAYLOADS], address)
+
+
+def write(workload: Workload, client: Mapping[str, str], topic: str) -> None:
+    """Send the whole workload to an empty topic."""
+    producer = Producer({**client, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000})
+    for partition, identifier, value, address in messages(workload):
+        headers: list[tuple[str, str | bytes | None]] = [(DUPLICATE_ID, identifier)]
+        if workload.addresses > 1:
+            headers.append((ADDRESS_HEADER, address))
+        while True:
+            try:
+                producer.produce(topic, value, key=identifier, partition=partition, headers=headers)
+            except BufferError:
+                producer.poll(0.05)
+            else:
+                break
+    left = producer.flush(_FLUSH_TIMEOUT_S)
+    if left:
+        raise TimeoutError(f"the broker did not take {left} records of the workload in time")
+
+
+def _payload(chance: random.Random, size: int) -> bytes:
+    """Text like that of real records: it compresses, but not to nothing."""
+    words = [f'"field{chance.randrange(40)}":"{chance.getrandbits(40):x}"' for _ in range(size)]
+    return ("{" + ",".join(words))[: size - 1].encode() + b"}"
+
+
+def _uuid(chance: random.Random) -> bytes:
+    digits = f"{chance.getrandbits(128):032x}"
+    text = f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    return text.encode()

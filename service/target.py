@@ -1,0 +1,147 @@
+"""Target: the topic and partition that a record goes to, accepted or not.
+
+A record that itself names no allowed topic is rejected; a topic that the configuration names and
+that is absent is the broker's fault, and waited for.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from confluent_kafka import Message
+
+from ringfence.headers import Reason
+from service.cluster import TopicInfo
+from service.partition import Partition
+from service.plan import BY_KEY
+from service.rejection import RejectedError
+from service.route import Headers, Template, UnrenderableError, is_legal_topic
+from service.topics import Targets
+from state.edit import Source
+
+# A record in a batch of its own: batch header, record header and lengths, rounded down:
+# what may still fit is for the broker to refuse.
+_RECORD_OVERHEAD_BYTES: Final = 68
+
+
+class TargetMissingError(Exception):
+    """A topic that the configuration names is absent: the broker's fault, not the record's."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self.topic = topic
+
+
+class Target(NamedTuple):
+    """A topic, and where in it: the partition for records with a key, and for those without."""
+
+    topic: str
+    record_bytes_max: int
+    keyed: int
+    unkeyed: int
+
+    def partition(self, key: bytes | None) -> int:
+        """The partition of one record, or BY_KEY."""
+        return self.unkeyed if key is None else self.keyed
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """What decides where records of all partitions go."""
+
+    targets: Targets
+    fallback: str
+    compressing: bool
+    """Only the broker knows then whether a record fits its topic."""
+    refused: Mapping[tuple[Source, int], RejectedError]
+    """Records that the broker refused by themselves, found by halving a batch."""
+    homeless: AbstractSet[tuple[Source, int]]
+    """Those of them that their dead-letter topic refused as well."""
+
+    def output(
+        self, partition: Partition, key: bytes | None, headers: Headers, address: str
+    ) -> Target:
+        """Where an accepted record goes; RejectedError when it names no allowed topic."""
+        return self._named(partition, partition.route.output, key, headers, address)
+
+    def check_refusal(self, source: Source, offset: int) -> None:
+        """RejectedError where the broker has refused the record before."""
+        refusal = self.refused.get((source, offset))
+        if refusal is not None:
+            raise refusal
+
+    def check_size(
+        self, target: Target, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> None:
+        """RejectedError where the record is known not to fit."""
+        if self.compressing:
+            return
+        size = _size_bytes(key, value, headers)
+        if size > target.record_bytes_max:
+            cause = f"{size} bytes with its headers; {target.topic} takes {target.record_bytes_max}"
+            raise RejectedError(Reason.TOO_LARGE, cause)
+
+    def dead_letter(
+        self,
+        partition: Partition,
+        message: Message,
+        headers: Headers,
+        letter: Headers,
+        address: str | None,
+        reason: Reason,
+    ) -> Target:
+        """The route's own topic where it takes the letter whole, else the fallback."""
+        key, template = message.key(), partition.route.dead_letter
+        has_own = (
+            reason is not Reason.NO_OUTPUT
+            and (partition.source, message.offset()) not in self.homeless
+            and not (address is None and template.constant is None)
+        )
+        if has_own:
+            with suppress(RejectedError):
+                target = self._named(partition, template, key, headers, address or "")
+                if _size_bytes(key, message.value(), letter) <= target.record_bytes_max:
+                    return target
+        return self._found(partition, self.fallback)
+
+    def _named(
+        self,
+        partition: Partition,
+        template: Template,
+        key: bytes | None,
+        headers: Headers,
+        address: str,
+    ) -> Target:
+        name = template.constant
+        if name is None:
+            try:
+                name = template.render(key, headers, address)
+            except UnrenderableError as error:
+                raise RejectedError(Reason.NO_OUTPUT, str(error)) from None
+            allowed = partition.route.settings.allowed_outputs
+            if not is_legal_topic(name) or name not in allowed:
+                raise RejectedError(Reason.NO_OUTPUT, f"{name[:249]!r} is not an allowed output")
+        return self._found(partition, name)
+
+    def _found(self, partition: Partition, name: str) -> Target:
+        info = self.targets.find(name)
+        if info is None:
+            raise TargetMissingError(name)
+        return _target(partition, name, info)
+
+
+def _target(partition: Partition, name: str, info: TopicInfo) -> Target:
+    """The input's partition where both topics have as many, else by key, else folded."""
+    number = partition.source.partition
+    keyed = number if info.partitions == partition.partitions else BY_KEY
+    return Target(name, info.record_bytes_max, keyed, number % info.partitions)
+
+
+def _size_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """What a record takes in a batch of its own, uncompressed; a little less than it really is."""
+    size = _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+    for name, header in headers:
+        size += 2 + len(name) + len(header or b"")
+    return size
