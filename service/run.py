@@ -23,6 +23,7 @@ from service.errors import ExitCode, ExitError
 from service.kafka import KafkaClients
 from service.metrics import Metrics
 from service.status import Info, Status, StatusBoard
+from service.tuning import calm_garbage_collector
 from service.version import product_version
 from service.watch import Watch
 from service.worker import Worker
@@ -68,6 +69,7 @@ def serve(config: Config) -> int:
     except BindError as error:
         raise ExitError(ExitCode.USAGE, str(error)) from error
     _log.info("started", api=server.url, group_id=config.service.group_id)
+    calm_garbage_collector()
     try:
         worker.run()
     finally:
