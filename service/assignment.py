@@ -166,7 +166,10 @@ class Assignment:
             if error.args[0].code() != KafkaError._TIMED_OUT:  # noqa: SLF001 - its name
                 raise
             names = ", ".join(f"{p.source.topic}-{p.source.partition}" for p in partitions)
-            return f"the committed offsets of {names}: an earlier transaction is still open"
+            return (
+                f"the committed offsets of {names}: an earlier transaction is still open, "
+                "or the broker does not answer"
+            )
         facts = self._facts(partitions, committed)
         for partition in partitions:
             self._begin_restore(partition, facts[partition.source])

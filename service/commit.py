@@ -94,6 +94,14 @@ class Committer:
         except TransactionAbortedError as aborted:
             self._abort(producer, aborted.fault)
             raise
+        except OutcomeUnknownError as unknown:
+            if unknown.fault.fenced and self._clock.monotonic_s() - started_s > self._timeout_s:
+                # Not by a rival: the broker ends a transaction, and its producer, that is too old.
+                cause = f"it took longer than transaction_timeout_ms; {unknown.fault.cause}"
+                raise OutcomeUnknownError(
+                    unknown.fault._replace(fenced=False, cause=cause)
+                ) from unknown
+            raise
         if self._clock.monotonic_s() - started_s > self._timeout_s / 2:
             self._suspect = True
 

@@ -26,16 +26,25 @@ class Slice(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What one `consume` brought: slices, errors that came as messages, wall time of arrival."""
+    """What one `consume` brought, with the wall time of its arrival."""
 
     slices: tuple[Slice, ...]
-    errors: tuple[tuple[KafkaError, Source | None], ...]
     now_ms: int
 
     @property
     def records(self) -> int:
         """How many records it holds."""
         return sum(len(part.messages) for part in self.slices)
+
+
+def errors_of(messages: Iterable[Message]) -> list[tuple[KafkaError, Source | None]]:
+    """The errors that came among the messages, each with the partition that it names, if any."""
+    errors = []
+    for message in messages:
+        error, topic = message.error(), message.topic()
+        if error is not None:
+            errors.append((error, Source(topic, message.partition() or 0) if topic else None))
+    return errors
 
 
 def batch_of(
@@ -47,13 +56,8 @@ def batch_of(
     offset is not below the one that the partition expects.
     """
     slices: dict[Source, Slice] = {}
-    errors: list[tuple[KafkaError, Source | None]] = []
-    for (topic, number), run in groupby(messages, key=_place_of):
-        source, found = Source(topic or "", number or 0), list(run)
-        for message in found:
-            error = message.error()
-            if error is not None:
-                errors.append((error, source if topic else None))
+    for (topic, number), found in groupby(messages, key=_place_of):
+        source = Source(topic or "", number or 0)
         partition = running.get(source)
         if partition is None:
             continue
@@ -61,7 +65,7 @@ def batch_of(
         new = [m for m in found if m.error() is None and (m.offset() or 0) >= expected]
         if new:
             slices.setdefault(source, Slice(partition, [])).messages.extend(new)
-    return Batch(tuple(slices.values()), tuple(errors), now_ms)
+    return Batch(tuple(slices.values()), now_ms)
 
 
 def pieces(batch: Batch, records_max: int, bytes_max: int) -> Iterator[Batch]:
@@ -79,10 +83,10 @@ def pieces(batch: Batch, records_max: int, bytes_max: int) -> Iterator[Batch]:
             mine.messages.append(message)
             records, size = records + 1, size + len(message)
             if records >= records_max or size >= bytes_max:
-                yield Batch(tuple(piece.values()), (), batch.now_ms)
+                yield Batch(tuple(piece.values()), batch.now_ms)
                 piece, records, size = {}, 0, 0
     if piece:
-        yield Batch(tuple(piece.values()), (), batch.now_ms)
+        yield Batch(tuple(piece.values()), batch.now_ms)
 
 
 def read_headers(messages: Sequence[Message]) -> list[Headers]:

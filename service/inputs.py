@@ -29,9 +29,9 @@ class Inputs:
         """Ask again when it is time; tells whether the answer is new."""
         if self._clock.monotonic_s() - self._asked_s < _REFRESH_S:
             return False
-        self._asked_s = self._clock.monotonic_s()
         before = self.topics
         self._resolve()
+        self._asked_s = self._clock.monotonic_s()
         return self.topics != before
 
     def targets(self) -> set[str]:

@@ -16,7 +16,7 @@ from service.assignment import Assignment
 from service.clock import Clock
 from service.commit import Committer, OutcomeUnknownError, TransactionAbortedError
 from service.config import Config
-from service.consume import Batch, batch_of, pieces
+from service.consume import Batch, batch_of, errors_of, pieces
 from service.decide import Rules, decide
 from service.errors import ExitCode, ExitError
 from service.faults import Fault, Remedy, fault_of
@@ -46,6 +46,8 @@ _REFUSALS: Final = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,
     }
 )
+# A broker lets no transaction stay open for longer, unless it was told so.
+_OPEN_TRANSACTION_S: Final = 900.0
 BROKER_PATIENCE_S: Final = 300.0
 """How long the broker may refuse everything before the process ends with exit code 3."""
 
@@ -57,12 +59,16 @@ class Refusals:
     records_max: int
     by_place: dict[tuple[Source, int], RejectedError] = field(default_factory=dict)
     homeless: set[tuple[Source, int]] = field(default_factory=set)
+    suspects: dict[Source, int] = field(default_factory=dict)
+    """Where the refused records end, by partition."""
 
     def narrow(self, chunk: Batch, fault: Fault) -> bool:
         """Halve; a chunk of one record is the record: dead letters next, the fallback at last.
 
         False when the fallback refused it too: then nothing is left to try.
         """
+        for part in chunk.slices:
+            self.suspects[part.partition.source] = (part.messages[-1].offset() or 0) + 1
         if chunk.records > 1:
             self.records_max = max(1, chunk.records // 2)
             return True
@@ -76,11 +82,19 @@ class Refusals:
         self.by_place[place] = RejectedError(reason, f"the broker refused it: {fault.cause}")
         return True
 
-    def forget(self, records_max: int) -> None:
-        """A chunk went through: batches grow again."""
-        self.by_place.clear()
-        self.homeless.clear()
-        self.records_max = min(records_max, 2 * self.records_max)
+    def passed(self, running: Mapping[Source, Partition], records_max: int) -> None:
+        """A chunk went through; batches grow again when all that was refused is behind us."""
+
+        def is_ahead(source: Source, offset: int) -> bool:
+            return source in running and running[source].next_offset <= offset
+
+        for place in [place for place in self.by_place if not is_ahead(*place)]:
+            del self.by_place[place]
+            self.homeless.discard(place)
+        for source in [s for s, end in self.suspects.items() if not is_ahead(s, end - 1)]:
+            del self.suspects[source]
+        if not self.suspects:
+            self.records_max = min(records_max, 2 * self.records_max)
 
 
 class Loop:
@@ -101,7 +115,7 @@ class Loop:
         self.assignment = Assignment(clients, stores, self.cache, service, clock)
         self.assignment.subscribe(self._inputs.routes, self._inputs.topics)
         self._refusals = Refusals(service.batch_records_max)
-        self._last_chunk = Batch((), (), 0)
+        self._last_chunk = Batch((), 0)
         self._rules = Rules(
             cluster_id=clients.cluster.cluster_id(),
             book=config.addresses,
@@ -167,10 +181,10 @@ class Loop:
         messages = self.assignment.consumer.consume(service.batch_records_max, wait_s)
         if messages:
             self._watch.stage("poll", self._clock.monotonic_s() - started_s)
-        batch = batch_of(messages, self.assignment.running, self._clock.wall_ms())
-        for error, source in batch.errors:
+        for error, source in errors_of(messages):
             self._heard(error, source)
-        return batch
+        # After the errors: a partition whose offset is lost is not read any more.
+        return batch_of(messages, self.assignment.running, self._clock.wall_ms())
 
     def _pieces(self, batch: Batch) -> Iterator[Batch]:
         return pieces(batch, self._refusals.records_max, self.config.service.batch_bytes_max)
@@ -202,7 +216,7 @@ class Loop:
         self._committer.commit(plan, marks, consumer.consumer_group_metadata())
         self._watch.committed(plan, self._clock.monotonic_s() - started_s)
         apply(plan, changelog_next, partitions, self.cache, self._clock.wall_ms())
-        self._refusals.forget(self.config.service.batch_records_max)
+        self._refusals.passed(partitions, self.config.service.batch_records_max)
 
     def _aborted(self, fault: Fault) -> None:
         """Read the batch again: in halves when one of its records is to blame."""
@@ -239,6 +253,8 @@ class Loop:
     def _went_well(self, waiting: str | None) -> None:
         if waiting is not None:
             self._watch.wait(waiting)
+            if self._watch.waited_s() > _OPEN_TRANSACTION_S:
+                raise ExitError(ExitCode.BROKER, f"Gave up waiting for {waiting}.")
         elif self._watch.go_on():
             self._failures = 0
         self._watch.turned(self.assignment, complete=self.owns_all)

@@ -123,7 +123,8 @@ class Watch:
             return
         self._published_s = self._clock.monotonic_s()
         statuses = tuple(_status_of(p, assignment) for p in assignment.partitions.values())
-        if not any(status.lag_records for status in statuses):
+        settled = assignment.rebalances and assignment.settled
+        if settled and all(status.lag_records == 0 for status in statuses):
             self._doubtful = False  # there is nothing left that a commit could prove
         phase: ServicePhase = "running" if assignment.rebalances else "starting"
         phase = "waiting" if self.waiting else phase

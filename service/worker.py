@@ -65,6 +65,8 @@ class Worker:
                 self._watch.unknown(unknown.fault)
                 if unknown.fault.fenced:
                     self._fenced(unknown.fault.cause)
+                if self._watch.waited_s() > self._patience_s:
+                    raise self._given_up(unknown.fault.cause) from unknown
                 self._clock.sleep(_PAUSE_S)
         self._watch.publish("stopping", ())
         self._inbox.close()
@@ -108,16 +110,22 @@ class Worker:
                 fault = error.fault
             if fault.remedy is Remedy.REBUILD:
                 raise OutcomeUnknownError(fault)
-            servers = self._config.kafka.common.get("bootstrap.servers")
-            sentence = f"the broker at {servers}, which answered {fault.cause}"
-            self._watch.wait(sentence)
+            self._watch.wait(f"the broker at {self._servers}, which answered {fault.cause}")
             if self._watch.waited_s() > self._patience_s:
-                raise ExitError(
-                    ExitCode.BROKER,
-                    f"Cannot work with {sentence}; check the address, the network and our rights.",
-                )
+                raise self._given_up(fault.cause)
             self._clock.sleep(_PAUSE_S)
         return None
+
+    @property
+    def _servers(self) -> object:
+        return self._config.kafka.common.get("bootstrap.servers")
+
+    def _given_up(self, cause: str) -> ExitError:
+        return ExitError(
+            ExitCode.BROKER,
+            f"Cannot work with the broker at {self._servers}, which answered {cause}; "
+            "check the address, the network and our rights.",
+        )
 
     def _fenced(self, cause: str) -> None:
         now_s = self._clock.monotonic_s()

@@ -68,7 +68,12 @@ class Restorer:
         consumer = self._consumer
         if consumer is None or not self._replays:
             return 0
-        for message in consumer.consume(_RECORDS_MAX, timeout_s):
+        messages = consumer.consume(_RECORDS_MAX, timeout_s)
+        errors = [error for message in messages if (error := message.error()) is not None]
+        if errors:
+            self._assign()  # the consumer has passed what came with it: read it again
+            raise KafkaException(errors[0])
+        for message in messages:
             self._take(message)
         moved = 0
         for place in consumer.position([_place(log) for log in self._replays]):
@@ -86,13 +91,12 @@ class Restorer:
     def _assign(self) -> None:
         if self._consumer is None:
             self._consumer = self._make_consumer()
+        for replay in self._replays.values():
+            replay.edits.clear()
         starts = [_place(log, at.position.changelog_next) for log, at in self._replays.items()]
         self._consumer.assign(starts)
 
     def _take(self, message: Message) -> None:
-        error = message.error()
-        if error is not None:
-            raise KafkaException(error)
         replay = self._replays.get(Source(message.topic() or "", message.partition() or 0))
         if replay is None:
             return

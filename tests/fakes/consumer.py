@@ -195,7 +195,7 @@ class FakeConsumer:
         self._open()
         self._log.step("consume")
         messages = self._serve_group()
-        error = self._log.chance.message_error() if self._member else None
+        error = self._log.chance.message_error()
         if error is not None:
             messages.append(Message(error=error))
         for source in list(self._fetching):

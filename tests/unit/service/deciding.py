@@ -106,7 +106,7 @@ class World:
 
     def decide(self, *messages: Message) -> Plan:
         """The plan for one batch, which is then dropped."""
-        return decide(Batch((Slice(self.partition, list(messages)),), (), NOW_MS), self.rules())
+        return decide(Batch((Slice(self.partition, list(messages)),), NOW_MS), self.rules())
 
     def commit(self, *messages: Message) -> Plan:
         """The same, committed."""

@@ -2,7 +2,7 @@
 
 from confluent_kafka import KafkaError, Message
 
-from service.consume import batch_of, read_headers
+from service.consume import batch_of, errors_of, read_headers
 from state.edit import Source
 from tests.unit.service.deciding import NOW_MS, SOURCE, World, record
 
@@ -19,7 +19,6 @@ def test_slices_hold_the_new_records_of_running_partitions_in_order() -> None:
     messages = [record(4), record(5), stranger, record(8), record(9)]
     batch = batch_of(messages, {SOURCE: partition}, NOW_MS)
     assert [[m.offset() for m in part.messages] for part in batch.slices] == [[5, 8, 9]]
-    assert batch.errors == ()
 
 
 def test_a_partition_without_new_records_has_no_slice() -> None:
@@ -32,6 +31,5 @@ def test_errors_are_kept_apart_with_the_partition_they_name() -> None:
     lost = KafkaError(KafkaError._AUTO_OFFSET_RESET)
     everywhere = KafkaError(KafkaError._ALL_BROKERS_DOWN)
     messages = [Message(topic="orders", partition=1, error=lost), Message(error=everywhere)]
-    batch = batch_of(messages, {SOURCE: World().partition}, NOW_MS)
-    assert batch.slices == ()
-    assert batch.errors == ((lost, Source("orders", 1)), (everywhere, None))
+    assert errors_of(messages) == [(lost, Source("orders", 1)), (everywhere, None)]
+    assert batch_of(messages, {SOURCE: World().partition}, NOW_MS).slices == ()

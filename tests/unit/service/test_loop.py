@@ -1,10 +1,11 @@
 """The loop: what comes in gets through once, and what goes wrong is waited for or ends the life."""
 
 from dataclasses import replace
+from itertools import repeat
 from typing import cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from service.commit import OutcomeUnknownError
 from service.errors import ExitCode, ExitError
@@ -360,6 +361,30 @@ def test_a_topic_that_stays_missing_ends_the_process_with_exit_code_3(chance: Ch
     assert 0 <= living.clock.monotonic_s() - begun_s - 300 < 10
 
 
+def test_a_broker_that_is_gone_while_nothing_comes_in_ends_the_process_with_exit_code_3() -> None:
+    living = Living()
+    loop = living.running()
+    living.faults.at["names"] = repeat(gone())
+    with pytest.raises(ExitError) as caught:
+        turns(loop, 5_000)
+    assert caught.value.exit_code is ExitCode.BROKER
+
+
+def test_a_refused_record_gets_through_while_another_partition_is_busy() -> None:
+    living = Living(partitions=2)
+    living.cluster.logs["orders.unique"] = replace(
+        living.cluster.logs["orders.unique"], limit_bytes=500
+    )
+    loop = living.loop()
+    turn_until_running(loop)
+    living.send("large", partition=1, size=600)
+    for number in range(50):
+        living.send(f"{number}-a", f"{number}-b")
+        loop.turn()
+    assert living.values("orders.dlq", partition=1) == ["large"]
+    assert len(living.values("orders.unique")) == 100
+
+
 # What the client and the disk tell.
 
 
@@ -423,6 +448,26 @@ def test_an_offset_that_the_log_has_lost_ends_the_process_where_no_policy_says_o
     with pytest.raises(ExitError, match="on_lost_offset") as caught:
         turns(loop)
     assert caught.value.exit_code is ExitCode.CONTRADICTION
+
+
+def test_records_that_come_with_the_loss_of_their_offset_are_decided_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    living = Living(on_lost_offset="earliest")
+    loop = living.running()
+    living.send("a")
+    consumer = loop.assignment.consumer
+    genuine = consumer.consume
+    lost = Message(
+        topic="orders",
+        partition=0,
+        error=KafkaError(KafkaError._AUTO_OFFSET_RESET, "Broker: Offset out of range"),
+    )
+    monkeypatch.setattr(consumer, "consume", lambda *rest: [*genuine(*rest), lost])
+    loop.turn()
+    monkeypatch.undo()
+    turns(loop)
+    assert living.values("orders.unique") == ["a"]
 
 
 def test_a_damaged_store_is_wiped_and_restored_and_remembers_what_it_did() -> None:

@@ -3,14 +3,16 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from itertools import repeat
 
 import pytest
+from confluent_kafka import KafkaError
 
 from service.control import AddressQuery, Answer, IdAnswer, IdQuery, Unavailable, _Question
 from service.errors import ExitCode, ExitError
 from service.worker import Worker
 from state.store import StoreFailedError
-from tests.fakes.errors import fenced
+from tests.fakes.errors import fenced, plain
 from tests.fakes.partition import Record
 from tests.unit.service.living import LOG, ORDERS, Living, gone, late, refused
 
@@ -124,6 +126,40 @@ def test_outcomes_that_are_unknown_for_another_reason_do_not_count_as_fenced() -
     run(living, 60)
     assert living.faults.passed["subscribe"] == 4
     assert living.values("orders.unique") == ["a"]
+
+
+def test_a_broker_that_is_too_slow_for_the_transaction_is_not_taken_for_a_rival() -> None:
+    living = Living(transaction_timeout_ms=10_000)
+    living.send("a", "b")
+
+    def slow() -> Iterator[None]:
+        for _ in range(4):
+            living.cluster.wait(11)
+            yield None
+
+    living.faults.at["flush.done"] = slow()
+    run(living, 100)
+    assert living.values("orders.unique") == ["a", "b"]
+
+
+def test_outcomes_that_stay_unknown_end_with_exit_code_3() -> None:
+    living = Living()
+    living.send("a")
+    living.faults.at["commit_transaction"] = repeat(refused())
+    living.faults.at["abort_transaction"] = repeat(gone())
+    assert ended(living).exit_code is ExitCode.BROKER
+
+
+def test_offsets_that_are_never_told_end_with_exit_code_3() -> None:
+    living = Living()
+
+    def silent() -> Iterator[Exception]:
+        while True:
+            living.cluster.wait(5)
+            yield plain(KafkaError._TIMED_OUT, "no answer in time")
+
+    living.faults.at["committed"] = silent()
+    assert ended(living).exit_code is ExitCode.BROKER
 
 
 def test_a_second_process_of_the_same_name_ends_the_first_with_exit_code_4() -> None:

@@ -224,3 +224,18 @@ def test_a_restorer_that_was_closed_makes_a_new_consumer_when_it_is_needed() -> 
     world.restorer.step(0)
     assert world.made == 2
     assert len(world.keys) == 1
+
+
+def test_what_came_with_an_error_is_read_again() -> None:
+    world, other = World(), MemoryStore()
+    for partition in (0, 1):
+        world.write(run_of(0), run_of(1), partition=partition)
+    world.replay(LOG)
+    replay = world.replay(OTHER, other)
+    world.cluster.log(*LOG).delete_before(1)  # type: ignore[union-attr]  # it was made above
+    with pytest.raises(KafkaException):
+        world.restorer.step(0)
+    world.restorer.remove(LOG)
+    world.restorer.step(0)
+    assert replay.done
+    assert [key for key, _ in other.scan(b"")] == [run_of(0).key, run_of(1).key]
