@@ -80,11 +80,15 @@ def _answer(request: Request, checks: tuple[Check, ...], *, verbose: bool) -> He
         return Health(checks=checks if verbose else None)
     return problem_response(
         UNHEALTHY,
-        " ".join(check.detail for check in failed),
+        " ".join(_sentence(check.detail) for check in failed),
         request.scope,
         extras=Extras(checks=checks if verbose else failed),
         headers={"Retry-After": "1"},
     )
+
+
+def _sentence(detail: str) -> str:
+    return detail if detail.endswith(".") else f"{detail}."
 
 
 def _ready_checks(view: ServiceView) -> tuple[Check, ...]:
@@ -100,7 +104,9 @@ def _ready_checks(view: ServiceView) -> tuple[Check, ...]:
 
 def _loop_check(view: ServiceView) -> Check:
     age_ms = view.board.heartbeat_age_ms()
-    detail = f"The loop's last heartbeat was {age_ms} ms ago; the limit is {view.heartbeat_max_ms}."
+    detail = (
+        f"The loop's last heartbeat was {age_ms} ms ago; the limit is {view.heartbeat_max_ms} ms."
+    )
     return Check(name="loop", ok=age_ms <= view.heartbeat_max_ms, detail=detail)
 
 
@@ -118,7 +124,7 @@ def _stop_check(status: Status) -> Check:
 
 def _broker_check(status: Status) -> Check:
     waiting = status.phase == "waiting"
-    sentence = status.waiting_for or "The service waits; its log says for what."
+    sentence = f"Waiting for {status.waiting_for or 'what its log says'}"
     detail = sentence if waiting else "The service waits for nothing."
     return Check(name="broker", ok=not waiting, detail=detail)
 

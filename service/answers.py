@@ -51,7 +51,7 @@ def _address(address: str, partitions: list[Partition], loop: Loop) -> AddressAn
             key: EffectiveSetting(getattr(settings, key), origin) for key, origin in origins.items()
         },
         partitions=tuple(_status(p, ring, settings.id_cache_size) for p, ring in rings),
-        complete=loop.owns_all,
+        complete=loop.assignment.has_all,
     )
 
 
@@ -82,4 +82,4 @@ def _id(address: str, identifier: bytes, partitions: list[Partition], loop: Loop
             origin = ring.origin(number)
             left = number - (ring.next - capacity) + 1
             sightings.append(Sighting(*origin, slots_to_eviction=left))
-    return IdAnswer(bool(sightings), tuple(sightings), complete=loop.owns_all)
+    return IdAnswer(bool(sightings), tuple(sightings), complete=loop.assignment.has_all)

@@ -25,7 +25,7 @@ from service.errors import ExitError
 from service.kafka import Clients
 from service.partition import Facts, Log, Partition, Phase, addresses_of
 from service.route import InputRoute
-from service.topics import changelog
+from service.topics import changelog, fallback
 from state.cache import Cache
 from state.changelog import decode
 from state.edit import Source
@@ -35,6 +35,7 @@ from state.store import Identity, Position, Store, StoreCorruptError, Stores
 
 _COMMITTED_TIMEOUT_S: Final = 0.5
 _RESTORE_SLICE_S: Final = 0.05
+_UNREAD_EVERY_S: Final = 5.0
 
 
 class Assignment:
@@ -62,6 +63,9 @@ class Assignment:
         self.running: dict[Source, Partition] = {}
         self.rebalances = 0
         """How often the group has spoken; none before it was joined."""
+        self._unread: frozenset[Source] = frozenset()
+        self._unread_asked_s = clock.monotonic_s()
+        self._asks_to_look = False
 
     @property
     def consumer(self) -> Consumer:
@@ -84,8 +88,14 @@ class Assignment:
         if routes.keys() == self._routes.keys():
             return
         self._routes = routes
+        self._join()
+
+    def _join(self) -> None:
+        topics = sorted(self._routes)
+        if self._asks_to_look:
+            topics.append(fallback(self._settings.group_id))
         self._consumer.subscribe(
-            sorted(routes),
+            topics,
             on_assign=self._on_assign,
             on_revoke=self._on_revoke,
             on_lost=self._on_revoke,
@@ -100,7 +110,7 @@ class Assignment:
                 replay = self._restorer.replays.get(partition.changelog)
                 if replay is not None and replay.done:
                     self._finish(partition, replay)
-        return waiting
+        return waiting or self._nobody_reads()
 
     def rewind(self) -> None:
         """Read every running partition again from what is committed: an abort rewinds nothing."""
@@ -152,6 +162,38 @@ class Assignment:
             partition = self.partitions.pop(source, None)
             if partition is not None:
                 self._release(partition)
+
+    def _nobody_reads(self) -> str | None:
+        """Have the group share out partitions that it settled without, and tell of them.
+
+        A static member that is back in time is given what it had, whatever it subscribes to now,
+        and the client joins anew only for a different subscription. So it gets a topic more, of
+        which nothing is ever fetched, or one less.
+        """
+        now_s = self._clock.monotonic_s()
+        if not self.rebalances or self.has_all:
+            self._unread, self._unread_asked_s = frozenset(), now_s
+        elif now_s - self._unread_asked_s >= _UNREAD_EVERY_S:
+            self._unread_asked_s = now_s
+            assigned = self._cluster.assigned(self._settings.group_id)
+            unread = frozenset() if assigned is None else self._all() - assigned
+            lasting, self._unread = self._unread & unread, unread
+            if lasting:
+                self._asks_to_look = not self._asks_to_look
+                self._join()
+        if not self._unread:
+            return None
+        names = ", ".join(f"{s.topic}-{s.partition}" for s in sorted(self._unread)[:5])
+        return f"the group to share out {len(self._unread)} partitions that nobody reads: {names}"
+
+    @property
+    def has_all(self) -> bool:
+        """Whether no other instance owns a partition of an input."""
+        return len(self.partitions) == sum(t.partitions for t in self._topics.values())
+
+    def _all(self) -> frozenset[Source]:
+        counts = {name: topic.partitions for name, topic in self._topics.items()}
+        return frozenset(Source(name, n) for name, count in counts.items() for n in range(count))
 
     # Taking over, in the order of the protocol.
 

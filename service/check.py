@@ -1,5 +1,7 @@
 """Check: what a configuration needs of the broker, all of it asked before anything is changed."""
 
+import os
+from pathlib import Path
 from typing import NamedTuple
 
 from confluent_kafka import KafkaException
@@ -8,7 +10,7 @@ from service.cluster import Cluster, TopicInfo
 from service.config import Config
 from service.errors import ExitCode, ExitError, Problem
 from service.kafka import KafkaClients
-from service.route import InputRoute, resolve, written_topics
+from service.route import InputRoute, missing_inputs, resolve, written_topics
 from service.topics import changelog
 
 
@@ -36,10 +38,12 @@ def check(config: Config) -> Report:
 
 def report_of(config: Config, cluster: Cluster) -> Report:
     """The report, given a cluster that answers."""
-    routes = resolve(config.routes, cluster.names(), config.service.group_id)
+    names = cluster.names()
+    routes = resolve(config.routes, names, config.service.group_id)
     topics = cluster.topics({*routes, *written_topics(routes), *_changelogs(config, routes)})
     problems = [
-        *_missing_inputs(config, routes),
+        *_folder_problems(config.service.state_dir),
+        *_missing_inputs(config, routes, names),
         *_missing_targets(config, routes, topics),
         *_changelog_problems(config, routes, topics),
     ]
@@ -47,20 +51,29 @@ def report_of(config: Config, cluster: Cluster) -> Report:
     return Report(tuple(problems), tuple(sorted(routes)), outputs)
 
 
+def _folder_problems(folder: Path) -> list[Problem]:
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+        return []
+    what = f"service.state_dir is {folder}, and {there} is no folder that can be written"
+    return [Problem(what, "set service.state_dir to a folder that can be written")]
+
+
 def _changelogs(config: Config, routes: dict[str, InputRoute]) -> dict[str, str]:
     return {changelog(config.service.group_id, name): name for name in routes}
 
 
-def _missing_inputs(config: Config, routes: dict[str, InputRoute]) -> list[Problem]:
+def _missing_inputs(
+    config: Config, routes: dict[str, InputRoute], names: frozenset[str]
+) -> list[Problem]:
     problems = []
     for route in config.routes:
-        named = [name for name in route.inputs if not name.startswith("^")]
-        lost = [name for name in named if name not in routes]
         problems += [
             Problem(f'the input "{name}" of route "{route.name}" does not exist', "create it")
-            for name in lost
+            for name in missing_inputs([route], names)
         ]
-        if not named and not any(bound.settings is route for bound in routes.values()):
+        is_expression = all(name.startswith("^") for name in route.inputs)
+        if is_expression and not any(bound.settings is route for bound in routes.values()):
             what = f'no topic fits the inputs of route "{route.name}"'
             problems.append(Problem(what, "create one, or mend the expression"))
     return problems

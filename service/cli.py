@@ -86,11 +86,14 @@ def serve(config_file: ConfigFile) -> None:
 def check(config_file: ConfigFile) -> None:
     """Check the configuration, then the broker."""
     from service.config import load_lenient
+    from service.kafka import property_problems
 
     config, problems = load_lenient(config_file, os.environ)
     report: Report | None = None
+    refused = property_problems(config) if config is not None else []
+    problems += refused
     # Without an address there is no broker to ask; that it is missing is a problem already.
-    if config is not None and "bootstrap.servers" in config.kafka.common:
+    if config is not None and not refused and "bootstrap.servers" in config.kafka.common:
         from service.check import check as ask_broker
 
         try:

@@ -7,7 +7,13 @@ twice keeps it.
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupState,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
@@ -19,7 +25,7 @@ from confluent_kafka.admin import (
 
 from state.edit import Source
 
-REQUEST_TIMEOUT_S: Final = 10.0
+REQUEST_TIMEOUT_S: Final = 5.0
 """How long one question to the cluster may take before it counts as not answered."""
 
 _ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
@@ -72,6 +78,10 @@ class Cluster(Protocol):
 
     def ends(self, sources: Iterable[Source]) -> dict[Source, int]:
         """The high watermarks: the end of each log, open transactions included."""
+        ...
+
+    def assigned(self, group_id: str) -> frozenset[Source] | None:
+        """Every partition that a member of the group has; None while the group is not stable."""
         ...
 
 
@@ -153,6 +163,15 @@ class KafkaCluster:
     def ends(self, sources: Iterable[Source]) -> dict[Source, int]:
         """See `Cluster.ends`; a consumer would tell the last stable offset instead."""
         return self._offsets(sources, OffsetSpec.latest())  # type: ignore[no-untyped-call]  # the binding leaves it untyped
+
+    def assigned(self, group_id: str) -> frozenset[Source] | None:
+        """See `Cluster.assigned`."""
+        asked = self._admin.describe_consumer_groups([group_id], request_timeout=REQUEST_TIMEOUT_S)
+        group = asked[group_id].result(REQUEST_TIMEOUT_S)
+        if group.state is not ConsumerGroupState.STABLE:
+            return None
+        places = [place for m in group.members for place in m.assignment.topic_partitions]
+        return frozenset(Source(place.topic, place.partition) for place in places)
 
     def _offsets(self, sources: Iterable[Source], spec: OffsetSpec) -> dict[Source, int]:
         asked = {TopicPartition(source.topic, source.partition): spec for source in sources}

@@ -66,6 +66,8 @@ class Committer:
         It is made anew after anything indefinite: librdkafka lets the late end of transaction k
         fall into transaction k + 1 (it has no KIP-890 part 2).
         """
+        if self._producer is not None:
+            self._producer.poll(0)  # what it has to tell of errors, before it is trusted
         fits = batch_bytes_max >= self._batch_bytes_max
         if self._producer is not None and fits and not self._suspect:
             return

@@ -22,7 +22,7 @@ from service.environment import Tables, read_kafka_variables, read_ours
 from service.errors import ExitCode, ExitError, Problem
 from service.kafka_properties import SCOPES, KafkaSettings, read_kafka
 from service.reading import Table, read_keys, read_section
-from service.route_checks import NamedRoute, route_problems
+from service.route_checks import NamedRoute, expression_fault, route_problems
 from service.sections import ApiSettings, RouteSettings, ServiceSettings
 from service.timing_checks import timing_problems
 
@@ -118,7 +118,11 @@ def _read_routes(
         _read_route(keys, number, problems) for number, keys in enumerate(tables_of(content), 1)
     ]
     problems.extend(route_problems(named, group_id))
-    return tuple(entry.route for entry in named if entry.route.inputs)
+    return tuple(
+        entry.route
+        for entry in named
+        if entry.route.inputs and not any(map(expression_fault, entry.route.inputs))
+    )
 
 
 def _read_route(keys: Mapping[str, object], number: int, problems: list[Problem]) -> NamedRoute:

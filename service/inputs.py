@@ -7,10 +7,11 @@ from service.clock import Clock
 from service.cluster import Cluster, NewTopicInfo, TopicInfo
 from service.config import Config
 from service.errors import ExitCode, ExitError
-from service.route import InputRoute, resolve, written_topics
-from service.topics import changelog, fallback, new_changelog, new_fallback
+from service.route import InputRoute, missing_inputs, resolve, written_topics
+from service.topics import changelog, fallback, new_changelog, new_fallback, new_target
 
 _REFRESH_S: Final = 30.0
+_MISSING_REFRESH_S: Final = 3.0
 
 
 class Inputs:
@@ -21,18 +22,25 @@ class Inputs:
         self._cluster = cluster
         self._clock = clock
         self._asked_s = clock.monotonic_s()
+        self.missing: tuple[str, ...] = ()
+        """Inputs that the configuration names and the broker does not have."""
         self.routes: Mapping[str, InputRoute] = {}
         self.topics: Mapping[str, TopicInfo] = {}
         self._resolve()
 
     def refresh(self) -> bool:
         """Ask again when it is time; tells whether the answer is new."""
-        if self._clock.monotonic_s() - self._asked_s < _REFRESH_S:
+        every_s = _MISSING_REFRESH_S if self.missing else _REFRESH_S
+        if self._clock.monotonic_s() - self._asked_s < every_s:
             return False
         before = self.topics
         self._resolve()
         self._asked_s = self._clock.monotonic_s()
         return self.topics != before
+
+    def suspect(self) -> None:
+        """Ask again at once: the broker may be gone."""
+        self._asked_s = float("-inf")
 
     def targets(self) -> set[str]:
         """Every topic that the routes may write."""
@@ -40,10 +48,12 @@ class Inputs:
 
     def _resolve(self) -> None:
         service = self._config.service
-        routes = resolve(self._config.routes, self._cluster.names(), service.group_id)
+        names = self._cluster.names()
+        routes = resolve(self._config.routes, names, service.group_id)
         topics = self._cluster.topics(routes)
         self._make_logs(routes, topics)
         self.routes, self.topics = routes, topics
+        self.missing = tuple(missing_inputs(self._config.routes, names))
 
     def _make_logs(self, routes: Mapping[str, InputRoute], topics: Mapping[str, TopicInfo]) -> None:
         service = self._config.service
@@ -71,12 +81,12 @@ class Inputs:
         """Outputs and dead-letter topics that are missing, with as many partitions as the input."""
         there = self._cluster.topics(written_topics(routes))
         wanted = {
-            target: topics[name].partitions
+            target: topics[name]
             for name, route in routes.items()
             for target in sorted(route.targets() - there.keys())
         }
         replication = self._config.service.internal_replication
-        return [NewTopicInfo(name, count, replication, {}) for name, count in wanted.items()]
+        return [new_target(name, input_, replication) for name, input_ in wanted.items()]
 
     def _grow(self, log: str, route: InputRoute, has: int, needs: int) -> None:
         if route.settings.on_partitions_added == "keep":

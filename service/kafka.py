@@ -5,15 +5,22 @@ Invariant: a property that exactly-once depends on is set last, so that no confi
 it.
 """
 
+import logging
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, Final, Protocol
 
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from service.cluster import Cluster, KafkaCluster
 from service.config import Config
+from service.errors import Problem
 
+_LIBRDKAFKA: Final = logging.getLogger("librdkafka")
+"""What a client has to say takes the way of our own log; it hands it over when it is polled."""
 _MESSAGE_BYTES_MAX: Final = 1_000_000_000
 
 
@@ -44,8 +51,15 @@ class KafkaClients:
     def __init__(self, config: Config, worker: int = 0) -> None:
         self._config = config
         self._identity = f"{config.service.group_id}-{config.service.instance}-{worker}"
-        self._admin = AdminClient(_properties(config, config.kafka.admin, {}))
-        self.cluster = KafkaCluster(self._admin)
+
+    @cached_property
+    def cluster(self) -> KafkaCluster:
+        """See `Clients.cluster`."""
+        return KafkaCluster(self.admin())
+
+    def admin(self) -> AdminClient:
+        """The client for questions; it says what is wrong in its answers, not in the log."""
+        return AdminClient(_properties(self._config, self._config.kafka.admin, {"log_level": 0}))
 
     def consumer(self) -> Consumer:
         """See `Clients.consumer`."""
@@ -58,11 +72,11 @@ class KafkaClients:
             "session.timeout.ms": service.session_timeout_ms,
             "heartbeat.interval.ms": max(1, service.session_timeout_ms // 4),
         }
-        return Consumer(self._reading_properties(owned))
+        return Consumer(self._reading_properties(owned), logger=_LIBRDKAFKA)
 
     def restorer(self) -> Consumer:
         """See `Clients.restorer`."""
-        owned = {**_READING, "group.id": self._config.service.group_id}
+        owned = {**_READING, "group.id": self._config.service.group_id, "log_level": 0}
         return Consumer(self._reading_properties(owned))
 
     def _reading_properties(self, owned: Mapping[str, object]) -> dict[str, Any]:
@@ -88,9 +102,35 @@ class KafkaClients:
         }
         defaults = {"linger.ms": 5, "batch.num.messages": 10_000, "retry.backoff.ms": 10}
         settings = self._config.kafka.producer
-        return Producer(_properties(self._config, {**defaults, **settings}, owned))
+        properties = _properties(self._config, {**defaults, **settings}, owned)
+        return Producer(properties, logger=_LIBRDKAFKA)
 
 
+def property_problems(config: Config) -> list[Problem]:
+    """What the Kafka client refuses of `[kafka]`: it says so when it is made, without a broker."""
+    kafka = config.kafka
+    common = {name: value for name, value in kafka.common.items() if name not in _SERVERS}
+    clients = KafkaClients(replace(config, kafka=replace(kafka, common=common)))
+    refusals = []
+    for make in (clients.admin, clients.restorer, lambda: clients.producer(1_000_000, _ignore)):
+        try:
+            make()
+        except (KafkaException, ValueError, TypeError) as error:
+            fault = error.args[0]
+            text = fault.str() if isinstance(fault, KafkaError) else str(fault)
+            refusals.append(_CLIENT.sub("", text))
+    return [
+        Problem(f"[kafka] is refused by the Kafka client: {refusal}", "mend the property")
+        for refusal in dict.fromkeys(refusals)
+    ]
+
+
+def _ignore(_error: KafkaError) -> None:
+    """Nobody is asked anything."""
+
+
+_CLIENT: Final = re.compile(r"^Failed to create [a-z ]+: ")
+_SERVERS: Final = frozenset({"bootstrap.servers", "metadata.broker.list"})
 _READING: Final[Mapping[str, object]] = {
     "isolation.level": "read_committed",
     "auto.offset.reset": "error",

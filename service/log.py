@@ -5,6 +5,7 @@ takes the same way out. Normal work logs nothing per record.
 """
 
 import logging
+import re
 from typing import Final, TextIO
 
 import structlog
@@ -13,9 +14,35 @@ _QUIET: Final = {"uvicorn": "WARNING", "asyncio": "WARNING"}
 """Loggers of libraries that would tell of every start, stop and request."""
 
 
+class _Seldom(logging.Filter):
+    """Passes a line of the Kafka client once a minute: it repeats itself with every attempt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told_s: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to pass it; lines that differ in numbers only are the same."""
+        if record.name != "librdkafka":
+            return True
+        line = re.sub(r"[0-9]+", "", record.getMessage())
+        last_s = self._told_s.get(line, float("-inf"))
+        if record.created - last_s < _REPEAT_S:
+            return False
+        if len(self._told_s) > _LINES_MAX:
+            self._told_s.clear()
+        self._told_s[line] = record.created
+        return True
+
+
+_REPEAT_S: Final = 60.0
+_LINES_MAX: Final = 1_000
+
+
 def configure(stream: TextIO, level: str) -> None:
     """Send all logs at or above `level` to `stream`: JSON lines unless it is a terminal."""
     handler = logging.StreamHandler(stream)
+    handler.addFilter(_Seldom())
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=_SHARED,

@@ -48,6 +48,7 @@ _REFUSALS: Final = frozenset(
 )
 # A broker lets no transaction stay open for longer, unless it was told so.
 _OPEN_TRANSACTION_S: Final = 900.0
+_GONE: Final = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT})  # noqa: SLF001
 BROKER_PATIENCE_S: Final = 300.0
 """How long the broker may refuse everything before the process ends with exit code 3."""
 
@@ -172,6 +173,8 @@ class Loop:
         for partition in [p for p in self.assignment.running.values() if p.to_clear]:
             self._commit(_clearing(partition))
             self.assignment.retake(partition.source, wipe=False)
+        if self._inputs.missing and waiting is None:
+            return f"the input {', '.join(self._inputs.missing)}: it does not exist; create it"
         return waiting
 
     def _consume(self) -> Batch:
@@ -239,6 +242,8 @@ class Loop:
         fault = fault_of(error)
         if fault.remedy is Remedy.REBUILD:
             raise OutcomeUnknownError(fault)
+        if error.code() in _GONE:
+            self._inputs.suspect()
         if error.code() == KafkaError._AUTO_OFFSET_RESET and source:  # noqa: SLF001 - its name
             self.assignment.retake(source, wipe=False)
         elif error.code() in _REFUSALS:
@@ -257,7 +262,7 @@ class Loop:
                 raise ExitError(ExitCode.BROKER, f"Gave up waiting for {waiting}.")
         elif self._watch.go_on():
             self._failures = 0
-        self._watch.turned(self.assignment, complete=self.owns_all)
+        self._watch.turned(self.assignment, complete=self.assignment.has_all)
 
     def _wait(self, sentence: str, *, until_commit: bool = False) -> None:
         """Back off, say for what, and end when it takes too long."""
@@ -266,12 +271,6 @@ class Loop:
             raise ExitError(ExitCode.BROKER, f"Gave up waiting for {sentence}.")
         self._clock.sleep(_BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)])
         self._failures += 1
-
-    @property
-    def owns_all(self) -> bool:
-        """Whether no other instance owns a partition of an input."""
-        total = sum(topic.partitions for topic in self._inputs.topics.values())
-        return len(self.assignment.partitions) == total
 
 
 def _mark(

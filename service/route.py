@@ -7,7 +7,7 @@ fits two routes belongs to the first.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from service.config import RouteSettings
@@ -132,6 +132,12 @@ def resolve(
     }
     written = written_topics(candidates)
     return {name: route for name, route in candidates.items() if name not in written}
+
+
+def missing_inputs(routes: Iterable[RouteSettings], topics: Collection[str]) -> list[str]:
+    """Topics that routes name as their inputs and that do not exist."""
+    named = [name for route in routes for name in route.inputs if not name.startswith("^")]
+    return sorted({name for name in named if name not in topics})
 
 
 def written_topics(inputs: Mapping[str, InputRoute]) -> set[str]:

@@ -51,6 +51,17 @@ def _no_routes() -> Problem:
     )
 
 
+def expression_fault(topic: str) -> str | None:
+    """Why an input is no regular expression though it is marked as one."""
+    if not topic.startswith(EXPRESSION_MARKER):
+        return None
+    try:
+        re.compile(topic)
+    except re.error as error:
+        return str(error)
+    return None
+
+
 def _inputs(named: NamedRoute, group_id: str) -> Iterator[Problem]:
     where, inputs = f"{named.where}.inputs", named.route.inputs
     if not inputs:
@@ -60,10 +71,9 @@ def _inputs(named: NamedRoute, group_id: str) -> Iterator[Problem]:
         what = f"{where} mixes a regular expression with other inputs"
         yield Problem(what, "write one expression alone, or names only; use a route for each")
     for expression in expressions:
-        try:
-            re.compile(expression)
-        except re.error as error:
-            what = f'{where} holds "{expression}", which is not a regular expression: {error}'
+        fault = expression_fault(expression)
+        if fault:
+            what = f'{where} holds "{expression}", which is not a regular expression: {fault}'
             yield Problem(what, "mend the expression")
     for topic in inputs:
         if topic.startswith(f"{group_id}."):

@@ -17,10 +17,10 @@ from api.server import BindError, serve_in_thread
 from api.view import ServiceView
 from service import log
 from service.clock import SystemClock
-from service.config import Config
+from service.config import Config, ConfigErrors
 from service.control import Inbox
 from service.errors import ExitCode, ExitError
-from service.kafka import KafkaClients
+from service.kafka import KafkaClients, property_problems
 from service.metrics import Metrics
 from service.status import Info, Status, StatusBoard
 from service.tuning import calm_garbage_collector
@@ -41,6 +41,9 @@ _log = structlog.stdlib.get_logger(__name__)
 def serve(config: Config) -> int:
     """Process until SIGTERM or SIGINT; gives the exit code, raises ExitError for bad ends."""
     log.configure(sys.stderr, "info")
+    problems = property_problems(config)
+    if problems:
+        raise ConfigErrors(problems)
     directory = _held(config)
     clock = SystemClock()
     board = StatusBoard(_nothing_yet(config), time.monotonic)
@@ -125,7 +128,7 @@ def _nothing_yet(config: Config) -> Status:
 
 def _libraries() -> dict[str, str]:
     return {
-        "confluent_kafka": confluent_kafka.version()[0],
+        "confluent_kafka": str(confluent_kafka.__version__),
         "librdkafka": confluent_kafka.libversion()[0],
     }
 

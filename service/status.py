@@ -78,7 +78,8 @@ class StatusBoard:
 
     def publish(self, status: Status) -> None:
         """Replace the status. The loop calls this between batches."""
-        self._has_run = self._has_run or status.phase == "running"
+        joined = status.phase == "running" or bool(status.partitions)
+        self._has_run = self._has_run or joined
         self._status = status
 
     def read(self) -> Status:
@@ -86,7 +87,7 @@ class StatusBoard:
         return self._status
 
     def has_run(self) -> bool:
-        """Tell whether the group was ever joined: true for good once a status was `running`."""
+        """Tell whether the group was ever joined: true for good once a status told of it."""
         return self._has_run
 
     def beat(self) -> None:

@@ -12,6 +12,7 @@ from service.cluster import Cluster, NewTopicInfo, TopicInfo
 
 NAME_LENGTH_MAX: Final = 249
 _BYTES_MAX: Final = 1_000_000_000  # more than a broker takes in one request
+_ENVELOPE_BYTES: Final = 64 * 1024
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
@@ -55,6 +56,12 @@ def new_fallback(group_id: str, replication: int) -> NewTopicInfo:
         "max.message.bytes": str(_BYTES_MAX),
     }
     return NewTopicInfo(fallback(group_id), 1, replication, settings)
+
+
+def new_target(name: str, input_: TopicInfo, replication: int) -> NewTopicInfo:
+    """An output or dead-letter topic like its input, with room for the envelope."""
+    settings = {"max.message.bytes": str(input_.record_bytes_max + _ENVELOPE_BYTES)}
+    return NewTopicInfo(name, input_.partitions, replication, settings)
 
 
 class Targets:

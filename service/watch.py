@@ -46,6 +46,8 @@ class Watch:
         self._published_s = float("-inf")
         self._rebalances = 0
         self._doubtful = False
+        self._running: set[tuple[str, int]] = set()
+        self._statuses: tuple[PartitionStatus, ...] = ()
         self.waiting: Waiting | None = None
 
     def beat(self) -> None:
@@ -82,6 +84,7 @@ class Watch:
             self._metrics.fenced()
         _log.warning("outcome_unknown", cause=fault.cause, fenced=fault.fenced)
         sentence = f"the broker, which answered {fault.cause}; see its log and our rights"
+        self._statuses = ()
         self.wait(sentence, until_commit=not fault.fenced)
 
     def client_error(self, name: str, text: str) -> None:
@@ -98,8 +101,8 @@ class Watch:
         if self.waiting is None or self.waiting.sentence != sentence:
             since_s = self.waiting.since_s if self.waiting else self._clock.monotonic_s()
             self.waiting = Waiting(sentence, since_s)
-            _log.warning("waiting", for_=sentence)
-        self.publish("waiting", ())
+            _log.warning("waiting", reason=sentence)
+        self.publish("waiting", self._statuses)
 
     def waited_s(self) -> float:
         """How long nothing has gone well; 0 while nothing is waited for."""
@@ -108,7 +111,7 @@ class Watch:
     def go_on(self) -> bool:
         """A round went well; tells whether nothing is waited for any more."""
         if self.waiting is not None and not self._doubtful:
-            _log.info("going_on", after=self.waiting.sentence)
+            _log.info("going_on", reason=self.waiting.sentence)
             self.waiting = None
             self._published_s = float("-inf")
         return self.waiting is None
@@ -122,13 +125,31 @@ class Watch:
         if self._clock.monotonic_s() - self._published_s < _PUBLISH_S:
             return
         self._published_s = self._clock.monotonic_s()
-        statuses = tuple(_status_of(p, assignment) for p in assignment.partitions.values())
+        places = sorted(assignment.partitions)
+        statuses = tuple(_status_of(assignment.partitions[s], assignment) for s in places)
+        self._statuses = statuses
         settled = assignment.rebalances and assignment.settled
         if settled and all(status.lag_records == 0 for status in statuses):
             self._doubtful = False  # there is nothing left that a commit could prove
+        self._tell_changes(statuses)
         phase: ServicePhase = "running" if assignment.rebalances else "starting"
         phase = "waiting" if self.waiting else phase
         self.publish(phase, statuses, complete=complete)
+
+    def _tell_changes(self, statuses: tuple[PartitionStatus, ...]) -> None:
+        """A line for each partition that began to run or is gone."""
+        running = {(s.topic, s.partition): s for s in statuses if s.phase == Phase.RUNNING.value}
+        for place in sorted(running.keys() - self._running):
+            status = running[place]
+            _log.info(
+                "partition_running",
+                partition="{}-{}".format(*place),
+                next_offset=status.next_offset,
+                restored_records=status.restored_records,
+            )
+        for place in sorted(self._running - running.keys()):
+            _log.info("partition_released", partition="{}-{}".format(*place))
+        self._running = set(running)
 
     def publish(
         self,

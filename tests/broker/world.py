@@ -156,6 +156,7 @@ class World:
         self.group = group
         self.input, self.output = f"{group}-in", f"{group}-out"
         self.letters = f"{group}-in.dlq"
+        self.inputs = [self.input]
         self._service_client = service_client or client
         self._left = records(count, seed)
         self._sent = 0
@@ -208,7 +209,7 @@ transaction_timeout_ms = 3000
 [api]
 port = {port}
 [[routes]]
-inputs = ["{self.input}"]
+inputs = {json.dumps(self.inputs)}
 scope = "partition"
 address = "{{header:addr}}"
 output = "{self.output}"

@@ -60,6 +60,14 @@ class FakeAdmin:
         self._log.step("ends")
         return {source: self._known(source).end for source in sources}
 
+    def assigned(self, group_id: str) -> frozenset[Source] | None:
+        """See `Cluster.assigned`."""
+        self._log.step("assigned")
+        group = self._log.group(group_id)
+        if group.rebalancing or any(member.moves for member in group.members.values()):
+            return None
+        return frozenset(place for member in group.members.values() for place in member.held)
+
     def _known(self, source: Source) -> Partition:
         log = self._log.log(source.topic, source.partition)
         assert log is not None, f"{source.topic}-{source.partition} does not exist"

@@ -108,3 +108,14 @@ def test_configuring_twice_writes_once() -> None:
     log.configure(stream, "info")
     structlog.stdlib.get_logger("x").info("once")
     assert len(lines(stream)) == 1
+
+
+def test_the_kafka_client_repeats_itself_once_a_minute() -> None:
+    stream = io.StringIO()
+    log.configure(stream, "info")
+    for second, number in enumerate([1, 2, 3, 40, 61]):
+        text = f"FAIL [producer-{number}] refused"
+        record = logging.makeLogRecord({"name": "librdkafka", "levelno": 40, "msg": text})
+        record.created = 20.0 * second
+        logging.getLogger("librdkafka").handle(record)
+    assert stream.getvalue().count("FAIL") == 2

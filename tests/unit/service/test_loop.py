@@ -541,9 +541,9 @@ def test_a_life_does_not_begin_while_the_broker_does_not_answer() -> None:
 def test_whether_everything_is_owned_counts_every_partition_of_every_input() -> None:
     living = Living(partitions=2)
     loop = living.loop()
-    before = loop.owns_all
+    before = loop.assignment.has_all
     turn_until_running(loop)
-    assert (before, loop.owns_all) == (False, True)
+    assert (before, loop.assignment.has_all) == (False, True)
     assert living.board.read().complete
 
 
