@@ -5,9 +5,10 @@ one sentence on stderr and an exit code of the contract; a traceback is always a
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -15,6 +16,8 @@ from service.errors import ExitCode, ExitError, Problem
 
 if TYPE_CHECKING:
     from service.check import Report
+
+T = TypeVar("T")
 
 app = typer.Typer(
     help="Keeps duplicate messages out of Kafka topics, exactly once.",
@@ -143,35 +146,34 @@ def demo(
 @broker.command()
 def up() -> None:
     """Start the broker, or find it running, and print where it answers."""
-    from tools.broker import detached
-    from tools.broker.errors import BrokerError
-
-    try:
-        typer.echo(detached.up())
-    except BrokerError as error:
-        raise ExitError(ExitCode.BROKER, str(error)) from error
+    typer.echo(_asked(lambda broker: broker.up()))
 
 
 @broker.command()
 def down() -> None:
     """Stop the broker; its data stays."""
-    from tools.broker import detached
-    from tools.broker.errors import BrokerError
-
-    try:
-        typer.echo("stopped" if detached.down() else "not running")
-    except BrokerError as error:
-        raise ExitError(ExitCode.BROKER, str(error)) from error
+    typer.echo("stopped" if _asked(lambda broker: broker.down()) else "not running")
 
 
 @broker.command()
 def status() -> None:
     """Print where the broker answers; exit 1 when it does not run."""
-    from tools.broker import detached
-
-    running = detached.status()
+    running = _asked(lambda broker: broker.status())
     typer.echo(running or "not running")
     raise typer.Exit(ExitCode.DONE if running else ExitCode.NO)
+
+
+def _asked(question: Callable[[ModuleType], T]) -> T:
+    try:
+        from tools.broker import detached
+        from tools.errors import ToolError
+    except ModuleNotFoundError as error:
+        sentence = "The development broker belongs to a checkout and is not in this installation."
+        raise ExitError(ExitCode.USAGE, sentence) from error
+    try:
+        return question(detached)
+    except ToolError as error:
+        raise ExitError(ExitCode.BROKER, str(error)) from error
 
 
 @app.command(
@@ -180,7 +182,11 @@ def status() -> None:
 )
 def pipeline(context: typer.Context) -> None:
     """Run a Spark job; see pipeline --help."""
-    from pipeline.command import app as jobs
+    try:
+        from pipeline.command import app as jobs
+    except ModuleNotFoundError as error:
+        sentence = f"{error.name} is not installed; the Spark jobs need requirements/spark.txt."
+        raise ExitError(ExitCode.USAGE, sentence) from error
 
     jobs(context.args, prog_name="ringfence pipeline")
 

@@ -1,32 +1,27 @@
 """The genuine ring: Artemis' jars by Maven, compared with our checksums, behind RingOracle.java."""
 
-import hashlib
 import subprocess
 from pathlib import Path
 from typing import Final
 
+from tools.jars import RUN_FOLDER, Jars
+
 HERE: Final = Path(__file__).parent
 SOURCE: Final = HERE / "RingOracle.java"
-CHECKSUMS: Final = HERE / "jars.sha256"
-FOLDER: Final = HERE.parents[1] / ".run" / "oracle"
-JARS: Final = FOLDER / "jars"
-CLASSES: Final = FOLDER / "classes"
+JARS: Final = Jars(
+    purpose="the oracle",
+    pom=HERE / "pom.xml",
+    checksums=HERE / "jars.sha256",
+    folder=RUN_FOLDER / "oracle" / "jars",
+)
+CLASSES: Final = RUN_FOLDER / "oracle" / "classes"
 
-_FETCH_TIMEOUT_S: Final = 600
 _COMPILE_TIMEOUT_S: Final = 120
 _JUDGE_TIMEOUT_S: Final = 300
 
 
 def prepare() -> None:
     """Fetch what is missing, verify all of it, compile our program."""
-    if _wrong_jars():
-        _run(
-            *("mvn", "--batch-mode", "--quiet", "--file", str(HERE / "pom.xml")),
-            *("dependency:copy-dependencies", f"-DoutputDirectory={JARS}"),
-            timeout_s=_FETCH_TIMEOUT_S,
-        )
-    wrong = _wrong_jars()
-    assert not wrong, f"{wrong} in {JARS} differ from {CHECKSUMS.name}: delete them, try again"
     _run(
         *("javac", "-Xlint:all", "-Werror", "-classpath", _classpath()),
         *("-d", str(CLASSES), str(SOURCE)),
@@ -45,21 +40,7 @@ def judge(trace: bytes) -> bytes:
 
 
 def _classpath() -> str:
-    """The verified jars, and no other that may lie beside them."""
-    return ":".join(str(JARS / name) for name in _checksums())
-
-
-def _wrong_jars() -> list[str]:
-    return [name for name, expected in _checksums().items() if _checksum(JARS / name) != expected]
-
-
-def _checksums() -> dict[str, str]:
-    lines = (line.split() for line in CHECKSUMS.read_text(encoding="utf-8").splitlines())
-    return {name: checksum for checksum, name in lines}
-
-
-def _checksum(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "missing"
+    return f"{JARS.fetched()}/*"
 
 
 def _run(*command: str, timeout_s: int, stdin: bytes = b"") -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.broker import detached
-from tools.broker.errors import BrokerError
+from tools.errors import ToolError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         return _run(given.command, given.folder)
-    except BrokerError as error:
+    except ToolError as error:
         print(error, file=sys.stderr)
         return 3
 

@@ -1,139 +1,14 @@
-"""The jars of a broker: resolved by Maven from our pom, each compared with a committed checksum.
+"""What an embedded broker is made of: an Apache Kafka from Maven, pinned by checksums."""
 
-A folder of jars is used only when it holds exactly the listed files with the listed contents. It
-is fetched once, into a folder beside it that takes its name when all is verified; a file lock lets
-one process fetch while the others wait.
-"""
-
-import fcntl
-import hashlib
-import os
-import re
-import shutil
-import subprocess
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tools.broker.errors import BrokerError
+from tools.jars import RUN_FOLDER, Jars
 
 KAFKA_VERSION: Final = "4.1.0"
-JAVA_VERSION_MIN: Final = 17
-JARS_FOLDER: Final = Path(__file__).parents[2] / ".run" / f"kafka-{KAFKA_VERSION}"
-POM: Final = Path(__file__).with_name("pom.xml")
-CHECKSUMS: Final = Path(__file__).with_name("jars.sha256")
-
-_FETCH_TIMEOUT_S: Final = 900.0
-_LOCK_POLL_S: Final = 0.2
-
-
-def java_command() -> str:
-    """Return the path of a Java that can run the broker."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-    if java is None:
-        where = f"JAVA_HOME ({home})" if home else "the PATH"
-        message = f"No java in {where}: install Java {JAVA_VERSION_MIN} or newer (a JRE is enough)."
-        raise BrokerError(message)
-    answer = subprocess.run(
-        [java, "-version"], check=False, capture_output=True, text=True, timeout=60
-    )
-    found = re.search(r'version "(\d+)', answer.stderr)
-    if found is None or int(found[1]) < JAVA_VERSION_MIN:
-        said = answer.stderr.strip().partition("\n")[0]
-        message = f"{java} is too old ({said}): install Java {JAVA_VERSION_MIN} or newer."
-        raise BrokerError(message)
-    return java
-
-
-def broker_jars(folder: Path = JARS_FOLDER, checksums: Path = CHECKSUMS) -> Path:
-    """Return the folder with the verified jars, fetched first if it is not there."""
-    expected = _read_checksums(checksums)
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with exclusive(folder.with_name(f"{folder.name}.lock"), _FETCH_TIMEOUT_S):
-            if not folder.exists():
-                _fetch(folder, expected)
-    _verify(folder, expected)
-    return folder
-
-
-@contextmanager
-def exclusive(lock_path: Path, timeout_s: float) -> Iterator[None]:
-    """Hold a file lock: of several processes one is inside; the others wait, up to the timeout."""
-    deadline = time.monotonic() + timeout_s
-    with lock_path.open("a") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    message = (
-                        f"Another process has held {lock_path} for {timeout_s:.0f} s:"
-                        " wait for it or end it, then try again."
-                    )
-                    raise BrokerError(message) from None
-                time.sleep(_LOCK_POLL_S)
-            else:
-                break
-        yield
-
-
-def _read_checksums(path: Path) -> dict[str, str]:
-    lines = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
-    return {name: checksum for checksum, name in lines}
-
-
-def _fetch(folder: Path, expected: dict[str, str]) -> None:
-    fetching = folder.with_name(f"{folder.name}.fetching")
-    shutil.rmtree(fetching, ignore_errors=True)
-    _run_maven(fetching)
-    _verify(fetching, expected)
-    fetching.rename(folder)
-
-
-def _run_maven(output_folder: Path) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        message = "No mvn on the PATH: install Maven; the broker's jars are fetched with it once."
-        raise BrokerError(message)
-    command = [
-        *(maven, "--batch-mode", "--quiet", "-Dstyle.color=never", "--file", str(POM)),
-        *("dependency:copy-dependencies", f"-DoutputDirectory={output_folder.resolve()}"),
-    ]
-    try:
-        done = subprocess.run(
-            command, check=False, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S
-        )
-    except subprocess.TimeoutExpired:
-        message = (
-            f"Maven did not fetch the broker's jars within {_FETCH_TIMEOUT_S:.0f} s: try again."
-        )
-        raise BrokerError(message) from None
-    if done.returncode != 0:
-        errors = "\n".join(done.stdout.strip().splitlines()[:8])
-        message = (
-            f"Maven could not fetch the broker's jars (status {done.returncode}); look at its"
-            f" connection and settings.xml. It said:\n{errors}"
-        )
-        raise BrokerError(message)
-
-
-def _verify(folder: Path, expected: dict[str, str]) -> None:
-    found = {path.name: path for path in folder.glob("*.jar")}
-    wrong = sorted(expected.keys() ^ found.keys()) or [
-        name for name, checksum in expected.items() if _sha256(found[name]) != checksum
-    ]
-    if wrong:
-        message = (
-            f"{', '.join(wrong)} in {folder} is not what {CHECKSUMS.name} lists:"
-            " delete that folder, and the jar from Maven's repository (~/.m2), then try again."
-        )
-        raise BrokerError(message)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+KAFKA: Final = Jars(
+    purpose="the broker",
+    pom=Path(__file__).with_name("pom.xml"),
+    checksums=Path(__file__).with_name("jars.sha256"),
+    folder=RUN_FOLDER / f"kafka-{KAFKA_VERSION}",
+)

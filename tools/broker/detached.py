@@ -14,11 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tools.broker.artifacts import exclusive
 from tools.broker.embedded import DEFAULT_MACHINE, LAUNCH, STOP_TIMEOUT_S
 from tools.broker.errors import BrokerError
 from tools.broker.node import is_running, log_tail, open_node, prepare
 from tools.broker.ready import START_TIMEOUT_S, wait_until_ready
+from tools.jars import exclusive
 
 DEFAULT_FOLDER: Final = Path(__file__).parents[2] / ".run" / "broker"
 _POLL_S: Final = 0.05

@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.broker import artifacts, config
+from tools.broker import config
+from tools.broker.artifacts import KAFKA
 from tools.broker.errors import BrokerError
+from tools.jars import java_command
 
 _LOG4J = Path(__file__).with_name("log4j2.xml")
 _FORMAT_TIMEOUT_S = 120.0
@@ -86,7 +88,7 @@ def prepare(
         message = f"A broker already runs on {node.folder}: stop it, or take another folder."
         raise BrokerError(message)
     java = [
-        *(artifacts.java_command(), "-cp", f"{artifacts.broker_jars()}/*"),
+        *(java_command(), "-cp", f"{KAFKA.fetched()}/*"),
         *(f"-Dlog4j2.configurationFile={_LOG4J}", "-Djava.awt.headless=true"),
     ]
     ours = config.server_properties(node.ports, node.data_folder)

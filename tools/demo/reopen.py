@@ -12,10 +12,10 @@ import sys
 from collections.abc import Sequence
 
 from tools.broker import detached
-from tools.broker.errors import BrokerError
 from tools.demo.errors import DemoError
 from tools.demo.folder import FOLDER, Left, broker_folder, is_in_use, read_left
 from tools.demo.signals import Ended, ended_by_signals
+from tools.errors import ToolError
 
 
 def reopen(command: Sequence[str]) -> int:
@@ -33,7 +33,7 @@ def reopen(command: Sequence[str]) -> int:
                 detached.down(broker_folder(FOLDER))
     except Ended as end:
         return end.exit_code
-    except (DemoError, BrokerError) as error:
+    except ToolError as error:
         print(f"tools.demo.reopen: {error}", file=sys.stderr)
         return 1
 

@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from tools.broker.cluster import Broker, open_broker
-from tools.broker.errors import BrokerError
 from tools.demo.audit import Audit, Findings
 from tools.demo.books import Books
-from tools.demo.errors import DemoError
 from tools.demo.flights import FLIGHTS, start_loading
 from tools.demo.folder import Left, broker_folder, fresh_folder, leave
 from tools.demo.load import Load, Result
@@ -26,6 +24,7 @@ from tools.demo.screen import Screen, short
 from tools.demo.service import Service
 from tools.demo.signals import Ended, ended_by_signals
 from tools.demo.topics import Names, Topics, names_for
+from tools.errors import ToolError
 
 SEED: Final = 2013
 MEASURED: Final = "all that was sent, from the first send to the last verdict, kill included"
@@ -42,7 +41,7 @@ def demo(*, exit_after: bool) -> int:
             return play(folder, Screen(), exit_after=exit_after)
     except Ended as end:
         return end.exit_code
-    except (DemoError, BrokerError) as error:
+    except ToolError as error:
         print(f"ringfence demo: {error}", file=sys.stderr)
         return 1
 

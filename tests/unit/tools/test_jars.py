@@ -5,10 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from tools.broker import artifacts
-from tools.broker.errors import BrokerError
+from tools.broker.artifacts import KAFKA, KAFKA_VERSION
+from tools.errors import ToolError
+from tools.jars import Jars, java_command
 
 CONTENT = b"a jar\n"
+
+
+def jars_in(folder: Path, checksums: Path) -> Jars:
+    return Jars("a test", checksums.with_name("pom.xml"), checksums, folder)
 
 
 @pytest.fixture
@@ -37,7 +42,7 @@ def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_two_that_start_at_once_fetch_once(tmp_path: Path, checksums: Path, maven: Path) -> None:
     folder = tmp_path / "run" / "jars"
     with ThreadPoolExecutor(2) as both:
-        found = list(both.map(lambda _: artifacts.broker_jars(folder, checksums), range(2)))
+        found = list(both.map(lambda _: jars_in(folder, checksums).fetched(), range(2)))
     assert found == [folder, folder]
     assert len(maven.read_text(encoding="ascii").splitlines()) == 1
 
@@ -46,8 +51,8 @@ def test_a_jar_that_is_not_the_pinned_one_is_never_used(tmp_path: Path, checksum
     folder = tmp_path / "jars"
     folder.mkdir()
     (folder / "a.jar").write_bytes(b"another jar\n")
-    with pytest.raises(BrokerError, match=r"a\.jar in .* is not what jars\.sha256 lists"):
-        artifacts.broker_jars(folder, checksums)
+    with pytest.raises(ToolError, match=r"a\.jar in .* is not what jars\.sha256 lists"):
+        jars_in(folder, checksums).fetched()
 
 
 def test_a_jar_that_nobody_listed_is_never_used(tmp_path: Path, checksums: Path) -> None:
@@ -55,8 +60,8 @@ def test_a_jar_that_nobody_listed_is_never_used(tmp_path: Path, checksums: Path)
     folder.mkdir()
     (folder / "a.jar").write_bytes(CONTENT)
     (folder / "b.jar").write_bytes(CONTENT)
-    with pytest.raises(BrokerError, match=r"^b\.jar in "):
-        artifacts.broker_jars(folder, checksums)
+    with pytest.raises(ToolError, match=r"^b\.jar in "):
+        jars_in(folder, checksums).fetched()
 
 
 @pytest.mark.usefixtures("maven")
@@ -64,8 +69,8 @@ def test_what_maven_fetched_is_verified_before_it_takes_its_place(
     tmp_path: Path, checksums: Path
 ) -> None:
     checksums.write_text(f"{'0' * 64}  a.jar\n", encoding="ascii")
-    with pytest.raises(BrokerError, match=r"a\.jar"):
-        artifacts.broker_jars(tmp_path / "jars", checksums)
+    with pytest.raises(ToolError, match=r"a\.jar"):
+        jars_in(tmp_path / "jars", checksums).fetched()
     assert not (tmp_path / "jars").exists()
 
 
@@ -73,15 +78,15 @@ def test_a_machine_without_maven_is_told_so(
     tmp_path: Path, checksums: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(BrokerError, match="No mvn on the PATH: install Maven"):
-        artifacts.broker_jars(tmp_path / "jars", checksums)
+    with pytest.raises(ToolError, match="No mvn on the PATH: install Maven"):
+        jars_in(tmp_path / "jars", checksums).fetched()
 
 
 def test_a_machine_without_java_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(BrokerError, match="No java in the PATH: install Java 17"):
-        artifacts.java_command()
+    with pytest.raises(ToolError, match="No java in the PATH: install Java 17"):
+        java_command()
 
 
 def test_a_java_that_is_too_old_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,11 +95,11 @@ def test_a_java_that_is_too_old_is_told_so(tmp_path: Path, monkeypatch: pytest.M
     old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n", encoding="ascii")
     old.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(BrokerError, match=r'too old \(openjdk version "11\.0\.2"\)'):
-        artifacts.java_command()
+    with pytest.raises(ToolError, match=r'too old \(openjdk version "11\.0\.2"\)'):
+        java_command()
 
 
 def test_every_jar_of_the_committed_list_has_one_checksum() -> None:
-    lines = artifacts.CHECKSUMS.read_text(encoding="ascii").splitlines()
-    assert f"kafka_2.13-{artifacts.KAFKA_VERSION}.jar" in {line.split()[1] for line in lines}
+    lines = KAFKA.checksums.read_text(encoding="ascii").splitlines()
+    assert f"kafka_2.13-{KAFKA_VERSION}.jar" in {line.split()[1] for line in lines}
     assert all(len(line.split()[0]) == 64 for line in lines)
