@@ -4,18 +4,23 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from bench.java import classpath
 from tools.broker.embedded import LAUNCH
+from tools.jars import java_command
 
 ROOT: Final = Path(__file__).parents[1]
+QUIX_PYTHON: Final = ROOT / ".venv" / "quix" / "bin" / "python"
 ATTACHED: Final = (sys.executable, "-I", "-S", str(LAUNCH), "attached")
+_END_S: Final = 60
 
 
 class Stage(NamedTuple):
-    """Where an arm works: broker, topics, a folder of its own, and the batch to use."""
+    """Where an arm works: broker, topics, a folder of its own, and how it is set up."""
 
     bootstrap_servers: str
     input: str
@@ -23,32 +28,47 @@ class Stage(NamedTuple):
     dead_letter: str
     group: str
     folder: Path
-    batch_records: int
-    batch_wait_ms: int
-    addresses: int
-    id_cache_size: int
-    on_duplicate: str
+    batch_records: int = 10_000
+    batch_wait_ms: int = 20
+    id_cache_size: int = 20_000
+    on_duplicate: str = "dead_letter"
+    address: str = "bench"
 
 
 class Arm(NamedTuple):
-    """One contestant. `command` is run in a process group of its own and gets SIGTERM."""
+    """One contestant."""
 
     name: str
     command: Callable[[Stage], list[str]]
-    environment: Mapping[str, str] = {}
 
-    def start(self, stage: Stage) -> subprocess.Popen[bytes]:
-        """Start it; its output goes to a log in its folder."""
-        log = stage.folder / f"{self.name}.log"
-        with log.open("ab") as output:
-            return subprocess.Popen(
-                [*ATTACHED, str(os.getpid()), *self.command(stage)],
-                cwd=ROOT,
-                env={**os.environ, **self.environment},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-            )
+
+@contextmanager
+def running(arm: Arm, stage: Stage) -> Iterator[Callable[[], None]]:
+    """Run it; gives what raises when it has died. Ended by SIGTERM, by force after a while."""
+    log = stage.folder / f"{arm.name}.log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [*ATTACHED, str(os.getpid()), *arm.command(stage)],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+
+    def check() -> None:
+        if process.poll() is not None:
+            tail = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+            raise RuntimeError(f"{arm.name} ended by itself with {process.returncode}:\n{tail}")
+
+    try:
+        yield check
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(timeout=_END_S)
 
 
 def _ringfence(stage: Stage) -> list[str]:
@@ -59,14 +79,32 @@ def _floor(stage: Stage) -> list[str]:
     return [sys.executable, "-m", "bench.floor", str(_config(stage))]
 
 
+def _kafka_streams(stage: Stage) -> list[str]:
+    return [
+        *(java_command(), "-Xmx1g", "-cp", classpath("kafka_streams", "RingPeer"), "RingPeer"),
+        *(stage.bootstrap_servers, stage.group, stage.input, stage.output, stage.dead_letter),
+        *(str(stage.folder / "streams"), str(stage.id_cache_size)),
+    ]
+
+
+def _quix(stage: Stage) -> list[str]:
+    return [
+        *(str(QUIX_PYTHON), str(ROOT / "bench" / "peers" / "quix.py")),
+        *("--bootstrap-servers", stage.bootstrap_servers, "--group", stage.group),
+        *("--input", stage.input, "--output", stage.output),
+        *("--state-dir", str(stage.folder / "quix"), "--batch", str(stage.batch_records)),
+    ]
+
+
 RINGFENCE: Final = Arm("ringfence", _ringfence)
 FLOOR: Final = Arm("floor", _floor)
+KAFKA_STREAMS: Final = Arm("kafka_streams", _kafka_streams)
+QUIX: Final = Arm("quix", _quix)
 
 
 def _config(stage: Stage) -> Path:
-    """One configuration for the service and for the floor."""
+    """One configuration for the service and for the floor: what is not here has its default."""
     path = stage.folder / "ringfence.toml"
-    address = "bench" if stage.addresses == 1 else "{header:address}"
     path.write_text(
         f"""\
 [kafka]
@@ -81,7 +119,7 @@ port = 0
 [[routes]]
 inputs = ["{stage.input}"]
 scope = "partition"
-address = "{address}"
+address = "{stage.address}"
 output = "{stage.output}"
 dead_letter = "{stage.dead_letter}"
 [addresses."#"]

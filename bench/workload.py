@@ -59,7 +59,7 @@ def messages(workload: Workload) -> Iterator[Message]:
         yield Message(partition, identifier, payloads[number % _PAYLOADS], address)
 
 
-def write(workload: Workload, client: Mapping[str, str], topic: str) -> None:
+def write(workload: Workload, client: Mapping[str, str | int | float | bool], topic: str) -> None:
     """Send the whole workload to an empty topic."""
     producer = Producer({**client, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000})
     for partition, identifier, value, address in messages(workload):

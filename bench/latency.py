@@ -1,0 +1,111 @@
+"""Latency: from `produce` to a consumer that reads what is committed, at a steady rate."""
+
+import struct
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from bench.arms import Arm, running
+from bench.venue import Venue
+from ringfence.headers import DUPLICATE_ID
+
+PARTITIONS: Final = 4
+_STAMP: Final = struct.Struct("<q")
+_WARM_UP_S: Final = 4.0
+_TICK_S: Final = 0.001
+
+
+class Latency(NamedTuple):
+    """Milliseconds from produce to visibility; `records` were measured."""
+
+    p50: float
+    p99: float
+    p99_9: float
+    records: int
+
+
+def latency(venue: Venue, arm: Arm, rate: int, duration_s: float) -> Latency:
+    """Measure one arm at so many records a second; its first seconds do not count."""
+    source = f"steady-{uuid.uuid4().hex[:8]}"
+    venue.create(source, PARTITIONS)
+    with venue.stage(arm, source, PARTITIONS) as stage, running(arm, stage) as check:
+        reader = _Reader(venue, stage.output)
+        reader.start()
+        _send(venue, source, rate, _WARM_UP_S + duration_s, check)
+        reader.stop()
+    return reader.summary()
+
+
+def _send(
+    venue: Venue, topic: str, rate: int, duration_s: float, check: Callable[[], None]
+) -> None:
+    """A record each tick on average, whatever the ticks take; a tenth repeats the id before it."""
+    producer = Producer({**venue.client, "linger.ms": 0})
+    started_s, sent, value = time.monotonic(), 0, bytes(192)
+    while (now_s := time.monotonic()) - started_s < duration_s:
+        while sent < (now_s - started_s) * rate:
+            number = sent - 1 if sent % 10 == 9 else sent
+            producer.produce(
+                topic,
+                _STAMP.pack(time.monotonic_ns()) + value,
+                key=b"%d" % number,
+                partition=number % PARTITIONS,
+                headers=[(DUPLICATE_ID, b"%036d" % number)],
+            )
+            sent += 1
+        producer.poll(0)
+        check()
+        time.sleep(_TICK_S)
+    producer.flush(10)
+
+
+class _Reader(threading.Thread):
+    """Reads the output as a consumer downstream would, and notes how old each record is."""
+
+    def __init__(self, venue: Venue, topic: str) -> None:
+        super().__init__(daemon=True)
+        self._consumer = Consumer(
+            {
+                **venue.client,
+                "group.id": "latency",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 5,
+            }
+        )
+        self._consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+        self._ages_ms: list[tuple[float, float]] = []
+        self._is_over = threading.Event()
+
+    def run(self) -> None:
+        """Until it is told to stop."""
+        while not self._is_over.is_set():
+            message = self._consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                (sent_ns,) = _STAMP.unpack_from(message.value() or b"")
+                now_ns = time.monotonic_ns()
+                self._ages_ms.append((now_ns / 1e9, (now_ns - sent_ns) / 1e6))
+        self._consumer.close()
+
+    def stop(self) -> None:
+        """Wait for what is still on its way, then end."""
+        time.sleep(1)
+        self._is_over.set()
+        self.join(timeout=10)
+
+    def summary(self) -> Latency:
+        """The percentiles of what came after the warm-up."""
+        if not self._ages_ms:
+            raise RuntimeError("nothing came out")
+        first_s = self._ages_ms[0][0] + _WARM_UP_S
+        ages_ms = sorted(age for at_s, age in self._ages_ms if at_s > first_s)
+        p50, p99, p99_9 = (_percentile(ages_ms, share) for share in (0.5, 0.99, 0.999))
+        return Latency(p50, p99, p99_9, len(ages_ms))
+
+
+def _percentile(ages_ms: list[float], share: float) -> float:
+    return ages_ms[min(len(ages_ms) - 1, int(share * len(ages_ms)))]

@@ -1,0 +1,93 @@
+"""Venue: one broker for all arms, fresh topics for each run, and nothing of it left behind."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic  # where the types are exported
+
+from bench.arms import Arm, Stage, running
+from bench.progress import Pace, follow, pace
+from bench.workload import ADDRESS_HEADER, Workload, write
+from tools.broker.cluster import Broker, open_broker
+from tools.jars import RUN_FOLDER
+
+FOLDER: Final = RUN_FOLDER / "bench" / "venue"
+_TIMEOUT_S: Final = 60
+
+
+class Venue:
+    """A broker with input topics that stay, and runs that come and go."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.client: dict[str, str | int | float | bool] = {**broker.client_properties}
+        self.admin = AdminClient(self.client)
+        self._inputs: dict[Workload, str] = {}
+        self._runs = 0
+
+    def input(self, workload: Workload) -> str:
+        """The topic that holds the workload, written when it is asked for first."""
+        if workload not in self._inputs:
+            topic = f"input-{len(self._inputs)}"
+            self.create(topic, workload.partitions)
+            write(workload, self.client, topic)
+            self._inputs[workload] = topic
+        return self._inputs[workload]
+
+    def forget(self, workload: Workload) -> None:
+        """Delete its topic: the disk is not without end."""
+        self._delete([self._inputs.pop(workload)])
+
+    def create(self, topic: str, partitions: int) -> None:
+        """Make a topic that keeps everything, whatever the timestamps."""
+        wanted = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
+        self.admin.create_topics([wanted])[topic].result(_TIMEOUT_S)
+
+    @contextmanager
+    def stage(self, arm: Arm, source: str, partitions: int, **setup: object) -> Iterator[Stage]:
+        """Topics and a folder for one run; afterwards all of it is deleted."""
+        self._runs += 1
+        group = f"{arm.name}-{self._runs}"
+        folder = FOLDER / group
+        folder.mkdir(parents=True)
+        output, dead_letter = f"{group}-unique", f"{group}-dead"
+        for topic in (output, dead_letter):
+            self.create(topic, partitions)
+        servers = self.broker.bootstrap_servers
+        try:
+            yield Stage(servers, source, output, dead_letter, group, folder, **setup)  # type: ignore[arg-type]
+        finally:
+            topics = self.admin.list_topics(timeout=_TIMEOUT_S).topics
+            self._delete([topic for topic in topics if topic.startswith(group)])
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def pace(self, arm: Arm, workload: Workload, **setup: object) -> Pace:
+        """Run an arm over a whole workload, and how fast it was."""
+        source = self.input(workload)
+        if workload.addresses > 1:
+            setup["address"] = f"{{header:{ADDRESS_HEADER}}}"
+        with (
+            self.stage(arm, source, workload.partitions, **setup) as stage,
+            running(arm, stage) as check,
+        ):
+            points = follow(
+                self.client, stage.group, source, workload.partitions, workload.records, check
+            )
+        return pace(points)
+
+    def _delete(self, topics: list[str]) -> None:
+        for done in self.admin.delete_topics(topics).values():
+            done.result(_TIMEOUT_S)
+
+
+@contextmanager
+def venue() -> Iterator[Venue]:
+    """A broker of the environment's kind."""
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    with open_broker(Path(FOLDER) / "broker") as broker:
+        yield Venue(broker)

@@ -1,0 +1,41 @@
+"""The workload is what it says, and the same for everyone."""
+
+from collections import Counter, deque
+
+import pytest
+
+from bench.workload import Workload, messages
+
+WORK = Workload(records=20_000, partitions=3, value_bytes=64, distance=50, addresses=5)
+
+
+def test_a_seed_gives_the_same_records_and_another_seed_others() -> None:
+    assert list(messages(WORK)) == list(messages(WORK))
+    assert next(messages(WORK)) != next(messages(WORK._replace(seed=2)))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.9])
+def test_so_many_are_copies_and_each_lies_near_its_original(share: float) -> None:
+    work = WORK._replace(duplicate_share=share)
+    recent: list[deque[bytes]] = [deque(maxlen=work.distance) for _ in range(work.partitions)]
+    seen: set[bytes] = set()
+    copies = 0
+    for message in messages(work):
+        if message.identifier in seen:
+            copies += 1
+            assert message.identifier in recent[message.partition]
+        else:
+            seen.add(message.identifier)
+            recent[message.partition].append(message.identifier)
+    assert copies / work.records == pytest.approx(share, abs=0.01)
+
+
+def test_a_copy_has_the_partition_and_the_address_of_its_original() -> None:
+    places = {(m.identifier, m.partition, m.address) for m in messages(WORK)}
+    assert max(Counter(identifier for identifier, _, _ in places).values()) == 1
+
+
+def test_values_have_the_wanted_size_and_ids_are_uuids() -> None:
+    for message in messages(WORK._replace(records=100)):
+        assert len(message.value) == WORK.value_bytes
+        assert len(message.identifier) == 36
