@@ -5,7 +5,7 @@ that timed out may only be committed again; past the deadline the broker alone k
 Invariant: local state may change iff `commit` returned.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -27,6 +27,10 @@ _NOT_DELIVERED: Final = Fault(
     of_record=False,
     fenced=False,
     cause="_MSG_TIMED_OUT: a changelog record was not delivered in time",
+)
+
+_UNDECIDED: Final = Fault(
+    Remedy.ABORT, of_record=True, fenced=False, cause="its records could not be decided"
 )
 
 Marks = Callable[[Mapping[Source, int]], list[TopicPartition]]
@@ -76,17 +80,21 @@ class Committer:
         self._run(lambda: producer.init_transactions(_STEP_TIMEOUT_S))
         self._producer, self._batch_bytes_max, self._suspect = producer, batch_bytes_max, False
 
-    def commit(self, plan: Plan, marks: Marks, group: object) -> None:
+    def commit(
+        self, plan: Plan, outputs: Iterable[Sequence[Output]], marks: Marks, group: object
+    ) -> None:
         """All of the plan, or TransactionAbortedError, or OutcomeUnknownError.
 
-        `group` is the group metadata of the generation in which the batch was read.
+        `outputs` fills the plan while it is read: what is decided is sent while the rest is still
+        being decided. What it raises comes through, after an abort. `group` is the group metadata
+        of the generation in which the batch was read.
         """
         producer = self._producer
         assert producer is not None  # prepare comes first
         started_s = self._clock.monotonic_s()
         try:
             self._run(producer.begin_transaction)
-            written = self._write(producer, plan)
+            written = self._write(producer, plan, outputs)
             offsets = marks(written)
             # After a record that was not delivered this fails, and with that record's error.
             self._run(lambda: producer.send_offsets_to_transaction(offsets, group, _STEP_TIMEOUT_S))
@@ -104,6 +112,9 @@ class Committer:
                     unknown.fault._replace(fenced=False, cause=cause)
                 ) from unknown
             raise
+        except Exception:
+            self._abort(producer, _UNDECIDED)
+            raise
         if self._clock.monotonic_s() - started_s > self._timeout_s / 2:
             self._suspect = True
 
@@ -111,7 +122,9 @@ class Committer:
         """Drop the producer; what it left open, its successor or the broker's timeout aborts."""
         self._producer = None
 
-    def _write(self, producer: Producer, plan: Plan) -> dict[Source, int]:
+    def _write(
+        self, producer: Producer, plan: Plan, outputs: Iterable[Sequence[Output]]
+    ) -> dict[Source, int]:
         """Everything into the logs; gives the last changelog offset of each partition written.
 
         A record that was not delivered makes the next step fail with its error, so delivery is
@@ -119,7 +132,8 @@ class Committer:
         """
         written: dict[Source, int] = {}
         try:
-            _write_outputs(producer, plan.outputs)
+            for part in outputs:
+                _write_outputs(producer, part)
             for log, edits in plan.edits.items():
                 _write_edits(producer, log, edits, written)
             self._flush(producer)

@@ -39,18 +39,14 @@ class Batch(NamedTuple):
 
 def errors_of(messages: Iterable[Message]) -> list[tuple[KafkaError, Source | None]]:
     """The errors that came among the messages, each with the partition that it names, if any."""
-    errors = []
-    for message in messages:
-        error, topic = message.error(), message.topic()
-        if error is not None:
-            errors.append((error, Source(topic, message.partition() or 0) if topic else None))
-    return errors
+    failed = [message for message in messages if message.error() is not None]
+    return [(cast("KafkaError", message.error()), _named_by(message)) for message in failed]
 
 
 def batch_of(
     messages: Iterable[Message], running: Mapping[Source, Partition], now_ms: int
 ) -> Batch:
-    """Sort messages by partition; drop those of partitions we lost and those seen before.
+    """Sort records by partition; drop those of partitions we lost and those seen before.
 
     librdkafka has delivered again after a seek, and offsets have gaps: so a record is new iff its
     offset is not below the one that the partition expects.
@@ -62,7 +58,7 @@ def batch_of(
         if partition is None:
             continue
         expected = partition.next_offset
-        new = [m for m in found if m.error() is None and (m.offset() or 0) >= expected]
+        new = [message for message in found if (message.offset() or 0) >= expected]
         if new:
             slices.setdefault(source, Slice(partition, [])).messages.extend(new)
     return Batch(tuple(slices.values()), now_ms)
@@ -104,6 +100,11 @@ def read_headers(messages: Sequence[Message]) -> list[Headers]:
             found.append(UNREADABLE)
     # The binding types values as text too; what it hands over is always bytes or None.
     return cast("list[Headers]", [headers or [] for headers in found])
+
+
+def _named_by(message: Message) -> Source | None:
+    topic = message.topic()
+    return Source(topic, message.partition() or 0) if topic else None
 
 
 def _place_of(message: Message) -> tuple[str | None, int | None]:

@@ -5,7 +5,7 @@ from typing import Final
 from confluent_kafka import Message
 
 from ringfence.headers import DeadLetter, id_text
-from service.rejection import RejectedError
+from service.rejection import Rejection
 from service.route import Headers
 from state.edit import Source
 
@@ -18,26 +18,33 @@ _REASON, _CAUSE, _TOPIC, _PARTITION, _OFFSET, _TIMESTAMP, _ADDRESS, _STRATEGY, _
 )
 
 
-def envelope(
-    message: Message,
-    headers: Headers,
-    source: Source,
-    address: str | None,
-    identifier: bytes | None,
-    rejection: RejectedError,
-) -> Headers:
-    """The original headers, then ours; what is not known is left out."""
-    topic, number = source
-    told: list[tuple[str, str | None]] = [
-        (_REASON, rejection.reason.value),
-        (_CAUSE, rejection.cause),
-        (_TOPIC, topic),
-        (_PARTITION, str(number)),
-        (_OFFSET, str(message.offset())),
-        (_TIMESTAMP, str(message.timestamp()[1])),
-        (_ADDRESS, address),
-        (_STRATEGY, None if address is None else "ring"),
-        (_ID, None if identifier is None else id_text(identifier)[:ID_CHARS_MAX]),
-        (_ORIGINAL, rejection.original),
-    ]
-    return [*headers, *((name, text.encode()) for name, text in told if text is not None)]
+class Envelope:
+    """What is the same for all dead letters of one partition and address, made once."""
+
+    __slots__ = ("_address", "_place")
+
+    def __init__(self, source: Source, address: str | None) -> None:
+        topic, number = source
+        self._place = ((_TOPIC, topic.encode()), (_PARTITION, b"%d" % number))
+        self._address: tuple[tuple[str, bytes], ...] = ()
+        if address is not None:
+            self._address = ((_ADDRESS, address.encode()), (_STRATEGY, b"ring"))
+
+    def letter(
+        self, message: Message, headers: Headers, identifier: bytes | None, why: Rejection
+    ) -> Headers:
+        """The original headers, then ours; what is not known is left out."""
+        letter = [
+            *headers,
+            (_REASON, why.reason.encode()),
+            (_CAUSE, why.cause.encode()),
+            *self._place,
+            (_OFFSET, b"%d" % (message.offset() or 0)),
+            (_TIMESTAMP, b"%d" % message.timestamp()[1]),
+            *self._address,
+        ]
+        if identifier is not None:
+            letter.append((_ID, id_text(identifier)[:ID_CHARS_MAX].encode()))
+        if why.original is not None:
+            letter.append((_ORIGINAL, why.original.encode()))
+        return letter

@@ -1,28 +1,33 @@
-"""Decide: a batch and the committed state give a plan, and nothing is changed by it.
+"""Decide: a batch and the committed state fill a plan, and nothing else is changed by it.
 
 The checks run in the contract's order: headers, address, claim, expiry, duplicate, target, size.
 Invariants: every record of the batch has exactly one fate in the plan; only an accepted id is
 remembered; dropping the plan is the abort.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from confluent_kafka import Message
 
-from ringfence.headers import DUPLICATE_ID, Reason
+from ringfence.headers import DUPLICATE_ID, ID_BYTES_MAX, Reason
 from service.addresses import AddressBook, AddressSettings
 from service.claim import NO_CLAIM, Claim, plain_id, read_claim
 from service.consume import UNREADABLE, Batch, read_headers
-from service.dead_letter import envelope
+from service.dead_letter import Envelope
 from service.partition import Partition
 from service.plan import Output, Plan, Sealed, Tally
-from service.rejection import RejectedError
+from service.rejection import RejectedError, Rejection
 from service.route import ADDRESS_BYTES_MAX, Headers, Template, UnrenderableError
 from service.target import Placing, Target
 from state.cache import Cache
+from state.edit import Origin
 from state.strategies.ring import Ring, RingDraft
+
+# For the key, the headers and the envelope of any plain record: an id has 64 KiB at most.
+_ROOM_BYTES: Final = 2 * ID_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,7 @@ class _Place(NamedTuple):
     settings: AddressSettings
     ring: Ring
     draft: RingDraft
+    envelope: Envelope
 
 
 class _Lane(NamedTuple):
@@ -53,20 +59,23 @@ class _Lane(NamedTuple):
     unkeyed: int
     drops: bool
     label: tuple[str, str]
+    place: _Place
+    dead_letter: Target | None
+    """None where it depends on more than the address."""
 
 
-def decide(batch: Batch, rules: Rules) -> Plan:
-    """The plan for a batch.
+def decide(batch: Batch, rules: Rules, plan: Plan) -> Iterator[Sequence[Output]]:
+    """Fill the plan for a batch; gives the outputs of each slice as soon as they are decided.
 
     Raises TargetMissingError, and LookupError for a target that `rules.placing` was never asked
     for: refresh it and decide again.
     """
-    plan = Plan()
     for part in batch.slices:
+        outputs = len(plan.outputs)
         decider = _SliceDecider(part.partition, rules, plan, batch.now_ms)
         decider.decide(part.messages)
         decider.seal(part.messages)
-    return plan
+        yield plan.outputs[outputs:]
 
 
 class _SliceDecider:
@@ -84,6 +93,7 @@ class _SliceDecider:
         self._admitted: set[str] = set()
         self._lanes: dict[bytes | None, _Lane] = {}
         self._value_bytes_max = 0
+        self._nowhere = Envelope(partition.source, None)
 
     def decide(self, messages: list[Message]) -> None:
         """Give every record its fate, in order.
@@ -112,6 +122,9 @@ class _SliceDecider:
                 if lane.drops:
                     duplicates[lane.label] += 1
                     continue
+                if lane.dead_letter is not None:
+                    self._repeat(message, headers, identifier, number, lane)
+                    continue
             self._time_ms = time_ms
             self._decide(message, headers)
         self._time_ms = time_ms
@@ -131,6 +144,18 @@ class _SliceDecider:
         plan.times_ms[self._source] = self._time_ms
         _count_read(plan.tally, route, messages)
 
+    def _repeat(
+        self, message: Message, headers: Headers, identifier: bytes, number: int, lane: _Lane
+    ) -> None:
+        """A plain duplicate to its dead-letter topic."""
+        place, target = lane.place, lane.dead_letter
+        assert target is not None  # the caller looked
+        why = _repetition(place.draft.origin(number))
+        letter = place.envelope.letter(message, headers, identifier, why)
+        self._plan.outputs.append(_output(message, target, letter, self._now_ms))
+        self._plan.tally.duplicates[lane.label] += 1
+        self._plan.tally.dead_letters[lane.label[0], why.reason] += 1
+
     def _decide(self, message: Message, headers: Headers) -> None:
         """One record, by all the checks."""
         place: _Place | None = None
@@ -146,8 +171,8 @@ class _SliceDecider:
             claim = read_claim(headers)
             outgoing = self._checked(message, headers, place, claim)
             target = self._target(message, outgoing, place)
-        except RejectedError as rejection:
-            self._reject(message, headers, place, claim, rejection)
+        except RejectedError as rejected:
+            self._reject(message, headers, place, claim, rejected.why)
         else:
             self._accept(message, outgoing, place, claim, target)
 
@@ -168,7 +193,7 @@ class _SliceDecider:
     ) -> None:
         """Let plain records of this address pass without another look at what is the same."""
         route, placing = self._route, self._rules.placing
-        fits = placing.compressing or 2 * self._value_bytes_max <= target.record_bytes_max
+        fits = placing.compressing or self._has_room(target)
         if placing.refused or not fits or not route.output.is_fixed_by_address:
             return
         if route.address.constant is None and route.address.field is None:
@@ -180,7 +205,27 @@ class _SliceDecider:
             target.unkeyed,
             drops=place.settings.on_duplicate == "drop",
             label=(route.settings.name, place.name),
+            place=place,
+            dead_letter=self._fixed_dead_letter(place),
         )
+
+    def _fixed_dead_letter(self, place: _Place) -> Target | None:
+        """Where every plain duplicate of an address goes, if that is one topic with room."""
+        if not self._route.dead_letter.is_fixed_by_address:
+            return None
+        placing, partition = self._rules.placing, self._partition
+        with suppress(RejectedError):
+            target = placing.named(partition, self._route.dead_letter, None, (), place.name)
+            if self._has_room(target):
+                return target
+        return None
+
+    def _has_room(self, target: Target) -> bool:
+        """Whether every record of the slice fits, unless key or headers are enormous.
+
+        Then the broker refuses it, and the loop finds it out.
+        """
+        return 2 * self._value_bytes_max + _ROOM_BYTES <= target.record_bytes_max
 
     def _place(self, key: bytes | None, headers: Headers) -> _Place:
         address = self._route.address.constant
@@ -204,7 +249,8 @@ class _SliceDecider:
         assert store is not None  # only running partitions are read
         ring = self._rules.cache.ring(self._source, store, address)
         draft = ring.draft(settings.id_cache_size, self._source)
-        place = self._places[address] = _Place(address, settings, ring, draft)
+        envelope = Envelope(self._source, address)
+        place = self._places[address] = _Place(address, settings, ring, draft, envelope)
         return place
 
     def _checked(self, message: Message, headers: Headers, place: _Place, claim: Claim) -> Headers:
@@ -221,10 +267,7 @@ class _SliceDecider:
             return headers
         number = place.draft.judge(identifier)
         if number is not None:
-            origin = str(place.draft.origin(number))
-            raise RejectedError(
-                Reason.DUPLICATE, f"its id was accepted at {origin} already", origin
-            )
+            raise RejectedError(*_repetition(place.draft.origin(number)))
         if place.settings.id_cache_size:
             self._check_room(place)
         return headers
@@ -262,20 +305,26 @@ class _SliceDecider:
         headers: Headers,
         place: _Place | None,
         claim: Claim,
-        rejection: RejectedError,
+        why: Rejection,
     ) -> None:
         tally, route = self._plan.tally, self._route.settings.name
-        if rejection.reason is Reason.DUPLICATE and place is not None:
+        if why.reason is Reason.DUPLICATE and place is not None:
             tally.duplicates[route, place.name] += 1
             if place.settings.on_duplicate == "drop":
                 return
         address = None if place is None else place.name
-        letter = envelope(message, headers, self._source, address, claim.identifier, rejection)
+        envelope = self._nowhere if place is None else place.envelope
+        letter = envelope.letter(message, headers, claim.identifier, why)
         target = self._rules.placing.dead_letter(
-            self._partition, message, headers, letter, address, rejection.reason
+            self._partition, message, headers, letter, address, why.reason
         )
-        tally.dead_letters[route, rejection.reason] += 1
+        tally.dead_letters[route, why.reason] += 1
         self._plan.outputs.append(_output(message, target, letter, self._now_ms))
+
+
+def _repetition(origin: Origin) -> Rejection:
+    original = f"{origin.topic}-{origin.partition}@{origin.offset}"
+    return Rejection(Reason.DUPLICATE, f"its id was accepted at {original} already", original)
 
 
 def _count_read(tally: Tally, route: str, messages: list[Message]) -> None:

@@ -4,7 +4,7 @@ A transaction never outlives the `consume` that its batch came from, so no rebal
 open one. Whatever goes wrong, nothing local changes before a commit has succeeded.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,7 +23,7 @@ from service.faults import Fault, Remedy, fault_of
 from service.inputs import Inputs
 from service.kafka import Clients
 from service.partition import Partition
-from service.plan import Plan
+from service.plan import Output, Plan
 from service.rejection import RejectedError
 from service.target import Placing, TargetMissingError
 from service.topics import Targets, fallback
@@ -138,7 +138,8 @@ class Loop:
         try:
             waiting = self._prepare()
             for chunk in self._pieces(self._consume()):
-                self._commit(self._decided(chunk))
+                plan = Plan()
+                self._commit(plan, self._decided(chunk, plan))
         except TransactionAbortedError as aborted:
             self._aborted(aborted.fault)
         except TargetMissingError as missing:
@@ -171,7 +172,7 @@ class Loop:
         self._committer.prepare(self._targets.batch_bytes_max)
         waiting = self.assignment.step()
         for partition in [p for p in self.assignment.running.values() if p.to_clear]:
-            self._commit(_clearing(partition))
+            self._commit(_clearing(partition), ())
             self.assignment.retake(partition.source, wipe=False)
         if self._inputs.missing and waiting is None:
             return f"the input {', '.join(self._inputs.missing)}: it does not exist; create it"
@@ -184,22 +185,30 @@ class Loop:
         messages = self.assignment.consumer.consume(service.batch_records_max, wait_s)
         if messages:
             self._watch.stage("poll", self._clock.monotonic_s() - started_s)
-        for error, source in errors_of(messages):
+        errors = errors_of(messages)
+        for error, source in errors:
             self._heard(error, source)
+        records = [m for m in messages if m.error() is None] if errors else messages
         # After the errors: a partition whose offset is lost is not read any more.
-        return batch_of(messages, self.assignment.running, self._clock.wall_ms())
+        return batch_of(records, self.assignment.running, self._clock.wall_ms())
 
     def _pieces(self, batch: Batch) -> Iterator[Batch]:
         return pieces(batch, self._refusals.records_max, self.config.service.batch_bytes_max)
 
-    def _decided(self, chunk: Batch) -> Plan:
-        started_s = self._clock.monotonic_s()
-        plan = decide(chunk, self._rules)
-        self._watch.stage("lookup", self._clock.monotonic_s() - started_s)
+    def _decided(self, chunk: Batch, plan: Plan) -> Iterator[Sequence[Output]]:
+        """The outputs as they are decided, timed."""
         self._last_chunk = chunk
-        return plan
+        parts, lookup_s = decide(chunk, self._rules, plan), 0.0
+        while True:
+            started_s = self._clock.monotonic_s()
+            part = next(parts, None)
+            lookup_s += self._clock.monotonic_s() - started_s
+            if part is None:
+                break
+            yield part
+        self._watch.stage("lookup", lookup_s)
 
-    def _commit(self, plan: Plan) -> None:
+    def _commit(self, plan: Plan, outputs: Iterable[Sequence[Output]]) -> None:
         """The plan in one transaction; then, and only then, store and memory."""
         started_s = self._clock.monotonic_s()
         partitions = self.assignment.running
@@ -216,7 +225,7 @@ class Loop:
         if not consumer.memberid():
             # The broker takes the offsets of a consumer that never joined without a check.
             raise TransactionAbortedError(_NOT_A_MEMBER)
-        self._committer.commit(plan, marks, consumer.consumer_group_metadata())
+        self._committer.commit(plan, outputs, marks, consumer.consumer_group_metadata())
         self._watch.committed(plan, self._clock.monotonic_s() - started_s)
         apply(plan, changelog_next, partitions, self.cache, self._clock.wall_ms())
         self._refusals.passed(partitions, self.config.service.batch_records_max)

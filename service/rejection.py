@@ -1,16 +1,21 @@
 """Rejection: why one record is not accepted. Raised by a check, caught where its fate is given."""
 
+from typing import NamedTuple
+
 from ringfence.headers import Reason
 
 
-class RejectedError(Exception):
-    """The record goes to the dead letters.
+class Rejection(NamedTuple):
+    """A reason, a sentence for a person, and the place of the accepted record with this id."""
 
-    `cause` is a sentence for a person, `original` the place of the accepted record with this id.
-    """
+    reason: Reason
+    cause: str
+    original: str | None = None
+
+
+class RejectedError(Exception):
+    """The record goes to the dead letters."""
 
     def __init__(self, reason: Reason, cause: str, original: str | None = None) -> None:
         super().__init__(cause)
-        self.reason = reason
-        self.cause = cause
-        self.original = original
+        self.why = Rejection(reason, cause, original)

@@ -64,7 +64,7 @@ class Placing:
         self, partition: Partition, key: bytes | None, headers: Headers, address: str
     ) -> Target:
         """Where an accepted record goes; RejectedError when it names no allowed topic."""
-        return self._named(partition, partition.route.output, key, headers, address)
+        return self.named(partition, partition.route.output, key, headers, address)
 
     def check_refusal(self, source: Source, offset: int) -> None:
         """RejectedError where the broker has refused the record before."""
@@ -101,12 +101,12 @@ class Placing:
         )
         if has_own:
             with suppress(RejectedError):
-                target = self._named(partition, template, key, headers, address or "")
+                target = self.named(partition, template, key, headers, address or "")
                 if _size_bytes(key, message.value(), letter) <= target.record_bytes_max:
                     return target
         return self._found(partition, self.fallback)
 
-    def _named(
+    def named(
         self,
         partition: Partition,
         template: Template,
@@ -114,6 +114,7 @@ class Placing:
         headers: Headers,
         address: str,
     ) -> Target:
+        """The topic of a template; RejectedError when the record names none that is allowed."""
         name = template.constant
         if name is None:
             try:

@@ -5,7 +5,7 @@ RINGFENCE_SEED=n replays one seed; RINGFENCE_SIM_RUNS=n makes as many runs.
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
@@ -16,7 +16,7 @@ import structlog
 import service.loop
 from service.apply import apply
 from service.assignment import Assignment
-from service.plan import Plan
+from service.plan import Output, Plan
 from tests.simulation.invariants import Broken
 from tests.simulation.world import simulate
 
@@ -78,10 +78,11 @@ def test_state_that_is_applied_before_its_commit_is_found(
 ) -> None:
     genuine = service.loop.Loop._commit
 
-    def early(loop: service.loop.Loop, plan: Plan) -> None:
+    def early(loop: service.loop.Loop, plan: Plan, outputs: Iterable[Sequence[Output]]) -> None:
+        decided = list(outputs)
         for sealed in plan.sealed:
             loop.cache.absorb(sealed.partition.source, sealed.address, sealed.ring, sealed.runs)
-        genuine(loop, plan)
+        genuine(loop, plan, decided)
 
     monkeypatch.setattr(service.loop.Loop, "_commit", early)
     assert faults_of(1, 60)

@@ -106,7 +106,11 @@ class World:
 
     def decide(self, *messages: Message) -> Plan:
         """The plan for one batch, which is then dropped."""
-        return decide(Batch((Slice(self.partition, list(messages)),), NOW_MS), self.rules())
+        plan = Plan()
+        batch = Batch((Slice(self.partition, list(messages)),), NOW_MS)
+        sent = [output for part in decide(batch, self.rules(), plan) for output in part]
+        assert sent == plan.outputs
+        return plan
 
     def commit(self, *messages: Message) -> Plan:
         """The same, committed."""

@@ -87,4 +87,4 @@ def test_a_plain_id_is_all_that_the_headers_claim_or_it_is_none(
 def test_an_invalid_claim_is_refused(headers: list[tuple[str, bytes | None]]) -> None:
     with pytest.raises(RejectedError) as caught:
         read_claim(headers)
-    assert caught.value.reason is Reason.INVALID_CLAIM
+    assert caught.value.why.reason is Reason.INVALID_CLAIM

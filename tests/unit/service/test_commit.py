@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from service.commit import Committer, OutcomeUnknownError, TransactionAbortedError
-from service.plan import Plan
+from service.plan import Output, Plan
 from state.edit import Edit, Source
 from tests.fakes.clients import FakeClients
 from tests.fakes.errors import abortable, fenced
@@ -34,7 +34,7 @@ class Bench:
         self.committer.prepare(1000)
 
     def commit(self, plan: Plan) -> None:
-        self.committer.commit(plan, self._marks, GroupMetadata(GROUP))
+        self.committer.commit(plan, [plan.outputs], self._marks, GroupMetadata(GROUP))
 
     def _marks(self, written: Mapping[Source, int]) -> list[TopicPartition]:
         self.told = dict(written)
@@ -180,7 +180,7 @@ def test_offsets_of_a_member_that_is_none_any_more_are_aborted() -> None:
     bench.clients.consumer().subscribe(["out"])
     stranger = GroupMetadata(GROUP, 1, "stranger", "another")
     with pytest.raises(TransactionAbortedError):
-        bench.committer.commit(plan(), bench._marks, stranger)
+        bench.committer.commit(plan(), [plan().outputs], bench._marks, stranger)
     assert bench.outcome() == NOTHING
 
 
@@ -342,3 +342,17 @@ def test_an_error_beside_the_transactions_asks_for_a_new_producer_too() -> None:
     bench.clients.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
     bench.committer.prepare(1000)
     assert bench.producers == 3
+
+
+def test_what_cannot_be_decided_leaves_nothing_and_the_next_batch_gets_through() -> None:
+    bench = Bench()
+
+    def undecided() -> Iterator[list[Output]]:
+        yield plan().outputs
+        raise LookupError("never asked for")
+
+    with pytest.raises(LookupError):
+        bench.committer.commit(Plan(), undecided(), bench._marks, GroupMetadata(GROUP))
+    assert bench.outcome() == NOTHING
+    bench.commit(plan())
+    assert bench.outcome() != NOTHING

@@ -32,4 +32,3 @@ def test_errors_are_kept_apart_with_the_partition_they_name() -> None:
     everywhere = KafkaError(KafkaError._ALL_BROKERS_DOWN)
     messages = [Message(topic="orders", partition=1, error=lost), Message(error=everywhere)]
     assert errors_of(messages) == [(lost, Source("orders", 1)), (everywhere, None)]
-    assert batch_of(messages, {SOURCE: World().partition}, NOW_MS).slices == ()
