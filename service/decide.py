@@ -105,11 +105,13 @@ class _SliceDecider:
         self._value_bytes_max = max(map(len, messages))
         lanes, field, now_ms = self._lanes, self._route.address.field, self._now_ms
         duplicates, output = self._plan.tally.duplicates, self._plan.outputs.append
-        time_ms = self._time_ms
+        time_ms, oldest_ms = self._time_ms, self._plan.tally.oldest_ms
         for message, headers in zip(messages, read_headers(messages), strict=True):
             timestamp = message.timestamp()[1]
-            if timestamp > time_ms and now_ms > time_ms:
-                time_ms = min(timestamp, now_ms)
+            if timestamp > time_ms:
+                time_ms = timestamp if timestamp <= now_ms else max(time_ms, now_ms)
+            if 0 < timestamp < oldest_ms:
+                oldest_ms = timestamp
             key = message.key()
             lane = lanes.get(None if field is None else field.of(key, headers))
             identifier = plain_id(headers)
@@ -127,7 +129,7 @@ class _SliceDecider:
                     continue
             self._time_ms = time_ms
             self._decide(message, headers)
-        self._time_ms = time_ms
+        self._time_ms, self._plan.tally.oldest_ms = time_ms, oldest_ms
 
     def seal(self, messages: list[Message]) -> None:
         """Close the slice: runs to remember, edits for the changelog, the offset to commit."""
@@ -330,9 +332,6 @@ def _repetition(origin: Origin) -> Rejection:
 def _count_read(tally: Tally, route: str, messages: list[Message]) -> None:
     tally.consumed[route] += len(messages)
     tally.bytes_consumed[route] += sum(map(len, messages))
-    times_ms = [time_ms for m in messages if (time_ms := m.timestamp()[1]) > 0]
-    if times_ms:
-        tally.oldest_ms = min(times_ms if tally.oldest_ms is None else [tally.oldest_ms, *times_ms])
 
 
 def _output(message: Message, target: Target, headers: Headers, timestamp: int) -> Output:

@@ -1,5 +1,6 @@
 """Plan: what one batch will do, as a value: all of it in one transaction, or none of it."""
 
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -12,6 +13,9 @@ from state.strategies.ring import Ring
 
 Output = tuple[str, bytes | None, bytes | None, int, int, Headers]
 """Topic, value, key, partition or BY_KEY, timestamp in ms since the epoch (0: now), headers."""
+
+NO_TIME_MS = sys.maxsize
+"""Later than any record."""
 
 BY_KEY = -1
 """Let the producer choose by murmur2 of the key, as Java's clients do."""
@@ -35,7 +39,8 @@ class Tally:
     dead_letters: Counter[tuple[str, str]] = field(default_factory=Counter)
     consumed: Counter[str] = field(default_factory=Counter)
     bytes_consumed: Counter[str] = field(default_factory=Counter)
-    oldest_ms: int | None = None
+    oldest_ms: int = NO_TIME_MS
+    """The least timestamp."""
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from service.metrics import Metrics
-from service.plan import Plan
+from service.plan import NO_TIME_MS, Plan
 
 
 @dataclass(slots=True)
@@ -41,5 +41,5 @@ def count(metrics: Metrics, plan: Plan, now_ms: int) -> None:
         metrics.duplicates(route, address, records)
     for (route, reason), records in tally.dead_letters.items():
         metrics.dead_letters(route, reason, records)
-    if tally.oldest_ms is not None:
+    if tally.oldest_ms != NO_TIME_MS:
         metrics.latency(max(0, now_ms - tally.oldest_ms) / 1000)

@@ -10,7 +10,7 @@ dropping the draft is the abort.
 import hashlib
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import repeat
 from typing import Final
 
@@ -80,66 +80,82 @@ class Ring:
 
 
 class RingDraft:
-    """One batch of one source on one ring: it sees its own additions, and nobody else does."""
+    """One batch of one source on one ring: it sees its own additions, and nobody else does.
+
+    `admit(identifier, offset, time_ms)` judges an id and remembers it if it is new: it gives the
+    number under which the id is known, or None.
+    """
 
     __slots__ = (
         "_capacity",
-        "_floor",
         "_fresh",
         "_ids",
-        "_known",
-        "_next",
         "_offsets",
         "_ring",
         "_source",
         "_times_ms",
+        "admit",
     )
 
     def __init__(self, ring: Ring, capacity: int, source: Source) -> None:
         self._ring = ring
         self._capacity = capacity
         self._source = source
-        self._known = ring.known.get
         self._fresh: dict[bytes, int] = {}
         self._ids: list[bytes] = []
         self._offsets: list[int] = []
         self._times_ms: list[int] = []
-        self._next = ring.next
-        self._floor = max(ring.floor, ring.next - capacity)
+        self.admit = self._admitter()
 
     def __len__(self) -> int:
         """How many ids it has added, those included that it outlived itself."""
         return len(self._ids)
 
+    @property
+    def _next(self) -> int:
+        return self._ring.next + len(self._ids)
+
+    @property
+    def _floor(self) -> int:
+        """The lowest number that is held: the oldest is forgotten when the ring is full."""
+        return max(self._ring.floor, self._next - self._capacity)
+
     def judge(self, identifier: bytes) -> int | None:
         """The number under which the id is known, or None."""
-        identifier = _remembered(identifier)
-        number = self._fresh.get(identifier)
+        return self._held(_remembered(identifier))
+
+    def _held(self, remembered: bytes) -> int | None:
+        number = self._fresh.get(remembered)
         if number is None:
-            number = self._known(identifier)
+            number = self._ring.known.get(remembered)
         return number if number is not None and number >= self._floor else None
 
-    def admit(self, identifier: bytes, offset: int, time_ms: int) -> int | None:
-        """Judge an id, and remember it if it is new; the oldest is forgotten when full.
+    def _admitter(self) -> Callable[[bytes, int, int], int | None]:
+        """`judge` and an append, in a closure: it runs once for each record of a topic.
 
-        The hot path: `judge` once more, without its calls. A ring of capacity 0 admits nothing.
+        An attribute of `self` costs as much as a comparison, and the floor matters only for an id
+        that was found.
         """
-        if len(identifier) > ID_BYTES_MAX:
-            identifier = _remembered(identifier)
-        number = self._fresh.get(identifier)
-        if number is None:
-            number = self._known(identifier)
-        if number is not None and number >= self._floor:
-            return number
-        if not self._capacity:
+        known, fresh, held = self._ring.known.get, self._fresh, self._held
+        base, is_open = self._ring.next, self._capacity > 0
+        ids, seen = self._ids, fresh.get
+        add_id, add_offset, add_time = ids.append, self._offsets.append, self._times_ms.append
+
+        def admit(identifier: bytes, offset: int, time_ms: int) -> int | None:
+            if len(identifier) > ID_BYTES_MAX:
+                identifier = _remembered(identifier)
+            if known(identifier) is not None or seen(identifier) is not None:
+                number = held(identifier)
+                if number is not None:
+                    return number
+            if is_open:
+                fresh[identifier] = base + len(ids)
+                add_id(identifier)
+                add_offset(offset)
+                add_time(time_ms)
             return None
-        self._fresh[identifier] = number = self._next
-        self._ids.append(identifier)
-        self._offsets.append(offset)
-        self._times_ms.append(time_ms)
-        self._next = number = number + 1
-        self._floor = max(self._floor, number - self._capacity)
-        return None
+
+        return admit
 
     def origin(self, number: int) -> Origin:
         """Where a known id came from, this batch included."""
