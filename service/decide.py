@@ -15,9 +15,8 @@ from confluent_kafka import Message
 from ringfence.headers import DUPLICATE_ID, ID_BYTES_MAX, Reason
 from service.addresses import AddressBook, AddressSettings
 from service.claim import NO_CLAIM, Claim, plain_id, read_claim
-from service.consume import UNREADABLE, Batch, read_headers
+from service.consume import UNREADABLE, Batch, Slice, read_headers
 from service.dead_letter import Envelope
-from service.partition import Partition
 from service.plan import Output, Plan, Sealed, Tally
 from service.rejection import RejectedError, Rejection
 from service.route import ADDRESS_BYTES_MAX, Headers, Template, UnrenderableError
@@ -26,6 +25,8 @@ from state.cache import Cache
 from state.edit import Origin
 from state.strategies.ring import Ring, RingDraft
 
+# The client begins to send while the rest is decided; smaller pieces only cost calls.
+_AT_ONCE: Final = 512
 # For the key, the headers and the envelope of any plain record: an id has 64 KiB at most.
 _ROOM_BYTES: Final = 2 * ID_BYTES_MAX
 
@@ -65,24 +66,25 @@ class _Lane(NamedTuple):
 
 
 def decide(batch: Batch, rules: Rules, plan: Plan) -> Iterator[Sequence[Output]]:
-    """Fill the plan for a batch; gives the outputs of each slice as soon as they are decided.
+    """Fill the plan for a batch; gives the outputs as soon as they are decided, some at a time.
 
     Raises TargetMissingError, and LookupError for a target that `rules.placing` was never asked
     for: refresh it and decide again.
     """
     for part in batch.slices:
-        outputs = len(plan.outputs)
-        decider = _SliceDecider(part.partition, rules, plan, batch.now_ms)
-        decider.decide(part.messages)
+        decider = _SliceDecider(part, rules, plan, batch.now_ms)
+        for start in range(0, len(part.messages), _AT_ONCE):
+            decided = len(plan.outputs)
+            decider.decide(part.messages[start : start + _AT_ONCE])
+            yield plan.outputs[decided:]
         decider.seal(part.messages)
-        yield plan.outputs[outputs:]
 
 
 class _SliceDecider:
     """The records of one partition, in order, on drafts over its committed rings."""
 
-    def __init__(self, partition: Partition, rules: Rules, plan: Plan, now_ms: int) -> None:
-        self._partition = partition
+    def __init__(self, part: Slice, rules: Rules, plan: Plan, now_ms: int) -> None:
+        self._partition = partition = part.partition
         self._source = partition.source
         self._route = partition.route
         self._rules = rules
@@ -92,7 +94,7 @@ class _SliceDecider:
         self._places: dict[str, _Place] = {}
         self._admitted: set[str] = set()
         self._lanes: dict[bytes | None, _Lane] = {}
-        self._value_bytes_max = 0
+        self._value_bytes_max = max(map(len, part.messages))
         self._nowhere = Envelope(partition.source, None)
 
     def decide(self, messages: list[Message]) -> None:
@@ -102,7 +104,6 @@ class _SliceDecider:
         else to look at, an address that this slice has seen. Their lane answers with the ring
         alone. Every other record, and every duplicate to be told of, goes through `_decide`.
         """
-        self._value_bytes_max = max(map(len, messages))
         lanes, field, now_ms = self._lanes, self._route.address.field, self._now_ms
         duplicates, output = self._plan.tally.duplicates, self._plan.outputs.append
         time_ms, oldest_ms = self._time_ms, self._plan.tally.oldest_ms
