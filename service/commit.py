@@ -94,11 +94,11 @@ class Committer:
         started_s = self._clock.monotonic_s()
         try:
             self._run(producer.begin_transaction)
-            written = self._write(producer, plan, outputs)
-            offsets = marks(written)
+            changelog = self._write(producer, plan, outputs)
+            offsets = marks(changelog.written)
             # After a record that was not delivered this fails, and with that record's error.
             self._run(lambda: producer.send_offsets_to_transaction(offsets, group, _STEP_TIMEOUT_S))
-            if len(written) < len(plan.edits):
+            if changelog.awaited:
                 raise TransactionAbortedError(_NOT_DELIVERED)
             self._end(producer)
         except TransactionAbortedError as aborted:
@@ -124,22 +124,22 @@ class Committer:
 
     def _write(
         self, producer: Producer, plan: Plan, outputs: Iterable[Sequence[Output]]
-    ) -> dict[Source, int]:
-        """Everything into the logs; gives the last changelog offset of each partition written.
+    ) -> "_Changelog":
+        """Everything into the logs.
 
         A record that was not delivered makes the next step fail with its error, so delivery is
         asked for only where the offset is needed.
         """
-        written: dict[Source, int] = {}
+        changelog = _Changelog(producer, plan.edits)
         try:
             for part in outputs:
                 _write_outputs(producer, part)
-            for log, edits in plan.edits.items():
-                _write_edits(producer, log, edits, written)
+                changelog.write()
+            changelog.write()
             self._flush(producer)
         except KafkaException as error:
             raise TransactionAbortedError(fault_of(error.args[0])) from error
-        return written
+        return changelog
 
     def _flush(self, producer: Producer) -> None:
         """Until all is delivered, a record is refused, or the time is up.
@@ -217,22 +217,41 @@ def _write_outputs(producer: Producer, outputs: Iterable[Output]) -> None:
                 break
 
 
-def _write_edits(
-    producer: Producer, log: Source, edits: list[Edit], written: dict[Source, int]
-) -> None:
-    def note(error: KafkaError | None, message: Message) -> None:
-        # The message of a failed report must not be touched: a fatal error may be pending.
-        if error is None:
-            written[log] = message.offset() or 0
+class _Changelog:
+    """The edits of a plan on their way: written as the plan fills, delivery asked of the last."""
 
-    produce: Callable[..., None] = producer.produce
-    last = edits[-1]
-    for edit in edits:
-        on_delivery = note if edit is last else None
-        while True:
-            try:
-                produce(log.topic, edit.value, edit.key, log.partition, on_delivery=on_delivery)
-            except BufferError:
-                producer.poll(_PAUSE_S)
-            else:
-                break
+    def __init__(self, producer: Producer, edits: Mapping[Source, list[Edit]]) -> None:
+        self._producer = producer
+        self._edits = edits
+        self._sent: dict[Source, int] = {}
+        self.written: dict[Source, int] = {}
+        """The last changelog offset of each partition."""
+        self.awaited = 0
+        """Deliveries that were asked for and have not succeeded."""
+
+    def write(self) -> None:
+        """Hand over what was added since."""
+        for log, edits in self._edits.items():
+            sent = self._sent.get(log, 0)
+            if sent < len(edits):
+                self._sent[log] = len(edits)
+                self._write(log, edits[sent:])
+
+    def _write(self, log: Source, edits: list[Edit]) -> None:
+        def note(error: KafkaError | None, message: Message) -> None:
+            # The message of a failed report must not be touched: a fatal error may be pending.
+            if error is None:
+                self.written[log] = message.offset() or 0
+                self.awaited -= 1
+
+        self.awaited += 1
+        produce: Callable[..., None] = self._producer.produce
+        for edit in edits:
+            on_delivery = note if edit is edits[-1] else None
+            while True:
+                try:
+                    produce(log.topic, edit.value, edit.key, log.partition, on_delivery=on_delivery)
+                except BufferError:
+                    self._producer.poll(_PAUSE_S)
+                else:
+                    break
