@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit contract broker test-broker sim oracle spark-tables test-spark test-helm ci lock clean
+.PHONY: help run test check unit contract broker test-broker sim oracle spark-tables test-spark bench test-helm ci lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -17,7 +17,7 @@ run: .venv/demo ## real flights through a real broker, killed half-way (ARGS=--e
 test: .venv/dev .venv/spark .venv/helm ## tests of every kind that this machine can run
 	$(BIN)/python -m tools.suites
 
-check: .venv/dev .venv/spark .venv/helm ## style, types, import rules, duplicated names: seconds
+check: .venv/dev .venv/spark .venv/helm .venv/bench ## style, types, import rules, duplicated names: seconds
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -46,6 +46,9 @@ spark-tables: .venv/spark ## after make run: its topics into tables with Spark
 test-spark: .venv/dev .venv/spark ## the pipeline on a real Spark and a real broker
 	$(BIN)/pytest -q -m spark
 
+bench: .venv/bench .venv/quix/made ## Ringfence beside a pass-through, Kafka Streams and Quix Streams
+	$(BIN)/python -m bench $(ARGS)
+
 test-helm: .venv/dev .venv/helm ## the chart with a real Helm, and its pod as a process
 	$(BIN)/python -m tools.helm
 	$(BIN)/pytest -q -m helm
@@ -55,7 +58,7 @@ ci: check test ## what CI runs: all of it, then the two commands of the README
 	$(MAKE) spark-tables
 
 lock: ## pin requirements/*.in anew, with hashes
-	for name in service demo data dev spark helm build; do \
+	for name in service demo data dev spark helm build bench quix; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	    --no-header --no-emit-index-url requirements/$$name.in -o requirements/$$name.txt; done
 
@@ -80,6 +83,16 @@ clean: ## remove the environment and everything that runs left behind
 
 .venv/spark: .venv/demo requirements/spark.txt
 	$(PIP) --require-hashes -r requirements/spark.txt
+	touch $@
+
+.venv/bench: .venv/dev requirements/bench.txt
+	$(PIP) --require-hashes -r requirements/bench.txt
+	touch $@
+
+# A peer whose Kafka client is another version than ours.
+.venv/quix/made: .venv/made requirements/quix.txt
+	$(PYTHON) -m venv .venv/quix
+	.venv/quix/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/quix.txt
 	touch $@
 
 .venv/helm: .venv/dev requirements/helm.txt
