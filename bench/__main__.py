@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from rich.console import Console
 
 from bench.arms import FLOOR, KAFKA_STREAMS, QUIX, RINGFENCE, Arm
+from bench.artemis import artemis
 from bench.latency import Latency, latency
 from bench.progress import Pace
 from bench.report import TITLES, plot, show
@@ -60,11 +61,14 @@ TRIALS: Final = (
 )
 
 
+KEYS: Final = [*(trial.key for trial in TRIALS), "latency", "artemis"]
+
+
 def main() -> int:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="*", default=[*(trial.key for trial in TRIALS), "latency"])
+    parser.add_argument("--only", nargs="*", default=KEYS, choices=KEYS)
     given = parser.parse_args()
     console = Console()
     results = Results()
@@ -89,6 +93,8 @@ def run(place: Venue, results: Results, rounds: int, only: list[str], console: C
             results.comparisons.append(Comparison(trial.title, trial.told(), paces))
     if "latency" in only:
         results.latencies[f"{LATENCY_RATE:,}"] = latencies(place, rounds, console)
+    if "artemis" in only:
+        results.queues = [artemis() for _ in range(rounds)]
 
 
 def in_turn(place: Venue, trial: Trial, rounds: int, console: Console) -> dict[str, list[Pace]]:

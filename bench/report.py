@@ -35,6 +35,14 @@ def show(results: Results, console: Console) -> None:
             table.add_row(TITLES[arm], *(f"{value:.1f}" for value in middles))
         console.print(table)
 
+    if results.queues:
+        table = Table(title="Artemis by itself: into a durable queue and out of it, another job")
+        for column in ("min", "median", "max"):
+            table.add_column(f"messages a second, {column}", justify="right")
+        rates = Spread.of(queue.rate for queue in results.queues)
+        table.add_row(*(f"{value:,.0f}" for value in rates))
+        console.print(table)
+
 
 def _throughput(comparison: Comparison) -> Table:
     told = ", ".join(f"{name} {value}" for name, value in comparison.settings.items())

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import confluent_kafka
 
+from bench.artemis import Queue
 from bench.latency import Latency
 from bench.progress import Pace
 from service.version import product_version
@@ -59,6 +60,8 @@ class Results:
     comparisons: list[Comparison] = field(default_factory=list)
     latencies: dict[str, dict[str, list[Latency]]] = field(default_factory=dict)
     """By rate, then by arm, a value for each round."""
+    queues: list[Queue] = field(default_factory=list)
+    """Artemis, a value for each round."""
 
     def ratios(self) -> dict[str, Spread]:
         """Every headline ratio by its name, `ringfence/floor` and so on."""
@@ -88,6 +91,7 @@ class Results:
                 }
                 for rate, arms in self.latencies.items()
             },
+            "artemis_messages_per_s": [queue.rate for queue in self.queues],
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

@@ -42,8 +42,10 @@ def read_claim(headers: Headers) -> Claim:
     return Claim(identifier, None if expires is None else int(expires))
 
 
-def plain_id(headers: Headers) -> bytes | None:
+def plain_id(headers: Headers | None) -> bytes | None:
     """The id, where one header of ours says it all; None where `read_claim` has to look."""
+    if headers is None:
+        return None
     found = None
     if len(headers) == 1:  # the usual case
         name, value = headers[0]

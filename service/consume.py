@@ -85,8 +85,8 @@ def pieces(batch: Batch, records_max: int, bytes_max: int) -> Iterator[Batch]:
         yield Batch(tuple(piece.values()), batch.now_ms)
 
 
-def read_headers(messages: Sequence[Message]) -> list[Headers]:
-    """The headers of each message in order, repeats and nulls kept, or `UNREADABLE`.
+def read_headers(messages: Sequence[Message]) -> list[Headers | None]:
+    """The headers of each message in order, repeats and nulls kept; None, or `UNREADABLE`.
 
     A caller written in C asks for them: Python's quickened calls do not look whether a C method
     left an exception behind, and the binding does so instead of raising; it would surface
@@ -99,7 +99,7 @@ def read_headers(messages: Sequence[Message]) -> list[Headers]:
         except (SystemError, UnicodeDecodeError):
             found.append(UNREADABLE)
     # The binding types values as text too; what it hands over is always bytes or None.
-    return cast("list[Headers]", [headers or [] for headers in found])
+    return cast("list[Headers | None]", found)
 
 
 def _named_by(message: Message) -> Source | None:

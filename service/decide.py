@@ -116,7 +116,7 @@ class _SliceDecider:
             key = message.key()
             lane = lanes.get(None if field is None else field.of(key, headers))
             identifier = plain_id(headers)
-            if lane is not None and identifier is not None and timestamp > 0:
+            if lane is not None and identifier is not None and headers and timestamp > 0:
                 number = lane.admit(identifier, message.offset() or 0, time_ms)
                 if number is None:
                     place = lane.unkeyed if key is None else lane.keyed
@@ -129,7 +129,7 @@ class _SliceDecider:
                     self._repeat(message, headers, identifier, number, lane)
                     continue
             self._time_ms = time_ms
-            self._decide(message, headers)
+            self._decide(message, headers or [])
         self._time_ms, self._plan.tally.oldest_ms = time_ms, oldest_ms
 
     def seal(self, messages: list[Message]) -> None:

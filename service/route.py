@@ -28,11 +28,11 @@ class Field(NamedTuple):
 
     header: str | None
 
-    def of(self, key: bytes | None, headers: Headers) -> bytes | None:
+    def of(self, key: bytes | None, headers: Headers | None) -> bytes | None:
         """The first value that is not null."""
         if self.header is None:
             return key
-        for name, value in headers:
+        for name, value in headers or ():
             if name == self.header and value is not None:
                 return value
         return None

@@ -9,7 +9,8 @@ from tests.unit.service.deciding import NOW_MS, SOURCE, World, record
 
 def test_headers_keep_order_repeats_nulls_and_bytes() -> None:
     headers = [("b", b"\xff"), ("a", None), ("b", b"")]
-    assert read_headers([record(0, *headers), record(1)]) == [headers, []]
+    bare = Message(topic="orders", partition=1, offset=2)
+    assert read_headers([record(0, *headers), record(1), bare]) == [headers, [], None]
 
 
 def test_slices_hold_the_new_records_of_running_partitions_in_order() -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import Message
 
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, DeadLetter, Reason
 from service.config import RouteSettings
@@ -364,3 +365,16 @@ def test_a_record_without_a_timestamp_is_sent_with_none_and_is_not_the_oldest() 
 
 def test_edits_go_to_the_changelog_of_the_partition() -> None:
     assert list(World().decide(named(0, b"a")).edits) == [CHANGELOG]
+
+
+def test_a_record_that_has_no_headers_at_all_goes_on_as_it_came() -> None:
+    bare = Message(
+        topic=SOURCE.topic,
+        partition=SOURCE.partition,
+        offset=1,
+        key=b"k",
+        value=b"v",
+        timestamp=(1, NOW_MS),
+    )
+    plan = World().decide(named(0, b"1"), bare, named(2, b"2"))
+    assert plan.outputs[1] == ("orders.unique", b"v", b"k", 1, NOW_MS, [])
