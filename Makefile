@@ -39,6 +39,7 @@ oracle: .venv/dev ## a million decisions beside the genuine Artemis classes
 	$(BIN)/pytest -q -m oracle tests/oracle
 
 spark-tables: .venv/spark ## after make run: its topics into tables with Spark
+	@test -f .run/demo/demo.json || { echo "No demo was run here: make run ARGS=--exit first."; exit 1; }
 	rm -rf .run/tables
 	$(BIN)/python -m tools.demo.reopen $(BIN)/ringfence pipeline tables --once --target .run/tables \
 	  --bootstrap-servers {bootstrap_servers} --outputs {output} --dead-letters {dead_letter}

@@ -132,7 +132,7 @@ def _read_route(keys: Mapping[str, object], number: int, problems: list[Problem]
         problems.append(Problem(f"{table.name}.scope {_NO_SCOPE}", 'write scope = "partition"'))
     if not route.name and route.inputs:
         route = replace(route, name=route.inputs[0])
-    return NamedRoute(table.name, route)
+    return NamedRoute(table.name, route, names_inputs=bool(keys.get("inputs")))
 
 
 def _label(keys: Mapping[str, object], number: int) -> str:

@@ -29,6 +29,8 @@ class NamedRoute(NamedTuple):
 
     where: str
     route: RouteSettings
+    names_inputs: bool = True
+    """Whether the file says anything of inputs, right or wrong."""
 
 
 def route_problems(routes: Sequence[NamedRoute], group_id: str) -> list[Problem]:
@@ -64,7 +66,7 @@ def expression_fault(topic: str) -> str | None:
 
 def _inputs(named: NamedRoute, group_id: str) -> Iterator[Problem]:
     where, inputs = f"{named.where}.inputs", named.route.inputs
-    if not inputs:
+    if not named.names_inputs:
         yield Problem(f"{where} is missing", 'write inputs = ["your-topic"]')
     expressions = [topic for topic in inputs if topic.startswith(EXPRESSION_MARKER)]
     if expressions and len(inputs) > 1:

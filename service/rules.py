@@ -91,7 +91,9 @@ class Choice:
             return value
         if isinstance(value, str) and value in self.later:
             raise RefusedError("it belongs to a later version", self.later_mend)
-        raise RefusedError(f"allowed is {' or '.join(shown(name) for name in self.names)}")
+        allowed = " or ".join(shown(name) for name in self.names)
+        mend = f"write {shown(self.names[0])}" if len(self.names) == 1 else ""
+        raise RefusedError(f"allowed is {allowed}", mend)
 
     def from_text(self, text: str) -> object:
         """Return the text as it is."""

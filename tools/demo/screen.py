@@ -55,10 +55,12 @@ class Screen:
 
     def __init__(self) -> None:
         self._console = Console(highlight=False)
+        # A terminal breaks lines between words; in a file a line stays a line.
+        self._is_file = not self._console.is_terminal
 
     def say(self, text: str) -> None:
         """One line of the story, with the time of day."""
-        self._console.print(Text(f"{time.strftime('%H:%M:%S')}  {text}"), soft_wrap=True)
+        self._console.print(Text(f"{time.strftime('%H:%M:%S')}  {text}"), soft_wrap=self._is_file)
 
     def follow(self) -> "Follower":
         """The progress display, a context manager."""
@@ -70,7 +72,7 @@ class Screen:
         self._console.print()
         for name, value in rows:
             row = Text.assemble((name.ljust(width), "bold"), value)
-            self._console.print(row, soft_wrap=True)
+            self._console.print(row, soft_wrap=self._is_file)
         self._console.print()
 
 
