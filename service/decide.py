@@ -5,30 +5,27 @@ Invariants: every record of the batch has exactly one fate in the plan; only an 
 remembered; dropping the plan is the abort.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from confluent_kafka import Message
 
-from ringfence.headers import DUPLICATE_ID, ID_BYTES_MAX, Reason
-from service.addresses import AddressBook, AddressSettings
+from ringfence.headers import DUPLICATE_ID, Reason
+from service.addresses import AddressBook
 from service.claim import NO_CLAIM, Claim, plain_id, read_claim
 from service.consume import UNREADABLE, Batch, Slice, read_headers
 from service.dead_letter import Envelope
+from service.lane import Lane, Lanes
+from service.place import Place, Places
 from service.plan import Output, Plan, Sealed, Tally
-from service.rejection import RejectedError, Rejection
-from service.route import ADDRESS_BYTES_MAX, Headers, Template, UnrenderableError
+from service.rejection import RejectedError, Rejection, repetition_of
+from service.route import Headers
 from service.target import Placing, Target
 from state.cache import Cache
-from state.edit import Origin
-from state.strategies.ring import Ring, RingDraft
 
 # The client begins to send while the rest is decided; smaller pieces only cost calls.
 _AT_ONCE: Final = 512
-# For the key, the headers and the envelope of any plain record: an id has 64 KiB at most.
-_ROOM_BYTES: Final = 2 * ID_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,30 +36,6 @@ class Rules:
     book: AddressBook
     cache: Cache
     placing: Placing
-
-
-class _Place(NamedTuple):
-    """An address within one slice: committed ring, and the draft over it."""
-
-    name: str
-    settings: AddressSettings
-    ring: Ring
-    draft: RingDraft
-    envelope: Envelope
-
-
-class _Lane(NamedTuple):
-    """How plain records of one address are decided: what no record of the slice changes."""
-
-    admit: Callable[[bytes, int, int], int | None]
-    topic: str
-    keyed: int
-    unkeyed: int
-    drops: bool
-    label: tuple[str, str]
-    place: _Place
-    dead_letter: Target | None
-    """None where it depends on more than the address."""
 
 
 def decide(batch: Batch, rules: Rules, plan: Plan) -> Iterator[Sequence[Output]]:
@@ -91,10 +64,8 @@ class _SliceDecider:
         self._plan = plan
         self._now_ms = now_ms
         self._time_ms = partition.time_ms
-        self._places: dict[str, _Place] = {}
-        self._admitted: set[str] = set()
-        self._lanes: dict[bytes | None, _Lane] = {}
-        self._value_bytes_max = max(map(len, part.messages))
+        self._places = Places(partition, rules.book, rules.cache)
+        self._lanes = Lanes(partition, rules.placing, max(map(len, part.messages)))
         self._nowhere = Envelope(partition.source, None)
 
     def decide(self, messages: list[Message]) -> None:
@@ -104,7 +75,7 @@ class _SliceDecider:
         else to look at, an address that this slice has seen. Their lane answers with the ring
         alone. Every other record, and every duplicate to be told of, goes through `_decide`.
         """
-        lanes, field, now_ms = self._lanes, self._route.address.field, self._now_ms
+        lanes, field, now_ms = self._lanes.by_value, self._lanes.field, self._now_ms
         duplicates, output = self._plan.tally.duplicates, self._plan.outputs.append
         time_ms, oldest_ms = self._time_ms, self._plan.tally.oldest_ms
         for message, headers in zip(messages, read_headers(messages), strict=True):
@@ -135,7 +106,7 @@ class _SliceDecider:
     def seal(self, messages: list[Message]) -> None:
         """Close the slice: runs to remember, edits for the changelog, the offset to commit."""
         plan, partition, route = self._plan, self._partition, self._route.settings.name
-        for place in self._places.values():
+        for place in self._places:
             if place.draft:
                 plan.tally.accepted[route, place.name] += len(place.draft)
             runs = place.draft.seal()
@@ -148,12 +119,12 @@ class _SliceDecider:
         _count_read(plan.tally, route, messages)
 
     def _repeat(
-        self, message: Message, headers: Headers, identifier: bytes, number: int, lane: _Lane
+        self, message: Message, headers: Headers, identifier: bytes, number: int, lane: Lane
     ) -> None:
         """A plain duplicate to its dead-letter topic."""
         place, target = lane.place, lane.dead_letter
         assert target is not None  # the caller looked
-        why = _repetition(place.draft.origin(number))
+        why = repetition_of(place.draft.origin(number))
         letter = place.envelope.letter(message, headers, identifier, why)
         self._plan.outputs.append(_output(message, target, letter, self._now_ms))
         self._plan.tally.duplicates[lane.label] += 1
@@ -161,7 +132,7 @@ class _SliceDecider:
 
     def _decide(self, message: Message, headers: Headers) -> None:
         """One record, by all the checks."""
-        place: _Place | None = None
+        place: Place | None = None
         claim = NO_CLAIM
         try:
             if headers is UNREADABLE:
@@ -170,7 +141,7 @@ class _SliceDecider:
                     "a header name is not UTF-8 text; the record is kept here without its headers"
                 )
                 raise RejectedError(Reason.UNREADABLE_HEADERS, cause)
-            place = self._place(message.key(), headers)
+            place = self._places.find(message.key(), headers)
             claim = read_claim(headers)
             outgoing = self._checked(message, headers, place, claim)
             target = self._target(message, outgoing, place)
@@ -180,83 +151,18 @@ class _SliceDecider:
             self._accept(message, outgoing, place, claim, target)
 
     def _accept(
-        self, message: Message, headers: Headers, place: _Place, claim: Claim, target: Target
+        self, message: Message, headers: Headers, place: Place, claim: Claim, target: Target
     ) -> None:
         timestamp = max(message.timestamp()[1], 0)
         self._plan.outputs.append(_output(message, target, headers, timestamp))
         if claim.identifier is None or not place.settings.id_cache_size:
             self._plan.tally.accepted[self._route.settings.name, place.name] += 1
             return
-        self._admitted.add(place.name)
+        self._places.admit(place)
         place.draft.admit(claim.identifier, message.offset() or 0, self._time_ms)
-        self._open_lane(message.key(), headers, place, target)
+        self._lanes.open(message.key(), headers, place, target)
 
-    def _open_lane(
-        self, key: bytes | None, headers: Headers, place: _Place, target: Target
-    ) -> None:
-        """Let plain records of this address pass without another look at what is the same."""
-        route, placing = self._route, self._rules.placing
-        fits = placing.compressing or self._has_room(target)
-        if placing.refused or not fits or not route.output.is_fixed_by_address:
-            return
-        if route.address.constant is None and route.address.field is None:
-            return  # several fields: no single value stands for the address
-        self._lanes[_field_of(route.address, key, headers)] = _Lane(
-            place.draft.admit,
-            target.topic,
-            target.keyed,
-            target.unkeyed,
-            drops=place.settings.on_duplicate == "drop",
-            label=(route.settings.name, place.name),
-            place=place,
-            dead_letter=self._fixed_dead_letter(place),
-        )
-
-    def _fixed_dead_letter(self, place: _Place) -> Target | None:
-        """Where every plain duplicate of an address goes, if that is one topic with room."""
-        if not self._route.dead_letter.is_fixed_by_address:
-            return None
-        placing, partition = self._rules.placing, self._partition
-        with suppress(RejectedError):
-            target = placing.named(partition, self._route.dead_letter, None, (), place.name)
-            if self._has_room(target):
-                return target
-        return None
-
-    def _has_room(self, target: Target) -> bool:
-        """Whether every record of the slice fits, unless key or headers are enormous.
-
-        Then the broker refuses it, and the loop finds it out.
-        """
-        return 2 * self._value_bytes_max + _ROOM_BYTES <= target.record_bytes_max
-
-    def _place(self, key: bytes | None, headers: Headers) -> _Place:
-        address = self._route.address.constant
-        if address is None:
-            address = self._address(key, headers)
-        return self._places.get(address) or self._open(address)
-
-    def _address(self, key: bytes | None, headers: Headers) -> str:
-        try:
-            address = self._route.address.render(key, headers, "")
-        except UnrenderableError as error:
-            raise RejectedError(Reason.NO_ADDRESS, f"no address: {error}") from None
-        if not address or len(address.encode()) > ADDRESS_BYTES_MAX:
-            cause = f"the address is empty or longer than {ADDRESS_BYTES_MAX} bytes"
-            raise RejectedError(Reason.NO_ADDRESS, cause)
-        return address
-
-    def _open(self, address: str) -> _Place:
-        settings = self._rules.book.settings(address)
-        store = self._partition.store
-        assert store is not None  # only running partitions are read
-        ring = self._rules.cache.ring(self._source, store, address)
-        draft = ring.draft(settings.id_cache_size, self._source)
-        envelope = Envelope(self._source, address)
-        place = self._places[address] = _Place(address, settings, ring, draft, envelope)
-        return place
-
-    def _checked(self, message: Message, headers: Headers, place: _Place, claim: Claim) -> Headers:
+    def _checked(self, message: Message, headers: Headers, place: Place, claim: Claim) -> Headers:
         """The headers to send on; RejectedError when the claim does not pass."""
         identifier = claim.identifier
         if identifier is None:
@@ -270,9 +176,9 @@ class _SliceDecider:
             return headers
         number = place.draft.judge(identifier)
         if number is not None:
-            raise RejectedError(*_repetition(place.draft.origin(number)))
+            raise RejectedError(*repetition_of(place.draft.origin(number)))
         if place.settings.id_cache_size:
-            self._check_room(place)
+            self._places.check_room(place)
         return headers
 
     def _without_id(self, message: Message, headers: Headers) -> Headers:
@@ -288,14 +194,7 @@ class _SliceDecider:
             case _:
                 return headers
 
-    def _check_room(self, place: _Place) -> None:
-        if place.name in self._partition.addresses or place.name in self._admitted:
-            return
-        if len(self._partition.addresses) + len(self._admitted) >= place.settings.addresses_max:
-            cause = f"the partition holds {place.settings.addresses_max} addresses already"
-            raise RejectedError(Reason.TOO_MANY_ADDRESSES, cause)
-
-    def _target(self, message: Message, headers: Headers, place: _Place) -> Target:
+    def _target(self, message: Message, headers: Headers, place: Place) -> Target:
         placing, key = self._rules.placing, message.key()
         placing.check_refusal(self._source, message.offset() or 0)
         target = placing.output(self._partition, key, headers, place.name)
@@ -306,7 +205,7 @@ class _SliceDecider:
         self,
         message: Message,
         headers: Headers,
-        place: _Place | None,
+        place: Place | None,
         claim: Claim,
         why: Rejection,
     ) -> None:
@@ -325,11 +224,6 @@ class _SliceDecider:
         self._plan.outputs.append(_output(message, target, letter, self._now_ms))
 
 
-def _repetition(origin: Origin) -> Rejection:
-    original = f"{origin.topic}-{origin.partition}@{origin.offset}"
-    return Rejection(Reason.DUPLICATE, f"its id was accepted at {original} already", original)
-
-
 def _count_read(tally: Tally, route: str, messages: list[Message]) -> None:
     tally.consumed[route] += len(messages)
     tally.bytes_consumed[route] += sum(map(len, messages))
@@ -338,7 +232,3 @@ def _count_read(tally: Tally, route: str, messages: list[Message]) -> None:
 def _output(message: Message, target: Target, headers: Headers, timestamp: int) -> Output:
     key = message.key()
     return (target.topic, message.value(), key, target.partition(key), timestamp, headers)
-
-
-def _field_of(address: Template, key: bytes | None, headers: Headers) -> bytes | None:
-    return None if address.field is None else address.field.of(key, headers)

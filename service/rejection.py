@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from ringfence.headers import Reason
+from state.edit import Origin
 
 
 class Rejection(NamedTuple):
@@ -11,6 +12,12 @@ class Rejection(NamedTuple):
     reason: Reason
     cause: str
     original: str | None = None
+
+
+def repetition_of(origin: Origin) -> Rejection:
+    """The id was accepted there already."""
+    original = f"{origin.topic}-{origin.partition}@{origin.offset}"
+    return Rejection(Reason.DUPLICATE, f"its id was accepted at {original} already", original)
 
 
 class RejectedError(Exception):

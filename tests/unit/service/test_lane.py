@@ -8,9 +8,9 @@ from confluent_kafka import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import service.decide
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT
 from service.config import RouteSettings
+from service.lane import Lanes
 from service.plan import Plan
 from tests.unit.service.deciding import NOW_MS, World, cluster_of, record
 
@@ -86,6 +86,6 @@ def test_the_fates_are_the_same_without_lanes(
 
     with_lanes = plans(world(), given_batches)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service.decide._SliceDecider, "_open_lane", lambda *_: None)
+        patch.setattr(Lanes, "open", lambda *_: None)
         without = plans(world(), given_batches)
     assert [told(plan) for plan in with_lanes] == [told(plan) for plan in without]
