@@ -26,6 +26,7 @@ from service.kafka import Clients
 from service.partition import Facts, Log, Partition, Phase, addresses_of
 from service.route import InputRoute
 from service.topics import changelog, fallback
+from service.unread import Unread
 from state.cache import Cache
 from state.changelog import decode
 from state.edit import Source
@@ -35,7 +36,6 @@ from state.store import Identity, Position, Store, StoreCorruptError, Stores
 
 _COMMITTED_TIMEOUT_S: Final = 0.5
 _RESTORE_SLICE_S: Final = 0.05
-_UNREAD_EVERY_S: Final = 5.0
 
 
 class Assignment:
@@ -63,8 +63,7 @@ class Assignment:
         self.running: dict[Source, Partition] = {}
         self.rebalances = 0
         """How often the group has spoken; none before it was joined."""
-        self._unread: frozenset[Source] = frozenset()
-        self._unread_asked_s = clock.monotonic_s()
+        self._unread = Unread(clients.cluster, settings.group_id, clock)
         self._asks_to_look = False
 
     @property
@@ -166,25 +165,19 @@ class Assignment:
     def _nobody_reads(self) -> str | None:
         """Have the group share out partitions that it settled without, and tell of them.
 
-        A static member that is back in time is given what it had, whatever it subscribes to now,
-        and the client joins anew only for a different subscription. So it gets a topic more, of
-        which nothing is ever fetched, or one less.
+        The client joins anew only for a different subscription: it gets a topic more, of which
+        nothing is ever fetched, or one less.
         """
-        now_s = self._clock.monotonic_s()
         if not self.rebalances or self.has_all:
-            self._unread, self._unread_asked_s = frozenset(), now_s
-        elif now_s - self._unread_asked_s >= _UNREAD_EVERY_S:
-            self._unread_asked_s = now_s
-            assigned = self._cluster.assigned(self._settings.group_id)
-            unread = frozenset() if assigned is None else self._all() - assigned
-            lasting, self._unread = self._unread & unread, unread
-            if lasting:
-                self._asks_to_look = not self._asks_to_look
-                self._join()
-        if not self._unread:
+            self._unread.forget()
+        elif self._unread.look(self._all()):
+            self._asks_to_look = not self._asks_to_look
+            self._join()
+        unread = sorted(self._unread.partitions)
+        if not unread:
             return None
-        names = ", ".join(f"{s.topic}-{s.partition}" for s in sorted(self._unread)[:5])
-        return f"the group to share out {len(self._unread)} partitions that nobody reads: {names}"
+        names = ", ".join(f"{source.topic}-{source.partition}" for source in unread[:5])
+        return f"the group to share out {len(unread)} partitions that nobody reads: {names}"
 
     @property
     def has_all(self) -> bool:
