@@ -122,12 +122,10 @@ class RingDraft:
 
     def judge(self, identifier: bytes) -> int | None:
         """The number under which the id is known, or None."""
-        return self._held(_remembered(identifier))
-
-    def _held(self, remembered: bytes) -> int | None:
-        number = self._fresh.get(remembered)
+        identifier = _remembered(identifier)
+        number = self._fresh.get(identifier)
         if number is None:
-            number = self._ring.known.get(remembered)
+            number = self._ring.known.get(identifier)
         return number if number is not None and number >= self._floor else None
 
     def _admitter(self) -> Callable[[bytes, int, int], int | None]:
@@ -136,19 +134,21 @@ class RingDraft:
         An attribute of `self` costs as much as a comparison, and the floor matters only for an id
         that was found.
         """
-        known, fresh, held = self._ring.known.get, self._fresh, self._held
-        base, is_open = self._ring.next, self._capacity > 0
-        ids, seen = self._ids, fresh.get
-        add_id, add_offset, add_time = ids.append, self._offsets.append, self._times_ms.append
+        ring, capacity = self._ring, self._capacity
+        known, base, floor = ring.known.get, ring.next, ring.floor
+        fresh, ids = self._fresh, self._ids
+        seen, add_id = fresh.get, ids.append
+        add_offset, add_time = self._offsets.append, self._times_ms.append
 
         def admit(identifier: bytes, offset: int, time_ms: int) -> int | None:
             if len(identifier) > ID_BYTES_MAX:
                 identifier = _remembered(identifier)
-            if known(identifier) is not None or seen(identifier) is not None:
-                number = held(identifier)
-                if number is not None:
-                    return number
-            if is_open:
+            number = known(identifier)
+            if number is None or number < floor or number < base + len(ids) - capacity:
+                number = seen(identifier)
+            if number is not None and number >= base + len(ids) - capacity:
+                return number
+            if capacity:
                 fresh[identifier] = base + len(ids)
                 add_id(identifier)
                 add_offset(offset)
