@@ -48,9 +48,9 @@ class Trial(NamedTuple):
 
 
 TRIALS: Final = (
-    Trial("peers", "The same job", Workload(), (FLOOR, RINGFENCE, KAFKA_STREAMS), {}),
+    Trial("peers", "Batches of 10,000", Workload(), (FLOOR, RINGFENCE, KAFKA_STREAMS), {}),
     Trial("quix", "State by key", Workload(records=400_000), (RINGFENCE, QUIX), {}),
-    Trial("batch", "Small batches", Workload(), (FLOOR, RINGFENCE), {"batch_records": 1_000}),
+    Trial("batch", "Batches of 1,000", Workload(), (FLOOR, RINGFENCE), {"batch_records": 1_000}),
     Trial(
         "drop",
         "Nine of ten are duplicates",
