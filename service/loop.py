@@ -109,9 +109,9 @@ class Loop:
         self.cache = Cache(service.cache_memory_mb * 1024 * 1024)
         self._targets = Targets(clients.cluster)
         self._committer = Committer(clients, service.transaction_timeout_ms, clock)
-        # The producer first: what an earlier one left open is ended before offsets are asked.
         self._inputs = Inputs(config, clients.cluster, clock)
         self._targets.refresh(self._inputs.targets() | {fallback(service.group_id)})
+        # First, so that what an earlier producer left open is ended before offsets are asked.
         self._committer.prepare(self._targets.batch_bytes_max)
         self.assignment = Assignment(clients, stores, self.cache, service, clock)
         self.assignment.subscribe(self._inputs.routes, self._inputs.topics)

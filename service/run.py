@@ -46,7 +46,9 @@ def serve(config: Config) -> int:
         raise ConfigErrors(problems)
     directory = _held(config)
     clock = SystemClock()
-    board = StatusBoard(_nothing_yet(config), time.monotonic)
+    service = config.service
+    nothing_yet = Status.starting(service.instance, service.group_id, datetime.now(UTC))
+    board = StatusBoard(nothing_yet, time.monotonic)
     libraries = _libraries()
     metrics = Metrics(
         board,
@@ -106,24 +108,6 @@ def _stop_on_signals(worker: Worker) -> None:
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-
-
-def _nothing_yet(config: Config) -> Status:
-    return Status(
-        phase="starting",
-        waiting_for=None,
-        instance=config.service.instance,
-        group_id=config.service.group_id,
-        started_at=datetime.now(UTC),
-        partitions=(),
-        records_consumed=0,
-        records_accepted=0,
-        duplicates=0,
-        dead_letters=0,
-        transactions_committed=0,
-        transactions_aborted=0,
-        last_commit_at=None,
-    )
 
 
 def _libraries() -> dict[str, str]:

@@ -53,6 +53,11 @@ class Status(NamedTuple):
     complete: bool = False
     """True when every partition of every input is among `partitions`."""
 
+    @classmethod
+    def starting(cls, instance: str, group_id: str, started_at: datetime) -> "Status":
+        """Nothing has happened yet."""
+        return cls("starting", None, instance, group_id, started_at, (), 0, 0, 0, 0, 0, 0, None)
+
 
 class Info(NamedTuple):
     """What runs here: versions and names."""

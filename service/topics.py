@@ -75,10 +75,6 @@ class Targets:
         """The topic, or None when it is absent; LookupError when it was never asked for."""
         return self._known[name]
 
-    def knows(self, name: str) -> bool:
-        """Whether `find` has an answer."""
-        return name in self._known
-
     def refresh(self, names: Iterable[str] = ()) -> None:
         """Ask the cluster for these and for all that was asked before."""
         wanted = self._known.keys() | set(names)

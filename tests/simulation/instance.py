@@ -131,21 +131,7 @@ _TOLD: list[tuple[StatusBoard, Metrics]] = []
 def _telling(clock_s: Callable[[], float]) -> tuple[StatusBoard, Metrics]:
     """Return board and metrics, made once in a process: no run looks at them."""
     if not _TOLD:
-        nothing = Status(
-            phase="starting",
-            waiting_for=None,
-            instance="",
-            group_id=GROUP,
-            started_at=datetime.fromtimestamp(0, UTC),
-            partitions=(),
-            records_consumed=0,
-            records_accepted=0,
-            duplicates=0,
-            dead_letters=0,
-            transactions_committed=0,
-            transactions_aborted=0,
-            last_commit_at=None,
-        )
+        nothing = Status.starting("", GROUP, datetime.fromtimestamp(0, UTC))
         board = StatusBoard(nothing, clock_s)
         _TOLD.append((board, Metrics(board, {"version": "simulated"}, addresses_max=10)))
     return _TOLD[0]

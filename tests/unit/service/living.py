@@ -31,7 +31,7 @@ ORDERS = Source("orders", 0)
 LOG = Source("g.changelog.orders", 0)
 ROUTE = RouteSettings(name="orders", inputs=("orders",))
 _START = datetime.fromtimestamp(0, UTC)
-_NOTHING = Status("starting", None, "0", GROUP, _START, (), 0, 0, 0, 0, 0, 0, None)
+_NOTHING = Status.starting("0", GROUP, _START)
 _STEPS_MAX = 20_000
 
 

@@ -55,12 +55,12 @@ def test_events_below_the_level_are_not_written() -> None:
 def test_what_libraries_log_takes_the_same_way() -> None:
     stream = io.StringIO()
     log.configure(stream, "info")
-    logging.getLogger("some.library").warning("slow %s", "disk")
+    logging.getLogger("another.package").warning("slow %s", "disk")
     (line,) = lines(stream)
     assert (line["event"], line["level"], line["logger"]) == (
         "slow disk",
         "warning",
-        "some.library",
+        "another.package",
     )
 
 
