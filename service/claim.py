@@ -1,9 +1,10 @@
 """Claim: what the headers of a record say of it: an id, when it expires, or nothing."""
 
 import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from ringfence.headers import DUPLICATE_ID_ALIASES, EXPIRES_AT, ID_BYTES_MAX, Reason
+from ringfence.headers import DUPLICATE_ID, DUPLICATE_ID_ALIASES, EXPIRES_AT, ID_BYTES_MAX, Reason
 from service.rejection import RejectedError
 from service.route import Headers
 
@@ -42,16 +43,22 @@ def read_claim(headers: Headers) -> Claim:
     return Claim(identifier, None if expires is None else int(expires))
 
 
-def plain_id(headers: Headers | None) -> bytes | None:
-    """The id, where one header of ours says it all; None where `read_claim` has to look."""
-    if headers is None:
-        return None
+def plain_ids(records: Iterable[Headers | None]) -> list[bytes | None]:
+    """For each record its id, where one header of ours says it all; else `read_claim` looks."""
+    found: list[bytes | None] = []
+    add = found.append
+    for headers in records:
+        if headers is not None and len(headers) == 1:  # the usual case
+            ((name, value),) = headers
+            is_id = name == DUPLICATE_ID or name in DUPLICATE_ID_ALIASES
+            add(value if is_id and value is not None and len(value) <= ID_BYTES_MAX else None)
+        else:
+            add(_plain_id(headers or ()))
+    return found
+
+
+def _plain_id(headers: Headers) -> bytes | None:
     found = None
-    if len(headers) == 1:  # the usual case
-        name, value = headers[0]
-        if name in DUPLICATE_ID_ALIASES and value is not None and len(value) <= ID_BYTES_MAX:
-            return value
-        return None
     for name, value in headers:
         if name in _READ:
             if found is not None or value is None or name == EXPIRES_AT:

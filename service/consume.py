@@ -5,7 +5,7 @@ that is not UTF-8 and crashes the process when the same message is asked again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, islice
+from itertools import compress, groupby, islice
 from typing import Final, NamedTuple, cast
 
 from confluent_kafka import KafkaError, Message
@@ -23,6 +23,17 @@ class Slice(NamedTuple):
 
     partition: Partition
     messages: list[Message]
+    offsets: list[int]
+
+    @classmethod
+    def of(cls, partition: Partition, messages: list[Message]) -> "Slice":
+        """With the offsets read from the messages."""
+        return cls(partition, messages, _offsets(messages))
+
+    @property
+    def size_bytes(self) -> int:
+        """Keys and values together."""
+        return sum(map(len, self.messages))
 
 
 class Batch(NamedTuple):
@@ -37,36 +48,38 @@ class Batch(NamedTuple):
         return sum(len(part.messages) for part in self.slices)
 
 
-def errors_of(messages: Iterable[Message]) -> list[tuple[KafkaError, Source | None]]:
+def errors_of(messages: Sequence[Message]) -> list[tuple[KafkaError, Source | None]]:
     """The errors that came among the messages, each with the partition that it names, if any."""
+    if not any(map(Message.error, messages)):
+        return []
     failed = [message for message in messages if message.error() is not None]
     return [(cast("KafkaError", message.error()), _named_by(message)) for message in failed]
 
 
 def batch_of(
-    messages: Iterable[Message], running: Mapping[Source, Partition], now_ms: int
+    messages: Sequence[Message], running: Mapping[Source, Partition], now_ms: int
 ) -> Batch:
     """Sort records by partition; drop those of partitions we lost and those seen before.
 
     librdkafka has delivered again after a seek, and offsets have gaps: so a record is new iff its
     offset is not below the one that the partition expects.
     """
-    slices: dict[Source, Slice] = {}
-    for (topic, number), found in groupby(messages, key=_place_of):
+    found: dict[Source, list[Message]] = {}
+    places = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
+    start = 0
+    for (topic, number), same in groupby(places):
+        end = start + len(list(same))
         source = Source(topic or "", number or 0)
-        partition = running.get(source)
-        if partition is None:
-            continue
-        expected = partition.next_offset
-        new = [message for message in found if (message.offset() or 0) >= expected]
-        if new:
-            slices.setdefault(source, Slice(partition, [])).messages.extend(new)
-    return Batch(tuple(slices.values()), now_ms)
+        if source in running:
+            found.setdefault(source, []).extend(messages[start:end])
+        start = end
+    slices = (_new(running[source], mine) for source, mine in found.items())
+    return Batch(tuple(part for part in slices if part.messages), now_ms)
 
 
 def pieces(batch: Batch, records_max: int, bytes_max: int) -> Iterator[Batch]:
     """The batch in parts that one transaction can hold: nearly always itself."""
-    size = sum(sum(map(len, part.messages)) for part in batch.slices)
+    size = sum(part.size_bytes for part in batch.slices)
     if batch.records <= records_max and size <= bytes_max:
         if batch.slices:
             yield batch
@@ -74,9 +87,10 @@ def pieces(batch: Batch, records_max: int, bytes_max: int) -> Iterator[Batch]:
     piece: dict[Source, Slice] = {}
     records = size = 0
     for part in batch.slices:
-        for message in part.messages:
-            mine = piece.setdefault(part.partition.source, Slice(part.partition, []))
+        for message, offset in zip(part.messages, part.offsets, strict=True):
+            mine = piece.setdefault(part.partition.source, Slice(part.partition, [], []))
             mine.messages.append(message)
+            mine.offsets.append(offset)
             records, size = records + 1, size + len(message)
             if records >= records_max or size >= bytes_max:
                 yield Batch(tuple(piece.values()), batch.now_ms)
@@ -102,10 +116,19 @@ def read_headers(messages: Sequence[Message]) -> list[Headers | None]:
     return cast("list[Headers | None]", found)
 
 
+def _new(partition: Partition, messages: list[Message]) -> Slice:
+    """The records that the partition has not seen."""
+    part, expected = Slice.of(partition, messages), partition.next_offset
+    if min(part.offsets) >= expected:
+        return part
+    is_new = [offset >= expected for offset in part.offsets]
+    return Slice.of(partition, list(compress(messages, is_new)))
+
+
+def _offsets(messages: Iterable[Message]) -> list[int]:
+    return [offset or 0 for offset in map(Message.offset, messages)]
+
+
 def _named_by(message: Message) -> Source | None:
     topic = message.topic()
     return Source(topic, message.partition() or 0) if topic else None
-
-
-def _place_of(message: Message) -> tuple[str | None, int | None]:
-    return message.topic(), message.partition()

@@ -13,12 +13,12 @@ from confluent_kafka import Message
 
 from ringfence.headers import DUPLICATE_ID, Reason
 from service.addresses import AddressBook
-from service.claim import NO_CLAIM, Claim, plain_id, read_claim
+from service.claim import NO_CLAIM, Claim, plain_ids, read_claim
 from service.consume import UNREADABLE, Batch, Slice, read_headers
 from service.dead_letter import Envelope
 from service.lane import Lane, Lanes
 from service.place import Place, Places
-from service.plan import Output, Plan, Sealed, Tally
+from service.plan import NO_TIME_MS, Output, Plan, Sealed
 from service.rejection import RejectedError, Rejection, repetition_of
 from service.route import Headers
 from service.target import Placing, Target
@@ -47,10 +47,9 @@ def decide(batch: Batch, rules: Rules, plan: Plan) -> Iterator[Sequence[Output]]
     for part in batch.slices:
         decider = _SliceDecider(part, rules, plan, batch.now_ms)
         for start in range(0, len(part.messages), _AT_ONCE):
-            decided = len(plan.outputs)
-            decider.decide(part.messages[start : start + _AT_ONCE])
-            yield plan.outputs[decided:]
-        decider.seal(part.messages)
+            piece = slice(start, start + _AT_ONCE)
+            yield decider.decide(part.messages[piece], part.offsets[piece])
+        decider.seal(part)
 
 
 class _SliceDecider:
@@ -62,48 +61,61 @@ class _SliceDecider:
         self._route = partition.route
         self._rules = rules
         self._plan = plan
+        self._outputs: list[Output] = []
         self._now_ms = now_ms
         self._time_ms = partition.time_ms
         self._places = Places(partition, rules.book, rules.cache)
         self._lanes = Lanes(partition, rules.placing, max(map(len, part.messages)))
         self._nowhere = Envelope(partition.source, None)
 
-    def decide(self, messages: list[Message]) -> None:
-        """Give every record its fate, in order.
+    def decide(self, messages: list[Message], offsets: list[int]) -> list[Output]:
+        """Give every record its fate, in order; what goes out for it.
 
         This is the one loop that runs for each record. Nearly all are plain: an id and nothing
         else to look at, an address that this slice has seen. Their lane answers with the ring
         alone. Every other record, and every duplicate to be told of, goes through `_decide`.
+        What all records have is read in columns, by callers written in C; a record's parts are
+        not kept once it is sent, so they stay in the processor's cache.
         """
-        lanes, field, now_ms = self._lanes.by_value, self._lanes.field, self._now_ms
-        duplicates, output = self._plan.tally.duplicates, self._plan.outputs.append
-        time_ms, oldest_ms = self._time_ms, self._plan.tally.oldest_ms
-        for message, headers in zip(messages, read_headers(messages), strict=True):
-            timestamp = message.timestamp()[1]
+        lanes, now_ms = self._lanes, self._now_ms
+        field, by_value, lane = lanes.field, lanes.by_value, lanes.only
+        duplicates = self._plan.tally.duplicates
+        outputs: list[Output] = []
+        self._outputs = outputs
+        output = outputs.append
+        time_ms = self._time_ms
+        column = read_headers(messages)
+        times_ms = [timestamp for _, timestamp in map(Message.timestamp, messages)]
+        records = zip(messages, offsets, times_ms, column, plain_ids(column), strict=True)
+        for message, offset, timestamp, headers, identifier in records:
             if timestamp > time_ms:
                 time_ms = timestamp if timestamp <= now_ms else max(time_ms, now_ms)
-            if 0 < timestamp < oldest_ms:
-                oldest_ms = timestamp
             key = message.key()
-            lane = lanes.get(None if field is None else field.of(key, headers))
-            identifier = plain_id(headers)
-            if lane is not None and identifier is not None and headers and timestamp > 0:
-                number = lane.admit(identifier, message.offset() or 0, time_ms)
+            if field is not None:
+                lane = by_value.get(field.of(key, headers))
+            if lane is not None and identifier is not None and timestamp > 0:
+                number = lane.admit(identifier, offset, time_ms)
                 if number is None:
                     place = lane.unkeyed if key is None else lane.keyed
-                    output((lane.topic, message.value(), key, place, timestamp, headers))
+                    value = message.value()
+                    output((lane.topic, value, key, place, None, None, timestamp, headers or []))
                     continue
                 if lane.drops:
                     duplicates[lane.label] += 1
                     continue
                 if lane.dead_letter is not None:
-                    self._repeat(message, headers, identifier, number, lane)
+                    self._repeat(message, headers or [], identifier, number, lane)
                     continue
             self._time_ms = time_ms
             self._decide(message, headers or [])
-        self._time_ms, self._plan.tally.oldest_ms = time_ms, oldest_ms
+            lane = lanes.only
+        self._time_ms = time_ms
+        tally = self._plan.tally
+        known_ms = times_ms if min(times_ms) > 0 else [time for time in times_ms if time > 0]
+        tally.oldest_ms = min(tally.oldest_ms, min(known_ms, default=NO_TIME_MS))
+        return outputs
 
-    def seal(self, messages: list[Message]) -> None:
+    def seal(self, part: Slice) -> None:
         """Close the slice: runs to remember, edits for the changelog, the offset to commit."""
         plan, partition, route = self._plan, self._partition, self._route.settings.name
         for place in self._places:
@@ -114,9 +126,10 @@ class _SliceDecider:
                 plan.sealed.append(Sealed(partition, place.name, place.ring, runs))
                 edits = plan.edits.setdefault(partition.changelog, [])
                 edits += place.draft.edits(place.name, runs)
-        plan.next_offsets[self._source] = (messages[-1].offset() or 0) + 1
+        plan.next_offsets[self._source] = part.offsets[-1] + 1
         plan.times_ms[self._source] = self._time_ms
-        _count_read(plan.tally, route, messages)
+        plan.tally.consumed[route] += len(part.messages)
+        plan.tally.bytes_consumed[route] += part.size_bytes
 
     def _repeat(
         self, message: Message, headers: Headers, identifier: bytes, number: int, lane: Lane
@@ -126,7 +139,7 @@ class _SliceDecider:
         assert target is not None  # the caller looked
         why = repetition_of(place.draft.origin(number))
         letter = place.envelope.letter(message, headers, identifier, why)
-        self._plan.outputs.append(_output(message, target, letter, self._now_ms))
+        self._outputs.append(_output(message, target, letter, self._now_ms))
         self._plan.tally.duplicates[lane.label] += 1
         self._plan.tally.dead_letters[lane.label[0], why.reason] += 1
 
@@ -154,7 +167,7 @@ class _SliceDecider:
         self, message: Message, headers: Headers, place: Place, claim: Claim, target: Target
     ) -> None:
         timestamp = max(message.timestamp()[1], 0)
-        self._plan.outputs.append(_output(message, target, headers, timestamp))
+        self._outputs.append(_output(message, target, headers, timestamp))
         if claim.identifier is None or not place.settings.id_cache_size:
             self._plan.tally.accepted[self._route.settings.name, place.name] += 1
             return
@@ -221,14 +234,10 @@ class _SliceDecider:
             self._partition, message, headers, letter, address, why.reason
         )
         tally.dead_letters[route, why.reason] += 1
-        self._plan.outputs.append(_output(message, target, letter, self._now_ms))
-
-
-def _count_read(tally: Tally, route: str, messages: list[Message]) -> None:
-    tally.consumed[route] += len(messages)
-    tally.bytes_consumed[route] += sum(map(len, messages))
+        self._outputs.append(_output(message, target, letter, self._now_ms))
 
 
 def _output(message: Message, target: Target, headers: Headers, timestamp: int) -> Output:
     key = message.key()
-    return (target.topic, message.value(), key, target.partition(key), timestamp, headers)
+    place = target.partition(key)
+    return (target.topic, message.value(), key, place, None, None, timestamp, headers)

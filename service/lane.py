@@ -6,7 +6,8 @@ else; without any, every record has the same fate.
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from ringfence.headers import ID_BYTES_MAX
 from service.partition import Partition
@@ -19,7 +20,8 @@ from service.target import Placing, Target
 _ROOM_BYTES: Final = 2 * ID_BYTES_MAX
 
 
-class Lane(NamedTuple):
+@dataclass(slots=True)  # not frozen: one is made for each address of a slice, and read often
+class Lane:
     """What no plain record of the slice changes."""
 
     admit: Callable[[bytes, int, int], int | None]
@@ -64,6 +66,11 @@ class Lanes:
             place=place,
             dead_letter=self._fixed_dead_letter(place),
         )
+
+    @property
+    def only(self) -> Lane | None:
+        """The lane of all records, where they have one address and it is open."""
+        return self.by_value.get(None) if self.field is None else None
 
     def _fixed_dead_letter(self, place: Place) -> Target | None:
         """Where every plain duplicate of an address goes, if that is one topic with room."""

@@ -69,12 +69,12 @@ class Refusals:
         False when the fallback refused it too: then nothing is left to try.
         """
         for part in chunk.slices:
-            self.suspects[part.partition.source] = (part.messages[-1].offset() or 0) + 1
+            self.suspects[part.partition.source] = part.offsets[-1] + 1
         if chunk.records > 1:
             self.records_max = max(1, chunk.records // 2)
             return True
         part = chunk.slices[0]
-        place = (part.partition.source, part.messages[0].offset() or 0)
+        place = (part.partition.source, part.offsets[0])
         if place in self.homeless:
             return False
         if place in self.by_place:

@@ -11,8 +11,9 @@ from state.edit import Edit, Source
 from state.run import Run
 from state.strategies.ring import Ring
 
-Output = tuple[str, bytes | None, bytes | None, int, int, Headers]
-"""Topic, value, key, partition or BY_KEY, timestamp in ms since the epoch (0: now), headers."""
+Output = tuple[str, bytes | None, bytes | None, int, None, None, int, Headers]
+"""What `Producer.produce` takes, in its order: topic, value, key, partition or BY_KEY, no delivery
+report, no partitioner, timestamp in ms since the epoch (0: now), headers."""
 
 NO_TIME_MS = sys.maxsize
 """Later than any record."""
@@ -45,9 +46,8 @@ class Tally:
 
 @dataclass(slots=True)
 class Plan:
-    """Filled by `decide`; read by the commit."""
+    """Filled by `decide`; read by the commit. The outputs go out meanwhile and are not kept."""
 
-    outputs: list[Output] = field(default_factory=list)
     edits: dict[Source, list[Edit]] = field(default_factory=dict)
     """By changelog partition."""
     next_offsets: dict[Source, int] = field(default_factory=dict)

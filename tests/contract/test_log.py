@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
@@ -147,6 +148,21 @@ def test_the_report_of_a_record_names_its_offset(log: Log) -> None:
     assert producer.flush(10) == 0
     assert offsets == [1]
     producer.commit_transaction(10)
+
+
+def test_arguments_of_produce_may_be_given_by_their_positions(log: Log) -> None:
+    topic, producer, reader = log.topic(), ready(log, "places"), log.consumer("reader")
+    offsets = list[int | None]()
+    produce = cast("Callable[..., None]", producer.produce)
+    producer.begin_transaction()
+    produce(topic, b"a", b"key", 0, lambda _, message: offsets.append(message.offset()))
+    produce(topic, b"b", None, 0, None, None, 5, [("c", b"d")])
+    producer.commit_transaction(10)
+    assert offsets == [0]
+    reader.assign([Place(topic, 0, 0)])
+    first, second = reader.consume(2, 5)
+    assert (first.key(), first.value()) == (b"key", b"a")
+    assert (second.value(), second.timestamp()[1], second.headers()) == (b"b", 5, [("c", b"d")])
 
 
 def test_headers_key_and_time_come_back_as_they_were(log: Log) -> None:

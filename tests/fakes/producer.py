@@ -111,10 +111,12 @@ class FakeProducer:
         key: bytes | None = None,
         partition: int = -1,
         on_delivery: OnDelivery | None = None,
+        partitioner: None = None,
         timestamp: int = 0,
         headers: Headers | None = None,
     ) -> None:
         """Queue a record."""
+        del partitioner  # the client takes it and does nothing with it
         if self._error is not None and self._error.fatal():
             raise plain(KafkaError._FATAL, "Unable to produce message: Local: Fatal error")
         if self._state is not State.IN_TRANSACTION or self._error is not None:

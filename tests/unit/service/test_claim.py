@@ -3,7 +3,7 @@
 import pytest
 
 from ringfence.headers import Reason
-from service.claim import NO_CLAIM, Claim, plain_id, read_claim
+from service.claim import NO_CLAIM, Claim, plain_ids, read_claim
 from service.rejection import RejectedError
 
 
@@ -57,7 +57,7 @@ def test_the_headers_claim(headers: list[tuple[str, bytes | None]], claim: Claim
 def test_a_plain_id_is_all_that_the_headers_claim_or_it_is_none(
     headers: list[tuple[str, bytes | None]], identifier: bytes | None
 ) -> None:
-    assert plain_id(headers) == identifier
+    assert plain_ids([headers]) == [identifier]
     if identifier is not None:
         assert read_claim(headers) == Claim(identifier, None)
 

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from service.commit import Committer, OutcomeUnknownError, TransactionAbortedError
-from service.plan import Output, Plan
+from service.plan import Output
 from state.edit import Edit, Source
 from tests.fakes.clients import FakeClients
 from tests.fakes.errors import abortable, fenced
@@ -15,6 +15,7 @@ from tests.fakes.group import Committed, GroupMetadata
 from tests.fakes.log import FakeCluster
 from tests.fakes.producer import FakeProducer
 from tests.simulation.instance import FakeClock
+from tests.unit.service.deciding import Decided
 from tests.unit.service.living import GROUP, LOG, ORDERS, Faults, gone, late, refused
 
 TIMEOUT_MS = 10_000
@@ -33,7 +34,7 @@ class Bench:
         self.committer = Committer(self.clients, TIMEOUT_MS, FakeClock(self.cluster))
         self.committer.prepare(1000)
 
-    def commit(self, plan: Plan) -> None:
+    def commit(self, plan: Decided) -> None:
         self.committer.commit(plan, [plan.outputs], self._marks, GroupMetadata(GROUP))
 
     def _marks(self, written: Mapping[Source, int]) -> list[TopicPartition]:
@@ -57,8 +58,8 @@ class Bench:
         return self.faults.passed["init_transactions"]
 
 
-def plan(*edits: Edit, size: int = 1) -> Plan:
-    made = Plan(outputs=[("out", b"v" * size, None, 0, 1, [])])
+def plan(*edits: Edit, size: int = 1) -> Decided:
+    made = Decided(outputs=[("out", b"v" * size, None, 0, None, None, 1, [])])
     made.edits = {LOG: list(edits or [Edit(b"k", b"v")])}
     return made
 
@@ -88,7 +89,7 @@ def test_the_offsets_are_told_the_last_changelog_offset_of_each_partition() -> N
 
 def test_a_plan_that_remembers_nothing_commits_its_offsets() -> None:
     bench = Bench()
-    bench.commit(Plan())
+    bench.commit(Decided())
     assert (bench.told, bench.outcome()) == ({}, (0, 0, ALL[2]))
 
 
@@ -196,7 +197,7 @@ def test_a_step_that_times_out_for_too_long_is_aborted() -> None:
     bench.faults.at["send_offsets_to_transaction"] = bench.answers(late)
     bench.faults.at["abort_transaction"] = iter([late()])
     with pytest.raises(TransactionAbortedError):
-        bench.commit(Plan())
+        bench.commit(Decided())
     assert bench.outcome() == NOTHING
 
 
@@ -352,7 +353,7 @@ def test_what_cannot_be_decided_leaves_nothing_and_the_next_batch_gets_through()
         raise LookupError("never asked for")
 
     with pytest.raises(LookupError):
-        bench.committer.commit(Plan(), undecided(), bench._marks, GroupMetadata(GROUP))
+        bench.committer.commit(Decided(), undecided(), bench._marks, GroupMetadata(GROUP))
     assert bench.outcome() == NOTHING
     bench.commit(plan())
     assert bench.outcome() != NOTHING

@@ -83,7 +83,7 @@ def test_the_first_check_that_fails_gives_the_reason(
 def test_an_accepted_record_goes_out_as_it_came() -> None:
     headers = [("h", b"1"), (DUPLICATE_ID, b"a"), ("h", None), ("", b"\xff")]
     plan = World().decide(record(5, *headers, key=None, value=None))
-    assert plan.outputs == [("orders.unique", None, None, 1, NOW_MS - 1000, headers)]
+    assert plan.outputs == [("orders.unique", None, None, 1, None, None, NOW_MS - 1000, headers)]
     assert plan.next_offsets == {SOURCE: 6}
     assert plan.tally.accepted == {("orders", "orders"): 1}
 
@@ -106,8 +106,8 @@ def test_a_duplicate_names_the_place_of_its_original(*, committed: bool) -> None
         letter = world.decide(copy).outputs[0]
     else:
         letter = world.decide(original, copy).outputs[1]
-    assert told(letter[5])[DeadLetter.ORIGINAL] == "orders-1@7"
-    assert letter[4] == NOW_MS
+    assert told(letter[-1])[DeadLetter.ORIGINAL] == "orders-1@7"
+    assert letter[6] == NOW_MS
 
 
 def test_a_plan_that_is_dropped_leaves_nothing_behind() -> None:
@@ -176,7 +176,7 @@ def test_a_dead_letter_names_its_id_whatever_the_reason(reason: Reason) -> None:
         Reason.EXPIRED: [record(0, (DUPLICATE_ID, b"a"), LATE)],
         Reason.DUPLICATE: [named(0, b"a"), named(1, b"a")],
     }[reason]
-    letter = told(world.decide(*records).outputs[-1][5])
+    letter = told(world.decide(*records).outputs[-1][-1])
     assert (letter[DeadLetter.REASON], letter.get(DeadLetter.ID)) == (reason, "a")
 
 
@@ -212,7 +212,7 @@ def test_a_record_without_an_id_is_passed_stamped_or_refused(
     world = World(replace(ROUTE, missing_id=missing_id))  # type: ignore[arg-type]
     plan = world.decide(record(7, ("h", b"1"), (DUPLICATE_ID, None)))
     assert topics(plan) == [topic]
-    kept = [pair for pair in plan.outputs[0][5] if not pair[0].startswith("ringfence.")]
+    kept = [pair for pair in plan.outputs[0][-1] if not pair[0].startswith("ringfence.")]
     assert kept == [("h", b"1"), (DUPLICATE_ID, None), *stamp]
     assert not plan.edits
 
@@ -359,7 +359,7 @@ def test_the_time_of_a_partition_follows_records_but_never_back_and_never_into_t
 
 def test_a_record_without_a_timestamp_is_sent_with_none_and_is_not_the_oldest() -> None:
     plan = World().decide(record(0, timestamp_ms=-1), record(1, timestamp_ms=NOW_MS - 7))
-    assert [output[4] for output in plan.outputs] == [0, NOW_MS - 7]
+    assert [output[6] for output in plan.outputs] == [0, NOW_MS - 7]
     assert plan.tally.oldest_ms == NOW_MS - 7
 
 
@@ -377,4 +377,4 @@ def test_a_record_that_has_no_headers_at_all_goes_on_as_it_came() -> None:
         timestamp=(1, NOW_MS),
     )
     plan = World().decide(named(0, b"1"), bare, named(2, b"2"))
-    assert plan.outputs[1] == ("orders.unique", b"v", b"k", 1, NOW_MS, [])
+    assert plan.outputs[1] == ("orders.unique", b"v", b"k", 1, None, None, NOW_MS, [])

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT
 from service.config import RouteSettings
 from service.lane import Lanes
-from service.plan import Plan
-from tests.unit.service.deciding import NOW_MS, World, cluster_of, record
+from tests.unit.service.deciding import NOW_MS, Decided, World, cluster_of, record
 
 ROUTE = RouteSettings(name="orders", inputs=("orders",))
 ids = st.sampled_from([b"", b"1", b"2", b"3", b"4", b"5", b"x" * 65, b"y" * 70_000])
@@ -37,7 +36,7 @@ records = st.tuples(
 batches = st.lists(st.lists(records, min_size=1, max_size=12), min_size=1, max_size=4)
 
 
-def plans(world: World, given_batches: list[list[Any]]) -> list[Plan]:
+def plans(world: World, given_batches: list[list[Any]]) -> list[Decided]:
     """Batch after batch, each committed."""
     offset, found = 0, []
     for batch in given_batches:
@@ -51,10 +50,10 @@ def plans(world: World, given_batches: list[list[Any]]) -> list[Plan]:
     return found
 
 
-def told(plan: Plan) -> tuple[object, ...]:
+def told(plan: Decided) -> tuple[object, ...]:
     """All that a plan does, without the objects that differ from world to world."""
     sealed = [(each.address, each.runs) for each in plan.sealed]
-    outputs = [(*output[:5], list(output[5])) for output in plan.outputs]
+    outputs = [(*output[:7], list(output[7])) for output in plan.outputs]
     return outputs, plan.edits, plan.next_offsets, plan.times_ms, sealed, plan.tally
 
 
