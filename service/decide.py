@@ -137,11 +137,11 @@ class _SliceDecider:
         """A plain duplicate to its dead-letter topic."""
         place, target = lane.place, lane.dead_letter
         assert target is not None  # the caller looked
-        why = repetition_of(place.draft.origin(number))
-        letter = place.envelope.letter(message, headers, identifier, why)
+        origin = place.draft.origin(number)
+        letter = place.envelope.repetition(message, headers, identifier, origin)
         self._outputs.append(_output(message, target, letter, self._now_ms))
         self._plan.tally.duplicates[lane.label] += 1
-        self._plan.tally.dead_letters[lane.label[0], why.reason] += 1
+        self._plan.tally.dead_letters[lane.label[0], Reason.DUPLICATE] += 1
 
     def _decide(self, message: Message, headers: Headers) -> None:
         """One record, by all the checks."""

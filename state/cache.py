@@ -5,7 +5,7 @@ and after each commit it absorbs the very runs that went into the store.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from state.edit import Source
 from state.run import Run, UnknownFormatError, decode, prefix
@@ -36,7 +36,7 @@ class Cache:
         self._rings.move_to_end(place)
         return ring
 
-    def absorb(self, source: Source, address: str, ring: Ring, runs: Iterable[Run]) -> None:
+    def absorb(self, source: Source, address: str, ring: Ring, runs: Sequence[Run]) -> None:
         """Bring committed runs into a ring that this batch was decided on."""
         before = ring.memory_bytes
         ring.absorb(runs)

@@ -10,7 +10,7 @@ dropping the draft is the abort.
 import hashlib
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Final
 
@@ -27,10 +27,24 @@ _ID_OVERHEAD_BYTES: Final = 190
 class Ring:
     """What one address of one deciding partition has accepted, as far as it still counts."""
 
-    __slots__ = ("_firsts", "capacity", "floor", "known", "memory_bytes", "next", "runs")
+    __slots__ = (
+        "_drafted",
+        "_firsts",
+        "_overwritten",
+        "capacity",
+        "floor",
+        "known",
+        "memory_bytes",
+        "next",
+        "runs",
+    )
 
     def __init__(self) -> None:
         self.known: dict[bytes, int] = {}
+        """Ids by their newest number; those of an open draft among them."""
+        self._drafted: list[bytes] = []
+        self._overwritten: dict[bytes, int] = {}
+        """Committed numbers of ids that the draft accepted anew."""
         self.runs: list[Run] = []
         self._firsts: list[int] = []
         """The numbers that the runs begin with: what a bisection compares fastest."""
@@ -44,28 +58,41 @@ class Ring:
         return self.next - self.floor
 
     def draft(self, capacity: int, source: Source) -> "RingDraft":
-        """Begin a batch of one source under the capacity in force."""
-        return RingDraft(self, capacity, source)
+        """Begin a batch of one source under the capacity in force; there is one at a time."""
+        self._take_back()
+        return RingDraft(self, capacity, source, self._drafted, self._overwritten)
 
     def origin(self, number: int) -> Origin:
         """Where the id with this number, which must be held, came from."""
         return self.runs[bisect_right(self._firsts, number) - 1].origin(number)
 
-    def absorb(self, runs: Iterable[Run]) -> None:
+    def absorb(self, runs: Sequence[Run]) -> None:
         """Take over what was committed, oldest first; used after a commit and when loading."""
+        if sum(len(run.ids) for run in runs) == len(self._drafted):
+            self._drafted, self._overwritten = [], {}  # all of it is known already
+        else:
+            self._take_back()
+            for run in runs:
+                self.known.update(zip(run.ids, range(run.first, run.end), strict=True))
         for run in runs:
             self.next, self.capacity = run.end, run.capacity
             self.floor = max(self.floor, run.floor)
             if run.ids:
-                self.runs.append(run)
+                columns = array("q", run.offsets), array("q", run.times_ms)
+                self.runs.append(run._replace(offsets=columns[0], times_ms=columns[1]))
                 self._firsts.append(run.first)
-                self.known.update(zip(run.ids, range(run.first, run.end), strict=False))
                 self.memory_bytes += _memory_bytes(run)
         self._forget()
 
     def outlived(self, floor: int) -> list[Run]:
         """The runs that lie wholly below a floor."""
         return self.runs[: bisect_right(self.runs, floor, key=_end)]
+
+    def _take_back(self) -> None:
+        for identifier in self._drafted:
+            self.known.pop(identifier, None)
+        self.known.update(self._overwritten)
+        self._drafted, self._overwritten = [], {}
 
     def _forget(self) -> None:
         dead = self.outlived(self.floor)
@@ -86,26 +113,23 @@ class RingDraft:
     number under which the id is known, or None.
     """
 
-    __slots__ = (
-        "_capacity",
-        "_fresh",
-        "_ids",
-        "_offsets",
-        "_ring",
-        "_source",
-        "_times_ms",
-        "admit",
-    )
+    __slots__ = ("_capacity", "_ids", "_offsets", "_ring", "_source", "_times_ms", "admit")
 
-    def __init__(self, ring: Ring, capacity: int, source: Source) -> None:
+    def __init__(
+        self,
+        ring: Ring,
+        capacity: int,
+        source: Source,
+        ids: list[bytes],
+        overwritten: dict[bytes, int],
+    ) -> None:
         self._ring = ring
         self._capacity = capacity
         self._source = source
-        self._fresh: dict[bytes, int] = {}
-        self._ids: list[bytes] = []
+        self._ids = ids
         self._offsets: list[int] = []
         self._times_ms: list[int] = []
-        self.admit = self._admitter()
+        self.admit = self._admitter(overwritten)
 
     def __len__(self) -> int:
         """How many ids it has added, those included that it outlived itself."""
@@ -122,37 +146,37 @@ class RingDraft:
 
     def judge(self, identifier: bytes) -> int | None:
         """The number under which the id is known, or None."""
-        identifier = _remembered(identifier)
-        number = self._fresh.get(identifier)
-        if number is None:
-            number = self._ring.known.get(identifier)
+        number = self._ring.known.get(_remembered(identifier))
         return number if number is not None and number >= self._floor else None
 
-    def _admitter(self) -> Callable[[bytes, int, int], int | None]:
+    def _admitter(self, overwritten: dict[bytes, int]) -> Callable[[bytes, int, int], int | None]:
         """`judge` and an append, in a closure: it runs once for each record of a topic.
 
-        An attribute of `self` costs as much as a comparison, and the floor matters only for an id
-        that was found.
+        An attribute of `self` costs as much as a comparison. One access to the table both asks
+        and remembers: an id that was not in it gets the next number.
         """
         ring, capacity = self._ring, self._capacity
-        known, base, floor = ring.known.get, ring.next, ring.floor
-        fresh, ids = self._fresh, self._ids
-        seen, add_id = fresh.get, ids.append
-        add_offset, add_time = self._offsets.append, self._times_ms.append
+        if not capacity:
+            return _forgetful
+        known, committed, floor = ring.known, ring.next, ring.floor
+        number_of, following = known.setdefault, committed
+        add_id, add_offset, add_time = self._ids.append, self._offsets.append, self._times_ms.append
 
         def admit(identifier: bytes, offset: int, time_ms: int) -> int | None:
+            nonlocal following
             if len(identifier) > ID_BYTES_MAX:
                 identifier = _remembered(identifier)
-            number = known(identifier)
-            if number is None or number < floor or number < base + len(ids) - capacity:
-                number = seen(identifier)
-            if number is not None and number >= base + len(ids) - capacity:
-                return number
-            if capacity:
-                fresh[identifier] = base + len(ids)
-                add_id(identifier)
-                add_offset(offset)
-                add_time(time_ms)
+            number = number_of(identifier, following)
+            if number != following:
+                if number >= following - capacity and number >= floor:
+                    return number
+                if number < committed:
+                    overwritten[identifier] = number
+                known[identifier] = following
+            following += 1
+            add_id(identifier)
+            add_offset(offset)
+            add_time(time_ms)
             return None
 
         return admit
@@ -195,9 +219,14 @@ class RingDraft:
             sources=(self._source,) if ids else (),
             ids=ids,
             places=bytes(len(ids)),
-            offsets=array("q", self._offsets[start:end]),
-            times_ms=array("q", self._times_ms[start:end]),
+            offsets=self._offsets[start:end],
+            times_ms=self._times_ms[start:end],
         )
+
+
+def _forgetful(_identifier: bytes, _offset: int, _time_ms: int) -> int | None:
+    """Of size 0: nothing is known, and nothing remembered."""
+    return None
 
 
 def _remembered(identifier: bytes) -> bytes:

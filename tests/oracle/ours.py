@@ -33,7 +33,7 @@ class OurRing:
     def restart(self, size: int) -> None:
         """Begin again from what survived, under this size."""
         self._ring = Ring()
-        self._ring.absorb(decode(self.changelog[key]) for key in sorted(self.changelog))
+        self._ring.absorb([decode(self.changelog[key]) for key in sorted(self.changelog)])
         self.resize(size)
 
     def resize(self, size: int) -> None:

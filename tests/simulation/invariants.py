@@ -184,7 +184,7 @@ def _check_rings(world: "World", model: Model) -> None:
         assert partition is not None
         for entries in (folded(partition, partition.end), _compacted(partition)):
             ring = Ring()
-            ring.absorb(decode(entries[key]) for key in sorted(entries) if _of(key, address))
+            ring.absorb([decode(entries[key]) for key in sorted(entries) if _of(key, address)])
             rows = [(run.first + row, i) for run in ring.runs for row, i in enumerate(run.ids)]
             ids = [identifier for number, identifier in rows if number >= ring.floor]
             wanted = [_kept(i) for i in held.order[len(held.order) - len(held.ring) :]]
