@@ -14,7 +14,7 @@ from service.control import (
 )
 from service.loop import Loop
 from service.partition import Partition
-from state.strategies.ring import Ring
+from state.cache import AnyRing
 
 
 def answer(query: Query, loop: Loop) -> Answer:
@@ -29,7 +29,9 @@ def answer(query: Query, loop: Loop) -> Answer:
             return _id(address, identifier, partitions, loop)
 
 
-def _rings(address: str, partitions: list[Partition], loop: Loop) -> list[tuple[Partition, Ring]]:
+def _rings(
+    address: str, partitions: list[Partition], loop: Loop
+) -> list[tuple[Partition, AnyRing]]:
     """The rings that hold something of an address, loaded where they are not in memory."""
     found = []
     for partition in partitions:
@@ -55,7 +57,7 @@ def _address(address: str, partitions: list[Partition], loop: Loop) -> AddressAn
     )
 
 
-def _status(partition: Partition, ring: Ring, capacity: int) -> RingStatus:
+def _status(partition: Partition, ring: AnyRing, capacity: int) -> RingStatus:
     floor = max(ring.floor, ring.next - capacity)  # a resize is written with the next batch
     held = ring.next - floor
     oldest = ring.origin(floor).time_ms if held else None

@@ -34,6 +34,8 @@ def apply(
             position = Position(facts.identity, next_offset, partition.changelog_next, now_ms)
             store.apply(edits, position)
     for sealed in plan.sealed:
-        cache.absorb(sealed.partition.source, sealed.address, sealed.ring, sealed.runs)
+        cache.absorb(
+            sealed.partition.source, sealed.address, sealed.ring, sealed.runs, sealed.deleted
+        )
         sealed.partition.addresses.add(sealed.address)
     cache.shrink()

@@ -45,7 +45,12 @@ class Batch(NamedTuple):
     @property
     def records(self) -> int:
         """How many records it holds."""
-        return sum(len(part.messages) for part in self.slices)
+        return sum(len(part.offsets) for part in self.slices)
+
+    def release(self) -> None:
+        """Let the messages go, which takes a while: nothing reads them once they are decided."""
+        for part in self.slices:
+            part.messages.clear()
 
 
 def errors_of(messages: Sequence[Message]) -> list[tuple[KafkaError, Source | None]]:

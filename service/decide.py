@@ -50,6 +50,7 @@ def decide(batch: Batch, rules: Rules, plan: Plan) -> Iterator[Sequence[Output]]
             piece = slice(start, start + _AT_ONCE)
             yield decider.decide(part.messages[piece], part.offsets[piece])
         decider.seal(part)
+        yield ()
 
 
 class _SliceDecider:
@@ -110,6 +111,7 @@ class _SliceDecider:
             self._decide(message, headers or [])
             lane = lanes.only
         self._time_ms = time_ms
+        self._delete_outlived()
         tally = self._plan.tally
         known_ms = times_ms if min(times_ms) > 0 else [time for time in times_ms if time > 0]
         tally.oldest_ms = min(tally.oldest_ms, min(known_ms, default=NO_TIME_MS))
@@ -121,15 +123,25 @@ class _SliceDecider:
         for place in self._places:
             if place.draft:
                 plan.tally.accepted[route, place.name] += len(place.draft)
-            runs = place.draft.seal()
-            if runs:
-                plan.sealed.append(Sealed(partition, place.name, place.ring, runs))
+            runs, deleted = place.draft.seal(), len(place.draft.outlived)
+            if runs or deleted:
+                plan.sealed.append(Sealed(partition, place.name, place.ring, runs, deleted))
                 edits = plan.edits.setdefault(partition.changelog, [])
                 edits += place.draft.edits(place.name, runs)
         plan.next_offsets[self._source] = part.offsets[-1] + 1
         plan.times_ms[self._source] = self._time_ms
         plan.tally.consumed[route] += len(part.messages)
         plan.tally.bytes_consumed[route] += part.size_bytes
+
+    def _delete_outlived(self) -> None:
+        """Write tombstones with the first records.
+
+        So the changelog's partition joins the transaction while there is still something to
+        decide, and the end need not wait for it.
+        """
+        deletions = self._places.deletions()
+        if deletions:
+            self._plan.edits.setdefault(self._partition.changelog, []).extend(deletions)
 
     def _repeat(
         self, message: Message, headers: Headers, identifier: bytes, number: int, lane: Lane

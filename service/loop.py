@@ -196,7 +196,7 @@ class Loop:
         return pieces(batch, self._refusals.records_max, self.config.service.batch_bytes_max)
 
     def _decided(self, chunk: Batch, plan: Plan) -> Iterator[Sequence[Output]]:
-        """The outputs as they are decided, timed."""
+        """The outputs as they are decided, timed; then what may be done while the broker works."""
         self._last_chunk = chunk
         parts, lookup_s = decide(chunk, self._rules, plan), 0.0
         while True:
@@ -207,6 +207,8 @@ class Loop:
                 break
             yield part
         self._watch.stage("lookup", lookup_s)
+        self.cache.tidy()
+        chunk.release()
 
     def _commit(self, plan: Plan, outputs: Iterable[Sequence[Output]]) -> None:
         """The plan in one transaction; then, and only then, store and memory."""

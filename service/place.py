@@ -9,8 +9,9 @@ from service.dead_letter import Envelope
 from service.partition import Partition
 from service.rejection import RejectedError
 from service.route import ADDRESS_BYTES_MAX, Headers, UnrenderableError
-from state.cache import Cache
-from state.strategies.ring import Ring, RingDraft
+from state.cache import AnyRing, Cache
+from state.edit import Edit
+from state.strategies.ring import RingDraft
 
 
 class Place(NamedTuple):
@@ -18,7 +19,7 @@ class Place(NamedTuple):
 
     name: str
     settings: AddressSettings
-    ring: Ring
+    ring: AnyRing
     draft: RingDraft
     envelope: Envelope
 
@@ -32,6 +33,7 @@ class Places:
         self._cache = cache
         self._open: dict[str, Place] = {}
         self._admitted: set[str] = set()
+        self._deletions: list[Edit] = []
 
     def __iter__(self) -> Iterator[Place]:
         """In the order in which they were met."""
@@ -57,6 +59,11 @@ class Places:
         """An id of this address is remembered from now on."""
         self._admitted.add(place.name)
 
+    def deletions(self) -> list[Edit]:
+        """What the addresses opened since the last call have outlived."""
+        deletions, self._deletions = self._deletions, []
+        return deletions
+
     def _address(self, key: bytes | None, headers: Headers) -> str:
         try:
             address = self._partition.route.address.render(key, headers, "")
@@ -73,6 +80,7 @@ class Places:
         settings = self._book.settings(address)
         ring = self._cache.ring(source, store, address)
         draft = ring.draft(settings.id_cache_size, source)
+        self._deletions += draft.deletions(address)
         place = Place(address, settings, ring, draft, Envelope(source, address))
         self._open[address] = place
         return place

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from service.partition import Partition
 from service.route import Headers
+from state.cache import AnyRing
 from state.edit import Edit, Source
 from state.run import Run
-from state.strategies.ring import Ring
 
 Output = tuple[str, bytes | None, bytes | None, int, None, None, int, Headers]
 """What `Producer.produce` takes, in its order: topic, value, key, partition or BY_KEY, no delivery
@@ -27,8 +27,10 @@ class Sealed(NamedTuple):
 
     partition: Partition
     address: str
-    ring: Ring
+    ring: AnyRing
     runs: tuple[Run, ...]
+    deleted: int
+    """How many outlived runs are deleted with it."""
 
 
 @dataclass(slots=True)

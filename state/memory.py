@@ -25,6 +25,15 @@ class MemoryStore:
                 return
             yield key, self._values[key]
 
+    def get(self, key: bytes) -> bytes | None:
+        """See `Store.get`."""
+        return self._values.get(key)
+
+    def previous_key(self, key: bytes) -> bytes | None:
+        """See `Store.previous_key`."""
+        place = bisect_left(self._keys, key)
+        return self._keys[place - 1] if place else None
+
     def next_key(self, key: bytes) -> bytes | None:
         """See `Store.next_key`."""
         place = bisect_left(self._keys, key)

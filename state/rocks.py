@@ -7,12 +7,20 @@ what a power cut takes away is still in the changelog.
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from rocksdict import BlockBasedOptions, Cache, DBRecoveryMode, Options, Rdict, WriteBatch
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBRecoveryMode,
+    Options,
+    Rdict,
+    RdictIter,
+    WriteBatch,
+)
 
 from state.edit import Edit, Source
 from state.store import Identity, Position, StoreCorruptError, StoreFailedError
@@ -54,13 +62,35 @@ class RocksStore:
         except Exception as error:
             raise self._translated(error) from error
 
+    def get(self, key: bytes) -> bytes | None:
+        """See `Store.get`."""
+        try:
+            value = self._db.get(key)
+        except Exception as error:
+            raise self._translated(error) from error
+        return None if value is None else bytes(value)
+
     def next_key(self, key: bytes) -> bytes | None:
         """See `Store.next_key`."""
+        return self._key_at(lambda entries: entries.seek(key))
+
+    def previous_key(self, key: bytes) -> bytes | None:
+        """See `Store.previous_key`."""
+
+        def before(entries: RdictIter) -> None:
+            entries.seek_for_prev(key)
+            if entries.valid() and bytes(entries.key()) == key:
+                entries.prev()
+
+        return self._key_at(before)
+
+    def _key_at(self, move: Callable[[RdictIter], None]) -> bytes | None:
         try:
             entries = self._db.iter()
-            entries.seek(key)
+            move(entries)
             if entries.valid():
-                return bytes(entries.key())
+                found = bytes(entries.key())
+                return None if found == _POSITION_KEY else found
             entries.status()
         except Exception as error:
             raise self._translated(error) from error

@@ -56,6 +56,22 @@ class Run(NamedTuple):
         return Origin(source.topic, source.partition, self.offsets[row], self.times_ms[row])
 
 
+class Row(NamedTuple):
+    """One remembered id."""
+
+    identifier: bytes
+    origin: Origin
+
+
+class Outline(NamedTuple):
+    """A run without its origins."""
+
+    first: int
+    floor: int
+    capacity: int
+    ids: tuple[bytes, ...]
+
+
 def prefix(address: str) -> bytes:
     """The beginning of all keys of an address."""
     name = address.encode()
@@ -65,6 +81,12 @@ def prefix(address: str) -> bytes:
 def key(address: str, first: int) -> bytes:
     """The key of the run that starts with number `first`."""
     return prefix(address) + struct.pack(">Q", first)
+
+
+def first_of(run_key: bytes) -> int:
+    """The number that the run of a key starts with."""
+    (first,) = struct.unpack(">Q", run_key[-8:])
+    return int(first)
 
 
 def address_of(run_key: bytes) -> str:
@@ -106,7 +128,86 @@ def decode(value: bytes) -> Run:
         raise UnknownFormatError(value[:64].hex()) from error
 
 
+def outline(value: bytes) -> Outline:
+    """The ids of a run, without decoding where they came from; raises as `decode` does."""
+    try:
+        head, position = _head(value)
+        if not head.ids:
+            return Outline(*head[:3], ())
+        for _ in range(3):
+            _, position = _column(value, position, head.ids)
+        return Outline(*head[:3], _ids(value, position, head.ids))
+    except (struct.error, UnicodeDecodeError, OverflowError) as error:
+        raise UnknownFormatError(value[:64].hex()) from error
+
+
+def row_of(value: bytes, number: int) -> Row:
+    """One id of a run with its origin, without decoding the others.
+
+    UnknownFormatError where the run has no such number, and for anything that is no run.
+    """
+    try:
+        head, position = _head(value)
+        row = number - head.first
+        if not 0 <= row < head.ids:
+            raise UnknownFormatError(f"number {number} in a run from {head.first} on")
+        places, position = _column(value, position, head.ids)
+        offsets, position = _column(value, position, head.ids)
+        times_ms, position = _column(value, position, head.ids)
+        lengths, position = _column(value, position, head.ids)
+        start = position + lengths.sum_before(row)
+        source = head.sources[places.at(row)]
+        origin = Origin(*source, offsets.at(row), times_ms.at(row))
+        return Row(value[start : start + lengths.at(row)], origin)
+    except (struct.error, UnicodeDecodeError, IndexError) as error:
+        raise UnknownFormatError(value[:64].hex()) from error
+
+
 def _decode(value: bytes) -> Run:
+    head, position = _head(value)
+    if head.ids > RUN_IDS_MAX:
+        raise UnknownFormatError(f"{head.ids} ids")
+    if not head.ids:
+        _check_end(value, position)
+        return Run(head.first, head.floor, head.capacity, head.sources, (), (), (), ())
+    columns = []
+    for _ in range(3):
+        column, position = _unpack(value, position, head.ids)
+        columns.append(column)
+    places, offsets, times_ms = columns
+    if not 0 <= min(places) <= max(places) < len(head.sources):
+        raise UnknownFormatError(value[:64].hex())
+    ids = _ids(value, position, head.ids)
+    return Run(*head[:3], head.sources, ids, places, offsets, times_ms)
+
+
+def _ids(value: bytes, position: int, count: int) -> tuple[bytes, ...]:
+    lengths, position = _unpack(value, position, count)
+    length = lengths[0]
+    if len(value) - position == length * count and max(lengths) == min(lengths) == length > 0:
+        return tuple([value[at : at + length] for at in range(position, len(value), length)])
+    if min(lengths) < 0:
+        raise UnknownFormatError(value[:64].hex())
+    ids = []
+    for length in lengths:
+        ids.append(value[position : position + length])
+        position += length
+    _check_end(value, position)
+    return tuple(ids)
+
+
+class _Head(NamedTuple):
+    """What stands before the columns."""
+
+    first: int
+    floor: int
+    capacity: int
+    sources: tuple[Source, ...]
+    ids: int
+    """How many."""
+
+
+def _head(value: bytes) -> tuple[_Head, int]:
     version, first, floor, capacity, count, sources_count = _HEADER.unpack_from(value)
     if version != FORMAT:
         raise UnknownFormatError(f"format {version}")
@@ -117,24 +218,7 @@ def _decode(value: bytes) -> Run:
         position += 6
         sources.append(Source(value[position : position + length].decode(), partition))
         position += length
-    if count > RUN_IDS_MAX:
-        raise UnknownFormatError(f"{count} ids")
-    if not count:
-        _check_end(value, position)
-        return Run(first, floor, capacity, tuple(sources), (), (), (), ())
-    columns = []
-    for _ in range(4):
-        column, position = _unpack(value, position, count)
-        columns.append(column)
-    places, offsets, times_ms, lengths = columns
-    ids = []
-    if min(lengths) < 0 or not 0 <= min(places) <= max(places) < len(sources):
-        raise UnknownFormatError(value[:64].hex())
-    for length in lengths:
-        ids.append(value[position : position + length])
-        position += length
-    _check_end(value, position)
-    return Run(first, floor, capacity, tuple(sources), tuple(ids), places, offsets, times_ms)
+    return _Head(first, floor, capacity, tuple(sources), count), position
 
 
 def _check_end(value: bytes, position: int) -> None:
@@ -152,13 +236,47 @@ def _pack(column: Sequence[int]) -> bytes:
     return struct.pack(f"<qc{len(column)}{code}", base, code.encode(), *distances)
 
 
-def _unpack(value: bytes, position: int, count: int) -> tuple[Sequence[int], int]:
+class _Column(NamedTuple):
+    """A packed column as it stands in a value."""
+
+    value: bytes
+    base: int
+    code: str
+    """`=` where all are alike."""
+    start: int
+
+    def at(self, row: int) -> int:
+        """One number of it."""
+        if self.code == "=":
+            return self.base
+        layout = struct.Struct(f"<{self.code}")
+        (distance,) = layout.unpack_from(self.value, self.start + row * layout.size)
+        return self.base + int(distance)
+
+    def sum_before(self, row: int) -> int:
+        """The sum of all numbers before one."""
+        if self.code == "=":
+            return self.base * row
+        distances = struct.unpack_from(f"<{row}{self.code}", self.value, self.start)
+        return self.base * row + sum(map(int, distances))
+
+
+def _column(value: bytes, position: int, count: int) -> tuple[_Column, int]:
+    """The column at a position, and the position behind it."""
     base, code = struct.unpack_from("<qc", value, position)
-    position += 9
+    start = position + 9
     if code == b"=":
-        return array("q", [base]) * count, position
+        return _Column(value, base, "=", start), start
     if code not in _CODES:
         raise UnknownFormatError(f"width {code!r}")
-    layout = struct.Struct(f"<{count}{code.decode()}")
-    distances = layout.unpack_from(value, position)
-    return array("q", [base + distance for distance in distances]), position + layout.size
+    text = code.decode()
+    return _Column(value, base, text, start), start + count * struct.calcsize(f"<{text}")
+
+
+def _unpack(value: bytes, position: int, count: int) -> tuple[Sequence[int], int]:
+    column, end = _column(value, position, count)
+    if column.code == "=":
+        return array("q", [column.base]) * count, end
+    distances = struct.unpack_from(f"<{count}{column.code}", value, column.start)
+    base = column.base
+    return array("q", [base + distance for distance in distances]), end

@@ -53,6 +53,14 @@ class Store(Protocol):
         """Keys that start with the prefix, ascending, with their values."""
         ...
 
+    def get(self, key: bytes) -> bytes | None:
+        """The value of one key."""
+        ...
+
+    def previous_key(self, key: bytes) -> bytes | None:
+        """The last key before this one."""
+        ...
+
     def next_key(self, key: bytes) -> bytes | None:
         """The first key at or after this one."""
         ...

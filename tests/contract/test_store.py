@@ -158,6 +158,8 @@ def equals_a_dict(stores: Stores, batches: Sequence[Sequence[Edit]], sought: byt
     expected = [entry for entry in sorted(oracle.items()) if entry[0].startswith(sought)]
     assert list(store.scan(sought)) == expected
     assert store.next_key(sought) == min((key for key in oracle if key >= sought), default=None)
+    assert store.previous_key(sought) == max((key for key in oracle if key < sought), default=None)
+    assert store.get(sought) == oracle.get(sought)
     assert store.position() == (position(len(batches) - 1) if batches else None)
     store.close()
 

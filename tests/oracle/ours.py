@@ -57,9 +57,9 @@ class OurRing:
         self._sent += len(verdicts)
         if committed:
             runs = draft.seal()
-            for key, value in draft.edits(ADDRESS, runs):
+            for key, value in draft.deletions(ADDRESS) + draft.edits(ADDRESS, runs):
                 self._write(key, value)
-            self._ring.absorb(runs)
+            self._ring.absorb(runs, len(draft.outlived))
         return bytes(verdicts)
 
     def _write(self, key: bytes, value: bytes | None) -> None:

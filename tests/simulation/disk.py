@@ -61,6 +61,14 @@ class StoreOnDisk:
         """See `Store.scan`."""
         return self._store.scan(prefix)
 
+    def get(self, key: bytes) -> bytes | None:
+        """See `Store.get`."""
+        return self._store.get(key)
+
+    def previous_key(self, key: bytes) -> bytes | None:
+        """See `Store.previous_key`."""
+        return self._store.previous_key(key)
+
     def next_key(self, key: bytes) -> bytes | None:
         """See `Store.next_key`."""
         return self._store.next_key(key)

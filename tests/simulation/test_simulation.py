@@ -81,7 +81,7 @@ def test_state_that_is_applied_before_its_commit_is_found(
     def early(loop: service.loop.Loop, plan: Plan, outputs: Iterable[Sequence[Output]]) -> None:
         decided = list(outputs)
         for sealed in plan.sealed:
-            loop.cache.absorb(sealed.partition.source, sealed.address, sealed.ring, sealed.runs)
+            loop.cache.absorb(sealed.partition.source, *sealed[1:4], 0)
         genuine(loop, plan, decided)
 
     monkeypatch.setattr(service.loop.Loop, "_commit", early)

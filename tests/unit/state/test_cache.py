@@ -4,35 +4,41 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.cache import Cache
-from state.edit import Edit, Source
+import state.cache
+from state.cache import AnyRing, Cache
+from state.edit import Edit, Origin, Source
 from state.memory import MemoryStore
 from state.run import key
 from state.store import Identity, Position, StoreCorruptError
+from state.strategies.compact_ring import CompactRing
 from state.strategies.ring import Ring
 
 SOURCE = Source("orders", 0)
 OTHER = Source("orders", 1)
 POSITION = Position(Identity("c", "i", "l", 1), 0, 0, 0)
 PLENTY = 1 << 30
+LETTERS = ("", *"abcd")
+ALL_IDS = {(a + b).encode() for a in LETTERS for b in LETTERS} | {b"%d" % n for n in range(10)}
 
 
 def commit(
     cache: Cache, store: MemoryStore, ids: list[bytes], *, address: str = "a", capacity: int = 5
-) -> Ring:
+) -> AnyRing:
     """One batch, as the service does it: admit, store, absorb."""
     ring = cache.ring(SOURCE, store, address)
     draft = ring.draft(capacity, SOURCE)
     for offset, identifier in enumerate(ids):
         draft.admit(identifier, offset, 1_000 + offset)
     runs = draft.seal()
-    store.apply(draft.edits(address, runs), POSITION)
-    cache.absorb(SOURCE, address, ring, runs)
+    store.apply(draft.deletions(address) + draft.edits(address, runs), POSITION)
+    cache.absorb(SOURCE, address, ring, runs, len(draft.outlived))
     return ring
 
 
-def held(ring: Ring) -> dict[bytes, object]:
-    return {i: ring.origin(n) for i, n in ring.known.items() if n >= ring.floor}
+def held(ring: AnyRing) -> dict[bytes, object]:
+    """What a ring knows, of all ids that the tests use."""
+    numbers = {i: ring.draft(1 << 30, SOURCE).judge(i) for i in ALL_IDS}
+    return {i: ring.origin(n) for i, n in numbers.items() if n is not None}
 
 
 IDS = st.lists(st.text("abcd", max_size=2).map(str.encode), max_size=9)
@@ -94,7 +100,7 @@ def test_absorbing_into_a_forgotten_ring_counts_nothing() -> None:
     draft = ring.draft(5, SOURCE)
     draft.admit(b"1", 0, 0)
     cache.drop(SOURCE)
-    cache.absorb(SOURCE, "a", ring, draft.seal())
+    cache.absorb(SOURCE, "a", ring, draft.seal(), 0)
     assert cache.memory_bytes == 0
 
 
@@ -117,4 +123,66 @@ def test_a_damaged_run_in_the_store_names_the_partition() -> None:
     store.apply([Edit(key("a", 0), b"\x01 no run")], POSITION)
     with pytest.raises(StoreCorruptError) as caught:
         Cache(PLENTY).ring(SOURCE, store, "a")
+    assert caught.value.source == SOURCE
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ids make a ring large."""
+    monkeypatch.setattr(state.cache, "WHOLE_IDS_MAX", 2)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_ring_that_has_grown_large_is_compact_and_says_the_same() -> None:
+    cache, store = Cache(PLENTY), MemoryStore()
+    for number in range(8):
+        ring = commit(cache, store, [b"%d" % number])
+    assert isinstance(ring, CompactRing)
+    assert held(ring) == {b"%d" % n: Origin(*SOURCE, 0, 1_000) for n in range(3, 8)}
+    assert commit(cache, store, [b"7"]) is ring
+    assert cache.memory_bytes == ring.memory_bytes
+    cache.drop(SOURCE)
+    assert cache.memory_bytes == 0
+
+
+def test_a_compact_ring_that_outgrows_its_index_is_made_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state.cache, "WHOLE_IDS_MAX", 20)
+    cache, store, capacity = Cache(PLENTY), MemoryStore(), 100_000
+    rings = []
+    for batch in range(30):
+        ids = [b"%d-%d" % (batch, number) for number in range(600)]
+        rings.append(commit(cache, store, ids, capacity=capacity))
+    assert len({id(ring) for ring in rings}) == 3
+    assert [type(ring) for ring in rings[:2]] == [Ring, CompactRing]
+    again = commit(cache, store, [b"0-0", b"29-599", b"new"], capacity=capacity)
+    assert len(again) == 30 * 600 + 1
+
+
+def test_where_memory_is_short_all_but_the_smallest_are_loaded_compact(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state.cache, "SMALL_IDS_MAX", 2)
+    store = MemoryStore()
+    plenty = Cache(PLENTY)
+    for address in "ab":
+        for number in range(4):
+            commit(plenty, store, [b"%d" % number], address=address)
+    commit(plenty, store, [b"0"], address="c")
+    cache = Cache(plenty.ring(SOURCE, store, "a").memory_bytes)
+    kinds = [type(cache.ring(SOURCE, store, address)) for address in "abc"]
+    assert kinds == [Ring, CompactRing, Ring]
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("value", [None, b"\x01 no run"])
+def test_a_run_that_a_compact_ring_misses_names_the_partition(value: bytes | None) -> None:
+    cache, store = Cache(PLENTY), MemoryStore()
+    for number in range(4):
+        commit(cache, store, [b"%d" % number])
+    ring = cache.ring(SOURCE, store, "a")
+    store.apply([Edit(key("a", 2), value)], POSITION)
+    with pytest.raises(StoreCorruptError) as caught:
+        ring.number_of(b"2")
     assert caught.value.source == SOURCE

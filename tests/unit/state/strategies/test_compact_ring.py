@@ -1,0 +1,136 @@
+"""The compact ring against the one that holds everything, whatever its index takes for known."""
+
+from collections.abc import Iterable, Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from state.edit import Origin
+from state.run import RUN_IDS_MAX, Outline, Row, UnknownFormatError, decode, encode, outline, row_of
+from state.strategies import ring_index
+from state.strategies.compact_ring import CompactRing
+from state.strategies.ring import Ring
+from state.strategies.ring_index import Index
+from tests.oracle.ours import SOURCE
+from tests.unit.state.strategies.test_ring import STEPS, Step
+
+Told = list[Origin | None]
+
+
+class Pair:
+    """The same ring in both forms, on one store."""
+
+    def __init__(self) -> None:
+        self.values: dict[int, bytes] = {}
+        self.whole, self.compact = Ring(), self.loaded()
+        self._sent = 0
+
+    def loaded(self) -> CompactRing:
+        """As it is after a restart."""
+        ring = CompactRing(self._row, ids=1, capacity=8)
+        for first in sorted(self.values):
+            ring.take(outline(self.values[first]))
+        return ring
+
+    def _row(self, first: int, number: int) -> Row:
+        return row_of(self.values[first], number)
+
+    def decide(self, step: Step) -> tuple[Told, Told]:
+        """What each of them names as the origins of one batch."""
+        if step.restart:
+            self.compact = self.loaded()
+        whole = self._decided(self.whole, step)
+        deleted = self.whole.outlived()
+        compact = self._decided(self.compact, step)
+        if step.committed:
+            for first in deleted:
+                self.values.pop(first, None)
+        self._sent += len(step.ids)
+        return whole, compact
+
+    def _decided(self, ring: Ring | CompactRing, step: Step) -> Told:
+        draft, told = ring.draft(step.size, SOURCE), []
+        for offset, identifier in enumerate(step.ids, self._sent):
+            number = draft.admit(identifier, offset, offset)
+            told.append(None if number is None else draft.origin(number))
+        if step.committed:
+            runs = draft.seal()
+            self.values.update({run.first: encode(run) for run in runs})
+            ring.absorb(runs, len(draft.outlived))
+            ring.forget()
+        return told
+
+
+@pytest.fixture(params=[0xFFFF, 1, 0], ids=["tags", "few tags", "no tags"])
+def tags(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With few tags the index takes nearly everything for known."""
+    monkeypatch.setattr(ring_index, "_TAG_MASK", request.param)
+
+
+@pytest.mark.usefixtures("tags")
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(STEPS, max_size=12))
+def test_both_forms_give_the_same_verdicts_and_origins(steps: list[Step]) -> None:
+    pair = Pair()
+    for step in steps:
+        whole, compact = pair.decide(step)
+        assert compact == whole
+        assert len(pair.compact) == len(pair.whole)
+
+
+def filled(ids: int, capacity: int, *, expected: int) -> tuple[Index, int]:
+    index = Index(expected)
+    for first in range(0, ids, 100):
+        index.add(names(first, first + 100), first, max(0, first + 100 - capacity))
+    return index, max(0, ids - capacity)
+
+
+def names(start: int, end: int) -> Iterable[bytes]:
+    return [b"id-%d" % number for number in range(start, end)]
+
+
+@pytest.mark.parametrize("expected", [1, 500, 100_000])
+def test_an_index_of_any_size_finds_what_is_held_and_little_else(expected: int) -> None:
+    index, floor = filled(20_000, 500, expected=expected)
+    for number, identifier in enumerate(names(floor, 20_000), floor):
+        assert number in index.numbers(identifier, floor, 20_000)
+    strangers = sum(len(list(index.numbers(b"x-%d" % n, floor, 20_000))) for n in range(1_000))
+    assert strangers < 50
+
+
+def test_what_an_index_takes_is_bounded_by_what_is_held() -> None:
+    small = filled(2_000, 500, expected=500)[0].memory_bytes
+    assert filled(50_000, 500, expected=500)[0].memory_bytes < 2 * small
+
+
+def test_numbers_beyond_the_half_that_is_kept_are_told_in_full() -> None:
+    index, start = Index(10), (1 << 32) - 2
+    index.add(names(0, 4), start, 0)
+    assert list(index.numbers(b"id-3", start - 5, start + 4)) == [start + 3]
+
+
+def some_values() -> Iterator[bytes]:
+    ring = Ring()
+    for length in (0, 1, 2, RUN_IDS_MAX):
+        draft = ring.draft(length or 7, SOURCE)
+        for number in range(length):
+            draft.admit(b"%d" % number * (1 + number % 3), 1000 * number, 5 + number)
+        runs = draft.seal()
+        ring.absorb(runs)
+        yield from map(encode, runs)
+
+
+def test_an_outline_and_a_row_say_what_the_run_says() -> None:
+    for value in some_values():
+        run = decode(value)
+        assert outline(value) == Outline(run.first, run.floor, run.capacity, run.ids)
+        for row, identifier in enumerate(run.ids):
+            assert row_of(value, run.first + row) == (identifier, run.origin(run.first + row))
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 40])
+def test_a_row_that_a_run_does_not_have_is_an_error(number: int) -> None:
+    for value in some_values():
+        with pytest.raises(UnknownFormatError):
+            row_of(value, number)
