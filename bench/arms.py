@@ -33,6 +33,9 @@ class Stage(NamedTuple):
     id_cache_size: int = 20_000
     on_duplicate: str = "dead_letter"
     address: str = "bench"
+    cache_memory_mb: int = 256
+    instance: str = "0"
+    api_port: int = 0
 
 
 class Arm(NamedTuple):
@@ -42,10 +45,17 @@ class Arm(NamedTuple):
     command: Callable[[Stage], list[str]]
 
 
+class Running(NamedTuple):
+    """An arm at work: its process, and what raises when it has died."""
+
+    pid: int
+    check: Callable[[], None]
+
+
 @contextmanager
-def running(arm: Arm, stage: Stage) -> Iterator[Callable[[], None]]:
-    """Run it; gives what raises when it has died. Ended by SIGTERM, by force after a while."""
-    log = stage.folder / f"{arm.name}.log"
+def running(arm: Arm, stage: Stage) -> Iterator[Running]:
+    """Run it. Ended by SIGTERM, by force after a while."""
+    log = stage.folder / f"{arm.name}-{stage.instance}.log"
     with log.open("ab") as output:
         process = subprocess.Popen(
             [*ATTACHED, str(os.getpid()), *arm.command(stage)],
@@ -61,7 +71,7 @@ def running(arm: Arm, stage: Stage) -> Iterator[Callable[[], None]]:
             raise RuntimeError(f"{arm.name} ended by itself with {process.returncode}:\n{tail}")
 
     try:
-        yield check
+        yield Running(process.pid, check)
     finally:
         process.terminate()
         try:
@@ -104,18 +114,20 @@ QUIX: Final = Arm("quix", _quix)
 
 def _config(stage: Stage) -> Path:
     """One configuration for the service and for the floor: what is not here has its default."""
-    path = stage.folder / "ringfence.toml"
+    path = stage.folder / f"ringfence-{stage.instance}.toml"
     path.write_text(
         f"""\
 [kafka]
 "bootstrap.servers" = "{stage.bootstrap_servers}"
 [service]
 group_id = "{stage.group}"
+instance = "{stage.instance}"
 state_dir = {json.dumps(str(stage.folder / "state"))}
 batch_records_max = {stage.batch_records}
 batch_wait_ms = {stage.batch_wait_ms}
+cache_memory_mb = {stage.cache_memory_mb}
 [api]
-port = 0
+port = {stage.api_port}
 [[routes]]
 inputs = ["{stage.input}"]
 scope = "partition"

@@ -1,10 +1,11 @@
 """Latency: from `produce` to a consumer that reads what is committed, at a steady rate."""
 
+import math
 import struct
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -32,10 +33,10 @@ def latency(venue: Venue, arm: Arm, rate: int, duration_s: float) -> Latency:
     """Measure one arm at so many records a second; its first seconds do not count."""
     source = f"steady-{uuid.uuid4().hex[:8]}"
     venue.create(source, PARTITIONS)
-    with venue.stage(arm, source, PARTITIONS) as stage, running(arm, stage) as check:
+    with venue.stage(arm, source, PARTITIONS) as stage, running(arm, stage) as one:
         reader = _Reader(venue, stage.output)
         reader.start()
-        _send(venue, source, rate, _WARM_UP_S + duration_s, check)
+        _send(venue, source, rate, _WARM_UP_S + duration_s, one.check)
         reader.stop()
     return reader.summary()
 
@@ -103,9 +104,10 @@ class _Reader(threading.Thread):
             raise RuntimeError("nothing came out")
         first_s = self._ages_ms[0][0] + _WARM_UP_S
         ages_ms = sorted(age for at_s, age in self._ages_ms if at_s > first_s)
-        p50, p99, p99_9 = (_percentile(ages_ms, share) for share in (0.5, 0.99, 0.999))
+        p50, p99, p99_9 = (percentile(ages_ms, share) for share in (0.5, 0.99, 0.999))
         return Latency(p50, p99, p99_9, len(ages_ms))
 
 
-def _percentile(ages_ms: list[float], share: float) -> float:
-    return ages_ms[min(len(ages_ms) - 1, int(share * len(ages_ms)))]
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The value that so large a share of the ordered values is not above."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -1,7 +1,7 @@
 """Progress: how far an arm has come, seen from outside by the offsets that its group commits."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -31,33 +31,36 @@ def follow(
     partitions: int,
     total: int,
     check: Callable[[], None],
-) -> list[Point]:
-    """Watch until all is committed; `check` raises when the arm has died."""
+) -> Iterator[Point]:
+    """Each point when it is seen, until so many are committed; `check` raises when the arm died."""
     # Not the admin client: librdkafka 2.16 crashes when its answer is that the coordinator moved.
     # And uncommitted, or an open transaction would keep the answer back.
     watcher = Consumer({**client, "group.id": group, "isolation.level": "read_uncommitted"})
     places = [TopicPartition(topic, number) for number in range(partitions)]
-    points: list[Point] = []
-    moved_s = time.monotonic()
-    while not points or points[-1].records < total:
-        check()
-        done = _committed(watcher, places)
-        now_s = time.monotonic()
-        if done and (not points or done > points[-1].records):
-            points.append(Point(now_s, done))
-            moved_s = now_s
-        elif now_s - moved_s > STALL_S:
-            raise TimeoutError(f"{group} did not move for {STALL_S:.0f} s, at {points[-1:]}")
-        time.sleep(POLL_S)
-    watcher.close()
-    return points
+    last = Point(time.monotonic(), 0)
+    try:
+        while last.records < total:
+            check()
+            done = _committed(watcher, places)
+            now_s = time.monotonic()
+            if done > last.records:
+                last = Point(now_s, done)
+                yield last
+            elif now_s - last.at_s > STALL_S:
+                raise TimeoutError(f"{group} did not move for {STALL_S:.0f} s, at {last}")
+            time.sleep(POLL_S)
+    finally:
+        watcher.close()
 
 
 def pace(points: list[Point]) -> Pace:
     """Records a second; a run that is over in two commits has no second half to speak of."""
-    first, last = points[0], points[-1]
-    middle = next(p for p in points if p.records >= last.records / 2)
-    return Pace(_rate(first, last), _rate(middle, last))
+    return Pace(_rate(points[0], points[-1]), pace_from(points, points[-1].records / 2))
+
+
+def pace_from(points: list[Point], records: float) -> float:
+    """Records a second once so many were done."""
+    return _rate(next(p for p in points if p.records >= records), points[-1])
 
 
 def _rate(first: Point, last: Point) -> float:

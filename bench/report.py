@@ -1,23 +1,16 @@
 """Report: the tables that a person reads, and the plots."""
 
-from collections.abc import Mapping
-
 import matplotlib as mpl
 from rich.console import Console
 from rich.table import Table
 
 from bench.results import FOLDER, Comparison, Results, Spread
+from bench.trials import TITLES
 
 mpl.use("svg")
 
 from matplotlib import pyplot as plt
 
-TITLES: Mapping[str, str] = {
-    "ringfence": "Ringfence",
-    "floor": "floor: pass-through, no deduplication",
-    "kafka_streams": "Kafka Streams, the same ring",
-    "quix": "Quix Streams, state by key",
-}
 _COLOURS = {"ringfence": "#0b7285", "floor": "#adb5bd"}
 _OTHER_COLOUR = "#e8590c"
 

@@ -1,8 +1,8 @@
 """Venue: one broker for all arms, fresh topics for each run, and nothing of it left behind."""
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic  # where the types are exported
 
 from bench.arms import Arm, Stage, running
-from bench.progress import Pace, follow, pace
+from bench.progress import Pace, Point, follow, pace
 from bench.workload import ADDRESS_HEADER, Workload, write
 from tools.broker.cluster import Broker, open_broker
 from tools.jars import RUN_FOLDER
@@ -62,22 +62,34 @@ class Venue:
             yield Stage(servers, source, output, dead_letter, group, folder, **setup)  # type: ignore[arg-type]
         finally:
             topics = self.admin.list_topics(timeout=_TIMEOUT_S).topics
-            self._delete([topic for topic in topics if topic.startswith(group)])
+            self._delete(
+                [topic for topic in topics if topic.startswith((f"{group}-", f"{group}."))]
+            )
             shutil.rmtree(folder, ignore_errors=True)
 
     def pace(self, arm: Arm, workload: Workload, **setup: object) -> Pace:
         """Run an arm over a whole workload, and how fast it was."""
-        source = self.input(workload)
+        with self.reading(arm, workload, **setup) as stage, running(arm, stage) as one:
+            return pace(list(self.follow(stage, workload, one.check)))
+
+    def reading(
+        self, arm: Arm, workload: Workload, **setup: object
+    ) -> AbstractContextManager[Stage]:
+        """A stage whose input is the workload."""
         if workload.addresses > 1:
             setup["address"] = f"{{header:{ADDRESS_HEADER}}}"
-        with (
-            self.stage(arm, source, workload.partitions, **setup) as stage,
-            running(arm, stage) as check,
-        ):
-            points = follow(
-                self.client, stage.group, source, workload.partitions, workload.records, check
-            )
-        return pace(points)
+        return self.stage(arm, self.input(workload), workload.partitions, **setup)
+
+    def follow(
+        self,
+        stage: Stage,
+        workload: Workload,
+        check: Callable[[], None],
+        records: int | None = None,
+    ) -> Iterator[Point]:
+        """How far the stage's group has come, until the whole workload is done, or so many."""
+        total = workload.records if records is None else records
+        return follow(self.client, stage.group, stage.input, workload.partitions, total, check)
 
     def _delete(self, topics: list[str]) -> None:
         for done in self.admin.delete_topics(topics).values():

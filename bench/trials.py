@@ -1,0 +1,66 @@
+"""Trials: what `make bench` compares, and how the arms take their turns."""
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from bench.arms import FLOOR, KAFKA_STREAMS, QUIX, RINGFENCE, Arm
+from bench.progress import Pace
+from bench.results import Comparison
+from bench.venue import Venue
+from bench.workload import Workload
+
+TITLES: Final[Mapping[str, str]] = {
+    "ringfence": "Ringfence",
+    "floor": "floor: pass-through, no deduplication",
+    "kafka_streams": "Kafka Streams, the same ring",
+    "quix": "Quix Streams, state by key",
+}
+
+
+class Trial(NamedTuple):
+    """One comparison: who reads what, and how Ringfence and the floor are set up for it."""
+
+    key: str
+    title: str
+    workload: Workload
+    arms: tuple[Arm, ...]
+    setup: Mapping[str, object]
+
+    def told(self) -> dict[str, object]:
+        """What a reader of the table needs to know."""
+        work = self.workload
+        return {
+            "messages": f"{work.records:,}",
+            "bytes": work.value_bytes,
+            "duplicates": f"{work.duplicate_share:.0%}",
+            "partitions": work.partitions,
+            "batch_records": 10_000,
+            "id_cache_size": 20_000,
+            **self.setup,
+        }
+
+
+TRIALS: Final = (
+    Trial("peers", "Batches of 10,000", Workload(), (FLOOR, RINGFENCE, KAFKA_STREAMS), {}),
+    Trial("quix", "State by key", Workload(records=400_000), (RINGFENCE, QUIX), {}),
+    Trial("batch", "Batches of 1,000", Workload(), (FLOOR, RINGFENCE), {"batch_records": 1_000}),
+    Trial(
+        "drop",
+        "Nine of ten are duplicates",
+        Workload(duplicate_share=0.9),
+        (FLOOR, RINGFENCE),
+        {"on_duplicate": "drop"},
+    ),
+)
+
+
+def compared(place: Venue, trial: Trial, rounds: int, say: Callable[[str], None]) -> Comparison:
+    """Alternate the arms, round by round."""
+    place.input(trial.workload)
+    paces: dict[str, list[Pace]] = {arm.name: [] for arm in trial.arms}
+    for _ in range(rounds):
+        for arm in trial.arms:
+            pace = place.pace(arm, trial.workload, **trial.setup)
+            paces[arm.name].append(pace)
+            say(f"{trial.title}: {TITLES[arm.name]}: {pace.second_half:,.0f}/s")
+    return Comparison(trial.title, trial.told(), paces)
