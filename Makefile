@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit contract broker test-broker sim oracle spark-tables test-spark bench test-helm ci lock clean
+.PHONY: help run test check unit contract broker test-broker sim oracle spark-tables test-spark bench bench-full test-helm ci lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ test-spark: .venv/dev .venv/spark ## the pipeline on a real Spark and a real bro
 
 bench: .venv/bench .venv/quix/made ## Ringfence beside a pass-through, Kafka Streams and Quix Streams
 	$(BIN)/python -m bench $(ARGS)
+
+bench-full: .venv/bench .venv/quix/made ## throughput, memory, latency, restore by all that may change them (45 minutes; ARGS="--only ids_held")
+	$(BIN)/python -m bench.full $(ARGS)
 
 test-helm: .venv/dev .venv/helm ## the chart with a real Helm, and its pod as a process
 	$(BIN)/python -m tools.helm

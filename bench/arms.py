@@ -16,6 +16,7 @@ from tools.jars import java_command
 ROOT: Final = Path(__file__).parents[1]
 QUIX_PYTHON: Final = ROOT / ".venv" / "quix" / "bin" / "python"
 ATTACHED: Final = (sys.executable, "-I", "-S", str(LAUNCH), "attached")
+SAMPLES: Final = "samples.json"
 _END_S: Final = 60
 
 
@@ -106,7 +107,14 @@ def _quix(stage: Stage) -> list[str]:
     ]
 
 
+def _sampled(stage: Stage) -> list[str]:
+    found = str(stage.folder / SAMPLES)
+    return [sys.executable, "-m", "bench.sampler", str(_config(stage)), found]
+
+
 RINGFENCE: Final = Arm("ringfence", _ringfence)
+SAMPLED: Final = Arm("ringfence", _sampled)
+"""The same, and at its end it writes where its time went."""
 FLOOR: Final = Arm("floor", _floor)
 KAFKA_STREAMS: Final = Arm("kafka_streams", _kafka_streams)
 QUIX: Final = Arm("quix", _quix)

@@ -1,18 +1,29 @@
 """Venue: one broker for all arms, fresh topics for each run, and nothing of it left behind."""
 
 import shutil
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic  # where the types are exported
 
 from bench.arms import Arm, Stage, running
 from bench.progress import Pace, Point, follow, pace
 from bench.workload import ADDRESS_HEADER, Workload, write
+from ringfence.headers import DUPLICATE_ID
 from tools.broker.cluster import Broker, open_broker
+from tools.broker.config import choose_ports
 from tools.jars import RUN_FOLDER
 
 FOLDER: Final = RUN_FOLDER / "bench" / "venue"
@@ -25,7 +36,8 @@ class Venue:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.client: dict[str, str | int | float | bool] = {**broker.client_properties}
-        self.admin = AdminClient(self.client)
+        # It outlives the broker, and would tell of that.
+        self.admin = AdminClient({**self.client, "log_level": 0})
         self._inputs: dict[Workload, str] = {}
         self._runs = 0
 
@@ -58,6 +70,7 @@ class Venue:
         for topic in (output, dead_letter):
             self.create(topic, partitions)
         servers = self.broker.bootstrap_servers
+        setup.setdefault("api_port", free_port())
         try:
             yield Stage(servers, source, output, dead_letter, group, folder, **setup)  # type: ignore[arg-type]
         finally:
@@ -91,9 +104,52 @@ class Venue:
         total = workload.records if records is None else records
         return follow(self.client, stage.group, stage.input, workload.partitions, total, check)
 
+    def append(self, topic: str) -> int:
+        """One record more with an id of its own, on partition 0; gives the end after it."""
+        ends: list[int] = []
+        identifier = uuid.uuid4().hex.encode()
+        producer = Producer(self.client)
+        producer.produce(
+            topic,
+            b"{}",
+            key=identifier,
+            partition=0,
+            headers=[(DUPLICATE_ID, identifier)],
+            on_delivery=lambda _error, message: ends.append((message.offset() or 0) + 1),
+        )
+        producer.flush(_TIMEOUT_S)
+        return ends[0]
+
+    def read(self, topic: str, partitions: int) -> Iterator[Message]:
+        """Every committed record of a topic that nobody writes any more."""
+        owned: dict[str, str | int | float | bool] = {
+            "group.id": f"{topic}-audit",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+        consumer = Consumer({**self.client, **owned})
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+        reading = partitions
+        while reading:
+            for message in consumer.consume(10_000, 0.5):
+                error = message.error()
+                if error is None:
+                    yield message
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its name
+                    reading -= 1
+                else:
+                    raise KafkaException(error)
+        consumer.close()
+
     def _delete(self, topics: list[str]) -> None:
         for done in self.admin.delete_topics(topics).values():
             done.result(_TIMEOUT_S)
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    return choose_ports(FOLDER / "none").client
 
 
 @contextmanager

@@ -6,7 +6,8 @@ accepted shortly before on the same partition, so every arm has the same duplica
 
 import random
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from confluent_kafka import Producer
@@ -16,6 +17,12 @@ from ringfence.headers import DUPLICATE_ID
 ADDRESS_HEADER: Final = "address"
 _PAYLOADS: Final = 2_000
 _FLUSH_TIMEOUT_S: Final = 120
+_FOR_BULK: Final = {"linger.ms": 50, "queue.buffering.max.messages": 1_000_000}
+_OPEN_MS_MAX: Final = 900_000
+"""How long a broker lets a transaction be open, unless it was told so."""
+
+Client = Mapping[str, str | int | float | bool]
+"""What a Kafka client connects with."""
 
 
 class Workload(NamedTuple):
@@ -59,9 +66,23 @@ def messages(workload: Workload) -> Iterator[Message]:
         yield Message(partition, identifier, payloads[number % _PAYLOADS], address)
 
 
-def write(workload: Workload, client: Mapping[str, str | int | float | bool], topic: str) -> None:
+def write(workload: Workload, client: Client, topic: str) -> None:
     """Send the whole workload to an empty topic."""
-    producer = Producer({**client, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000})
+    _send(Producer({**client, **_FOR_BULK}), workload, topic)
+
+
+@contextmanager
+def unseen(workload: Workload, client: Client, topic: str) -> Iterator[Callable[[], None]]:
+    """Send it in one transaction; gives what ends it, for readers to see all of it at once."""
+    owned = {"transactional.id": topic, "transaction.timeout.ms": _OPEN_MS_MAX}
+    producer = Producer({**client, **_FOR_BULK, **owned})
+    producer.init_transactions(_FLUSH_TIMEOUT_S)
+    producer.begin_transaction()
+    _send(producer, workload, topic)
+    yield lambda: producer.commit_transaction(_FLUSH_TIMEOUT_S)
+
+
+def _send(producer: Producer, workload: Workload, topic: str) -> None:
     for partition, identifier, value, address in messages(workload):
         headers: list[tuple[str, str | bytes | None]] = [(DUPLICATE_ID, identifier)]
         if workload.addresses > 1:

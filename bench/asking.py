@@ -1,0 +1,71 @@
+"""Asking: a running `serve` is asked through its API, as an operator or a scraper does."""
+
+import json
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from bench.arms import Stage
+
+_TIMEOUT_S: Final = 10.0
+_READY_WITHIN_S: Final = 300.0
+_POLL_S: Final = 0.01
+
+
+def ask(stage: Stage, path: str) -> bytes:
+    """The answer's body; OSError when it does not listen or says no."""
+    url = f"http://127.0.0.1:{stage.api_port}{path}"
+    with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
+        return bytes(answer.read())
+
+
+def ask_json(stage: Stage, path: str) -> Any:  # noqa: ANN401 - the caller knows the resource
+    """The answer as a document."""
+    return json.loads(ask(stage, path))
+
+
+def await_ready(stage: Stage, check: Callable[[], None]) -> None:
+    """Return once `/readyz` says ok."""
+    await_answer(lambda: bool(ask(stage, "/readyz")), check)
+
+
+def await_answer(holds: Callable[[], bool], check: Callable[[], None]) -> None:
+    """Ask until it holds; an answer that does not come counts as no."""
+    deadline_s = time.monotonic() + _READY_WITHIN_S
+    while not _holds(holds):
+        check()
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"not ready within {_READY_WITHIN_S:.0f} s")
+        time.sleep(_POLL_S)
+
+
+def _holds(question: Callable[[], bool]) -> bool:
+    try:
+        return question()
+    except OSError:
+        return False
+
+
+@contextmanager
+def asked(stage: Stage, paths: tuple[str, ...], per_s: float) -> Iterator[list[float]]:
+    """Ask for every path so often while the block runs; gives how long answers took, in ms."""
+    is_over = threading.Event()
+    took_ms: list[float] = []
+
+    def keep_asking() -> None:
+        while not is_over.wait(1 / per_s):
+            for path in paths:
+                started_s = time.monotonic()
+                if _holds(lambda path=path: bool(ask(stage, path))):  # type: ignore[misc]
+                    took_ms.append((time.monotonic() - started_s) * 1000)
+
+    asker = threading.Thread(target=keep_asking, daemon=True)
+    asker.start()
+    try:
+        yield took_ms
+    finally:
+        is_over.set()
+        asker.join(_TIMEOUT_S)

@@ -1,0 +1,104 @@
+"""`make bench-full`: every series in turn on one broker; tables, one JSON, a plot for each.
+
+`--only ids_held restore` measures some; `--scale 0.05` looks whether all of it still runs.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+
+from rich.console import Console
+
+from bench.arms import FLOOR
+from bench.chart import plot, table
+from bench.filled import Groups
+from bench.finding import Finding
+from bench.machine import described
+from bench.results import FOLDER, versions
+from bench.series.asking import asking
+from bench.series.changelog import changelog
+from bench.series.held import ids_held, ids_spread
+from bench.series.instances import instances
+from bench.series.latencies import latencies
+from bench.series.peers import artemis, peers
+from bench.series.restart import restore
+from bench.series.stages import stages
+from bench.series.sweeps import PLAIN, SWEEPS, swept
+from bench.session import Session
+from bench.venue import venue
+from tools.errors import ToolError
+
+FULL: Final = FOLDER / "full.json"
+_WIDTH: Final = 150
+"""Of the tables where no terminal tells."""
+SERIES: Final[Mapping[str, Callable[[Session], Finding]]] = {
+    "peers": partial(peers, key="peers"),
+    "quix": partial(peers, key="quix"),
+    **{key: partial(swept, sweep=sweep) for key, sweep in SWEEPS.items()},
+    "instances": instances,
+    "stages": stages,
+    "changelog": changelog,
+    "asking": asking,
+    "latency": latencies,
+    "ids_held": ids_held,
+    "restore": restore,
+    "ids_spread": ids_spread,
+    "artemis": artemis,
+}
+
+
+def main() -> int:
+    """Measure what was asked for; what is measured is on the disk before the next begins."""
+    parser = argparse.ArgumentParser(prog="python -m bench.full", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--scale", type=float, default=1.0, help="multiplies records and ids")
+    parser.add_argument("--only", nargs="+", default=list(SERIES), choices=list(SERIES))
+    given = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    found: dict[str, Finding] = {}
+    try:
+        with venue() as place, Groups(place) as groups:
+            tell = partial(console.print, soft_wrap=True, highlight=False)
+            session = Session(place, groups, given.rounds, given.scale, tell)
+            warm_up(session)
+            for key in given.only:
+                session.say(f"[bold]{key}")
+                found[key] = SERIES[key](session)
+                write(found, given.rounds, given.scale)
+                plot(found[key], key, FOLDER)
+    except ToolError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    for finding in found.values():
+        console.print(table(finding))
+    console.print(f"written: {FOLDER}")
+    return 0
+
+
+def warm_up(session: Session) -> None:
+    """Pass some records through that do not count: a new broker compiles itself for a while."""
+    session.say("warming up")
+    for records in (100, 1_000, 10_000):
+        session.place.pace(FLOOR, PLAIN._replace(records=100_000), batch_records=records)
+
+
+def write(found: Mapping[str, Finding], rounds: int, scale: float) -> None:
+    """All findings so far, with what they were measured on."""
+    document = {
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "rounds": rounds,
+        "scale": scale,
+        "versions": versions(),
+        "machine": described(),
+        "series": {key: finding.told() for key, finding in found.items()},
+    }
+    FULL.parent.mkdir(parents=True, exist_ok=True)
+    FULL.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""Machine: what the kernel tells of a process and its files, read from /proc (Linux)."""
+
+import os
+import platform
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Final, NamedTuple
+
+MIB: Final = 1024 * 1024
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_KINDS: Final = (("rdk:", "Kafka client"), ("rocksdb:", "RocksDB"))
+
+
+class Memory(NamedTuple):
+    """Resident memory of a process, in bytes."""
+
+    now: int
+    peak: int
+
+
+def memory(pid: int) -> Memory:
+    """VmRSS and VmHWM of a live process."""
+    return memory_in(Path(f"/proc/{pid}/status").read_text(encoding="ascii"))
+
+
+def memory_in(status: str) -> Memory:
+    """The same from the text of its status file."""
+    kib = dict(re.findall(r"^(Vm\w+):\s+(\d+) kB", status, re.MULTILINE))
+    return Memory(int(kib["VmRSS"]) * 1024, int(kib["VmHWM"]) * 1024)
+
+
+def cpu_s(pid: int) -> dict[str, float]:
+    """CPU seconds of a live process by kind of thread."""
+    found: dict[str, float] = defaultdict(float)
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            name, seconds = thread_in((task / "stat").read_text(encoding="utf-8"))
+        except OSError:
+            continue  # the thread has ended since
+        found[kind_of(name, is_main=task.name == str(pid))] += seconds
+    return found
+
+
+def thread_in(stat: str) -> tuple[str, float]:
+    """Name and CPU seconds of a thread, from the text of its stat file."""
+    head, _, rest = stat.rpartition(")")
+    fields = rest.split()
+    return head.partition("(")[2], (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def kind_of(thread: str, *, is_main: bool) -> str:
+    """What a thread works for."""
+    if is_main:
+        return "main thread"
+    return next((kind for start, kind in _KINDS if thread.startswith(start)), "other threads")
+
+
+def disk_bytes(folder: Path) -> int:
+    """What a folder takes on the disk: its blocks, as `du` counts them."""
+    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
+
+
+def drop_cached(folder: Path) -> None:
+    """Have the kernel forget the contents of the files below a folder."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())  # only what is on the disk can be forgotten
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def described() -> dict[str, object]:
+    """Processors, memory and kernel."""
+    cpus = re.findall(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo"), re.MULTILINE)
+    total = re.search(r"^MemTotal:\s+(\d+) kB", _read("/proc/meminfo"), re.MULTILINE)
+    return {
+        "processors": os.cpu_count(),
+        "processor": cpus[0] if cpus else platform.processor(),
+        "memory_mib": int(total[1]) // 1024 if total else None,
+        "kernel": platform.release(),
+    }
+
+
+def _read(path: str) -> str:
+    file = Path(path)
+    return file.read_text(encoding="utf-8") if file.exists() else ""

@@ -1,0 +1,68 @@
+"""Instances: one process beside two of the same group, on one input.
+
+The input is written in one transaction that ends when every process has its partitions, so that
+all begin at the same moment.
+"""
+
+import uuid
+from contextlib import ExitStack
+from typing import Final
+
+from bench.arms import RINGFENCE, Stage, running
+from bench.asking import ask_json, await_answer
+from bench.finding import Figure, Finding, Row
+from bench.progress import pace
+from bench.results import Spread
+from bench.series.sweeps import PLAIN
+from bench.session import Session
+from bench.venue import free_port
+from bench.workload import Workload, unseen
+
+COUNTS: Final = (1, 2)
+
+
+def instances(session: Session) -> Finding:
+    """In turn, round by round."""
+    workload = session.sized(PLAIN)
+    rates: dict[int, list[float]] = {count: [] for count in COUNTS}
+    for _ in range(session.rounds):
+        for count in COUNTS:
+            rates[count].append(_rate(session, workload, count))
+            session.say(f"processes of one group: {count}: {rates[count][-1]:,.0f}/s")
+    rows: list[Row] = [
+        {
+            "processes": str(count),
+            "Ringfence": Spread.of(found),
+            "/ one process": Spread.of(
+                mine / one for mine, one in zip(found, rates[1], strict=True)
+            ),
+        }
+        for count, found in rates.items()
+    ]
+    title = "Processes of one group on one machine: Ringfence"
+    settings = {"messages": f"{workload.records:,}", "partitions": workload.partitions}
+    figure = Figure(title, "processes", ["Ringfence"], "messages a second, warm", bars=True)
+    return Finding(title, settings, rows, [figure])
+
+
+def _rate(session: Session, workload: Workload, count: int) -> float:
+    source = f"shared-{uuid.uuid4().hex[:8]}"
+    place, partitions = session.place, workload.partitions
+    place.create(source, partitions)
+    with (
+        unseen(workload, place.client, source) as reveal,
+        place.stage(RINGFENCE, source, partitions) as stage,
+        ExitStack() as processes,
+    ):
+        members = [stage._replace(instance=str(n), api_port=free_port()) for n in range(count)]
+        checks = [processes.enter_context(running(RINGFENCE, each)).check for each in members]
+        for member in members:
+            await_answer(lambda m=member: _owned(m) == partitions // count, checks[0])  # type: ignore[misc]
+        reveal()
+        return pace(list(place.follow(stage, workload, checks[0]))).second_half
+
+
+def _owned(stage: Stage) -> int:
+    """How many partitions it runs."""
+    owned = ask_json(stage, "/v1/partitions")["partitions"]
+    return sum(each["phase"] == "running" for each in owned)

@@ -1,0 +1,111 @@
+"""Sweeps: throughput while one thing changes and all else stays; a table, and how it is run."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from bench.arms import FLOOR, RINGFENCE, Arm
+from bench.finding import Figure, Finding, Row
+from bench.results import Comparison
+from bench.session import Session
+from bench.trials import Trial, compared
+from bench.workload import Workload
+
+PLAIN: Final = Workload(records=1_000_000)
+_MESSAGES: Final = "messages a second"
+_RATIO: Final = "Ringfence / floor"
+
+
+class Step(NamedTuple):
+    """One value of what changes: the input, and how the arms are set up."""
+
+    workload: Workload
+    setup: Mapping[str, object] = {}
+
+
+class Sweep(NamedTuple):
+    """One series: what changes, step by step."""
+
+    title: str
+    changes: str
+    steps: Mapping[str, Step]
+    arms: tuple[Arm, ...] = (FLOOR, RINGFENCE)
+
+
+SWEEPS: Final[Mapping[str, Sweep]] = {
+    "batch": Sweep(
+        "Batch size: Ringfence beside the floor",
+        "records in a transaction, at most",
+        {
+            "100": Step(PLAIN._replace(records=300_000), {"batch_records": 100}),
+            "1,000": Step(PLAIN, {"batch_records": 1_000}),
+            "10,000": Step(PLAIN, {"batch_records": 10_000}),
+        },
+    ),
+    "size": Sweep(
+        "Message size: Ringfence beside the floor",
+        "bytes in a value",
+        {
+            "100 B": Step(PLAIN._replace(value_bytes=100)),
+            "1 KiB": Step(PLAIN._replace(records=600_000, value_bytes=1024)),
+            "10 KiB": Step(PLAIN._replace(records=120_000, value_bytes=10 * 1024)),
+        },
+    ),
+    "duplicates": Sweep(
+        "Share of duplicates: Ringfence beside the floor, which copies them",
+        "duplicates among the messages",
+        {
+            "0 %": Step(PLAIN._replace(duplicate_share=0.0)),
+            "10 %": Step(PLAIN),
+            "50 %": Step(PLAIN._replace(duplicate_share=0.5)),
+            "90 %": Step(PLAIN._replace(duplicate_share=0.9)),
+            "90 %, dropped": Step(PLAIN._replace(duplicate_share=0.9), {"on_duplicate": "drop"}),
+        },
+    ),
+    "addresses": Sweep(
+        "Number of addresses, drawn by lot for each message: Ringfence",
+        "addresses",
+        {
+            "1": Step(PLAIN),
+            "100": Step(PLAIN._replace(addresses=100)),
+            "10,000": Step(PLAIN._replace(records=600_000, addresses=10_000)),
+            "100,000": Step(PLAIN._replace(records=300_000, addresses=100_000)),
+        },
+        arms=(RINGFENCE,),
+    ),
+    "partitions": Sweep(
+        "Partitions of the input, one process: Ringfence beside the floor",
+        "partitions",
+        {str(count): Step(PLAIN._replace(partitions=count)) for count in (1, 4, 12)},
+    ),
+}
+
+
+def swept(session: Session, sweep: Sweep) -> Finding:
+    """Every step, its arms in turn."""
+    trials = {
+        name: Trial(
+            name, f"{name} {sweep.changes}", session.sized(step.workload), sweep.arms, step.setup
+        )
+        for name, step in sweep.steps.items()
+    }
+    rows: list[Row] = []
+    for name, trial in trials.items():
+        found = compared(session.place, trial, session.rounds, session.say)
+        rows.append({sweep.changes: name, **_row(trial, found)})
+    arms = ["Ringfence", "floor"][: len(sweep.arms)]
+    figure = Figure(sweep.title, sweep.changes, arms, f"{_MESSAGES}, warm")
+    return Finding(sweep.title, shared([trial.told() for trial in trials.values()]), rows, [figure])
+
+
+def _row(trial: Trial, found: Comparison) -> Row:
+    row: dict[str, object] = {"messages": trial.workload.records}
+    row["Ringfence"] = found.rates("ringfence")
+    if FLOOR in trial.arms:
+        row |= {"floor": found.rates("floor"), _RATIO: found.ratio("ringfence", "floor")}
+    return row  # type: ignore[return-value]
+
+
+def shared(settings: list[dict[str, object]]) -> dict[str, object]:
+    """What all of them have in common."""
+    first, *others = settings
+    return {key: value for key, value in first.items() if all(o.get(key) == value for o in others)}
