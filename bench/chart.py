@@ -34,7 +34,8 @@ def plot(finding: Finding, key: str, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for number, figure in enumerate(finding.figures, 1):
         draw = _bars if figure.bars else _lines
-        height = 1.6 + 0.3 * len(finding.rows) * len(figure.columns) if figure.bars else 4.5
+        height = 1.6 + len(finding.rows) * (0.1 + 0.18 * len(figure.columns))
+        height = height if figure.bars else 4.5
         canvas, axes = plt.subplots(figsize=(8, height), layout="constrained")
         draw(axes, finding, figure)
         axes.set_title(figure.title, loc="left", fontsize=11)
@@ -56,8 +57,8 @@ def _lines(axes: Axes, finding: Finding, figure: Figure) -> None:
         for place, value in enumerate(values):
             text = shown(float(value))
             axes.annotate(text, (place, value), (6, 6), textcoords="offset points", fontsize=8)
-    axes.set_ylim(bottom=0)
     axes.margins(x=0.08, y=0.12)
+    axes.set_ylim(bottom=0)
     axes.set_xlabel(figure.rows)
     axes.set_ylabel(figure.unit)
     axes.yaxis.set_major_formatter("{x:,.10g}")

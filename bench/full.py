@@ -46,8 +46,8 @@ SERIES: Final[Mapping[str, Callable[[Session], Finding]]] = {
     "latency": latencies,
     "ids_held": ids_held,
     "restore": restore,
-    "ids_spread": ids_spread,
     "artemis": artemis,
+    "ids_spread": ids_spread,
 }
 
 

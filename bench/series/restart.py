@@ -1,7 +1,7 @@
 """Restart: how long a group that holds millions of ids takes until it decides again.
 
-Three ends of the same process: its disk is there and warm, there and cold, or gone. A record waits
-in the input each time: the ring is loaded when it is asked for first, so `/readyz` is not all.
+Three ends of the same process: its disk is there and warm, there and cold, or gone. The ring is
+loaded when it is asked for first, so `/readyz` is not all: a record is sent once it says ok.
 """
 
 import shutil
@@ -22,11 +22,11 @@ from bench.workload import Workload
 
 _ONE_PARTITION: Final = Workload(partitions=1)
 _READY: Final = "seconds until ready"
-_FIRST: Final = "seconds until a verdict"
+_FIRST: Final = "then, seconds to the first verdict"
 
 
 class Start(NamedTuple):
-    """One start, from the process to `/readyz` and to the first verdict."""
+    """One start: from the process to `/readyz`, then from a record to its verdict."""
 
     ready_s: float
     first_s: float
@@ -65,17 +65,17 @@ def _bare(session: Session) -> Start:
 
 def _started(session: Session, stage: Stage, prepare: Callable[[], object] = lambda: None) -> Start:
     prepare()
-    end = session.place.append(stage.input)
     stage = stage._replace(cache_memory_mb=CACHE_MB)
     started_s = time.monotonic()
     with running(RINGFENCE, stage) as one:
         await_ready(stage, one.check)
         ready_s = time.monotonic() - started_s
         (place,) = ask_json(stage, "/v1/partitions")["partitions"]
+        sent_s, end = time.monotonic(), session.place.append(stage.input)
         for point in session.place.follow(stage, _ONE_PARTITION, one.check, end):
-            first_s = point.at_s - started_s
+            first_s = point.at_s - sent_s
         used = memory(one.pid)
-    session.say(f"a start: ready after {ready_s:.1f} s, first verdict after {first_s:.1f} s")
+    session.say(f"a start: ready after {ready_s:.1f} s, first verdict {first_s:.1f} s later")
     return Start(ready_s, first_s, place["restored_records"], used.peak)
 
 

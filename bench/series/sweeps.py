@@ -36,14 +36,14 @@ SWEEPS: Final[Mapping[str, Sweep]] = {
         "Batch size: Ringfence beside the floor",
         "records in a transaction, at most",
         {
-            "100": Step(PLAIN._replace(records=300_000), {"batch_records": 100}),
+            "100": Step(PLAIN._replace(records=200_000), {"batch_records": 100}),
             "1,000": Step(PLAIN, {"batch_records": 1_000}),
             "10,000": Step(PLAIN, {"batch_records": 10_000}),
         },
     ),
     "size": Sweep(
         "Message size: Ringfence beside the floor",
-        "bytes in a value",
+        "size of a value",
         {
             "100 B": Step(PLAIN._replace(value_bytes=100)),
             "1 KiB": Step(PLAIN._replace(records=600_000, value_bytes=1024)),
@@ -67,7 +67,7 @@ SWEEPS: Final[Mapping[str, Sweep]] = {
         {
             "1": Step(PLAIN),
             "100": Step(PLAIN._replace(addresses=100)),
-            "10,000": Step(PLAIN._replace(records=600_000, addresses=10_000)),
+            "10,000": Step(PLAIN._replace(records=400_000, addresses=10_000)),
             "100,000": Step(PLAIN._replace(records=300_000, addresses=100_000)),
         },
         arms=(RINGFENCE,),
