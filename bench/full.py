@@ -67,16 +67,19 @@ def main() -> int:
             warm_up(session)
             for key in given.only:
                 session.say(f"[bold]{key}")
-                found[key] = SERIES[key](session)
+                try:
+                    found[key] = SERIES[key](session)
+                except Exception:  # noqa: BLE001 - what comes after it can be measured still
+                    console.print_exception()
+                    continue
                 write(found, given.rounds, given.scale)
                 plot(found[key], key, FOLDER)
+                console.print(table(found[key]))
+            session.say(f"written: {FOLDER}")
     except ToolError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
-    for finding in found.values():
-        console.print(table(finding))
-    console.print(f"written: {FOLDER}")
-    return 0
+    return int(len(found) < len(given.only))
 
 
 def warm_up(session: Session) -> None:

@@ -84,7 +84,7 @@ def swept(session: Session, sweep: Sweep) -> Finding:
     """Every step, its arms in turn."""
     trials = {
         name: Trial(
-            name, f"{name} {sweep.changes}", session.sized(step.workload), sweep.arms, step.setup
+            name, f"{sweep.changes}: {name}", session.sized(step.workload), sweep.arms, step.setup
         )
         for name, step in sweep.steps.items()
     }
