@@ -56,7 +56,9 @@ def _lines(axes: Axes, finding: Finding, figure: Figure) -> None:
         axes.errorbar(names, values, yerr=ends, marker="o", capsize=3, label=column, color=colour)
         for place, value in enumerate(values):
             text = shown(float(value))
-            axes.annotate(text, (place, value), (6, 6), textcoords="offset points", fontsize=8)
+            # The first line's labels below it, where those of the others cannot be.
+            away = (6, 6) if number else (6, -12)
+            axes.annotate(text, (place, value), away, textcoords="offset points", fontsize=8)
     axes.margins(x=0.08, y=0.12)
     axes.set_ylim(bottom=0)
     axes.set_xlabel(figure.rows)

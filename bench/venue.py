@@ -159,3 +159,5 @@ def venue() -> Iterator[Venue]:
     FOLDER.mkdir(parents=True)
     with open_broker(Path(FOLDER) / "broker") as broker:
         yield Venue(broker)
+    # Not after a failure: what the arms and the broker said is below it.
+    shutil.rmtree(FOLDER, ignore_errors=True)

@@ -92,6 +92,8 @@ def swept(session: Session, sweep: Sweep) -> Finding:
     for name, trial in trials.items():
         found = compared(session.place, trial, session.rounds, session.say)
         rows.append({sweep.changes: name, **_row(trial, found)})
+    for workload in {trial.workload for trial in trials.values()} - {session.sized(PLAIN)}:
+        session.place.forget(workload)
     arms = ["Ringfence", "floor"][: len(sweep.arms)]
     figure = Figure(sweep.title, sweep.changes, arms, f"{_MESSAGES}, warm")
     return Finding(sweep.title, shared([trial.told() for trial in trials.values()]), rows, [figure])
