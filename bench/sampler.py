@@ -25,10 +25,10 @@ INTERVAL_S: Final = 0.0017
 REST: Final = "rest of the loop"
 STAGES: Final = {
     "consume": ("loop.py:Loop._consume", "loop.py:Loop._pieces", "consume.py:batch_of"),
-    "headers": ("consume.py:read_headers",),
-    "route": ("place.py:", "lane.py:", "route.py:", "target.py:", "claim.py:", "addresses.py:"),
+    "headers": ("consume.py:read_headers", "claim.py:"),
+    "route": ("place.py:", "lane.py:", "route.py:", "target.py:", "addresses.py:"),
     "decide": ("decide.py:", "dead_letter.py:", "rejection.py:"),
-    "produce": ("commit.py:_write_outputs",),
+    "produce": ("commit.py:Committer._write",),
     "changelog": ("commit.py:_Changelog", "decide.py:_SliceDecider.seal", "run.py:encode"),
     "commit": ("commit.py:Committer", "loop.py:Loop._commit.<locals>.marks"),
     "apply": ("apply.py:", "rocks.py:RocksStore.apply", "ring.py:Ring.absorb", "cache.py:"),

@@ -15,7 +15,11 @@ LOOP = ["loop.py:Loop._commit", "loop.py:Loop.turn", "worker.py:Worker._turn", "
 @pytest.mark.parametrize(
     ("stack", "stage"),
     [
-        (["commit.py:_write_outputs", "commit.py:Committer._write"], "produce"),
+        (["commit.py:_send", "commit.py:Committer._write"], "produce"),
+        (
+            ["commit.py:_send", "commit.py:_Changelog._write", "commit.py:Committer._write"],
+            "changelog",
+        ),
         (["decide.py:_SliceDecider.decide", "commit.py:Committer._write"], "decide"),
         (
             ["ring.py:RingDraft._admitter.<locals>.admit", "decide.py:_SliceDecider.decide"],
