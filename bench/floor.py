@@ -44,7 +44,6 @@ def pass_through(config_path: Path) -> None:
                 headers=message.headers(),
             )
             ends[place] = offset + 1
-        producer.flush(30)  # as Ringfence does; what lingers would wait for one answer more
         offsets = [TopicPartition(route.inputs[0], place, end) for place, end in ends.items()]
         producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 30)
         producer.commit_transaction(30)
