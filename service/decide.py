@@ -66,7 +66,8 @@ class _SliceDecider:
         self._now_ms = now_ms
         self._time_ms = partition.time_ms
         self._places = Places(partition, rules.book, rules.cache)
-        self._lanes = Lanes(partition, rules.placing, max(map(len, part.messages)))
+        bytes_max = max(map(len, part.messages))
+        self._lanes = Lanes(partition, self._places, rules.placing, bytes_max)
         self._nowhere = Envelope(partition.source, None)
 
     def decide(self, messages: list[Message], offsets: list[int]) -> list[Output]:
@@ -79,7 +80,7 @@ class _SliceDecider:
         not kept once it is sent, so they stay in the processor's cache.
         """
         lanes, now_ms = self._lanes, self._now_ms
-        field, by_value, lane = lanes.field, lanes.by_value, lanes.only
+        field, lane_of = lanes.field, lanes.by_value.get
         duplicates = self._plan.tally.duplicates
         outputs: list[Output] = []
         self._outputs = outputs
@@ -92,9 +93,12 @@ class _SliceDecider:
             if timestamp > time_ms:
                 time_ms = timestamp if timestamp <= now_ms else max(time_ms, now_ms)
             key = message.key()
-            if field is not None:
-                lane = by_value.get(field.of(key, headers))
-            if lane is not None and identifier is not None and timestamp > 0:
+            if identifier is None or timestamp <= 0:
+                lane = None
+            else:
+                named = None if field is None else field.of(key, headers)
+                lane = lane_of(named) or lanes.open(named, key, headers or ())
+            if lane is not None and identifier is not None:
                 number = lane.admit(identifier, offset, time_ms)
                 if number is None:
                     place = lane.unkeyed if key is None else lane.keyed
@@ -109,7 +113,6 @@ class _SliceDecider:
                     continue
             self._time_ms = time_ms
             self._decide(message, headers or [])
-            lane = lanes.only
         self._time_ms = time_ms
         self._delete_outlived()
         tally = self._plan.tally
@@ -185,7 +188,6 @@ class _SliceDecider:
             return
         self._places.admit(place)
         place.draft.admit(claim.identifier, message.offset() or 0, self._time_ms)
-        self._lanes.open(message.key(), headers, place, target)
 
     def _checked(self, message: Message, headers: Headers, place: Place, claim: Claim) -> Headers:
         """The headers to send on; RejectedError when the claim does not pass."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from ringfence.headers import ID_BYTES_MAX
 from service.partition import Partition
-from service.place import Place
+from service.place import Place, Places
 from service.rejection import RejectedError
 from service.route import Headers
 from service.target import Placing, Target
@@ -36,47 +36,72 @@ class Lane:
 
 
 class Lanes:
-    """The lanes of one slice, each opened by the first record that passed all checks."""
+    """The lanes of one slice, opened when an address is met first."""
 
-    def __init__(self, partition: Partition, placing: Placing, value_bytes_max: int) -> None:
+    def __init__(
+        self, partition: Partition, places: Places, placing: Placing, value_bytes_max: int
+    ) -> None:
         self._partition = partition
+        self._places = places
         self._placing = placing
         self._value_bytes_max = value_bytes_max
-        self.field = partition.route.address.field
+        route = partition.route
+        self.field = route.address.field
         """The one field that decides the address, if it is one."""
-        self.by_value: dict[bytes | None, Lane] = {}
+        self.by_value: dict[bytes | None, Lane | None] = {}
         """By the value of that field; None where the address is the same for all."""
+        self._has_any = (
+            not placing.refused
+            and route.output.is_fixed_by_address
+            # Several fields: no single value stands for the address.
+            and (route.address.constant is not None or self.field is not None)
+        )
+        self._dead_letter: tuple[Target | None] | None = None
+        """The same for all addresses, where the route says so."""
 
-    def open(self, key: bytes | None, headers: Headers, place: Place, target: Target) -> None:
+    def open(self, value: bytes | None, key: bytes | None, headers: Headers) -> Lane | None:
         """Let plain records of this address pass from now on, where nothing else can differ."""
-        route, placing = self._partition.route, self._placing
-        fits = placing.compressing or self._has_room(target)
-        if placing.refused or not fits or not route.output.is_fixed_by_address:
-            return
-        if route.address.constant is None and self.field is None:
-            return  # several fields: no single value stands for the address
-        value = None if self.field is None else self.field.of(key, headers)
-        self.by_value[value] = Lane(
+        if not self._has_any or value in self.by_value:
+            return None
+        lane = None
+        with suppress(RejectedError):
+            lane = self._opened(key, headers)
+        self.by_value[value] = lane
+        return lane
+
+    def _opened(self, key: bytes | None, headers: Headers) -> Lane | None:
+        placing = self._placing
+        place = self._places.find(key, headers)
+        if not place.settings.id_cache_size:
+            return None
+        self._places.check_room(place)
+        target = placing.output(self._partition, key, headers, place.name)
+        if not (placing.compressing or self._has_room(target)):
+            return None
+        # A plain record is remembered, or its address is not new.
+        self._places.admit(place)
+        return Lane(
             place.draft.admit,
             target.topic,
             target.keyed,
             target.unkeyed,
             drops=place.settings.on_duplicate == "drop",
-            label=(route.settings.name, place.name),
+            label=(self._partition.route.settings.name, place.name),
             place=place,
             dead_letter=self._fixed_dead_letter(place),
         )
-
-    @property
-    def only(self) -> Lane | None:
-        """The lane of all records, where they have one address and it is open."""
-        return self.by_value.get(None) if self.field is None else None
 
     def _fixed_dead_letter(self, place: Place) -> Target | None:
         """Where every plain duplicate of an address goes, if that is one topic with room."""
         template = self._partition.route.dead_letter
         if not template.is_fixed_by_address:
             return None
+        if self._dead_letter is None or template.constant is None:
+            self._dead_letter = (self._named_dead_letter(place),)
+        return self._dead_letter[0]
+
+    def _named_dead_letter(self, place: Place) -> Target | None:
+        template = self._partition.route.dead_letter
         with suppress(RejectedError):
             target = self._placing.named(self._partition, template, None, (), place.name)
             if self._has_room(target):

@@ -10,8 +10,10 @@ together, in order. Value: a header, then columns packed to the narrowest width 
 """
 
 import struct
+import sys
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from state.edit import Edit, Origin, Source
@@ -25,7 +27,10 @@ _KIND: Final = b"r"
 _HEADER: Final = struct.Struct("<BQQQIH")
 _WIDTHS: Final = ((1 << 8, "B"), (1 << 16, "H"), (1 << 32, "I"), (1 << 64, "Q"))
 
-_CODES: Final = frozenset(code.encode() for _, code in _WIDTHS)
+_BYTES: Final = {code: limit.bit_length() // 8 for limit, code in _WIDTHS}
+_CODES: Final = frozenset(map(str.encode, _BYTES))
+_COLUMN: Final = struct.Struct("<qc")
+_ALL_ZERO: Final = _COLUMN.pack(0, b"=")
 
 
 class UnknownFormatError(ValueError):
@@ -110,14 +115,18 @@ def encode(run: Run) -> bytes:
     parts = [
         _HEADER.pack(FORMAT, run.first, run.floor, run.capacity, len(run.ids), len(run.sources))
     ]
-    for source in run.sources:
-        name = source.topic.encode()
-        parts.append(struct.pack("<HI", len(name), source.partition) + name)
+    parts += map(_packed_source, run.sources)
     if run.ids:
-        parts += [_pack(run.places), _pack(run.offsets), _pack(run.times_ms)]
-        parts.append(_pack([len(identifier) for identifier in run.ids]))
+        parts.append(_pack(run.places) if len(run.sources) > 1 else _ALL_ZERO)
+        parts += [_pack(run.offsets), _pack(run.times_ms), _pack(list(map(len, run.ids)))]
         parts += run.ids
     return b"".join(parts)
+
+
+@lru_cache
+def _packed_source(source: Source) -> bytes:
+    name = source.topic.encode()
+    return struct.pack("<HI", len(name), source.partition) + name
 
 
 def decode(value: bytes) -> Run:
@@ -230,10 +239,12 @@ def _pack(column: Sequence[int]) -> bytes:
     """Lowest value, width, then each distance from the lowest; no distances when all are equal."""
     base, top = min(column), max(column)
     if base == top:
-        return struct.pack("<qc", base, b"=")
+        return _COLUMN.pack(base, b"=")
     code = next(code for limit, code in _WIDTHS if top - base < limit)
-    distances = [number - base for number in column]
-    return struct.pack(f"<qc{len(column)}{code}", base, code.encode(), *distances)
+    distances = array(code, [number - base for number in column])
+    if sys.byteorder == "big":
+        distances.byteswap()
+    return _COLUMN.pack(base, code.encode()) + distances.tobytes()
 
 
 class _Column(NamedTuple):
@@ -249,34 +260,42 @@ class _Column(NamedTuple):
         """One number of it."""
         if self.code == "=":
             return self.base
-        layout = struct.Struct(f"<{self.code}")
-        (distance,) = layout.unpack_from(self.value, self.start + row * layout.size)
-        return self.base + int(distance)
+        width = _BYTES[self.code]
+        start = self.start + row * width
+        return self.base + int.from_bytes(self.value[start : start + width], "little")
 
     def sum_before(self, row: int) -> int:
         """The sum of all numbers before one."""
         if self.code == "=":
             return self.base * row
-        distances = struct.unpack_from(f"<{row}{self.code}", self.value, self.start)
-        return self.base * row + sum(map(int, distances))
+        width = _BYTES[self.code]
+        return self.base * row + sum(
+            int.from_bytes(self.value[start : start + width], "little")
+            for start in range(self.start, self.start + row * width, width)
+        )
 
 
 def _column(value: bytes, position: int, count: int) -> tuple[_Column, int]:
     """The column at a position, and the position behind it."""
-    base, code = struct.unpack_from("<qc", value, position)
-    start = position + 9
+    base, code = _COLUMN.unpack_from(value, position)
+    start = position + _COLUMN.size
     if code == b"=":
         return _Column(value, base, "=", start), start
     if code not in _CODES:
         raise UnknownFormatError(f"width {code!r}")
     text = code.decode()
-    return _Column(value, base, text, start), start + count * struct.calcsize(f"<{text}")
+    end = start + count * _BYTES[text]
+    if end > len(value):
+        raise UnknownFormatError(f"{len(value)} bytes, {end} expected")
+    return _Column(value, base, text, start), end
 
 
 def _unpack(value: bytes, position: int, count: int) -> tuple[Sequence[int], int]:
     column, end = _column(value, position, count)
     if column.code == "=":
         return array("q", [column.base]) * count, end
-    distances = struct.unpack_from(f"<{count}{column.code}", value, column.start)
+    distances = array(column.code, value[column.start : end])
+    if sys.byteorder == "big":
+        distances.byteswap()
     base = column.base
     return array("q", [base + distance for distance in distances]), end
