@@ -34,7 +34,6 @@ class Stage(NamedTuple):
     id_cache_size: int = 20_000
     on_duplicate: str = "dead_letter"
     address: str = "bench"
-    cache_memory_mb: int = 256
     instance: str = "0"
     api_port: int = 0
 
@@ -133,7 +132,6 @@ instance = "{stage.instance}"
 state_dir = {json.dumps(str(stage.folder / "state"))}
 batch_records_max = {stage.batch_records}
 batch_wait_ms = {stage.batch_wait_ms}
-cache_memory_mb = {stage.cache_memory_mb}
 [api]
 port = {stage.api_port}
 [[routes]]

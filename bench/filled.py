@@ -12,8 +12,6 @@ from bench.progress import pace_from
 from bench.venue import Venue
 from bench.workload import Workload
 
-CACHE_MB: Final = 16_384
-"""More than any ring takes: what does not fit would be read from the disk again and again."""
 _FULL: Final = 1.03
 """Copies and addresses are drawn by lot, so some fill later than others."""
 _ADDRESSES_ASKED: Final = 20
@@ -52,7 +50,7 @@ class Filled(NamedTuple):
 @contextmanager
 def filled(place: Venue, fill: Fill) -> Iterator[Filled]:
     """Fill a group; its topics and its state stay while the block runs."""
-    setup = {"id_cache_size": fill.ids, "cache_memory_mb": CACHE_MB}
+    setup = {"id_cache_size": fill.ids}
     workload = fill.workload
     with place.reading(RINGFENCE, workload, **setup) as stage:
         with running(RINGFENCE, stage) as one:

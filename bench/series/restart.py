@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 from bench.arms import RINGFENCE, Stage, running
 from bench.asking import ask_json, await_ready
-from bench.filled import CACHE_MB
 from bench.finding import Figure, Finding, Row
 from bench.machine import MIB, drop_cached, memory
 from bench.results import Spread
@@ -68,7 +67,6 @@ def _bare(session: Session) -> Start:
 
 def _started(session: Session, stage: Stage, prepare: Callable[[], object] = lambda: None) -> Start:
     prepare()
-    stage = stage._replace(cache_memory_mb=CACHE_MB)
     started_s = time.monotonic()
     with running(RINGFENCE, stage) as one:
         await_ready(stage, one.check)
