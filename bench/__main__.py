@@ -14,8 +14,9 @@ from bench.artemis import artemis
 from bench.latency import Latency, latency
 from bench.report import plot, show
 from bench.results import FOLDER, Results
-from bench.trials import TITLES, TRIALS, compared
+from bench.trials import TITLES, TRIALS, compared, warm_up
 from bench.venue import Venue, venue
+from bench.workload import Workload
 from tools.errors import ToolError
 
 LATENCY_RATE: Final = 1_000
@@ -35,6 +36,7 @@ def main() -> int:
     results = Results()
     try:
         with venue() as place:
+            warm_up(place, Workload(), console.print)
             run(place, results, given.rounds, given.only, console)
     except ToolError as error:
         print(f"bench: {error}", file=sys.stderr)

@@ -13,7 +13,6 @@ from typing import Final
 
 from rich.console import Console
 
-from bench.arms import FLOOR
 from bench.chart import plot, table
 from bench.filled import Groups
 from bench.finding import Finding
@@ -26,9 +25,11 @@ from bench.series.instances import instances
 from bench.series.latencies import latencies
 from bench.series.peers import artemis, peers
 from bench.series.restart import restore
+from bench.series.shapes import shapes
 from bench.series.stages import stages
 from bench.series.sweeps import PLAIN, SWEEPS, swept
 from bench.session import Session
+from bench.trials import warm_up
 from bench.venue import venue
 from tools.errors import ToolError
 
@@ -44,6 +45,7 @@ SERIES: Final[Mapping[str, Callable[[Session], Finding]]] = {
     "changelog": changelog,
     "asking": asking,
     "latency": latencies,
+    "shapes": shapes,
     "ids_held": ids_held,
     "restore": restore,
     "artemis": artemis,
@@ -64,7 +66,7 @@ def main() -> int:
         with venue() as place, Groups(place) as groups:
             tell = partial(console.print, soft_wrap=True, highlight=False)
             session = Session(place, groups, given.rounds, given.scale, tell)
-            warm_up(session)
+            warm_up(place, session.sized(PLAIN), session.say)
             for key in given.only:
                 session.say(f"[bold]{key}")
                 try:
@@ -80,13 +82,6 @@ def main() -> int:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     return int(len(found) < len(given.only))
-
-
-def warm_up(session: Session) -> None:
-    """Pass some records through that do not count: a new broker compiles itself for a while."""
-    session.say("warming up")
-    for records in (100, 1_000, 10_000):
-        session.place.pace(FLOOR, PLAIN._replace(records=100_000), batch_records=records)
 
 
 def write(found: Mapping[str, Finding], rounds: int, scale: float) -> None:

@@ -54,6 +54,13 @@ TRIALS: Final = (
 )
 
 
+def warm_up(place: Venue, workload: Workload, say: Callable[[str], None]) -> None:
+    """A turn that does not count: a new broker compiles itself for some millions of records."""
+    for arm in (FLOOR, RINGFENCE):
+        say(f"warming up: {TITLES[arm.name]}")
+        place.pace(arm, workload)
+
+
 def compared(place: Venue, trial: Trial, rounds: int, say: Callable[[str], None]) -> Comparison:
     """Alternate the arms, round by round."""
     place.input(trial.workload)

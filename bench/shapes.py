@@ -1,0 +1,149 @@
+"""Shapes: what a remembered id costs, by the shape in which a ring is kept. A process for each.
+
+`python -m bench.shapes compact 1000000` fills one ring, decides a stretch more on it, and prints
+what that cost as JSON. No Kafka, no headers: deciding, remembering and the local store alone.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Final, NamedTuple
+
+from rocksdict import BlockBasedOptions, Options, Rdict, WriteBatch
+
+import state.cache
+from bench.machine import disk_bytes, memory
+from state.cache import Cache
+from state.edit import Source
+from state.rocks import RocksStores
+from state.store import Identity, Position
+
+BATCH: Final = 2_500
+STRETCH: Final = 250_000
+_RECENT: Final = 1_000
+_SOURCE: Final = Source("input", 0)
+_POSITION: Final = Position(Identity("c", "i", "l", 1), 0, 0, 0)
+
+Decide = Callable[[list[bytes]], int]
+"""Takes a batch of ids; how many of them were known."""
+
+
+class Cost(NamedTuple):
+    """Of one shape with so many ids held."""
+
+    wall_us: float
+    cpu_us: float
+    rss_bytes: int
+    disk_bytes: int
+    duplicates: int
+
+
+def ring(folder: Path, capacity: int, *, whole_ids_max: int) -> Decide:
+    """The service's own ring and store; compact from `whole_ids_max` ids on."""
+    state.cache.WHOLE_IDS_MAX = whole_ids_max  # type: ignore[misc]
+    cache, store = Cache(1 << 40), RocksStores(folder).open(_SOURCE)
+    offset = 0
+
+    def decide(ids: list[bytes]) -> int:
+        nonlocal offset
+        committed = cache.ring(_SOURCE, store, "bench")
+        draft = committed.draft(capacity, _SOURCE)
+        known = 0
+        for identifier in ids:
+            offset += 1
+            number = draft.admit(identifier, offset, 1_700_000_000_000 + offset)
+            if number is not None:
+                draft.origin(number)
+                known += 1
+        runs = draft.seal()
+        store.apply(draft.deletions("bench") + draft.edits("bench", runs), _POSITION)
+        cache.absorb(_SOURCE, "bench", committed, runs, len(draft.outlived))
+        cache.tidy()
+        return known
+
+    return decide
+
+
+def entries(folder: Path, capacity: int) -> Decide:
+    """An entry of RocksDB for each id, found through bloom filters, deleted when it is outlived.
+
+    It keeps less than the service does: no origin, no time.
+    """
+    options, table = Options(raw_mode=True), BlockBasedOptions()
+    table.set_bloom_filter(10, block_based=False)
+    options.set_block_based_table_factory(table)
+    db = Rdict(str(folder), options=options)
+    order: list[bytes] = []  # the price of finding the outlived on disk is left out
+    following = 0
+
+    def decide(ids: list[bytes]) -> int:
+        nonlocal following, order
+        batch, fresh, known = WriteBatch(raw_mode=True), set[bytes](), 0
+        for identifier in ids:
+            if identifier in fresh or db.get(identifier) is not None:
+                known += 1
+                continue
+            fresh.add(identifier)
+            order.append(identifier)
+            batch.put(identifier, following.to_bytes(8, "big"))
+            following += 1
+        for identifier in order[: max(0, len(order) - capacity)]:
+            batch.delete(identifier)
+        order = order[-capacity:] if len(order) > capacity else order
+        db.write(batch)
+        return known
+
+    return decide
+
+
+SHAPES: Final = {
+    "whole": lambda folder, ids: ring(folder, ids, whole_ids_max=1 << 62),
+    "compact": lambda folder, ids: ring(folder, ids, whole_ids_max=0),
+    "entries": entries,
+}
+
+
+def batches(ids: int, *, copies: float, seed: int) -> Iterator[list[bytes]]:
+    """Ids in text, some of them copies of recent ones."""
+    chance, recent = Random(seed), [b""]
+    for _ in range(0, ids, BATCH):
+        batch = []
+        for _ in range(BATCH):
+            if chance.random() < copies:
+                batch.append(chance.choice(recent))
+            else:
+                batch.append(str(uuid.UUID(int=chance.getrandbits(128))).encode())
+        recent = batch[-_RECENT:]
+        yield batch
+
+
+def cost(shape: str, ids: int, folder: Path) -> Cost:
+    """Fill, then measure."""
+    decide = SHAPES[shape](folder, ids)
+    for batch in batches(ids, copies=0, seed=1):
+        decide(batch)
+    prepared = list(batches(STRETCH, copies=0.1, seed=2))
+    started_s, used = time.perf_counter(), os.times()
+    duplicates = sum(map(decide, prepared))
+    wall_s, now = time.perf_counter() - started_s, os.times()
+    cpu_s = now.user + now.system - used.user - used.system
+    records = len(prepared) * BATCH
+    rss = memory(os.getpid()).now
+    return Cost(wall_s * 1e6 / records, cpu_s * 1e6 / records, rss, disk_bytes(folder), duplicates)
+
+
+def main(shape: str, ids: str) -> int:
+    """Print what was found."""
+    with tempfile.TemporaryDirectory() as folder:
+        print(json.dumps(cost(shape, int(ids), Path(folder))._asdict()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
