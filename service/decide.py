@@ -123,9 +123,11 @@ class _SliceDecider:
     def seal(self, part: Slice) -> None:
         """Close the slice: runs to remember, edits for the changelog, the offset to commit."""
         plan, partition, route = self._plan, self._partition, self._route.settings.name
+        accepted = plan.tally.accepted
         for place in self._places:
             if place.draft:
-                plan.tally.accepted[route, place.name] += len(place.draft)
+                label = (route, place.name)
+                accepted[label] = accepted.get(label, 0) + len(place.draft)
             runs, deleted = place.draft.seal(), len(place.draft.outlived)
             if runs or deleted:
                 plan.sealed.append(Sealed(partition, place.name, place.ring, runs, deleted))
@@ -153,7 +155,7 @@ class _SliceDecider:
         place, target = lane.place, lane.dead_letter
         assert target is not None  # the caller looked
         origin = place.draft.origin(number)
-        letter = place.envelope.repetition(message, headers, identifier, origin)
+        letter = self._places.envelope(place).repetition(message, headers, identifier, origin)
         self._outputs.append(_output(message, target, letter, self._now_ms))
         self._plan.tally.duplicates[lane.label] += 1
         self._plan.tally.dead_letters[lane.label[0], Reason.DUPLICATE] += 1
@@ -242,7 +244,7 @@ class _SliceDecider:
             if place.settings.on_duplicate == "drop":
                 return
         address = None if place is None else place.name
-        envelope = self._nowhere if place is None else place.envelope
+        envelope = self._nowhere if place is None else self._places.envelope(place)
         letter = envelope.letter(message, headers, claim.identifier, why)
         target = self._rules.placing.dead_letter(
             self._partition, message, headers, letter, address, why.reason

@@ -13,7 +13,7 @@ from ringfence.headers import ID_BYTES_MAX
 from service.partition import Partition
 from service.place import Place, Places
 from service.rejection import RejectedError
-from service.route import Headers
+from service.route import Headers, Template
 from service.target import Placing, Target
 
 # For the key, the headers and the envelope of any plain record: an id has 64 KiB at most.
@@ -56,8 +56,8 @@ class Lanes:
             # Several fields: no single value stands for the address.
             and (route.address.constant is not None or self.field is not None)
         )
-        self._dead_letter: tuple[Target | None] | None = None
-        """The same for all addresses, where the route says so."""
+        self._fixed: dict[str, Target | None] = {}
+        """Targets that are the same for all addresses."""
 
     def open(self, value: bytes | None, key: bytes | None, headers: Headers) -> Lane | None:
         """Let plain records of this address pass from now on, where nothing else can differ."""
@@ -70,13 +70,13 @@ class Lanes:
         return lane
 
     def _opened(self, key: bytes | None, headers: Headers) -> Lane | None:
-        placing = self._placing
+        placing, route = self._placing, self._partition.route
         place = self._places.find(key, headers)
         if not place.settings.id_cache_size:
             return None
         self._places.check_room(place)
-        target = placing.output(self._partition, key, headers, place.name)
-        if not (placing.compressing or self._has_room(target)):
+        target = self._target(route.output, place)
+        if target is None or not (placing.compressing or self._has_room(target)):
             return None
         # A plain record is remembered, or its address is not new.
         self._places.admit(place)
@@ -86,27 +86,27 @@ class Lanes:
             target.keyed,
             target.unkeyed,
             drops=place.settings.on_duplicate == "drop",
-            label=(self._partition.route.settings.name, place.name),
+            label=(route.settings.name, place.name),
             place=place,
-            dead_letter=self._fixed_dead_letter(place),
+            dead_letter=self._dead_letter(place),
         )
 
-    def _fixed_dead_letter(self, place: Place) -> Target | None:
+    def _dead_letter(self, place: Place) -> Target | None:
         """Where every plain duplicate of an address goes, if that is one topic with room."""
         template = self._partition.route.dead_letter
-        if not template.is_fixed_by_address:
-            return None
-        if self._dead_letter is None or template.constant is None:
-            self._dead_letter = (self._named_dead_letter(place),)
-        return self._dead_letter[0]
+        target = self._target(template, place) if template.is_fixed_by_address else None
+        return target if target is not None and self._has_room(target) else None
 
-    def _named_dead_letter(self, place: Place) -> Target | None:
-        template = self._partition.route.dead_letter
+    def _target(self, template: Template, place: Place) -> Target | None:
+        """What a template names that depends on the address alone; None if that is not allowed."""
+        if template.constant in self._fixed:
+            return self._fixed[template.constant]
+        target = None
         with suppress(RejectedError):
             target = self._placing.named(self._partition, template, None, (), place.name)
-            if self._has_room(target):
-                return target
-        return None
+        if template.constant is not None:
+            self._fixed[template.constant] = target
+        return target
 
     def _has_room(self, target: Target) -> bool:
         """Whether every record of the slice fits, unless key or headers are enormous.

@@ -61,11 +61,11 @@ class Metrics:
 
     def forwarded(self, route: str, address: str, records: int) -> None:
         """Count accepted records of a committed batch."""
-        self._records_forwarded.labels(route, self._address_label(address)).inc(records)
+        self._records_forwarded.labels(route, self.address_label(address)).inc(records)
 
     def duplicates(self, route: str, address: str, records: int) -> None:
         """Count duplicates of a committed batch, whatever became of them."""
-        self._duplicates.labels(route, self._address_label(address)).inc(records)
+        self._duplicates.labels(route, self.address_label(address)).inc(records)
 
     def dead_letters(self, route: str, reason: str, records: int) -> None:
         """Count dead letters of a committed batch."""
@@ -109,7 +109,8 @@ class Metrics:
         """Return all metrics in Prometheus' text format, of type `CONTENT_TYPE`."""
         return generate_latest(self._registry)
 
-    def _address_label(self, address: str) -> str:
+    def address_label(self, address: str) -> str:
+        """The address, or `other` once there are as many labels as there may be."""
         if address in self._address_labels:
             return address
         if len(self._address_labels) >= self._addresses_max:

@@ -21,7 +21,6 @@ class Place(NamedTuple):
     settings: AddressSettings
     ring: AnyRing
     draft: RingDraft
-    envelope: Envelope
 
 
 class Places:
@@ -34,6 +33,7 @@ class Places:
         self._open: dict[str, Place] = {}
         self._admitted: set[str] = set()
         self._deletions: list[Edit] = []
+        self._envelopes: dict[str, Envelope] = {}
 
     def __iter__(self) -> Iterator[Place]:
         """In the order in which they were met."""
@@ -59,6 +59,13 @@ class Places:
         """An id of this address is remembered from now on."""
         self._admitted.add(place.name)
 
+    def envelope(self, place: Place) -> Envelope:
+        """What its dead letters have in common; most addresses of a slice have none."""
+        found = self._envelopes.get(place.name)
+        if found is None:
+            found = self._envelopes[place.name] = Envelope(self._partition.source, place.name)
+        return found
+
     def deletions(self) -> list[Edit]:
         """What the addresses opened since the last call have outlived."""
         deletions, self._deletions = self._deletions, []
@@ -81,6 +88,6 @@ class Places:
         ring = self._cache.ring(source, store, address)
         draft = ring.draft(settings.id_cache_size, source)
         self._deletions += draft.deletions(address)
-        place = Place(address, settings, ring, draft, Envelope(source, address))
+        place = Place(address, settings, ring, draft)
         self._open[address] = place
         return place

@@ -1,5 +1,6 @@
 """Tally: what committed batches add up to, for status and metrics. Nothing is counted before."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -35,11 +36,24 @@ def count(metrics: Metrics, plan: Plan, now_ms: int) -> None:
     tally = plan.tally
     for route, records in tally.consumed.items():
         metrics.consumed(route, records, tally.bytes_consumed[route])
-    for (route, address), records in tally.accepted.items():
+    for (route, address), records in _by_label(metrics, tally.accepted).items():
         metrics.forwarded(route, address, records)
-    for (route, address), records in tally.duplicates.items():
+    for (route, address), records in _by_label(metrics, tally.duplicates).items():
         metrics.duplicates(route, address, records)
     for (route, reason), records in tally.dead_letters.items():
         metrics.dead_letters(route, reason, records)
     if tally.oldest_ms != NO_TIME_MS:
         metrics.latency(max(0, now_ms - tally.oldest_ms) / 1000)
+
+
+def _by_label(
+    metrics: Metrics, tally: Mapping[tuple[str, str], int]
+) -> Mapping[tuple[str, str], int]:
+    """Addresses without a label of their own together: there may be one for each record."""
+    if len(tally) <= 1:
+        return tally
+    found: dict[tuple[str, str], int] = {}
+    for (route, address), records in tally.items():
+        place = (route, metrics.address_label(address))
+        found[place] = found.get(place, 0) + records
+    return found

@@ -77,6 +77,7 @@ class Outline(NamedTuple):
     ids: tuple[bytes, ...]
 
 
+@lru_cache(1 << 14)
 def prefix(address: str) -> bytes:
     """The beginning of all keys of an address."""
     name = address.encode()

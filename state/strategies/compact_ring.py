@@ -70,6 +70,7 @@ class CompactRing:
     def admitter(self, capacity: int, added: Additions) -> Admit:
         """See `Committed.admitter`."""
         drafted, committed, floor = self._drafted, self._committed, self.floor
+        may_hold = self._index.asker()
         following = self.next
         add_id, add_offset = added.ids.append, added.offsets.append
         add_time = added.times_ms.append
@@ -79,7 +80,7 @@ class CompactRing:
             if len(identifier) > ID_BYTES_MAX:
                 identifier = remembered(identifier)
             number = drafted.get(identifier)
-            if number is None:
+            if number is None and may_hold(identifier):
                 number = committed(identifier)
             if number is not None and number >= following - capacity and number >= floor:
                 return number

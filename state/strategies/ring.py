@@ -239,11 +239,12 @@ class RingDraft:
 
     def seal(self) -> tuple[Run, ...]:
         """What to write and, after the commit, to absorb: nothing when nothing changed."""
-        runs = [self._run(start) for start in range(0, len(self._added.ids), RUN_IDS_MAX)]
-        held = tuple(run for run in runs if run.end > self._floor)
+        floor, count = self._floor, len(self._added.ids)
+        starts = range(0, count, RUN_IDS_MAX)
+        held = tuple(run for start in starts if (run := self._run(start, floor)).end > floor)
         if not held and self._ring.capacity not in {None, self._capacity}:
             # A resize alone: an empty run carries the floor; the next run takes its key.
-            return (self._run(len(self._added.ids)),)
+            return (self._run(count, floor),)
         return held
 
     def deletions(self, address: str) -> list[Edit]:
@@ -259,12 +260,12 @@ class RingDraft:
             written.append(Edit(marker, None))
         return written
 
-    def _run(self, start: int) -> Run:
+    def _run(self, start: int, floor: int) -> Run:
         end = start + RUN_IDS_MAX
         ids = tuple(self._added.ids[start:end])
         return Run(
             first=self._ring.next + start,
-            floor=self._floor,
+            floor=floor,
             capacity=self._capacity,
             sources=(self._source,) if ids else (),
             ids=ids,
