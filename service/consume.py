@@ -19,21 +19,18 @@ UNREADABLE: Final[Headers] = [("", None)]
 
 
 class Slice(NamedTuple):
-    """One partition's part of a batch, in order and never empty."""
+    """One partition's part of a batch, in order and never empty; columns of equal length."""
 
     partition: Partition
     messages: list[Message]
     offsets: list[int]
+    sizes_bytes: list[int]
+    """Of key and value together."""
 
     @classmethod
     def of(cls, partition: Partition, messages: list[Message]) -> "Slice":
-        """With the offsets read from the messages."""
-        return cls(partition, messages, _offsets(messages))
-
-    @property
-    def size_bytes(self) -> int:
-        """Keys and values together."""
-        return sum(map(len, self.messages))
+        """With what is read from the messages."""
+        return cls(partition, messages, _offsets(messages), list(map(len, messages)))
 
 
 class Batch(NamedTuple):
@@ -46,11 +43,6 @@ class Batch(NamedTuple):
     def records(self) -> int:
         """How many records it holds."""
         return sum(len(part.offsets) for part in self.slices)
-
-    def release(self) -> None:
-        """Let the messages go, which takes a while: nothing reads them once they are decided."""
-        for part in self.slices:
-            part.messages.clear()
 
 
 def errors_of(messages: Sequence[Message]) -> list[tuple[KafkaError, Source | None]]:
@@ -84,24 +76,26 @@ def batch_of(
 
 def pieces(batch: Batch, records_max: int, bytes_max: int) -> Iterator[Batch]:
     """The batch in parts that one transaction can hold: nearly always itself."""
-    size = sum(part.size_bytes for part in batch.slices)
+    size = sum(sum(part.sizes_bytes) for part in batch.slices)
     if batch.records <= records_max and size <= bytes_max:
         if batch.slices:
             yield batch
         return
-    piece: dict[Source, Slice] = {}
+    piece: dict[Source, tuple[Partition, list[Message]]] = {}
     records = size = 0
-    for part in batch.slices:
-        for message, offset in zip(part.messages, part.offsets, strict=True):
-            mine = piece.setdefault(part.partition.source, Slice(part.partition, [], []))
-            mine.messages.append(message)
-            mine.offsets.append(offset)
-            records, size = records + 1, size + len(message)
+    for partition, messages, _, sizes_bytes in batch.slices:
+        for message, size_bytes in zip(messages, sizes_bytes, strict=True):
+            piece.setdefault(partition.source, (partition, []))[1].append(message)
+            records, size = records + 1, size + size_bytes
             if records >= records_max or size >= bytes_max:
-                yield Batch(tuple(piece.values()), batch.now_ms)
+                yield _batch(piece.values(), batch.now_ms)
                 piece, records, size = {}, 0, 0
     if piece:
-        yield Batch(tuple(piece.values()), batch.now_ms)
+        yield _batch(piece.values(), batch.now_ms)
+
+
+def _batch(parts: Iterable[tuple[Partition, list[Message]]], now_ms: int) -> Batch:
+    return Batch(tuple(Slice.of(*part) for part in parts), now_ms)
 
 
 def read_headers(messages: Sequence[Message]) -> list[Headers | None]:

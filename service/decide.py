@@ -66,8 +66,7 @@ class _SliceDecider:
         self._now_ms = now_ms
         self._time_ms = partition.time_ms
         self._places = Places(partition, rules.book, rules.cache)
-        bytes_max = max(map(len, part.messages))
-        self._lanes = Lanes(partition, self._places, rules.placing, bytes_max)
+        self._lanes = Lanes(partition, self._places, rules.placing, max(part.sizes_bytes))
         self._nowhere = Envelope(partition.source, None)
 
     def decide(self, messages: list[Message], offsets: list[int]) -> list[Output]:
@@ -81,7 +80,6 @@ class _SliceDecider:
         """
         lanes, now_ms = self._lanes, self._now_ms
         field, lane_of = lanes.field, lanes.by_value.get
-        duplicates = self._plan.tally.duplicates
         outputs: list[Output] = []
         self._outputs = outputs
         output = outputs.append
@@ -106,9 +104,10 @@ class _SliceDecider:
                     output((lane.topic, value, key, place, None, None, timestamp, headers or []))
                     continue
                 if lane.drops:
-                    duplicates[lane.label] += 1
+                    lane.repeats += 1
                     continue
                 if lane.dead_letter is not None:
+                    lane.repeats += 1
                     self._repeat(message, headers or [], identifier, number, lane)
                     continue
             self._time_ms = time_ms
@@ -133,10 +132,11 @@ class _SliceDecider:
                 plan.sealed.append(Sealed(partition, place.name, place.ring, runs, deleted))
                 edits = plan.edits.setdefault(partition.changelog, [])
                 edits += place.draft.edits(place.name, runs)
+        self._lanes.count(plan.tally)
         plan.next_offsets[self._source] = part.offsets[-1] + 1
         plan.times_ms[self._source] = self._time_ms
         plan.tally.consumed[route] += len(part.messages)
-        plan.tally.bytes_consumed[route] += part.size_bytes
+        plan.tally.bytes_consumed[route] += sum(part.sizes_bytes)
 
     def _delete_outlived(self) -> None:
         """Write tombstones with the first records.
@@ -157,8 +157,6 @@ class _SliceDecider:
         origin = place.draft.origin(number)
         letter = self._places.envelope(place).repetition(message, headers, identifier, origin)
         self._outputs.append(_output(message, target, letter, self._now_ms))
-        self._plan.tally.duplicates[lane.label] += 1
-        self._plan.tally.dead_letters[lane.label[0], Reason.DUPLICATE] += 1
 
     def _decide(self, message: Message, headers: Headers) -> None:
         """One record, by all the checks."""

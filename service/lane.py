@@ -9,9 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from ringfence.headers import ID_BYTES_MAX
+from ringfence.headers import ID_BYTES_MAX, Reason
 from service.partition import Partition
 from service.place import Place, Places
+from service.plan import Tally
 from service.rejection import RejectedError
 from service.route import Headers, Template
 from service.target import Placing, Target
@@ -33,6 +34,8 @@ class Lane:
     place: Place
     dead_letter: Target | None
     """None where it depends on more than the address."""
+    repeats: int = 0
+    """Duplicates that it has answered; counted at the end of the slice."""
 
 
 class Lanes:
@@ -58,6 +61,14 @@ class Lanes:
         )
         self._fixed: dict[str, Target | None] = {}
         """Targets that are the same for all addresses."""
+
+    def count(self, tally: Tally) -> None:
+        """Tell of the duplicates that lanes have answered."""
+        for lane in self.by_value.values():
+            if lane is not None and lane.repeats:
+                tally.duplicates[lane.label] += lane.repeats
+                if not lane.drops:
+                    tally.dead_letters[lane.label[0], Reason.DUPLICATE] += lane.repeats
 
     def open(self, value: bytes | None, key: bytes | None, headers: Headers) -> Lane | None:
         """Let plain records of this address pass from now on, where nothing else can differ."""

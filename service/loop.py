@@ -208,7 +208,6 @@ class Loop:
             yield part
         self._watch.stage("lookup", lookup_s)
         self.cache.tidy()
-        chunk.release()
 
     def _commit(self, plan: Plan, outputs: Iterable[Sequence[Output]]) -> None:
         """The plan in one transaction; then, and only then, store and memory."""

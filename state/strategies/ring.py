@@ -81,6 +81,7 @@ class Ring:
         "_known",
         "_overwritten",
         "_runs",
+        "_sizes_bytes",
         "capacity",
         "floor",
         "memory_bytes",
@@ -94,6 +95,8 @@ class Ring:
         self._overwritten: dict[bytes, int] = {}
         """Committed numbers of ids that the draft accepted anew."""
         self._runs: list[Run] = []
+        self._sizes_bytes: list[int] = []
+        """What the runs take; the ids of an old one would have to be fetched into the cache."""
         self._dead: list[Run] = []
         """Deleted runs whose ids are still to be forgotten."""
         self._firsts: list[int] = []
@@ -168,10 +171,12 @@ class Ring:
                 columns = array("q", run.offsets), array("q", run.times_ms)
                 self._runs.append(run._replace(offsets=columns[0], times_ms=columns[1]))
                 self._firsts.append(run.first)
+                self._sizes_bytes.append(_memory_bytes(run))
+                self.memory_bytes += self._sizes_bytes[-1]
         dead = self._runs[:deleted]
-        del self._runs[:deleted], self._firsts[:deleted]
+        self.memory_bytes -= sum(self._sizes_bytes[:deleted])
+        del self._runs[:deleted], self._firsts[:deleted], self._sizes_bytes[:deleted]
         self._dead += dead
-        self.memory_bytes += sum(map(_memory_bytes, runs)) - sum(map(_memory_bytes, dead))
 
     def outlived(self) -> Sequence[int]:
         """See `Committed.outlived`."""
