@@ -31,7 +31,14 @@ STAGES: Final = {
     "produce": ("commit.py:Committer._write",),
     "changelog": ("commit.py:_Changelog", "decide.py:_SliceDecider.seal", "run.py:encode"),
     "commit": ("commit.py:Committer", "loop.py:Loop._commit.<locals>.marks"),
-    "apply": ("apply.py:", "rocks.py:RocksStore.apply", "ring.py:Ring.absorb", "cache.py:"),
+    "apply": (
+        "apply.py:",
+        "cache.py:",
+        "compact_ring.py:CompactRing.absorb",
+        "rocks.py:RocksStore.apply",
+        "whole_ring.py:WholeRing.absorb",
+        "whole_ring.py:WholeRing.forget",
+    ),
     REST: ("loop.py:Loop.turn", "worker.py:Worker._turn"),
 }
 """Stage → functions as `file:qualified name`, or how that begins; the longest that fits counts.

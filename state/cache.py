@@ -13,9 +13,9 @@ from state.edit import Source
 from state.run import Row, Run, UnknownFormatError, decode, first_of, key, outline, prefix, row_of
 from state.store import Store, StoreCorruptError
 from state.strategies.compact_ring import CompactRing
-from state.strategies.ring import Ring
+from state.strategies.whole_ring import WholeRing
 
-AnyRing = Ring | CompactRing
+AnyRing = WholeRing | CompactRing
 
 WHOLE_IDS_MAX: Final = 100_000
 """A ring of more ids is held compact, however much memory there is."""
@@ -90,7 +90,7 @@ class Cache:
             is_short = self._memory_bytes > self._memory_bytes_max / 2
             if ids > WHOLE_IDS_MAX or (is_short and ids > SMALL_IDS_MAX):
                 return _compact(store, address, self._reader(source, store, address), ids)
-            ring = Ring()
+            ring = WholeRing()
             ring.absorb([decode(value) for _, value in store.scan(prefix(address))])
         except UnknownFormatError as error:
             # The changelog was checked on its way in, so it is this copy that is damaged.

@@ -1,7 +1,7 @@
 """CompactRing: a ring too large for memory. It knows where its ids stand, and reads to be sure.
 
-The same rule as `Ring`, in a twentieth of the memory. A new id costs a look into the index; only
-what the index takes for known is read from the store, and a duplicate's origin with it.
+The same rule as `WholeRing`, in a twentieth of the memory. A new id costs a look into the index;
+only what the index takes for known is read from the store, and a duplicate's origin with it.
 """
 
 from array import array

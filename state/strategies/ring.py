@@ -3,15 +3,11 @@
 The rule of HornetQ and Artemis (circular cache, a hit refreshes nothing) without their slots:
 ids are numbered, and an id is known iff its number is not below the floor. The floor is the next
 number less the capacity and never goes back, so growing counts only from what was held.
-Invariant: a `Ring` holds committed ids only; what a batch adds lives in its `RingDraft`, and
-dropping the draft is the abort.
+Invariant: what a batch adds counts for its `RingDraft` alone, and dropping the draft is the abort.
 """
 
 import hashlib
-from array import array
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
 from typing import Final, NamedTuple, Protocol
 
 from state.edit import Edit, Origin, Source
@@ -19,9 +15,6 @@ from state.run import RUN_IDS_MAX, Run, key, put
 
 ID_BYTES_MAX: Final = 64
 """Longer ids are remembered by their SHA-256."""
-
-# Measured: dict entry, bytes object, number, pointer, offset and time of one id, without its text.
-_ID_OVERHEAD_BYTES: Final = 190
 
 
 class Additions(NamedTuple):
@@ -37,7 +30,7 @@ Admit = Callable[[bytes, int, int], int | None]
 
 
 class Committed(Protocol):
-    """What an address has accepted, as far as it still counts: a `Ring` or a `CompactRing`."""
+    """What an address has accepted, as far as it still counts: a `WholeRing` or a `CompactRing`."""
 
     next: int
     floor: int
@@ -69,134 +62,6 @@ class Committed(Protocol):
     def forget(self) -> None:
         """Let go what no verdict depends on any more; there is no hurry."""
         ...
-
-
-class Ring:
-    """See `Committed`: ids and runs in memory, for addresses that are small or busy."""
-
-    __slots__ = (
-        "_dead",
-        "_drafted",
-        "_firsts",
-        "_known",
-        "_overwritten",
-        "_runs",
-        "_sizes_bytes",
-        "capacity",
-        "floor",
-        "memory_bytes",
-        "next",
-    )
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, int] = {}
-        """Ids by their newest number; those of an open draft among them."""
-        self._drafted: list[bytes] = []
-        self._overwritten: dict[bytes, int] = {}
-        """Committed numbers of ids that the draft accepted anew."""
-        self._runs: list[Run] = []
-        self._sizes_bytes: list[int] = []
-        """What the runs take; the ids of an old one would have to be fetched into the cache."""
-        self._dead: list[Run] = []
-        """Deleted runs whose ids are still to be forgotten."""
-        self._firsts: list[int] = []
-        """The numbers that the runs begin with: what a bisection compares fastest."""
-        self.next = 0
-        self.floor = 0
-        self.capacity: int | None = None
-        self.memory_bytes = 0
-
-    def __len__(self) -> int:
-        """How many ids it holds."""
-        return self.next - self.floor
-
-    def draft(self, capacity: int, source: Source) -> "RingDraft":
-        """Begin a batch of one source under the capacity in force; there is one at a time."""
-        self._take_back()
-        return RingDraft(self, capacity, source)
-
-    def number_of(self, identifier: bytes) -> int | None:
-        """See `Committed.number_of`."""
-        return self._known.get(identifier)
-
-    def admitter(self, capacity: int, added: Additions) -> Admit:
-        """See `Committed.admitter`.
-
-        A closure, because it runs once for each record of a topic, and an attribute costs as much
-        as a comparison. One access to the table both asks and remembers: an id that was not in it
-        gets the next number.
-        """
-        known, overwritten = self._known, self._overwritten
-        committed, following, floor = self.next, self.next, self.floor
-        number_of = known.setdefault
-        add_id, add_offset = added.ids.append, added.offsets.append
-        add_time = added.times_ms.append
-        self._drafted = added.ids
-
-        def admit(identifier: bytes, offset: int, time_ms: int) -> int | None:
-            nonlocal following
-            if len(identifier) > ID_BYTES_MAX:
-                identifier = remembered(identifier)
-            number = number_of(identifier, following)
-            if number != following:
-                if number >= following - capacity and number >= floor:
-                    return number
-                if floor <= number < committed:
-                    overwritten[identifier] = number
-                known[identifier] = following
-            following += 1
-            add_id(identifier)
-            add_offset(offset)
-            add_time(time_ms)
-            return None
-
-        return admit
-
-    def origin(self, number: int) -> Origin:
-        """See `Committed.origin`."""
-        return self._runs[bisect_right(self._firsts, number) - 1].origin(number)
-
-    def absorb(self, runs: Sequence[Run], deleted: int = 0) -> None:
-        """See `Committed.absorb`."""
-        if sum(len(run.ids) for run in runs) == len(self._drafted):
-            self._drafted, self._overwritten = [], {}  # all of it is known already
-        else:
-            self._take_back()
-            for run in runs:
-                self._known.update(zip(run.ids, range(run.first, run.end), strict=True))
-        for run in runs:
-            self.next, self.capacity = run.end, run.capacity
-            self.floor = max(self.floor, run.floor)
-            if run.ids:
-                columns = array("q", run.offsets), array("q", run.times_ms)
-                self._runs.append(run._replace(offsets=columns[0], times_ms=columns[1]))
-                self._firsts.append(run.first)
-                self._sizes_bytes.append(_memory_bytes(run))
-                self.memory_bytes += self._sizes_bytes[-1]
-        dead = self._runs[:deleted]
-        self.memory_bytes -= sum(self._sizes_bytes[:deleted])
-        del self._runs[:deleted], self._firsts[:deleted], self._sizes_bytes[:deleted]
-        self._dead += dead
-
-    def outlived(self) -> Sequence[int]:
-        """See `Committed.outlived`."""
-        return self._firsts[: bisect_right(self._runs, self.floor, key=_end)]
-
-    def forget(self) -> None:
-        """See `Committed.forget`: the ids of deleted runs."""
-        for run in self._dead:
-            numbers = list(map(self._known.pop, run.ids, repeat(-1)))
-            if max(numbers) >= self.floor:
-                # An id accepted again since then belongs to its newer number.
-                pairs = zip(run.ids, numbers, strict=True)
-                self._known.update(pair for pair in pairs if pair[1] >= self.floor)
-        self._dead = []
-
-    def _take_back(self) -> None:
-        for identifier in self._drafted:
-            self._known.pop(identifier, None)
-        self._known.update(self._overwritten)
-        self._drafted, self._overwritten = [], {}
 
 
 class RingDraft:
@@ -293,11 +158,3 @@ def remembered(identifier: bytes) -> bytes:
     if len(identifier) <= ID_BYTES_MAX:
         return identifier
     return identifier[: ID_BYTES_MAX - 31] + hashlib.sha256(identifier).digest()
-
-
-def _end(run: Run) -> int:
-    return run.end
-
-
-def _memory_bytes(run: Run) -> int:
-    return sum(map(len, run.ids)) + _ID_OVERHEAD_BYTES * len(run.ids)

@@ -6,7 +6,7 @@ from typing import Final
 
 from state.edit import Origin, Source
 from state.run import decode
-from state.strategies.ring import Ring
+from state.strategies.whole_ring import WholeRing
 from tests.oracle.model import DequeRing
 
 ADDRESS: Final = "oracle"
@@ -32,7 +32,7 @@ class OurRing:
 
     def restart(self, size: int) -> None:
         """Begin again from what survived, under this size."""
-        self._ring = Ring()
+        self._ring = WholeRing()
         self._ring.absorb([decode(self.changelog[key]) for key in sorted(self.changelog)])
         self.resize(size)
 

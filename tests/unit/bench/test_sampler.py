@@ -22,11 +22,11 @@ LOOP = ["loop.py:Loop._commit", "loop.py:Loop.turn", "worker.py:Worker._turn", "
         ),
         (["decide.py:_SliceDecider.decide", "commit.py:Committer._write"], "decide"),
         (
-            ["ring.py:RingDraft._admitter.<locals>.admit", "decide.py:_SliceDecider.decide"],
+            ["whole_ring.py:WholeRing.admitter.<locals>.admit", "decide.py:_SliceDecider.decide"],
             "decide",
         ),
         (["ring.py:RingDraft.seal", "decide.py:_SliceDecider.seal"], "changelog"),
-        (["ring.py:Ring.absorb", "cache.py:Cache.absorb", "apply.py:apply"], "apply"),
+        (["whole_ring.py:WholeRing.absorb", "cache.py:Cache.absorb", "apply.py:apply"], "apply"),
         (["consume.py:read_headers", "decide.py:_SliceDecider.decide"], "headers"),
         (["commit.py:Committer._flush", "commit.py:Committer.commit"], "commit"),
         (["watch.py:Watch.committed"], REST),

@@ -11,7 +11,7 @@ from state.memory import MemoryStore
 from state.run import key
 from state.store import Identity, Position, StoreCorruptError
 from state.strategies.compact_ring import CompactRing
-from state.strategies.ring import Ring
+from state.strategies.whole_ring import WholeRing
 
 SOURCE = Source("orders", 0)
 OTHER = Source("orders", 1)
@@ -155,7 +155,7 @@ def test_a_compact_ring_that_outgrows_its_index_is_made_anew(
         ids = [b"%d-%d" % (batch, number) for number in range(600)]
         rings.append(commit(cache, store, ids, capacity=capacity))
     assert len({id(ring) for ring in rings}) == 3
-    assert [type(ring) for ring in rings[:2]] == [Ring, CompactRing]
+    assert [type(ring) for ring in rings[:2]] == [WholeRing, CompactRing]
     again = commit(cache, store, [b"0-0", b"29-599", b"new"], capacity=capacity)
     assert len(again) == 30 * 600 + 1
 
@@ -172,7 +172,7 @@ def test_where_memory_is_short_all_but_the_smallest_are_loaded_compact(
     commit(plenty, store, [b"0"], address="c")
     cache = Cache(plenty.ring(SOURCE, store, "a").memory_bytes)
     kinds = [type(cache.ring(SOURCE, store, address)) for address in "abc"]
-    assert kinds == [Ring, CompactRing, Ring]
+    assert kinds == [WholeRing, CompactRing, WholeRing]
 
 
 @pytest.mark.usefixtures("small")

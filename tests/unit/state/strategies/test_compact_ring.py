@@ -10,8 +10,8 @@ from state.edit import Origin
 from state.run import RUN_IDS_MAX, Outline, Row, UnknownFormatError, decode, encode, outline, row_of
 from state.strategies import ring_index
 from state.strategies.compact_ring import CompactRing
-from state.strategies.ring import Ring
 from state.strategies.ring_index import Index
+from state.strategies.whole_ring import WholeRing
 from tests.oracle.ours import SOURCE
 from tests.unit.state.strategies.test_ring import STEPS, Step
 
@@ -23,7 +23,7 @@ class Pair:
 
     def __init__(self) -> None:
         self.values: dict[int, bytes] = {}
-        self.whole, self.compact = Ring(), self.loaded()
+        self.whole, self.compact = WholeRing(), self.loaded()
         self._sent = 0
 
     def loaded(self) -> CompactRing:
@@ -49,7 +49,7 @@ class Pair:
         self._sent += len(step.ids)
         return whole, compact
 
-    def _decided(self, ring: Ring | CompactRing, step: Step) -> Told:
+    def _decided(self, ring: WholeRing | CompactRing, step: Step) -> Told:
         draft, told = ring.draft(step.size, SOURCE), []
         for offset, identifier in enumerate(step.ids, self._sent):
             number = draft.admit(identifier, offset, offset)
@@ -111,7 +111,7 @@ def test_numbers_beyond_the_half_that_is_kept_are_told_in_full() -> None:
 
 
 def some_values() -> Iterator[bytes]:
-    ring = Ring()
+    ring = WholeRing()
     for length in (0, 1, 2, RUN_IDS_MAX):
         draft = ring.draft(length or 7, SOURCE)
         for number in range(length):

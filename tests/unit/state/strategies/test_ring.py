@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from state.edit import Origin
 from state.run import RUN_IDS_MAX
-from state.strategies.ring import ID_BYTES_MAX, Ring
+from state.strategies.ring import ID_BYTES_MAX
+from state.strategies.whole_ring import WholeRing
 from tests.oracle.ours import ADDRESS, SOURCE, OurModel, OurRing
 
 
@@ -129,7 +130,7 @@ def test_a_resize_takes_effect_without_new_ids_and_survives_a_restart() -> None:
 
 
 def test_a_smaller_size_of_a_dropped_batch_has_forgotten_nothing() -> None:
-    ring = Ring()
+    ring = WholeRing()
     draft = ring.draft(2, SOURCE)
     draft.admit(b"a", 0, 0)
     draft.admit(b"b", 1, 0)
@@ -163,7 +164,7 @@ def test_a_resize_before_a_batch_longer_than_the_ring_leaves_no_key_behind() -> 
 
 
 def test_a_run_belongs_to_its_address_alone() -> None:
-    draft = Ring().draft(1, SOURCE)
+    draft = WholeRing().draft(1, SOURCE)
     draft.admit(b"a", 0, 0)
     runs = draft.seal()
     keys = {edit.key for name in (ADDRESS, ADDRESS + "2") for edit in draft.edits(name, runs)}
