@@ -47,11 +47,11 @@ def produce(client: Mapping[str, str], topic: str, *values: bytes) -> list[int]:
     return outcomes
 
 
-def produce_until(outcome: int, client: Mapping[str, str], topic: str) -> list[int]:
+def produce_until(outcome: int, client: Mapping[str, str], topic: str, value: bytes) -> list[int]:
     """Produce again until the outcome: a broker hears of a change of rights after it was made."""
     outcomes: list[int] = []
     for _ in range(100):
-        outcomes = produce(client, topic, b"again")
+        outcomes = produce(client, topic, value)
         if outcomes == [outcome]:
             break
         time.sleep(0.1)
@@ -229,12 +229,12 @@ def test_a_right_that_is_revoked_fails_the_client_that_used_it(secured_broker: B
     what = (AclOperation.WRITE, AclPermissionType.ALLOW)
     for granted in admin.create_acls([AclBinding(ResourceType.TOPIC, *right, *what)]).values():
         granted.result(timeout=30)
-    assert produce_until(WRITTEN, service, "orders") == [WRITTEN]
+    assert produce_until(WRITTEN, service, "orders", b"allowed") == [WRITTEN]
     revoked = AclBindingFilter(ResourceType.TOPIC, *right, *what)
     for gone in admin.delete_acls([revoked]).values():
         gone.result(timeout=30)
     refused = KafkaError.TOPIC_AUTHORIZATION_FAILED
-    assert produce_until(refused, service, "orders") == [refused]
+    assert produce_until(refused, service, "orders", b"refused") == [refused]
     assert read(secured_broker.client_properties, "orders", 1) == [b"allowed"]
 
 
