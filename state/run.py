@@ -25,9 +25,10 @@ FORMAT: Final = 1
 
 _KIND: Final = b"r"
 _HEADER: Final = struct.Struct("<BQQQIH")
-_WIDTHS: Final = ((1 << 8, "B"), (1 << 16, "H"), (1 << 32, "I"), (1 << 64, "Q"))
+_BYTES: Final = {"B": 1, "H": 2, "I": 4, "Q": 8}
+_CODE_FOR: Final = "BBHIIQQQQ"
+"""The narrowest width for a number of so many bytes."""
 
-_BYTES: Final = {code: limit.bit_length() // 8 for limit, code in _WIDTHS}
 _CODES: Final = frozenset(map(str.encode, _BYTES))
 _COLUMN: Final = struct.Struct("<qc")
 _ALL_ZERO: Final = _COLUMN.pack(0, b"=")
@@ -241,7 +242,7 @@ def _pack(column: Sequence[int]) -> bytes:
     base, top = min(column), max(column)
     if base == top:
         return _COLUMN.pack(base, b"=")
-    code = next(code for limit, code in _WIDTHS if top - base < limit)
+    code = _CODE_FOR[((top - base).bit_length() + 7) // 8]
     distances = array(code, [number - base for number in column])
     if sys.byteorder == "big":
         distances.byteswap()

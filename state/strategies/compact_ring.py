@@ -11,7 +11,7 @@ from typing import Final
 
 from state.edit import Origin, Source
 from state.run import Outline, Row, Run
-from state.strategies.ring import ID_BYTES_MAX, Additions, Admit, RingDraft, remembered
+from state.strategies.ring import ID_BYTES_MAX, Additions, Admit, RingDraft, outlived, remembered
 from state.strategies.ring_index import Index
 
 # An index that is made for a growing ring has room for so many times what it holds.
@@ -113,9 +113,8 @@ class CompactRing:
             self._firsts.append(run.first)
 
     def outlived(self) -> Sequence[int]:
-        """See `Committed.outlived`; a run ends, at the latest, where the next one begins."""
-        count = bisect_right(self._firsts, self.floor) - (self.floor < self.next)
-        return self._firsts[: max(0, count)]
+        """See `Committed.outlived`."""
+        return outlived(self._firsts, self.floor, self.next)
 
     def forget(self) -> None:
         """The index drops what is dead when it needs the room."""

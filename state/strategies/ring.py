@@ -7,6 +7,7 @@ Invariant: what a batch adds counts for its `RingDraft` alone, and dropping the 
 """
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -143,6 +144,15 @@ class RingDraft:
             offsets=self._added.offsets[start:end],
             times_ms=self._added.times_ms[start:end],
         )
+
+
+def outlived(firsts: Sequence[int], floor: int, following: int) -> Sequence[int]:
+    """Those of the runs that begin with these numbers which lie wholly below a floor.
+
+    A run ends, at the latest, where the next one begins; the last one at `following`.
+    """
+    count = bisect_right(firsts, floor) - (floor < following)
+    return firsts[: max(0, count)]
 
 
 def _forgetful(_identifier: bytes, _offset: int, _time_ms: int) -> int | None:

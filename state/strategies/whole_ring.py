@@ -12,7 +12,7 @@ from typing import Final
 
 from state.edit import Origin, Source
 from state.run import Run
-from state.strategies.ring import ID_BYTES_MAX, Additions, Admit, RingDraft, remembered
+from state.strategies.ring import ID_BYTES_MAX, Additions, Admit, RingDraft, outlived, remembered
 
 # Measured: dict entry, bytes object, number, pointer, offset and time of one id, without its text.
 _ID_OVERHEAD_BYTES: Final = 190
@@ -127,7 +127,7 @@ class WholeRing:
 
     def outlived(self) -> Sequence[int]:
         """See `Committed.outlived`."""
-        return self._firsts[: bisect_right(self._runs, self.floor, key=_end)]
+        return outlived(self._firsts, self.floor, self.next)
 
     def forget(self) -> None:
         """See `Committed.forget`: the ids of deleted runs."""
@@ -144,10 +144,6 @@ class WholeRing:
             self._known.pop(identifier, None)
         self._known.update(self._overwritten)
         self._drafted, self._overwritten = [], {}
-
-
-def _end(run: Run) -> int:
-    return run.end
 
 
 def _memory_bytes(run: Run) -> int:
