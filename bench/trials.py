@@ -55,8 +55,8 @@ TRIALS: Final = (
 
 
 def warm_up(place: Venue, workload: Workload, say: Callable[[str], None]) -> None:
-    """A turn that does not count: a new broker compiles itself for some millions of records."""
-    for arm in (FLOOR, RINGFENCE):
+    """Turns that do not count: a new broker compiles itself for some millions of records."""
+    for arm in 2 * (FLOOR, RINGFENCE):
         say(f"warming up: {TITLES[arm.name]}")
         place.pace(arm, workload)
 

@@ -125,7 +125,8 @@ def _new(partition: Partition, messages: list[Message]) -> Slice:
 
 
 def _offsets(messages: Iterable[Message]) -> list[int]:
-    return [offset or 0 for offset in map(Message.offset, messages)]
+    # The binding types them as optional; what was consumed always has one.
+    return cast("list[int]", list(map(Message.offset, messages)))
 
 
 def _named_by(message: Message) -> Source | None:
