@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -79,11 +80,11 @@ def entries(folder: Path, capacity: int) -> Decide:
     table.set_bloom_filter(10, block_based=False)
     options.set_block_based_table_factory(table)
     db = Rdict(str(folder), options=options)
-    order: list[bytes] = []  # the price of finding the outlived on disk is left out
+    order: deque[bytes] = deque()  # in memory, which is cheaper than to find it on the disk
     following = 0
 
     def decide(ids: list[bytes]) -> int:
-        nonlocal following, order
+        nonlocal following
         batch, fresh, known = WriteBatch(raw_mode=True), set[bytes](), 0
         for identifier in ids:
             if identifier in fresh or db.get(identifier) is not None:
@@ -93,9 +94,8 @@ def entries(folder: Path, capacity: int) -> Decide:
             order.append(identifier)
             batch.put(identifier, following.to_bytes(8, "big"))
             following += 1
-        for identifier in order[: max(0, len(order) - capacity)]:
-            batch.delete(identifier)
-        order = order[-capacity:] if len(order) > capacity else order
+        while len(order) > capacity:
+            batch.delete(order.popleft())
         db.write(batch)
         return known
 
