@@ -73,6 +73,7 @@ def _bars(comparison: Comparison, number: int) -> None:
     for row, spread in enumerate(spreads):
         axes.annotate(f" {spread.median:,.0f}", (spread.max, row), va="center", fontsize=9)
     axes.invert_yaxis()
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_xlabel("messages a second, warm: median, least and most of the rounds")
     axes.set_title(comparison.name, loc="left")
     axes.margins(x=0.18)
