@@ -86,10 +86,13 @@ class Cache:
 
     def _loaded(self, source: Source, store: Store, address: str) -> AnyRing:
         try:
-            ids = _ids_held(store, address)
+            ids, capacity = _extent(store, address)
             is_short = self._memory_bytes > self._memory_bytes_max / 2
             if ids > WHOLE_IDS_MAX or (is_short and ids > SMALL_IDS_MAX):
-                return _compact(store, address, self._reader(source, store, address), ids)
+                compact = CompactRing(self._reader(source, store, address), ids, capacity)
+                for _, value in store.scan(prefix(address)):
+                    compact.take(outline(value))
+                return compact
             ring = WholeRing()
             ring.absorb([decode(value) for _, value in store.scan(prefix(address))])
         except UnknownFormatError as error:
@@ -118,23 +121,17 @@ class Cache:
         return value
 
 
-def _ids_held(store: Store, address: str) -> int:
-    """How many ids the runs of an address hold, outlived ones included."""
+def _extent(store: Store, address: str) -> tuple[int, int]:
+    """How many ids the runs of an address span, outlived ones included, and its newest capacity.
+
+    Never less than its ring holds: a ring that was dropped for its size must not come back whole.
+    """
     begin = prefix(address)
-    oldest = store.next_key(begin)
-    newest = store.previous_key(begin + _AFTER_ALL)
+    oldest, newest = store.next_key(begin), store.previous_key(begin + _AFTER_ALL)
     if oldest is None or newest is None or not oldest.startswith(begin):
-        return 0
-    return first_of(newest) - first_of(oldest)
-
-
-def _compact(store: Store, address: str, read: Callable[[int, int], Row], ids: int) -> CompactRing:
-    newest = store.previous_key(prefix(address) + _AFTER_ALL)
-    capacity = outline(store.get(newest or b"") or b"").capacity
-    ring = CompactRing(read, ids, capacity)
-    for _, value in store.scan(prefix(address)):
-        ring.take(outline(value))
-    return ring
+        return 0, 0
+    last = outline(store.get(newest) or b"")
+    return last.first + len(last.ids) - first_of(oldest), last.capacity
 
 
 def _has_outgrown(ring: AnyRing) -> bool:

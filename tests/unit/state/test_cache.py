@@ -186,3 +186,16 @@ def test_a_run_that_a_compact_ring_misses_names_the_partition(value: bytes | Non
     with pytest.raises(StoreCorruptError) as caught:
         ring.number_of(b"2")
     assert caught.value.source == SOURCE
+
+
+def test_a_ring_just_above_the_size_is_loaded_once_and_stays_compact(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state.cache, "WHOLE_IDS_MAX", 100)
+    cache, store = Cache(PLENTY), MemoryStore()
+    rings = []
+    for batch in range(4):
+        ids = [b"%d-%d" % (batch, number) for number in range(101)]
+        rings.append(commit(cache, store, ids, capacity=101))
+    assert [type(ring) for ring in rings] == [WholeRing, *[CompactRing] * 3]
+    assert len({id(ring) for ring in rings[1:]}) == 1
