@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from bench.arms import RINGFENCE, Stage, running
 from bench.asking import ask_json, await_ready
@@ -70,27 +69,16 @@ def _ids_held(stage: Stage, workload: Workload) -> int:
     return round(sum(held) / len(held) * count)
 
 
-class Groups:
+class Groups(ExitStack):
     """Filled groups that several series look at: each is filled when it is asked for first."""
 
     def __init__(self, place: Venue) -> None:
+        super().__init__()
         self._place = place
-        self._open = ExitStack()
         self._filled: dict[Fill, Filled] = {}
 
     def filled(self, fill: Fill) -> Filled:
         """The group, filled once."""
         if fill not in self._filled:
-            self._filled[fill] = self._open.enter_context(filled(self._place, fill))
+            self._filled[fill] = self.enter_context(filled(self._place, fill))
         return self._filled[fill]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._open.close()
