@@ -148,3 +148,8 @@ def turn_until_running(loop: Loop) -> None:
 
 def phases(assignment: Assignment) -> list[Phase]:
     return [partition.phase for partition in assignment.partitions.values()]
+
+
+def turns(loop: Loop, count: int = 10) -> None:
+    for _ in range(count):
+        loop.turn()

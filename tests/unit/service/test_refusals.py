@@ -1,0 +1,110 @@
+"""Refusals: what the broker refuses for itself is found, and nothing else suffers for it."""
+
+from dataclasses import replace
+
+from tests.unit.service.living import (
+    Living,
+    turn_until_running,
+    turns,
+)
+
+
+def small_output(bytes_max: int = 500, **settings: object) -> Living:
+    """The output's settings promise more than its broker takes."""
+    living = Living(**settings)  # type: ignore[arg-type]  # by name
+    living.cluster.create_topic("orders.unique", limit_bytes=bytes_max)
+    return living
+
+
+def test_a_batch_that_is_refused_as_too_large_is_halved_until_the_one_is_dead_lettered() -> None:
+    living = small_output()
+    living.send("a", "b", "c", "d", "e")
+    living.send("large", size=600)
+    living.send("f", "g")
+    turns(living.running(), 40)
+    assert living.values("orders.unique") == ["a", "b", "c", "d", "e", "f", "g"]
+    assert living.values("orders.dlq") == ["large"]
+    assert living.reasons("orders.dlq") == ["too-large"]
+    assert living.committed() == 8
+
+
+def test_the_batch_is_halved_until_one_record_is_left() -> None:
+    living = small_output(batch_records_max=8)
+    sizes = [0]
+
+    def produced() -> None:
+        sizes[-1] += 1
+
+    living.faults.at["begin_transaction"] = iter(lambda: sizes.append(0), 0)
+    living.faults.at["produce"] = iter(produced, 0)
+    living.send("large", size=600)
+    living.send(*"abcdefg")
+    turns(living.running(), 40)
+    assert [size - 1 for size in sizes[1:5]] == [8, 4, 2, 1]  # and one for the changelog
+    assert living.values("orders.dlq") == ["large"]
+
+
+def test_a_record_that_is_refused_by_itself_is_dead_lettered_next() -> None:
+    living = small_output()
+    living.send("large", size=600)
+    turns(living.running(), 3)
+    assert living.values("orders.dlq") == ["large"]
+
+
+def test_a_record_that_its_dead_letter_topic_refuses_too_ends_in_the_fallback() -> None:
+    living = small_output()
+    living.cluster.create_topic("orders.dlq", limit_bytes=500)
+    living.send("a")
+    living.send("large", size=600)
+    living.send("b")
+    turns(living.running(), 40)
+    assert living.values("orders.unique") == ["a", "b"]
+    assert living.values("orders.dlq") == []
+    assert living.values("g.dead-letters") == ["large"]
+    assert living.reasons("g.dead-letters") == ["too-large"]
+
+
+def test_the_id_of_a_record_that_was_refused_is_not_remembered() -> None:
+    living = small_output()
+    living.send("a", size=600)
+    loop = living.running()
+    turns(loop)
+    living.send("a")
+    turns(loop)
+    assert living.values("orders.unique") == ["a"]
+
+
+def test_after_a_refusal_batches_grow_again() -> None:
+    living = small_output(batch_records_max=8)
+    living.send("large", size=600)
+    living.send(*"abcdefg")
+    loop = living.running()
+    turns(loop, 40)
+    for batch in range(8):
+        living.send(*(f"{batch}{letter}" for letter in "abcdefgh"))
+        turns(loop, 2)
+    before = living.faults.passed["begin_transaction"]
+    living.send(*"ijklmnop")
+    loop.turn()
+    assert living.faults.passed["begin_transaction"] == before + 1
+
+
+# A missing output topic.
+
+
+def test_a_refused_record_gets_through_while_another_partition_is_busy() -> None:
+    living = Living(partitions=2)
+    living.cluster.logs["orders.unique"] = replace(
+        living.cluster.logs["orders.unique"], limit_bytes=500
+    )
+    loop = living.loop()
+    turn_until_running(loop)
+    living.send("large", partition=1, size=600)
+    for number in range(50):
+        living.send(f"{number}-a", f"{number}-b")
+        loop.turn()
+    assert living.values("orders.dlq", partition=1) == ["large"]
+    assert len(living.values("orders.unique")) == 100
+
+
+# What the client and the disk tell.
