@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit contract broker test-broker sim oracle spark-tables test-spark bench bench-full test-helm ci lock clean
+.PHONY: help run test check unit broker test-broker sim soak oracle spark-tables reconcile test-spark bench bench-full bench-spark test-helm test-browser test-image pictures ci lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -24,18 +24,21 @@ check: .venv/dev .venv/spark .venv/helm .venv/bench ## style, types, import rule
 	$(BIN)/lint-imports --no-cache
 
 unit: .venv/dev ## unit tests alone
-	$(BIN)/pytest -q -m "not broker and not oracle and not simulation and not spark and not helm" -n 2
+	$(BIN)/pytest -q -m "not broker and not oracle and not simulation and not spark and not helm and not browser and not image" -n 2
 
 broker: .venv/demo ## start the development broker and print its address
 	$(BIN)/ringfence broker up
 
 test-broker: .venv/dev ## the service on a real Kafka, killed at every step
-	$(BIN)/pytest -q -m "broker and not spark and not helm"
+	$(BIN)/pytest -q -m "broker and not spark and not helm and not browser"
 
 sim: .venv/dev ## 10,000 seeded runs with a crash at a random step (SEED=n replays one)
-	RINGFENCE_SEED=$(SEED) $(BIN)/pytest -q -s -m simulation -p no:randomly tests/simulation
+	RINGFENCE_SIM_RUNS=10000 RINGFENCE_SEED=$(SEED) $(BIN)/pytest -q -s -m simulation -p no:randomly tests/simulation
 
-oracle: .venv/dev ## a million decisions beside the genuine Artemis classes
+soak: .venv/dev ## load and random faults for SECONDS=600 from SEED=n (ARGS="--workers 2 --scope address"), then what held
+	$(BIN)/python -m tests.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+oracle: .venv/dev ## a million decisions each beside the genuine classes of Artemis and ActiveMQ
 	$(BIN)/pytest -q -m oracle tests/oracle
 
 spark-tables: .venv/spark ## after make run: its topics into tables with Spark
@@ -43,6 +46,11 @@ spark-tables: .venv/spark ## after make run: its topics into tables with Spark
 	rm -rf .run/tables
 	$(BIN)/python -m tools.demo.reopen $(BIN)/ringfence pipeline tables --once --target .run/tables \
 	  --bootstrap-servers {bootstrap_servers} --outputs {output} --dead-letters {dead_letter}
+
+reconcile: .venv/spark ## after make run: the proof from its topics that nothing is lost or doubled, and a report
+	@test -f .run/demo/demo.json || { echo "No demo was run here: make run ARGS=--exit first."; exit 1; }
+	$(BIN)/python -m tools.demo.reopen $(BIN)/ringfence pipeline reconcile --config .run/demo/ringfence.toml \
+	  --html .run/reconcile.html
 
 test-spark: .venv/dev .venv/spark ## the pipeline on a real Spark and a real broker
 	$(BIN)/pytest -q -m spark
@@ -53,16 +61,30 @@ bench: .venv/bench .venv/quix/made ## Ringfence beside a pass-through, Kafka Str
 bench-full: .venv/bench .venv/quix/made ## throughput, memory, latency, restore by all that may change them (45 minutes; ARGS="--only ids_held")
 	$(BIN)/python -m bench.full $(ARGS)
 
+bench-spark: .venv/bench .venv/spark ## a backfill beside Spark's own ways to drop duplicates (ten minutes; ARGS="--records 500000")
+	$(BIN)/python -m bench.spark $(ARGS)
+
+test-browser: .venv/dev ## the console in a headless Chromium (needs chromium and chromedriver)
+	$(BIN)/pytest -q -m browser
+
+pictures: .venv/dev ## the pictures in docs/console, made again (needs chromium, chromedriver, pngquant)
+	$(BIN)/python -m tools.pictures $(ARGS)
+
 test-helm: .venv/dev .venv/helm ## the chart with a real Helm, and its pod as a process
 	$(BIN)/python -m tools.helm
 	$(BIN)/pytest -q -m helm
 
+test-image: .venv/dev ## the image, built by buildah and run: its size, its packages, serve inside (needs root, buildah, mmdebstrap)
+	$(BIN)/python -m tools.image
+	$(BIN)/pytest -q -m image
+
 ci: check test ## what CI runs: all of it, then the two commands of the README
 	$(MAKE) run ARGS=--exit
 	$(MAKE) spark-tables
+	$(MAKE) reconcile
 
 lock: ## pin requirements/*.in anew, with hashes
-	for name in service demo data dev spark helm build bench quix; do \
+	for name in service tracing demo data dev spark helm build bench quix; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	    --no-header --no-emit-index-url requirements/$$name.in -o requirements/$$name.txt; done
 

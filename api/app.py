@@ -3,19 +3,67 @@
 There is no module state: an application knows the service only by the view it was made with.
 """
 
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Final
+
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from api import addresses, health, problems, service
+from api import (
+    address_settings,
+    addresses,
+    audit_trail,
+    dead_letters,
+    health,
+    id_transfers,
+    ids,
+    instances,
+    internal,
+    login,
+    problems,
+    publishers,
+    redrives,
+    routes,
+    service,
+    settings,
+    workers,
+)
+from api.audit import Audit
+from api.body_limit import BodyLimit
+from api.console import app as console
 from api.documents import DESCRIPTION, Documented
 from api.envelope import Envelope
+from api.guard import Guard
+from api.idempotency import Idempotency
+from api.roles import Rules
 from api.view import ServiceView
-from service.control import Unavailable
+from service.control import NameInUse, NotPossible, Unavailable
+
+ALL: Final = (
+    health,
+    service,
+    workers,
+    instances,
+    ids,
+    id_transfers,
+    addresses,
+    publishers,
+    routes,
+    address_settings,
+    settings,
+    dead_letters,
+    redrives,
+    internal,
+    console,
+)
+WITHOUT_STATE: Final = (health, service)
+"""For a program that reads and writes Kafka and decides nothing."""
 
 
-def create_app(view: ServiceView) -> FastAPI:
-    """Return the admin API of the service that `view` shows."""
+def create_app(view: ServiceView, resources: Iterable[ModuleType] = ALL) -> FastAPI:
+    """Return the admin API of the service that `view` shows; by default with all resources."""
     app = Documented(
         title="Ringfence",
         version=view.info().version,
@@ -26,10 +74,25 @@ def create_app(view: ServiceView) -> FastAPI:
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
     )
-    for resource in (health, service, addresses):
+    for resource in resources:
         app.include_router(resource.router(view))
+    if view.access is not None:
+        app.include_router(login.router(view.access, view.metrics))
+    if view.audit is not None:
+        app.include_router(audit_trail.router(view.audit))
     app.exception_handler(HTTPException)(problems.on_http_error)
     app.exception_handler(RequestValidationError)(problems.on_invalid)
     app.exception_handler(Unavailable)(problems.on_unavailable)
+    app.exception_handler(problems.Refusal)(problems.on_refusal)
+    app.exception_handler(NotPossible)(problems.on_not_possible)
+    app.exception_handler(NameInUse)(problems.on_name_in_use)
+    protect_metrics = view.access is not None and view.access.settings.protect_metrics
+    app.rules = Rules(app.router.routes, protect_metrics=protect_metrics)
+    # The last one is the outermost.
+    if view.audit is not None:
+        app.add_middleware(Audit, log=view.audit)
+    app.add_middleware(Idempotency)
+    app.add_middleware(BodyLimit, bytes_max=view.body_bytes_max)
+    app.add_middleware(Guard, rules=app.rules, access=view.access, counts=view.metrics)
     app.add_middleware(Envelope, metrics=view.metrics, allowed_hosts=view.allowed_hosts)
     return app

@@ -18,7 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
 from api.hosts import host_name, origin_name
-from service.metrics import OTHER, Metrics
+from api.view import Metrics
+from service.gauges import OTHER
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._~:/+=@-]{1,128}")
@@ -53,7 +54,8 @@ class Envelope:
         inner = {**scope, "path": path, "method": "GET" if method == "HEAD" else method}
         problems.set_trace_id(inner, request_id)
         reply = _Reply(send, request_id)
-        await self._answer(inner, headers, receive, reply)
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            await self._answer(inner, headers, receive, reply)
         self._metrics.http_request(
             str(getattr(inner.get("route"), "path", OTHER)),
             method if method in _METHODS else OTHER,
@@ -94,7 +96,8 @@ class _Reply:
             self.status = int(message["status"])
             headers = MutableHeaders(scope=message)
             headers["X-Request-Id"] = self.request_id
-            headers.update(_HEADERS)
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)  # a page of the console has a policy of its own
         await self._send(message)
 
 

@@ -1,10 +1,12 @@
 """Health: is the loop alive, has it started, is it ready; and the metrics.
 
-These run on the server's own event loop and read the board only, so that no question to the loop,
-however slow, can keep them from answering.
+These run on the server's own event loop and read the board only, so that no question to a loop,
+however slow, can keep them from answering. The metrics are asked of every process, for a second.
+A loop that is silent is replaced by what supervises it; `/livez` fails only when that has not
+happened in time.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict
@@ -12,9 +14,9 @@ from starlette.responses import PlainTextResponse, Response
 
 from api.documents import errors
 from api.problems import INVALID, UNHEALTHY, Check, Extras, problem_response
-from api.view import ServiceView
+from api.view import Board, ServiceView
 from service.metrics import CONTENT_TYPE
-from service.status import Status, StatusBoard
+from service.status import Status
 
 Verbose = Annotated[
     bool,
@@ -30,6 +32,10 @@ class Health(BaseModel):
 
     status: Literal["ok"] = "ok"
     checks: tuple[Check, ...] | None = None
+
+
+SILENT_MS_MAX: Final = 4_000
+"""A loop that is silent for longer decides nothing, whatever it is that does not return."""
 
 
 def router(view: ServiceView) -> APIRouter:
@@ -69,7 +75,7 @@ def router(view: ServiceView) -> APIRouter:
     @routes.get("/metrics", response_class=PlainTextResponse, responses=errors())
     async def metrics() -> Response:
         """Return the metrics in Prometheus' text format."""
-        return Response(view.metrics.exposition(), media_type=CONTENT_TYPE)
+        return Response(await view.metrics.scrape(), media_type=CONTENT_TYPE)
 
     return routes
 
@@ -94,7 +100,7 @@ def _sentence(detail: str) -> str:
 def _ready_checks(view: ServiceView) -> tuple[Check, ...]:
     status = view.board.read()
     return (
-        _loop_check(view),
+        _turn_check(view.board),
         _start_check(view.board),
         _stop_check(status),
         _broker_check(status),
@@ -110,7 +116,16 @@ def _loop_check(view: ServiceView) -> Check:
     return Check(name="loop", ok=age_ms <= view.heartbeat_max_ms, detail=detail)
 
 
-def _start_check(board: StatusBoard) -> Check:
+def _turn_check(board: Board) -> Check:
+    """A call into the Kafka client may outlast its time, and nobody is told why meanwhile."""
+    age_ms = board.heartbeat_age_ms()
+    detail = f"The loop's last heartbeat was {age_ms} ms ago."
+    if age_ms > SILENT_MS_MAX:
+        detail = f"Waiting for {age_ms // 1000} s for a call to return, mostly one to the broker."
+    return Check(name="loop", ok=age_ms <= SILENT_MS_MAX, detail=detail)
+
+
+def _start_check(board: Board) -> Check:
     joined = board.has_run()
     detail = "The group is joined." if joined else "The group is not joined yet."
     return Check(name="assignment", ok=joined, detail=detail)

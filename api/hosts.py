@@ -5,16 +5,18 @@ listens on loopback only (DNS rebinding). The name stays in Host, and the page's
 so a loopback bind answers to loopback names alone. Other binds sit behind names we cannot know.
 """
 
-from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
+from service.api_checks import is_loopback
+
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_USUAL_PORTS: Final = frozenset({80, 443})
 
 
 def allowed_hosts(bind_host: str, advertised_url: str) -> frozenset[str] | None:
     """Return the names to answer to when listening on `bind_host`; None is any name."""
-    if not _is_loopback(bind_host):
+    if not is_loopback(bind_host):
         return None
     advertised = urlsplit(advertised_url).hostname
     named = {bind_host.lower(), advertised} if advertised else {bind_host.lower()}
@@ -37,10 +39,23 @@ def origin_name(header: str) -> str | None:
         return None
 
 
-def _is_loopback(bind_host: str) -> bool:
-    if bind_host.lower() == "localhost":
-        return True
+def authority(host: str) -> tuple[str, int | None] | None:
+    """Return name and port of a Host header; None if malformed.
+
+    The usual ports count as none: a proxy that ends TLS leaves the name and changes the port.
+    """
+    return _authority(f"//{host}")
+
+
+def origin_authority(origin: str) -> tuple[str, int | None] | None:
+    """Return name and port of an Origin header; None for `null` and for what is malformed."""
+    return _authority(origin)
+
+
+def _authority(url: str) -> tuple[str, int | None] | None:
     try:
-        return ip_address(bind_host).is_loopback
+        parts = urlsplit(url)
+        name, port = parts.hostname, parts.port
     except ValueError:
-        return False
+        return None
+    return None if name is None else (name, None if port in _USUAL_PORTS else port)

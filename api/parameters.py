@@ -7,13 +7,14 @@ In a path they are percent-encoded, and decoded here, after the path was matched
 
 import base64
 import binascii
-from typing import Annotated, Final
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Final, NamedTuple
 from urllib.parse import unquote
 
 from fastapi import Path, Query
 from pydantic import AfterValidator, PlainValidator
 
-from ringfence.headers import ID_BYTES_MAX
+from ringfence.headers import ID_BYTES_MAX, PUBLISHER_BYTES_MAX
 
 _HEX: Final = "hex:"
 _BASE64: Final = "base64:"
@@ -21,8 +22,10 @@ _URL_SAFE: Final = str.maketrans("-_", "+/")
 _ID_NOTE: Final = "As text, or any bytes as `hex:` or `base64:` (either alphabet)."
 
 
-def parse_id(text: str) -> bytes:
-    """Return the bytes of an id in REST notation."""
+def parse_id(text: object) -> bytes:
+    """Return the bytes of an id in REST notation; ValueError for what is none, text or not."""
+    if not isinstance(text, str):
+        raise ValueError("an id is text; any bytes are written as hex: or base64:")  # noqa: TRY004 - pydantic's
     identifier = _id_bytes(text)
     if len(identifier) > ID_BYTES_MAX:
         sentence = f"an id has at most {ID_BYTES_MAX} bytes, this one {len(identifier)}"
@@ -49,10 +52,21 @@ def _id_in_path(text: str) -> bytes:
     return parse_id(unquote(text, errors="strict"))
 
 
+def _one_id(text: str | None) -> bytes | None:
+    return None if text is None else parse_id(text)
+
+
 def _not_empty(address: str) -> str:
     if not address:
         raise ValueError("an address has at least one character")
     return address
+
+
+def _publisher_in_path(text: str) -> str:
+    name = unquote(text, errors="strict")
+    if not name or len(name.encode()) > PUBLISHER_BYTES_MAX:
+        raise ValueError(f"a name has 1 to {PUBLISHER_BYTES_MAX} bytes as UTF-8")
+    return name
 
 
 AddressInPath = Annotated[
@@ -62,6 +76,32 @@ AddressInPath = Annotated[
 ]
 AddressInQuery = Annotated[
     str, Query(description="The address, of any characters."), AfterValidator(_not_empty)
+]
+OneAddressInQuery = Annotated[
+    str | None,
+    Query(description="The address, of any characters; without it, all are listed."),
+    AfterValidator(lambda address: None if address is None else _not_empty(address)),
+]
+PublisherInPath = Annotated[
+    str,
+    Path(description="The name of a publisher, percent-encoded (`/` as `%2F`)."),
+    AfterValidator(_publisher_in_path),
+]
+RouteInPath = Annotated[
+    str,
+    Path(description="The name of a route, percent-encoded."),
+    AfterValidator(unquote),
+]
+PatternInPath = Annotated[
+    str,
+    Path(description="A pattern, percent-encoded (`#` as `%23`, `*` as `%2A`, `/` as `%2F`)."),
+    AfterValidator(unquote),
+]
+PatternInQuery = Annotated[
+    str, Query(description="The pattern, of any characters."), AfterValidator(_not_empty)
+]
+OnePatternInQuery = Annotated[
+    str | None, Query(description="A pattern; without it, all are listed.")
 ]
 IdInPath = Annotated[
     bytes,
@@ -73,3 +113,52 @@ IdInQuery = Annotated[
     Query(description=_ID_NOTE + " Empty is the empty id."),
     PlainValidator(parse_id, json_schema_input_type=str),
 ]
+OneIdInQuery = Annotated[
+    bytes | None,
+    Query(description=_ID_NOTE + " Empty is the empty id; without it, all are listed."),
+    PlainValidator(_one_id, json_schema_input_type=str | None),
+]
+
+
+class Way(NamedTuple):
+    """How a request names a resource: in the path, or by query, whatever a proxy makes of paths."""
+
+    name: str
+    step: str
+    """What stands for it in the path."""
+    read: Callable[..., Awaitable[str]]
+
+
+async def _address_by_path(address: AddressInPath) -> str:
+    return address
+
+
+async def _address_by_query(name: AddressInQuery) -> str:
+    return name
+
+
+async def _address_of_ids(address: AddressInQuery) -> str:
+    return address
+
+
+async def _pattern_by_path(pattern: PatternInPath) -> str:
+    return pattern
+
+
+async def _pattern_by_query(name: PatternInQuery) -> str:
+    return name
+
+
+ADDRESS_WAYS: Final = (
+    Way("path", "/{address}", _address_by_path),
+    Way("query", "", _address_by_query),
+)
+ID_WAYS: Final = (
+    Way("path", "/addresses/{address}/ids", _address_by_path),
+    Way("query", "/ids", _address_of_ids),
+)
+"""Of the ids of an address; there, `name` is that of an id."""
+PATTERN_WAYS: Final = (
+    Way("path", "/{pattern}", _pattern_by_path),
+    Way("query", "", _pattern_by_query),
+)

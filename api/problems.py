@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from service.control import Unavailable
+from service.control import NameInUse, NotPossible, Unavailable
 
 MEDIA_TYPE: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:ringfence:problem:"
@@ -54,6 +54,7 @@ class Problem(BaseModel):
     trace_id: str = Field(description="As in the header X-Request-Id, and in our log.")
     errors: tuple[FieldError, ...] | None = Field(default=None, description="With status 422.")
     checks: tuple[Check, ...] | None = Field(default=None, description="From the health checks.")
+    missing_role: str | None = Field(default=None, description="With `role-missing`.")
 
 
 class Kind(NamedTuple):
@@ -66,12 +67,33 @@ class Kind(NamedTuple):
 
 MALFORMED: Final = Kind("malformed-request", 400, "The request cannot be read")
 ORIGIN_REFUSED: Final = Kind("origin-refused", 403, "Requests of other web pages are refused")
+PEERS_ONLY: Final = Kind("peers-only", 403, "Only instances of the service may ask this")
+UNAUTHENTICATED: Final = Kind("unauthenticated", 401, "The request does not say who makes it")
+FORBIDDEN: Final = Kind("role-missing", 403, "Who makes the request lacks the role for it")
 NOT_FOUND: Final = Kind("not-found", 404, "There is nothing at this path")
+MANAGED_BY_FILE: Final = Kind("managed-by-file", 403, "Settings are changed in the file here")
+NO_SUCH_ROUTE: Final = Kind("no-such-route", 404, "There is no route of this name")
+NO_SUCH_PATTERN: Final = Kind("no-such-pattern", 404, "No address setting has this pattern")
+NO_SUCH_REVISION: Final = Kind("no-such-revision", 404, "No such revision is kept")
+EXISTS: Final = Kind("already-exists", 409, "There is one already")
+STALE: Final = Kind("stale", 412, "The document is another by now")
+MATCH_REQUIRED: Final = Kind("match-required", 428, "The change does not say what it changes")
+NEEDS_FORCE: Final = Kind("needs-force", 422, "What is remembered would be forgotten")
+BREAKS_RULES: Final = Kind("invalid-settings", 422, "What is to be set breaks a rule")
+NO_DEAD_LETTER: Final = Kind("no-dead-letter", 404, "There is no such dead letter")
+NO_REDRIVE: Final = Kind("no-redrive", 404, "There is no such redrive")
+NAME_IN_USE: Final = Kind("name-in-use", 409, "Another user has the name")
+NOT_POSSIBLE: Final = Kind("not-possible", 422, "This cannot be done")
 METHOD_NOT_ALLOWED: Final = Kind("method-not-allowed", 405, "The resource has no such method")
+KEY_IN_PROGRESS: Final = Kind("idempotency-in-progress", 409, "The first request still runs")
+TOO_LARGE: Final = Kind("body-too-large", 413, "The body is larger than the service takes")
+KEY_REUSED: Final = Kind("idempotency-key-reused", 422, "The key was used for another request")
+TOO_MANY_FAILURES: Final = Kind("too-many-failures", 429, "Too many requests were refused")
 WRONG_HOST: Final = Kind("wrong-host", 421, "The service does not answer to this host name")
 INVALID: Final = Kind("invalid-request", 422, "A part of the request is not valid")
 INTERNAL: Final = Kind("internal-error", 500, "The service failed")
 UNAVAILABLE: Final = Kind("unavailable", 503, "The service cannot answer now")
+NOT_AUDITED: Final = Kind("audit-unavailable", 503, "What is not recorded is not done")
 UNHEALTHY: Final = Kind("unhealthy", 503, "A health check fails")
 
 
@@ -80,9 +102,29 @@ class Extras(NamedTuple):
 
     errors: tuple[FieldError, ...] | None = None
     checks: tuple[Check, ...] | None = None
+    missing_role: str | None = None
 
 
 NO_EXTRAS: Final = Extras()
+
+
+class Refusal(Exception):  # noqa: N818 - it is the answer
+    """A resource says no: the kind of problem, what happened, and what to do next."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        detail: str,
+        *,
+        extras: Extras = NO_EXTRAS,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+        self.extras = extras
+        self.headers = headers
+
 
 _TRACE_ID: Final = "ringfence.trace_id"
 
@@ -90,6 +132,11 @@ _TRACE_ID: Final = "ringfence.trace_id"
 def set_trace_id(scope: Scope, trace_id: str) -> None:
     """Name the request, for its problems and for the log."""
     scope[_TRACE_ID] = trace_id
+
+
+def trace_id(scope: Scope) -> str:
+    """The name of the request."""
+    return str(scope[_TRACE_ID])
 
 
 def problem_response(
@@ -107,9 +154,10 @@ def problem_response(
         status=kind.status,
         detail=detail,
         instance=str(scope["path"]),
-        trace_id=str(scope[_TRACE_ID]),
+        trace_id=trace_id(scope),
         errors=extras.errors,
         checks=extras.checks,
+        missing_role=extras.missing_role,
     )
     body = problem.model_dump_json(exclude_none=True)
     return Response(body, status_code=kind.status, headers=headers, media_type=MEDIA_TYPE)
@@ -118,11 +166,42 @@ def problem_response(
 def on_http_error(request: Request, error: HTTPException) -> Response:
     """Answer what the router refuses: an unknown path, or a method that a resource has not."""
     if error.status_code == METHOD_NOT_ALLOWED.status:
-        detail = "The resource has the methods GET and HEAD; see /openapi.json."
-        allow = {"Allow": "GET, HEAD"}
+        methods = _allowed(error)
+        detail = f"The resource has the methods {methods}; see /openapi.json."
+        allow = {"Allow": methods}
         return problem_response(METHOD_NOT_ALLOWED, detail, request.scope, headers=allow)
+    if error.status_code in {MALFORMED.status, TOO_LARGE.status}:
+        kind = MALFORMED if error.status_code == MALFORMED.status else TOO_LARGE
+        return problem_response(kind, str(error.detail), request.scope)
     detail = "Nothing is at this path; /openapi.json names the paths there are."
     return problem_response(NOT_FOUND, detail, request.scope)
+
+
+def _allowed(error: HTTPException) -> str:
+    """The methods of a resource; what has GET has HEAD."""
+    methods = {name.strip() for name in (error.headers or {}).get("Allow", "GET").split(",")}
+    return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
+
+
+def on_refusal(request: Request, refusal: Refusal) -> Response:
+    """Answer what a resource refuses."""
+    return problem_response(
+        refusal.kind,
+        refusal.detail,
+        request.scope,
+        extras=refusal.extras,
+        headers=refusal.headers,
+    )
+
+
+def on_name_in_use(request: Request, error: NameInUse) -> Response:
+    """Answer who asks for a name that another has."""
+    return problem_response(NAME_IN_USE, str(error), request.scope)
+
+
+def on_not_possible(request: Request, error: NotPossible) -> Response:
+    """Answer a change that the loop cannot make."""
+    return problem_response(NOT_POSSIBLE, str(error), request.scope)
 
 
 def on_invalid(request: Request, error: RequestValidationError) -> Response:
@@ -141,5 +220,10 @@ def on_invalid(request: Request, error: RequestValidationError) -> Response:
 
 def on_unavailable(request: Request, error: Unavailable) -> Response:
     """Answer a question that the loop could not answer now."""
+    return try_later(error, request.scope)
+
+
+def try_later(error: Unavailable, scope: Scope, kind: Kind = UNAVAILABLE) -> Response:
+    """Return a problem that passes."""
     headers = {"Retry-After": str(error.retry_after_s)}
-    return problem_response(UNAVAILABLE, str(error), request.scope, headers=headers)
+    return problem_response(kind, str(error), scope, headers=headers)

@@ -3,14 +3,20 @@
 Each is made from the value that the loop gave; times become RFC 3339 in UTC.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from api.view import Board
 from ringfence.headers import id_text
-from service import control, status
+from service import status
+from service.queries import ids
+from service.queries.addresses import AddressAnswer, MemoryStatus
+from service.queries.ids import IdAnswer, IdQuery
+from service.queries.settings import EffectiveSetting
+from state.edit import IMPORTED
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -30,6 +36,7 @@ class Info(Document):
     cluster_id: str | None = Field(description="Null until the broker was reached.")
     instance: str
     group_id: str
+    config_revision: int = Field(description="Of the newest settings that are wholly applied.")
 
 
 class Status(Document):
@@ -50,9 +57,11 @@ class Status(Document):
     transactions_aborted: int
     last_commit_at: datetime | None
     heartbeat_age_ms: int
+    config_revision: int = Field(description="Of the newest settings that are wholly applied.")
+    config_fault: str | None = Field(description="Why newer settings do not hold here.")
 
     @classmethod
-    def of(cls, board: status.StatusBoard) -> Self:
+    def of(cls, board: Board) -> Self:
         """Describe what is on the board."""
         now = board.read()
         return cls(
@@ -71,12 +80,15 @@ class Status(Document):
             transactions_aborted=now.transactions_aborted,
             last_commit_at=now.last_commit_at,
             heartbeat_age_ms=board.heartbeat_age_ms(),
+            config_revision=now.config_revision,
+            config_fault=now.config_fault,
         )
 
 
 class Partition(Document):
-    """An input partition that this instance owns."""
+    """An input partition that an instance owns."""
 
+    instance: str = Field(description="The one that owns it.")
     topic: str
     partition: int
     phase: status.PartitionPhase
@@ -84,18 +96,54 @@ class Partition(Document):
     next_offset: int | None
     end_offset: int | None = Field(description="The high watermark.")
     lag_records: int | None
+    lag_ms: int | None = Field(description="For how long the next record may have waited, at most.")
     changelog_next_offset: int | None
     restored_records: int = Field(description="Changelog records replayed at this takeover.")
     restore_remaining_records: int | None
     addresses: int
+    groups_open: int = Field(description="Transaction groups that wait for records.")
+    paused: bool = Field(description="Its route is paused: it is ours, restored, and not read.")
+
+    @classmethod
+    def of(cls, instance: str, partition: status.PartitionStatus) -> Self:
+        """Describe a partition."""
+        return cls.model_validate({**partition._asdict(), "instance": instance})
 
 
 class Partitions(Document):
-    """The partitions that this instance owns."""
+    """The partitions of all instances, or of the one that answers."""
+
+    instance: str = Field(description="The one that answers.")
+    partitions: tuple[Partition, ...]
+    complete: bool = Field(description="True when these are all partitions that there are.")
+
+
+class Worker(Document):
+    """A process of this instance."""
+
+    pid: int | None = Field(description="Null while it is being replaced.")
+    worker: int
+    hop: str = Field(description="What it reads: the inputs, or what was re-keyed by address.")
+    phase: status.WorkerPhase
+    since: datetime = Field(description="Its start; its end while it is being replaced.")
+    restarts: int
+    last_exit_code: int | None = Field(
+        description="Of the process before; minus the signal where one ended it."
+    )
+    heartbeat_age_ms: int
+    partitions_owned: int
+    memory_bytes: int | None
+    partitions_restoring: int
+    restored_records: int = Field(description="Changelog records replayed for those.")
+    restore_remaining_records: int | None = Field(description="Null while it is not known.")
+
+
+class Workers(Document):
+    """The processes of this instance."""
 
     instance: str
-    partitions: tuple[Partition, ...]
-    complete: bool = Field(description="True when no partition belongs to another instance.")
+    workers: tuple[Worker, ...]
+    complete: bool = Field(default=True, description="Always: they are of the one that answers.")
 
 
 class Setting(Document):
@@ -110,15 +158,19 @@ class Ring(Document):
 
     topic: str
     partition: int
-    ids_held: int
+    ids_held: int | None = Field(
+        description="Or publishers. Null where only loading it into memory would tell."
+    )
     capacity: int
-    bytes: int
+    bytes: int = Field(description="Of memory; 0 where it is not in memory.")
     oldest_time: datetime | None
     newest_time: datetime | None
-    horizon_ms: int | None = Field(description="Null until the ring has evicted once.")
+    horizon_ms: int | None = Field(
+        description="Null until the ring has evicted once; of a window, while it is not full."
+    )
 
     @classmethod
-    def of(cls, ring: control.RingStatus) -> Self:
+    def of(cls, ring: MemoryStatus) -> Self:
         """Describe a ring."""
         return cls(
             topic=ring.topic,
@@ -126,9 +178,40 @@ class Ring(Document):
             ids_held=ring.ids_held,
             capacity=ring.capacity,
             bytes=ring.bytes,
-            oldest_time=_time(ring.oldest_time_ms),
-            newest_time=_time(ring.newest_time_ms),
+            oldest_time=maybe_time(ring.oldest_time_ms),
+            newest_time=maybe_time(ring.newest_time_ms),
             horizon_ms=ring.horizon_ms,
+        )
+
+
+class Held(NamedTuple):
+    """What the partitions hold of an address together."""
+
+    ids_held: int | None
+    capacity: int
+    fill: float | None
+    bytes: int
+    horizon_ms: int | None
+    oldest_time_ms: int | None
+    newest_time_ms: int | None
+
+    @classmethod
+    def of(cls, rings: Sequence[MemoryStatus]) -> Self:
+        """The sums; of times and of what may be short, the worst."""
+        held = [ring.ids_held for ring in rings]
+        known = [ids for ids in held if ids is not None]
+        fills = [r.ids_held / r.capacity for r in rings if r.ids_held is not None and r.capacity]
+        horizons = [ring.horizon_ms for ring in rings if ring.horizon_ms is not None]
+        oldest = [ring.oldest_time_ms for ring in rings if ring.oldest_time_ms is not None]
+        newest = [ring.newest_time_ms for ring in rings if ring.newest_time_ms is not None]
+        return cls(
+            ids_held=sum(known) if len(known) == len(held) else None,
+            capacity=sum(ring.capacity for ring in rings),
+            fill=max(fills, default=None),
+            bytes=sum(ring.bytes for ring in rings),
+            horizon_ms=min(horizons, default=None),
+            oldest_time_ms=min(oldest, default=None),
+            newest_time_ms=max(newest, default=None),
         )
 
 
@@ -136,20 +219,37 @@ class Address(Document):
     """An address: its effective settings, and what this instance remembers of it."""
 
     address: str
+    strategy: str
     settings: dict[str, Setting]
-    ids_held: int
-    bytes: int
+    ids_held: int | None
+    capacity: int = Field(description="Of all partitions that hold something of it.")
+    fill: float | None = Field(description="From 0 to 1, of the fullest partition.")
+    bytes: int = Field(description="Of memory.")
+    horizon_ms: int | None = Field(
+        description="How far back it remembers, where it remembers least; null until it forgot."
+    )
+    accepted: int = Field(description="Records since the time of `counted_since`.")
+    duplicates: int
+    counted_since: datetime | None
     partitions: tuple[Ring, ...]
     complete: bool = Field(description="True when no ring of it belongs to another instance.")
 
     @classmethod
-    def of(cls, answer: control.AddressAnswer) -> Self:
+    def of(cls, answer: AddressAnswer) -> Self:
         """Describe an address."""
+        held = Held.of(answer.partitions)
         return cls(
             address=answer.address,
-            settings=_settings(answer.settings),
-            ids_held=sum(ring.ids_held for ring in answer.partitions),
-            bytes=sum(ring.bytes for ring in answer.partitions),
+            strategy=str(answer.settings["strategy"].value),
+            settings=settings_shown(answer.settings),
+            ids_held=held.ids_held,
+            capacity=held.capacity,
+            fill=held.fill,
+            bytes=held.bytes,
+            horizon_ms=held.horizon_ms,
+            accepted=answer.accepted,
+            duplicates=answer.duplicates,
+            counted_since=maybe_time(answer.counted_since_ms or None),
             partitions=tuple(Ring.of(ring) for ring in answer.partitions),
             complete=answer.complete,
         )
@@ -160,9 +260,20 @@ class Sighting(Document):
 
     topic: str
     partition: int
-    offset: int
+    offset: int | None = Field(description="Null where the id was imported without one.")
     time: datetime
     slots_to_eviction: int = Field(description="Ids to come before this one is forgotten.")
+
+    @classmethod
+    def of(cls, seen: ids.Sighting) -> Self:
+        """Describe it."""
+        return cls(
+            topic=seen.topic,
+            partition=seen.partition,
+            offset=offset_of(seen.offset),
+            time=time_of(seen.time_ms),
+            slots_to_eviction=seen.slots_to_eviction,
+        )
 
 
 class Identifier(Document):
@@ -171,34 +282,45 @@ class Identifier(Document):
     address: str
     id: str = Field(description="Text, or `hex:` where the id is not printable text.")
     known: bool
-    sightings: tuple[Sighting, ...]
+    sightings: tuple[Sighting, ...] = Field(
+        description="The accepted messages; a message with the id is a duplicate of the first."
+    )
+    settings: dict[str, Setting] = Field(description="By which a message with the id is judged.")
     complete: bool = Field(description="False: another instance may know the id.")
 
     @classmethod
-    def of(cls, query: control.IdQuery, answer: control.IdAnswer) -> Self:
+    def of(cls, query: IdQuery, answer: IdAnswer) -> Self:
         """Describe an id."""
-        sightings = (
-            Sighting(
-                topic=seen.topic,
-                partition=seen.partition,
-                offset=seen.offset,
-                time=_EPOCH + timedelta(milliseconds=seen.time_ms),
-                slots_to_eviction=seen.slots_to_eviction,
-            )
-            for seen in answer.sightings
-        )
         return cls(
             address=query.address,
             id=id_text(query.identifier),
             known=answer.known,
-            sightings=tuple(sightings),
+            sightings=tuple(map(Sighting.of, answer.sightings)),
+            settings=settings_shown(answer.settings or {}),
             complete=answer.complete,
         )
 
 
-def _settings(settings: Mapping[str, control.EffectiveSetting]) -> dict[str, Setting]:
+def settings_shown(settings: Mapping[str, EffectiveSetting]) -> dict[str, Setting]:
+    """Address settings by their names."""
     return {key: Setting.model_validate(each) for key, each in sorted(settings.items())}
 
 
-def _time(time_ms: int | None) -> datetime | None:
-    return None if time_ms is None else _EPOCH + timedelta(milliseconds=time_ms)
+def offset_of(offset: int) -> int | None:
+    """An offset; None where an id was imported without one."""
+    return None if offset == IMPORTED else offset
+
+
+def ms_of(time: datetime) -> int:
+    """Milliseconds since the epoch, which is the earliest."""
+    return max(0, (time - _EPOCH) // timedelta(milliseconds=1))
+
+
+def time_of(time_ms: int) -> datetime:
+    """The time of milliseconds since the epoch."""
+    return _EPOCH + timedelta(milliseconds=time_ms)
+
+
+def maybe_time(time_ms: int | None) -> datetime | None:
+    """The same, where there is one."""
+    return None if time_ms is None else time_of(time_ms)

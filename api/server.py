@@ -5,8 +5,10 @@ port 0 is known. The thread is a daemon: a request that hangs never keeps the pr
 """
 
 import socket
+import ssl
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 import uvicorn
@@ -30,25 +32,38 @@ class ServerHandle:
     def __init__(self, server: uvicorn.Server, thread: threading.Thread, url: str) -> None:
         self._server = server
         self._thread = thread
+        self._ends: list[Callable[[], None]] = []
         self.url = url
+
+    def then(self, end: Callable[[], None]) -> None:
+        """Have something end after the last request."""
+        self._ends.append(end)
 
     def stop(self) -> None:
         """Finish the requests at hand, within a limit, and end the thread."""
         self._server.should_exit = True
         self._thread.join(STOP_MAX_S)
+        for end in self._ends:
+            end()
 
 
-def serve_in_thread(app: FastAPI, host: str, port: int) -> ServerHandle:
+def serve_in_thread(
+    app: FastAPI, host: str, port: int, tls: ssl.SSLContext | None = None
+) -> ServerHandle:
     """Serve the API and return once it answers; raise `BindError` where it cannot listen."""
     listener = _listen(host, port)
-    server = uvicorn.Server(_config(app))
+    config = _config(app)
+    if tls is not None:
+        config.ssl_context_factory = lambda _config, _default: tls
+    server = uvicorn.Server(config)
     thread = threading.Thread(
         target=server.run, args=([listener],), name="ringfence-api", daemon=True
     )
     thread.start()
     _await_start(server, thread)
+    scheme = "http" if tls is None else "https"
     name = f"[{host}]" if ":" in host else host
-    return ServerHandle(server, thread, f"http://{name}:{listener.getsockname()[1]}")
+    return ServerHandle(server, thread, f"{scheme}://{name}:{listener.getsockname()[1]}")
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -71,7 +86,7 @@ def _config(app: FastAPI) -> uvicorn.Config:
         loop="asyncio",
         http="h11",
         ws="none",
-        lifespan="off",
+        lifespan="on",
         log_config=None,
         access_log=False,
         proxy_headers=False,

@@ -5,10 +5,91 @@ The API holds no state of its own: it reads the board, asks the inbox, and count
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
-from service.control import Inbox
-from service.metrics import Metrics
-from service.status import Info, StatusBoard
+from api.access import Access
+from api.letter_view import Letters, Redrives
+from service.audit import AuditPage, AuditQuery, AuditRecord
+from service.changes import SettingsDesk
+from service.control import Desk
+from service.fleet.messages import Attendance
+from service.sessions import Session
+from service.status import Info, Status, WorkerStatus
+
+
+class Board(Protocol):
+    """Where the latest status stands, of one loop or of all that the instance has."""
+
+    def read(self) -> Status:
+        """Return it."""
+        ...
+
+    def has_run(self) -> bool:
+        """Tell whether the group was ever joined, by every loop."""
+        ...
+
+    def heartbeat_age_ms(self) -> int:
+        """Return the time since the last sign of life, of the loop that is silent longest."""
+        ...
+
+
+class Metrics(Protocol):
+    """Counts the requests, and tells of everything."""
+
+    def http_request(self, route: str, method: str, status: int, duration_s: float) -> None:
+        """Count and time a request that was answered."""
+        ...
+
+    def http_auth_failure(self, reason: str) -> None:
+        """Count a request that was refused for who makes it."""
+        ...
+
+    async def scrape(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        ...
+
+
+class Registry(Protocol):
+    """Opens and ends sessions of publishers; both block."""
+
+    def open(self, publisher: str, user: str) -> Session:
+        """Give a name to a user; NameInUse, or Unavailable."""
+        ...
+
+    def end(self, publisher: str, user: str) -> None:
+        """Give a name back; NameInUse, or Unavailable."""
+        ...
+
+
+class Fleet(Protocol):
+    """All instances of the group."""
+
+    async def roll_call(self, timeout_s: float) -> tuple[Attendance, ...]:
+        """Tell how each of them does."""
+        ...
+
+
+class Hearing(Protocol):
+    """Answers other instances."""
+
+    admits: Callable[[str | None], bool] | None
+    """Whether `Authorization` is a peer's; None where peers bear nothing."""
+
+    async def reply(self, text: bytes) -> bytes:
+        """Answer a question; CodecError where it is none."""
+        ...
+
+
+class AuditLog(Protocol):
+    """Where records of changes are written and read."""
+
+    def write(self, record: AuditRecord) -> None:
+        """Write one, under its id; blocks. Unavailable where it is not certain to stay."""
+        ...
+
+    def page(self, query: AuditQuery, size: int, before: str | None) -> AuditPage:
+        """Records below an id, the newest first."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +97,8 @@ class ServiceView:
     """The service as the API sees it."""
 
     info: Callable[[], Info]
-    board: StatusBoard
-    inbox: Inbox
+    board: Board
+    inbox: Desk
     metrics: Metrics
     allowed_hosts: frozenset[str] | None
     """Host names a request may name; None allows all. See `api.hosts.allowed_hosts`."""
@@ -25,3 +106,23 @@ class ServiceView:
     """A loop that is silent for longer is not alive."""
     ask_timeout_s: float
     """How long a request waits for the loop's answer."""
+    registry: Registry | None = None
+    """None where no publishers are known."""
+    access: Access | None = None
+    """Who is let in; None lets anybody do anything."""
+    audit: AuditLog | None = None
+    """Where changes are recorded; None where nothing can be changed."""
+    body_bytes_max: int = 16 * 1024 * 1024
+    settings: SettingsDesk | None = None
+    """None where nothing is set over REST."""
+    workers: Callable[[], tuple[WorkerStatus, ...]] = tuple
+    """The processes of the instance."""
+    letters: Letters | None = None
+    """None where nothing is rejected."""
+    redrives: Redrives | None = None
+    fleet: Fleet | None = None
+    """None where there is one instance only."""
+    hearing: Hearing | None = None
+    """None where no other instance asks."""
+    roll_timeout_s: float = 2.0
+    """How long an instance may take to tell how it does."""

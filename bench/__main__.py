@@ -5,15 +5,21 @@ Ratios are taken within a round, where the arms ran one after the other on the s
 
 import argparse
 import sys
+from functools import partial
 from typing import Final
 
 from rich.console import Console
 
 from bench.arms import FLOOR, KAFKA_STREAMS, RINGFENCE
 from bench.artemis import artemis
+from bench.chart import table
+from bench.filled import Groups
+from bench.finding import Finding
 from bench.latency import Latency, latency
 from bench.report import plot, show
 from bench.results import FOLDER, Results
+from bench.series.asking import asking
+from bench.session import Session
 from bench.trials import TITLES, TRIALS, compared, warm_up
 from bench.venue import Venue, venue
 from bench.workload import Workload
@@ -21,9 +27,11 @@ from tools.errors import ToolError
 
 LATENCY_RATE: Final = 1_000
 LATENCY_S: Final = 12.0
+ASKED_ROUNDS: Final = 1
+"""Each is two runs of a minute."""
 
 
-KEYS: Final = [*(trial.key for trial in TRIALS), "latency", "artemis"]
+KEYS: Final = [*(trial.key for trial in TRIALS), "latency", "asked", "artemis"]
 
 
 def main() -> int:
@@ -55,6 +63,8 @@ def run(place: Venue, results: Results, rounds: int, only: list[str], console: C
             results.comparisons.append(compared(place, trial, rounds, console.print))
     if "latency" in only:
         results.latencies[f"{LATENCY_RATE:,}"] = latencies(place, rounds, console)
+    if "asked" in only:
+        results.asked = cost_of_asking(place, console).told()
     if "artemis" in only:
         results.queues = [artemis() for _ in range(rounds)]
 
@@ -68,6 +78,15 @@ def latencies(place: Venue, rounds: int, console: Console) -> dict[str, list[Lat
             one = latency(place, arm, LATENCY_RATE, LATENCY_S)
             found[arm.name].append(one)
             console.print(f"latency: {TITLES[arm.name]}: p50 {one.p50:.1f} ms, p99 {one.p99:.1f}")
+    return found
+
+
+def cost_of_asking(place: Venue, console: Console) -> Finding:
+    """What it costs the loop that its API is asked."""
+    with Groups(place) as groups:
+        session = Session(place, groups, ASKED_ROUNDS, 1.0, partial(console.print, highlight=False))
+        found = asking(session)
+    console.print(table(found))
     return found
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from bench.java import classpath
+from service.tuning import with_large_pages
 from tools.broker.embedded import LAUNCH
 from tools.jars import java_command
 
@@ -34,6 +35,8 @@ class Stage(NamedTuple):
     id_cache_size: int = 20_000
     on_duplicate: str = "dead_letter"
     address: str = "bench"
+    scope: str = "partition"
+    workers: int = 1
     instance: str = "0"
     api_port: int = 0
 
@@ -60,6 +63,7 @@ def running(arm: Arm, stage: Stage) -> Iterator[Running]:
         process = subprocess.Popen(
             [*ATTACHED, str(os.getpid()), *arm.command(stage)],
             cwd=ROOT,
+            env=with_large_pages(os.environ),  # as Ringfence has its workers
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -129,6 +133,7 @@ def _config(stage: Stage) -> Path:
 [service]
 group_id = "{stage.group}"
 instance = "{stage.instance}"
+workers = {stage.workers}
 state_dir = {json.dumps(str(stage.folder / "state"))}
 batch_records_max = {stage.batch_records}
 batch_wait_ms = {stage.batch_wait_ms}
@@ -136,7 +141,7 @@ batch_wait_ms = {stage.batch_wait_ms}
 port = {stage.api_port}
 [[routes]]
 inputs = ["{stage.input}"]
-scope = "partition"
+scope = "{stage.scope}"
 address = "{stage.address}"
 output = "{stage.output}"
 dead_letter = "{stage.dead_letter}"

@@ -4,8 +4,11 @@ import json
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from itertools import cycle, islice
 from typing import Any, Final
 
 from bench.arms import Stage
@@ -13,6 +16,7 @@ from bench.arms import Stage
 _TIMEOUT_S: Final = 10.0
 _READY_WITHIN_S: Final = 300.0
 _POLL_S: Final = 0.01
+_ASKERS: Final = 8
 
 
 def ask(stage: Stage, path: str) -> bytes:
@@ -50,22 +54,44 @@ def _holds(question: Callable[[], bool]) -> bool:
 
 
 @contextmanager
-def asked(stage: Stage, paths: tuple[str, ...], per_s: float) -> Iterator[list[float]]:
-    """Ask for every path so often while the block runs; gives how long answers took, in ms."""
+def asked(stage: Stage, paths: Sequence[str], per_s: float) -> Iterator[list[float]]:
+    """Ask so often while the block runs, for the paths in turn; how long answers took, in ms.
+
+    Each asker begins when it is due, not when the answer before it came, and keeps its connection.
+    """
     is_over = threading.Event()
     took_ms: list[float] = []
 
-    def keep_asking() -> None:
-        while not is_over.wait(1 / per_s):
-            for path in paths:
-                started_s = time.monotonic()
-                if _holds(lambda path=path: bool(ask(stage, path))):  # type: ignore[misc]
-                    took_ms.append((time.monotonic() - started_s) * 1000)
+    def keep_asking(number: int) -> None:
+        connection = HTTPConnection("127.0.0.1", stage.api_port, timeout=_TIMEOUT_S)
+        due_s = time.monotonic() + number / per_s
+        for path in islice(cycle(paths), number, None):
+            if is_over.wait(max(0.0, due_s - time.monotonic())):
+                break
+            due_s += _ASKERS / per_s
+            started_s = time.monotonic()
+            if _answered(connection, path):
+                took_ms.append((time.monotonic() - started_s) * 1000)
+        connection.close()
 
-    asker = threading.Thread(target=keep_asking, daemon=True)
-    asker.start()
+    askers = [threading.Thread(target=keep_asking, args=[n], daemon=True) for n in range(_ASKERS)]
+    for asker in askers:
+        asker.start()
     try:
         yield took_ms
     finally:
         is_over.set()
-        asker.join(_TIMEOUT_S)
+        for asker in askers:
+            asker.join(_TIMEOUT_S)
+
+
+def _answered(connection: HTTPConnection, path: str) -> bool:
+    """Whether the answer is a good one; the next question opens a lost connection again."""
+    try:
+        connection.request("GET", path)
+        with connection.getresponse() as answer:
+            answer.read()
+    except (OSError, HTTPException):
+        connection.close()
+        return False
+    return answer.status == HTTPStatus.OK

@@ -23,6 +23,7 @@ from bench.series.changelog import changelog
 from bench.series.held import ids_held, ids_spread
 from bench.series.instances import instances
 from bench.series.latencies import latencies
+from bench.series.lookup import lookup
 from bench.series.peers import artemis, peers
 from bench.series.restart import restore
 from bench.series.shapes import shapes
@@ -48,6 +49,7 @@ SERIES: Final[Mapping[str, Callable[[Session], Finding]]] = {
     "shapes": shapes,
     "ids_held": ids_held,
     "restore": restore,
+    "lookup": lookup,
     "artemis": artemis,
     "ids_spread": ids_spread,
 }

@@ -7,21 +7,27 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tools.processes import children_of
+
 MIB: Final = 1024 * 1024
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _KINDS: Final = (("rdk:", "Kafka client"), ("rocksdb:", "RocksDB"))
 
 
 class Memory(NamedTuple):
-    """Resident memory of a process, in bytes."""
+    """Resident memory of a process and its children, in bytes."""
 
     now: int
     peak: int
 
 
 def memory(pid: int) -> Memory:
-    """VmRSS and VmHWM of a live process."""
-    return memory_in(Path(f"/proc/{pid}/status").read_text(encoding="ascii"))
+    """VmRSS and VmHWM of a live process and its children, summed."""
+    found = [
+        memory_in(Path(f"/proc/{each}/status").read_text(encoding="ascii"))
+        for each in (pid, *children_of(pid))
+    ]
+    return Memory(sum(each.now for each in found), sum(each.peak for each in found))
 
 
 def memory_in(status: str) -> Memory:
@@ -31,14 +37,17 @@ def memory_in(status: str) -> Memory:
 
 
 def cpu_s(pid: int) -> dict[str, float]:
-    """CPU seconds of a live process by kind of thread."""
+    """CPU seconds of a live process by kind of thread; one with children does not work itself."""
     found: dict[str, float] = defaultdict(float)
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        try:
-            name, seconds = thread_in((task / "stat").read_text(encoding="utf-8"))
-        except OSError:
-            continue  # the thread has ended since
-        found[kind_of(name, is_main=task.name == str(pid))] += seconds
+    children = children_of(pid)
+    for each in (pid, *children):
+        for task in Path(f"/proc/{each}/task").iterdir():
+            try:
+                name, seconds = thread_in((task / "stat").read_text(encoding="utf-8"))
+            except OSError:
+                continue  # the thread has ended since
+            kind = kind_of(name, is_main=task.name == str(each))
+            found["supervisor" if children and each == pid else kind] += seconds
     return found
 
 

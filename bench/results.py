@@ -62,6 +62,8 @@ class Results:
     """By rate, then by arm, a value for each round."""
     queues: list[Queue] = field(default_factory=list)
     """Artemis, a value for each round."""
+    asked: Mapping[str, object] | None = None
+    """What it costs the loop that its API is asked, as a finding tells it."""
 
     def ratios(self) -> dict[str, Spread]:
         """Every headline ratio by its name, `ringfence/floor` and so on."""
@@ -92,6 +94,7 @@ class Results:
                 for rate, arms in self.latencies.items()
             },
             "artemis_messages_per_s": [queue.rate for queue in self.queues],
+            "asked": self.asked,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

@@ -1,5 +1,8 @@
 """Sampler: runs the real `serve` and notes on which stage its loop spends CPU time.
 
+    python -m bench.sampler CONFIG FOUND        the supervisor, whose child is
+    python -m bench.sampler FOUND FD PID        what runs the loop, and is interrupted
+
 A timer interrupts the main thread, which runs the loop; what CPU time that thread has used since
 the interruption before counts for the stage of the innermost function that the table knows. So
 waiting counts nothing, and a long call into C counts in full though it is interrupted once.
@@ -17,6 +20,7 @@ from types import CodeType, FrameType
 from typing import Final
 
 from service.config import load
+from service.crew import child
 from service.run import serve
 
 INTERVAL_S: Final = 0.0017
@@ -24,12 +28,12 @@ INTERVAL_S: Final = 0.0017
 
 REST: Final = "rest of the loop"
 STAGES: Final = {
-    "consume": ("loop.py:Loop._consume", "loop.py:Loop._pieces", "consume.py:batch_of"),
+    "consume": ("intake.py:", "consume.py:batch_of"),
     "headers": ("consume.py:read_headers", "claim.py:"),
-    "route": ("place.py:", "lane.py:", "route.py:", "target.py:", "addresses.py:"),
-    "decide": ("decide.py:", "dead_letter.py:", "rejection.py:"),
+    "route": ("place.py:", "lane.py:", "inlet.py:", "route.py:", "target.py:", "addresses.py:"),
+    "decide": ("decide.py:", "desk.py:", "checks.py:", "dead_letter.py:", "rejection.py:"),
     "produce": ("commit.py:Committer._write",),
-    "changelog": ("commit.py:_Changelog", "decide.py:_SliceDecider.seal", "run.py:encode"),
+    "changelog": ("commit.py:_Changelog", "decide.py:_Decider.seal", "run.py:encode"),
     "commit": ("commit.py:Committer", "loop.py:Loop._commit.<locals>.marks"),
     "apply": (
         "apply.py:",
@@ -108,13 +112,18 @@ def _codes(frame: FrameType | None) -> Iterator[CodeType]:
         frame = frame.f_back
 
 
-def main(config_path: str, found_path: str) -> int:
-    """Serve until SIGTERM, then write what was found."""
+def supervise(config_path: str, found_path: str) -> int:
+    """Serve until SIGTERM."""
     config = load(Path(config_path), os.environ)
+    return serve(config, ("-m", "bench.sampler", found_path))
+
+
+def work(found_path: str, fd: str, supervisor_pid: str) -> int:
+    """Be a child; at its end, write what was found."""
     sampler = Sampler()
     sampler.start()
     try:
-        return serve(config)
+        return child.main(fd, supervisor_pid)
     finally:
         sampler.stop()
         found = {"samples": sampler.samples, "seconds": dict(sampler.seconds)}
@@ -122,4 +131,4 @@ def main(config_path: str, found_path: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit((supervise if len(sys.argv) == 3 else work)(*sys.argv[1:]))

@@ -23,7 +23,9 @@ from bench.machine import disk_bytes, memory
 from state.cache import Cache
 from state.edit import Source
 from state.rocks import RocksStores
+from state.spots import Spots
 from state.store import Identity, Position
+from state.strategies.ring import RingContent
 
 BATCH: Final = 2_500
 STRETCH: Final = 250_000
@@ -54,7 +56,7 @@ def ring(folder: Path, capacity: int, *, whole_ids_max: int) -> Decide:
     def decide(ids: list[bytes]) -> int:
         nonlocal offset
         committed = cache.ring(_SOURCE, store, "bench")
-        draft = committed.draft(capacity, _SOURCE)
+        draft = committed.draft(capacity, Spots(_SOURCE))
         known = 0
         for identifier in ids:
             offset += 1
@@ -64,7 +66,7 @@ def ring(folder: Path, capacity: int, *, whole_ids_max: int) -> Decide:
                 known += 1
         runs = draft.seal()
         store.apply(draft.deletions("bench") + draft.edits("bench", runs), _POSITION)
-        cache.absorb(_SOURCE, "bench", committed, runs, len(draft.outlived))
+        cache.apply(_SOURCE, "bench", committed, RingContent(runs, len(draft.outlived)))
         cache.tidy()
         return known
 

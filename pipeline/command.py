@@ -1,23 +1,33 @@
-"""`ringfence pipeline`: the Spark jobs from a shell."""
+"""`ringfence pipeline`: the Spark jobs from a shell; `tables` is here, others beside it."""
 
-import signal
-import sys
+from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.backfill.command import backfill, seed
+from pipeline.client import java_properties, servers_of
 from pipeline.errors import USAGE, PipelineError
+from pipeline.options import (
+    ClientProperties,
+    Jars,
+    a_path,
+    properties_of,
+    spark_command,
+)
+from pipeline.reconcile.command import reconcile, report
+from pipeline.served import read_config
 
 app = typer.Typer(help="The Spark jobs: Ringfence's topics as tables.", no_args_is_help=True)
 
 
-@app.callback()
-def _pipeline() -> None:
-    """Keep `tables` a command of its own while it is the only one."""
+app.command()(reconcile)
+app.command()(report)
+app.command()(backfill)
+app.command()(seed)
 
 
 @app.command()
@@ -31,75 +41,79 @@ def tables(
         typer.Option(help="Dead-letter topic; repeat it, or give one expression."),
     ] = None,
     *,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="That of the service: tells the brokers, and how to log in.",
+        ),
+    ] = None,
     bootstrap_servers: Annotated[
         str, typer.Option(envvar="KAFKA_BOOTSTRAP_SERVERS", help="The broker's HOST:PORT,...")
-    ],
+    ] = "",
     target: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder of the tables and their checkpoints.")
+        Path,
+        typer.Option(
+            file_okay=False, callback=a_path, help="Folder of the tables and their checkpoints."
+        ),
     ],
     once: Annotated[
         bool, typer.Option("--once/--continuous", help="End when up to date, or go on.")
     ] = True,
-    command_config: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True, dir_okay=False, help="Properties of the Java client, as Kafka's tools."
-        ),
-    ] = None,
-    jars: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="RINGFENCE_SPARK_JARS",
-            exists=True,
-            file_okay=False,
-            help="Folder of the connector's jars; without it, Maven fills .run/spark-jars once.",
-        ),
-    ] = None,
+    table_format: Annotated[
+        Literal["delta", "parquet"], typer.Option("--format", help="What the tables are.")
+    ] = "delta",
+    partition_by: Annotated[
+        str, typer.Option(help="Columns that have folders; only 'day' where addresses are many.")
+    ] = "day,address",
+    address: Annotated[
+        str, typer.Option(help="The route's address template: a message does not tell its own.")
+    ] = "{topic}",
+    output_template: Annotated[
+        str, typer.Option(help="The route's output template, to tell the input of an output.")
+    ] = "{topic}.unique",
+    batch_records: Annotated[
+        int, typer.Option(min=1, help="How many records of a table are written together.")
+    ] = 1_000_000,
+    compact: Annotated[
+        bool, typer.Option("--compact", help="At the end put small files together (Delta).")
+    ] = False,
+    command_config: ClientProperties = None,
+    jars: Jars = None,
 ) -> None:
-    """Append accepted messages and dead letters to Parquet tables, each row exactly once."""
-    try:
-        from pipeline.run import run_tables  # noqa: PLC0415 - --help works without Spark
-    except ModuleNotFoundError as error:
-        _end(f"{error.name} is not installed: pip install -r requirements/spark.txt", USAGE)
-    signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        result = run_tables(
-            bootstrap_servers,
-            outputs or [],
-            dead_letters or [],
-            target,
-            once=once,
-            kafka_options={} if command_config is None else read_properties(command_config),
-            jars=jars,
+    """Append accepted messages and dead letters to Delta tables, each row exactly once."""
+    with spark_command():
+        from pipeline.progress import on_terminal  # noqa: PLC0415 - --help works without Spark
+        from pipeline.run import Source, Way, run_tables  # noqa: PLC0415
+        from pipeline.tables import Shape  # noqa: PLC0415
+
+        topics = {"messages": tuple(outputs or ()), "dead_letters": tuple(dead_letters or ())}
+        source = Source(
+            *_cluster(config, bootstrap_servers, properties_of(command_config)),
+            {table: named for table, named in topics.items() if named},
         )
-    except PipelineError as error:
-        _end(str(error), error.exit_code)
-    shown = Table("table", "rows added", "rows", title=f"Tables in {target}")
+        columns = tuple(name.strip() for name in partition_by.split(",") if name.strip())
+        shape = Shape(table_format, columns, address, output_template)
+        way = Way(once, batch_records, compact)
+        with on_terminal(Console(stderr=True)) as shown:
+            result = run_tables(source, target, shape, way, jars=jars, shown=shown)
+    printed = Table("table", "rows added", "rows", title=f"Tables in {target}")
     for table in result.tables:
-        shown.add_row(table.name, f"{table.added:,}", f"{table.total:,}")
-    Console().print(shown)
+        printed.add_row(table.name, f"{table.added:,}", f"{table.total:,}")
+    Console().print(printed)
 
 
-def read_properties(file: Path) -> dict[str, str]:
-    """The `name=value` lines of a properties file; # and ! begin a comment."""
-    properties: dict[str, str] = {}
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-        entry = line.strip()
-        if not entry or entry.startswith(("#", "!")):
-            continue
-        name, separator, value = entry.partition("=")
-        if not separator or not name.strip():
-            raise PipelineError(
-                f"{file}, line {number}: not of the form name=value", exit_code=USAGE
-            )
-        properties[name.strip()] = value.strip()
-    return properties
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-def _end(sentence: str, exit_code: int) -> NoReturn:
-    print(f"ringfence pipeline: {sentence}", file=sys.stderr)  # noqa: T201 - what a command says
-    raise typer.Exit(exit_code)
+def _cluster(
+    config: Path | None, servers: str, given: Mapping[str, str]
+) -> tuple[str, Mapping[str, str]]:
+    """The brokers, and the properties of Java's client for them."""
+    if config is not None:
+        kafka = read_config(config).kafka
+        return servers or servers_of(kafka), java_properties(kafka, given)
+    if not servers:
+        raise PipelineError(
+            "no broker is named: give --bootstrap-servers, or the service's file as --config",
+            exit_code=USAGE,
+        )
+    return servers, given

@@ -41,6 +41,14 @@ _CAUSES: Final = (
         ),
     ),
     (
+        ("File name too long",),
+        USAGE,
+        (
+            "table {table!r} cannot have a folder for each address, one is too long: read the "
+            "topics into a new target with --partition-by day"
+        ),
+    ),
+    (
         ("TimeoutException", "Failed to create new KafkaAdminClient", "DisconnectException"),
         BROKER,
         "{servers} does not answer for table {table!r}: check that the broker runs there",
@@ -54,3 +62,26 @@ def query_failed(table: str, servers: str, text: str) -> PipelineError:
         if any(name in text for name in names):
             return PipelineError(sentence.format(table=table, servers=servers), exit_code=exit_code)
     return PipelineError(f"table {table!r} could not be written: {text}", exit_code=1)
+
+
+def asking_failed(servers: str, text: str) -> PipelineError:
+    """The sentence for a question that the broker did not answer."""
+    refused = any(name in text for name in ("AuthorizationException", "AuthenticationException"))
+    if refused:
+        sentence = "refuses to answer: check the rights and the properties of the client"
+    elif "UnknownTopicOrPartitionException" in text:
+        sentence = "lost a topic while it was asked: start again"
+    else:
+        sentence = "does not answer: check that the broker runs there"
+    return PipelineError(f"{servers} {sentence} ({text[:300]})", exit_code=BROKER)
+
+
+def reading_failed(servers: str, text: str) -> PipelineError | None:
+    """The sentence for topics that could not be read to their ends; None for a fault of ours."""
+    if any(name in text for name in ("KAFKA_DATA_LOSS", "Some data may have been lost")):
+        return PipelineError(
+            f"{servers} deleted records while they were read: start again",
+            exit_code=CONTRADICTION,
+        )
+    known = ("TimeoutException", "AuthorizationException", "DisconnectException")
+    return asking_failed(servers, text) if any(name in text for name in known) else None

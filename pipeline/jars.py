@@ -1,4 +1,4 @@
-"""The jars of Spark's Kafka connector: which, where, and that they are the very ones.
+"""The jars of the Kafka connector and of Delta Lake: which, where, and that they are the very ones.
 
 `jars.sha256` names them; a folder holds all of them with these sums, or it is refused. A folder
 that was given is only checked. Without one, a checkout keeps its own and Maven fills it once, so

@@ -20,12 +20,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.errors import CONTRADICTION, USAGE, PipelineError, query_failed
 from pipeline.jars import connector_jars
+from pipeline.progress import Shown
 from pipeline.session import open_session
 from pipeline.source import read_topics
-from pipeline.tables import COMMITTED_FILES, TRANSFORMS, read_table
+from pipeline.tables import JOURNALS, TABLES, TRANSFORMS, Shape, compact, format_of, read_table
 
 _CONTINUOUS_EVERY: Final = "10 seconds"
 _WAIT_S: Final = 1
+BATCH_RECORDS_MAX: Final = 1_000_000
 
 
 class Source(NamedTuple):
@@ -34,6 +36,17 @@ class Source(NamedTuple):
     servers: str
     properties: Mapping[str, str]
     topics: Mapping[str, Sequence[str]]
+
+
+class Way(NamedTuple):
+    """How a run goes."""
+
+    once: bool = True
+    """End when up to date, or go on."""
+    batch_records_max: int = BATCH_RECORDS_MAX
+    """Of each table, about; a batch that was killed is written anew as a whole."""
+    compact: bool = False
+    """At the end, whatever the files are; while it runs, Delta does it by itself."""
 
 
 class TableRows(NamedTuple):
@@ -51,35 +64,35 @@ class TablesResult(NamedTuple):
 
 
 def run_tables(
-    bootstrap_servers: str,
-    outputs: Sequence[str],
-    dead_letters: Sequence[str],
-    target: Path,
-    *,
-    once: bool,
-    kafka_options: Mapping[str, str],
-    jars: Path | None,
+    source: Source, target: Path, shape: Shape, way: Way, *, jars: Path | None, shown: Shown
 ) -> TablesResult:
     """Append what topics hold and tables lack; once, or on and on until Ctrl-C."""
-    topics = {"messages": tuple(outputs), "dead_letters": tuple(dead_letters)}
-    named = {table: of_table for table, of_table in topics.items() if of_table}
-    if not named:
+    if not source.topics:
         raise PipelineError("no topics: give outputs, dead letters, or both", exit_code=USAGE)
     spark = open_session(connector_jars(jars))
     try:
-        source = Source(bootstrap_servers, kafka_options, named)
-        return update_tables(spark, source, target.resolve(), once=once)
+        return update_tables(spark, source, target.resolve(), shape, way, shown)
     finally:
         spark.stop()
 
 
-def update_tables(spark: SparkSession, source: Source, target: Path, *, once: bool) -> TablesResult:
+def update_tables(
+    spark: SparkSession,
+    source: Source,
+    target: Path,
+    shape: Shape = Shape(),  # noqa: B008 - a value that never changes
+    way: Way = Way(),  # noqa: B008
+    shown: Shown = lambda table, reports: None,  # noqa: ARG005 - nobody looks on
+) -> TablesResult:
     """The same in a session that is already there."""
     for table in source.topics:
-        _check_target(target, table)
+        _check_target(target, table, shape)
     before = {table: read_table(spark, target, table).count() for table in source.topics}
-    with _queries(spark, source, target, once=once) as queries:
-        _wait(queries, source.servers, once=once)
+    with _queries(spark, source, target, shape, way) as queries:
+        _wait(queries, source.servers, once=way.once, shown=shown)
+    if way.compact:
+        for table in source.topics:
+            compact(spark, target, table)
     after = {table: read_table(spark, target, table).count() for table in source.topics}
     return TablesResult(
         tuple(TableRows(table, after[table] - before[table], after[table]) for table in after)
@@ -90,10 +103,23 @@ def _checkpoint(target: Path, table: str) -> Path:
     return target / "checkpoints" / table
 
 
-def _check_target(target: Path, table: str) -> None:
+def _check_target(target: Path, table: str, shape: Shape) -> None:
     """Refuse half a target: the sink would skip batches it lists, or never repeat ones it lost."""
-    checkpoint = _checkpoint(target, table)
-    listed = any((target / table / COMMITTED_FILES).glob("[0-9]*"))
+    unknown = set(shape.partition_by) - set(TABLES[table].fieldNames())
+    if unknown:
+        raise PipelineError(
+            f"table {table!r} has no column {', '.join(sorted(unknown))} to partition by; "
+            "day and address are meant for it",
+            exit_code=USAGE,
+        )
+    checkpoint, found = _checkpoint(target, table), format_of(target / table)
+    if found not in (None, shape.format):
+        raise PipelineError(
+            f"{target / table} is a {found} table: go on with --format {found}, or read the "
+            "topics into a new target",
+            exit_code=USAGE,
+        )
+    listed = any((target / table).glob(JOURNALS[shape.format]))
     done = any((checkpoint / "commits").glob("[0-9]*"))
     planned = any((checkpoint / "offsets").glob("[0-9]*"))
     if (listed and not planned) or (done and not listed):
@@ -106,24 +132,28 @@ def _check_target(target: Path, table: str) -> None:
 
 @contextmanager
 def _queries(
-    spark: SparkSession, source: Source, target: Path, *, once: bool
+    spark: SparkSession, source: Source, target: Path, shape: Shape, way: Way
 ) -> Iterator[list[StreamingQuery]]:
     """One running query for each table; none is left running."""
     queries: list[StreamingQuery] = []
+    options = {"maxOffsetsPerTrigger": str(way.batch_records_max)}
     try:
         for table, topics in source.topics.items():
-            stream = read_topics(spark, source.servers, topics, source.properties)
+            stream = read_topics(spark, source.servers, topics, source.properties, options=options)
             writer = (
-                TRANSFORMS[table](stream)
+                TRANSFORMS[table](stream, shape)
                 .writeStream.queryName(table)
-                .format("parquet")
+                .format(shape.format)
                 .outputMode("append")
+                .partitionBy(*shape.partition_by)
                 .option("path", str(target / table))
                 .option("checkpointLocation", str(_checkpoint(target, table)))
+                # A later version may know more columns; tables that lack them get them.
+                .option("mergeSchema", "true")
             )
             trigger = (
                 writer.trigger(availableNow=True)
-                if once
+                if way.once
                 else writer.trigger(processingTime=_CONTINUOUS_EVERY)
             )
             queries.append(trigger.start())
@@ -133,12 +163,14 @@ def _queries(
             query.stop()
 
 
-def _wait(queries: Sequence[StreamingQuery], servers: str, *, once: bool) -> None:
+def _wait(queries: Sequence[StreamingQuery], servers: str, *, once: bool, shown: Shown) -> None:
     """Until every query has ended, one has failed, or the user interrupts."""
     running = list(queries)
     try:
         while running:
             running = [query for query in running if not _ended(query, servers)]
+            for query in queries:
+                shown(str(query.name), query.recentProgress)
     except KeyboardInterrupt:
         # The way to end a continuous run; a single one that is cut short did not do its work.
         if once:

@@ -1,60 +1,74 @@
-"""Topics as a stream of records, as the Kafka connector gives them.
+"""Topics as a stream or a batch of records, as the Kafka connector gives them.
 
-Always from committed transactions only: Spark's own default also reads what was aborted. Offsets
-have gaps where markers and aborted records lie, so nothing here or later counts by offsets.
+The reader is the one that users have, `ringfence.spark`: from committed transactions only, headers
+included. What it refuses is told here as every command tells it.
 """
 
+import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.admin import Partition, Span
 from pipeline.errors import USAGE, PipelineError
+from ringfence import spark as reader
+from ringfence.spark_columns import RECORD
 
-_ISOLATION: Final = "isolation.level"
-
-# The client gives up within half a minute where its defaults take minutes.
-_CLIENT: Final = {"default.api.timeout.ms": "10000", "request.timeout.ms": "10000"}
-
-
-def topics_option(topics: Sequence[str]) -> tuple[str, str]:
-    """How the connector is told of names, or of one regular expression that starts with ^."""
-    patterns = [topic for topic in topics if topic.startswith("^")]
-    if not patterns:
-        return "subscribe", ",".join(topics)
-    if len(topics) > 1:
-        raise PipelineError(
-            f"topics {', '.join(topics)}: give names, or one regular expression that starts "
-            "with ^ and stands alone",
-            exit_code=USAGE,
-        )
-    # Kafka clients search with the expression, Java's connector wants it to match the whole name.
-    return "subscribePattern", f"(?:{patterns[0]}).*"
-
-
-def kafka_options(servers: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """The connector's options for these properties of a Java client, isolation pinned."""
-    if properties.get(_ISOLATION, "read_committed") != "read_committed":
-        raise PipelineError(
-            f"{_ISOLATION} = {properties[_ISOLATION]}: leave it out, for the tables hold "
-            "committed messages only",
-            exit_code=USAGE,
-        )
-    client = {**_CLIENT, **properties, "bootstrap.servers": servers, _ISOLATION: "read_committed"}
-    return {
-        **{f"kafka.{name}": value for name, value in client.items()},
-        "includeHeaders": "true",
-        "startingOffsets": "earliest",
-        "failOnDataLoss": "true",
-        "fetchOffset.numRetries": "1",
-        "groupIdPrefix": "ringfence-tables",
-    }
+_OURS: Final = {"groupIdPrefix": "ringfence-tables"}
 
 
 def read_topics(
-    spark: SparkSession, servers: str, topics: Sequence[str], properties: Mapping[str, str]
+    spark: SparkSession,
+    servers: str,
+    topics: Sequence[str],
+    properties: Mapping[str, str],
+    *,
+    stream: bool = True,
+    options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The stream of these topics, from their beginning or from the checkpoint."""
-    name, value = topics_option(topics)
-    options = kafka_options(servers, properties)
-    return spark.readStream.format("kafka").options(**options).option(name, value).load()
+    """These topics, from their beginning or from the checkpoint."""
+    settings = {**_OURS, **(options or {})}
+    try:
+        return reader.read_topics(spark, servers, topics, stream, properties, settings)
+    except ValueError as error:
+        raise PipelineError(str(error), exit_code=USAGE) from error
+
+
+def kafka_options(
+    servers: str, properties: Mapping[str, str], options: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The connector's options for these properties of a Java client, isolation pinned."""
+    try:
+        return reader.kafka_options(servers, properties, {**_OURS, **(options or {})})
+    except ValueError as error:
+        raise PipelineError(str(error), exit_code=USAGE) from error
+
+
+def read_spans(
+    spark: SparkSession,
+    servers: str,
+    spans: Mapping[Partition, Span],
+    properties: Mapping[str, str],
+    *,
+    is_cleaned: bool = False,
+) -> DataFrame:
+    """The records of these spans; `is_cleaned`: some may be deleted meanwhile, by right."""
+    if not any(span.begin < span.end for span in spans.values()):
+        return spark.createDataFrame([], RECORD)
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
+    begins: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    ends: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for (topic, number), span in spans.items():
+        numbers[topic].append(number)
+        begins[topic][str(number)], ends[topic][str(number)] = span
+    options = {
+        "startingOffsets": json.dumps(begins),
+        "endingOffsets": json.dumps(ends),
+        "failOnDataLoss": str(not is_cleaned).lower(),
+        "groupIdPrefix": "ringfence-spans",
+    }
+    settings = kafka_options(servers, properties, options)
+    frame = spark.read.format("kafka").options(**settings)
+    return frame.option("assign", json.dumps(numbers)).load()

@@ -1,60 +1,90 @@
 """The tables, `messages` and `dead_letters`: records in, rows out, and how rows are read back.
 
-A transform takes the records of a Kafka source, batch or stream, and selects its table's columns.
-A table is a folder of Parquet files with a list of those that a batch committed, in
-`_spark_metadata`. Spark honours that list when it reads the folder itself (not a file in it, not a
-glob). Readers that list files, such as pyarrow, pandas, Polars, DuckDB or Trino, do not: after a
-crash they may also see a file that no batch committed.
+A row is what `ringfence.spark` reads, with the day and the address that tables are partitioned by.
+A Delta table knows by itself which files are in it. A Parquet one is a folder of files with a list
+of those that a batch committed, in `_spark_metadata`. Spark honours that list when it reads the
+folder itself (not a file in it, not a glob). Readers that list files, such as pyarrow, pandas,
+Polars, DuckDB or Trino, do not: after a crash they may also see a file that no batch committed.
 """
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.types import DateType, StringType, StructField, StructType
 
-from pipeline.schema import HEADERS, RECORD, TABLES, duplicate_id, last_set, place, text, time
-from ringfence.headers import DeadLetter
+from pipeline.templates import filled_text, input_topic
+from ringfence.spark import dead_letters, messages
+from ringfence.spark_columns import DEAD_LETTERS, MESSAGES
 
-COMMITTED_FILES: Final = "_spark_metadata"
+Format = Literal["delta", "parquet"]
+JOURNALS: Final[Mapping[Format, str]] = {
+    "delta": "_delta_log/*.json",
+    "parquet": "_spark_metadata/[0-9]*",
+}
+"""Where a table of a format lists what is in it; the folder alone may be there before."""
 
-
-def records(topics: DataFrame) -> DataFrame:
-    """Records as the connector gives them -> the columns that both tables begin with."""
-    headers = sf.coalesce(sf.col("headers"), sf.array().cast(HEADERS))
-    names = [field.name for field in RECORD.fields]
-    return topics.withColumn("headers", headers).select(*names)
-
-
-def messages(topics: DataFrame) -> DataFrame:
-    """Records of output topics -> `messages`."""
-    return records(topics).withColumn("duplicate_id", duplicate_id(sf.col("headers")))
-
-
-def dead_letters(topics: DataFrame) -> DataFrame:
-    """Records of dead-letter topics -> `dead_letters`."""
-    ours = last_set(sf.col("headers"))
-    return records(topics).select(
-        "*",
-        text(ours, DeadLetter.REASON).alias("reason"),
-        text(ours, DeadLetter.CAUSE).alias("cause"),
-        text(ours, DeadLetter.TOPIC).alias("input_topic"),
-        text(ours, DeadLetter.PARTITION).try_cast("int").alias("input_partition"),
-        text(ours, DeadLetter.OFFSET).try_cast("bigint").alias("input_offset"),
-        time(text(ours, DeadLetter.TIMESTAMP)).alias("input_timestamp"),
-        text(ours, DeadLetter.ADDRESS).alias("address"),
-        text(ours, DeadLetter.STRATEGY).alias("strategy"),
-        text(ours, DeadLetter.ID).alias("id"),
-        place(text(ours, DeadLetter.ORIGINAL)).alias("original"),
-    )
+_DAY: Final = StructField("day", DateType())
+TABLES: Final = {
+    "messages": StructType([*MESSAGES.fields, _DAY, StructField("address", StringType())]),
+    "dead_letters": StructType([*DEAD_LETTERS.fields, _DAY]),
+}
 
 
-TRANSFORMS: Final = {"messages": messages, "dead_letters": dead_letters}
+class Shape(NamedTuple):
+    """How tables are kept."""
+
+    format: Format = "delta"
+    partition_by: tuple[str, ...] = ("day", "address")
+    address: str = "{topic}"
+    """As the route has it: an output does not tell its address."""
+    output: str = "{topic}.unique"
+    """As the route has it: which input an output topic belongs to."""
+
+
+def message_rows(topics: DataFrame, shape: Shape) -> DataFrame:
+    """Records of output topics -> rows of `messages`."""
+    address = filled_text(shape.address, input_topic(shape.output, sf.col("topic")))
+    return messages(topics).withColumns({"day": _day(), "address": address})
+
+
+def dead_letter_rows(topics: DataFrame, _shape: Shape) -> DataFrame:
+    """Records of dead-letter topics -> rows of `dead_letters`, which tell their address."""
+    return dead_letters(topics).withColumn("day", _day())
+
+
+TRANSFORMS: Final[dict[str, Callable[[DataFrame, Shape], DataFrame]]] = {
+    "messages": message_rows,
+    "dead_letters": dead_letter_rows,
+}
+
+
+def format_of(table: Path) -> Format | None:
+    """The format that a table has already; None where nothing was committed to it."""
+    return next((name for name, listed in JOURNALS.items() if any(table.glob(listed))), None)
 
 
 def read_table(spark: SparkSession, target: Path, name: str) -> DataFrame:
     """The rows of a table that batches committed; none before the first."""
     table = target / name
-    if not (table / COMMITTED_FILES).is_dir():
-        return spark.createDataFrame([], TABLES[name])
-    return spark.read.schema(TABLES[name]).parquet(str(table))
+    match format_of(table):
+        case None:
+            return spark.createDataFrame([], TABLES[name])
+        case "delta":
+            return spark.read.format("delta").load(str(table))
+        case "parquet":
+            columns = [field.name for field in TABLES[name].fields]
+            return spark.read.schema(TABLES[name]).parquet(str(table)).select(*columns)
+
+
+def compact(spark: SparkSession, target: Path, name: str) -> None:
+    """Put a Delta table's small files together, and delete what no reader needs since a week."""
+    if format_of(target / name) == "delta":
+        spark.sql(f"OPTIMIZE delta.`{target / name}`").collect()
+        spark.sql(f"VACUUM delta.`{target / name}`").collect()
+
+
+def _day() -> Column:
+    return sf.to_date(sf.col("timestamp"))

@@ -13,43 +13,81 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal, NamedTuple, cast
 
-from service.rules import Choice, Flag, OnlyNow, RefusedError, Whole, rules_of
+from ringfence.headers import NUMBER_MAX
+from service.rules import Choice, Flag, RefusedError, Whole, rules_of
+from state.strategies.table import STRATEGIES
+
+COUNTING: Final = frozenset({"audit", "sequence", "ordered"})
+"""Strategies that go by a publisher's numbers."""
+
+COVERING: Final = frozenset({"sequence", "ordered"})
+"""Those of them by which a number covers all before it."""
 
 DEFAULT: Final = "default"
 """The origin of a setting that no pattern gives."""
 
 LITERAL_MARKER: Final = "()"
 
-OnDuplicate = Literal["dead_letter", "drop"]
+Strategy = Literal["ring", "window", "audit", "sequence", "ordered", "off"]
+BelowWindow = Literal["duplicate", "accept"]
+OnDuplicate = Literal["dead_letter", "drop", "mark"]
 
+_YEARS_MS: Final = 100 * 366 * 24 * 3600 * 1000
 _CACHED_ADDRESSES_MAX = 10_000
 _ANY_WORD = "*"
 _ANY_WORDS = "#"
 _DOT = "."
 
-_STRATEGY = Choice(
-    ("ring",),
-    later=("window", "audit", "sequence", "ordered", "off"),
-    later_mend='write strategy = "ring", with id_cache_size = 0 where nothing shall be detected',
-)
-_PERSISTENT = OnlyNow(Flag(), only=True, mend="write persist_id_cache = true")
-_ON_DUPLICATE = Choice(
-    ("dead_letter", "drop"),
-    later=("mark",),
-    later_mend='write on_duplicate = "dead_letter" or "drop"',
-)
+_STRATEGY = Choice((*STRATEGIES, "off"))
+_ON_DUPLICATE = Choice(("dead_letter", "drop", "mark"))
 
 
 @dataclass(frozen=True, slots=True)
 class AddressSettings:
     """How one address remembers, whole: every key has a value."""
 
-    strategy: Annotated[Literal["ring"], _STRATEGY] = "ring"
+    strategy: Annotated[Strategy, _STRATEGY] = "ring"
     id_cache_size: Annotated[int, Whole(0, 1_000_000_000)] = 20_000
-    persist_id_cache: Annotated[bool, _PERSISTENT] = True
+    persist_id_cache: Annotated[bool, Flag()] = True
     on_duplicate: Annotated[OnDuplicate, _ON_DUPLICATE] = "dead_letter"
+    window_ms: Annotated[int, Whole(1, _YEARS_MS)] = 1_800_000
+    window_size: Annotated[int, Whole(0, 1_000_000_000)] = 10_000
+    refresh_on_hit: Annotated[bool, Flag()] = True
+    audit_depth: Annotated[int, Whole(1, 1_000_000)] = 2048
+    audit_producers: Annotated[int, Whole(1, 1_000_000)] = 1024
+    audit_jump_max: Annotated[int, Whole(1, NUMBER_MAX)] = 1_000_000
+    below_window: Annotated[BelowWindow, Choice(("duplicate", "accept"))] = "duplicate"
+    publishers_max: Annotated[int, Whole(1, 10_000_000)] = 100_000
+    group_records_max: Annotated[int, Whole(1, 100_000)] = 1_000
+    group_bytes_max: Annotated[int, Whole(1024, 1024**3)] = 16 * 1024 * 1024
+    group_timeout_ms: Annotated[int, Whole(1, _YEARS_MS)] = 60_000
+    groups_open_max: Annotated[int, Whole(1, 1_000_000)] = 1_000
+    dead_letter_audit: Annotated[bool, Flag()] = False
     process_expired: Annotated[bool, Flag()] = True
     addresses_max: Annotated[int, Whole(1, 10_000_000)] = 100_000
+
+    @property
+    def capacity(self) -> int:
+        """How many ids a ring remembers."""
+        return 0 if self.strategy == "off" else self.id_cache_size
+
+    @property
+    def room(self) -> int:
+        """How many ids or publishers are held."""
+        match self.strategy:
+            case "window":
+                return self.window_size
+            case "audit":
+                return self.audit_producers
+            case "sequence" | "ordered":
+                return self.publishers_max
+            case _:
+                return self.capacity
+
+    @property
+    def remembers(self) -> bool:
+        """Whether anything is detected; if not, all is let through, and nothing is lost."""
+        return self.room > 0
 
 
 ADDRESS_RULES: Final = rules_of(AddressSettings)
@@ -106,6 +144,11 @@ class AddressBook:
             _literals={pattern[1:-1]: pattern for pattern in literals},
             _wildcards=tuple(_Wildcard(p, _expression(p).fullmatch) for p in wildcards),
         )
+
+    @property
+    def covers(self) -> bool:
+        """Whether some address may go by numbers of which each covers all before it."""
+        return any(keys.get("strategy") in COVERING for keys in self.patterns.values())
 
     def settings(self, address: str) -> AddressSettings:
         """Return what holds for an address."""

@@ -1,87 +1,146 @@
-"""Answers: what the loop tells of addresses and ids, read between two batches."""
+"""Answers: what the loop tells of one address and its ids, read between two batches."""
 
-from service.control import (
-    AddressAnswer,
-    AddressQuery,
-    Answer,
-    EffectiveSetting,
-    IdAnswer,
-    IdQuery,
-    NotRestored,
-    Query,
-    RingStatus,
-    Sighting,
-)
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from service.caches import BRIDGE, settings_of
+from service.claim import is_stamp
+from service.control import NotRestored
+from service.forgotten import forgotten
+from service.ids import clear_address, forget_id, ids, import_into
+from service.listing import address_order, addresses, memory_status
 from service.loop import Loop
 from service.partition import Partition
-from state.cache import AnyRing
+from service.publishers import change_number, publisher, publishers
+from service.queries.addresses import (
+    AddressAnswer,
+    AddressesQuery,
+    AddressOrder,
+    AddressQuery,
+    rings_in_order,
+)
+from service.queries.ids import (
+    Clearing,
+    IdAnswer,
+    IdForgetting,
+    IdQuery,
+    IdsImport,
+    IdsLookup,
+    IdsQuery,
+    LookupAnswer,
+    Sighting,
+    sightings_in_order,
+)
+from service.queries.publishers import NumberChange, PublisherQuery, PublishersQuery
+from service.queries.redrives import LettersRedrive, MarksQuery, MarksRemoval
+from service.queries.settings import EffectiveSetting, ForgottenQuery
+from service.queries.table import Answer, Query
+from service.redrive.owner import marks, redrive, remove_marks
+from state.spots import Spots
+from state.strategies.strategy import Memory
+from state.strategies.table import RING, STRATEGIES
 
 
 def answer(query: Query, loop: Loop) -> Answer:
     """The answer to a question; NotRestored while no partition could give it."""
-    partitions = list(loop.assignment.running.values())
     if not loop.assignment.settled:
         raise NotRestored("The partitions of this instance are not restored yet; ask again.")
-    match query:
-        case AddressQuery(address):
-            return _address(address, partitions, loop)
-        case IdQuery(address, identifier):
-            return _id(address, identifier, partitions, loop)
+    return _ANSWERS[type(query)](query, loop)
 
 
-def _rings(
-    address: str, partitions: list[Partition], loop: Loop
-) -> list[tuple[Partition, AnyRing]]:
-    """The rings that hold something of an address, loaded where they are not in memory."""
+def _memories(address: str, loop: Loop) -> list[tuple[Partition, Memory]]:
+    """What the partitions hold of an address, loaded where it is not in memory."""
+    settings = settings_of(loop.config.addresses, address)
+    strategy = STRATEGIES.get(settings.strategy, RING)
     found = []
-    for partition in partitions:
+    for partition in loop.assignment.running.values():
         if address in partition.addresses:
-            assert partition.store is not None  # it runs
-            ring = loop.cache.ring(partition.source, partition.store, address)
-            found.append((partition, ring))
+            store = partition.store_of(settings)
+            memory = loop.cache.memory(partition.source, store, address, strategy)
+            found.append((partition, memory))
     loop.cache.shrink()
     return found
 
 
-def _address(address: str, partitions: list[Partition], loop: Loop) -> AddressAnswer:
-    book = loop.config.addresses
-    settings, origins = book.settings(address), book.origins(address)
-    rings = _rings(address, partitions, loop)
+def _address(query: AddressQuery, loop: Loop) -> AddressAnswer:
+    address = query.address
+    counted = loop.traffic.of(address)
     return AddressAnswer(
         address=address,
-        settings={
-            key: EffectiveSetting(getattr(settings, key), origin) for key, origin in origins.items()
-        },
-        partitions=tuple(_status(p, ring, settings.id_cache_size) for p, ring in rings),
+        settings=_settings(address, loop),
+        partitions=rings_in_order(
+            memory_status(partition, address, loop, memory)
+            for partition, memory in _told(address, loop)
+        ),
+        accepted=counted.accepted,
+        duplicates=counted.duplicates,
+        counted_since_ms=loop.traffic.since_ms if loop.decides else 0,
         complete=loop.assignment.has_all,
     )
 
 
-def _status(partition: Partition, ring: AnyRing, capacity: int) -> RingStatus:
-    floor = max(ring.floor, ring.next - capacity)  # a resize is written with the next batch
-    held = ring.next - floor
-    oldest = ring.origin(floor).time_ms if held else None
-    newest = ring.origin(ring.next - 1).time_ms if held else None
-    evicted = floor > 0
-    return RingStatus(
-        topic=partition.source.topic,
-        partition=partition.source.partition,
-        ids_held=held,
-        capacity=capacity,
-        bytes=ring.memory_bytes,
-        oldest_time_ms=oldest,
-        newest_time_ms=newest,
-        horizon_ms=None if oldest is None or newest is None or not evicted else newest - oldest,
-    )
+def _told(address: str, loop: Loop) -> Iterator[tuple[Partition, Memory | None]]:
+    """The partitions that hold something of an address; in memory what only memory tells."""
+    if STRATEGIES.get(settings_of(loop.config.addresses, address).strategy, RING) is not RING:
+        yield from _memories(address, loop)
+        return
+    for partition in loop.assignment.running.values():
+        if address in partition.addresses:
+            yield partition, None
 
 
-def _id(address: str, identifier: bytes, partitions: list[Partition], loop: Loop) -> IdAnswer:
-    capacity = loop.config.addresses.settings(address).id_cache_size
-    sightings = []
-    for partition, ring in _rings(address, partitions, loop):
-        number = ring.draft(capacity, partition.source).judge(identifier)
-        if number is not None:
-            origin = ring.origin(number)
-            left = number - (ring.next - capacity) + 1
-            sightings.append(Sighting(*origin, slots_to_eviction=left))
-    return IdAnswer(bool(sightings), tuple(sightings), complete=loop.assignment.has_all)
+def _settings(address: str, loop: Loop) -> dict[str, EffectiveSetting]:
+    book = loop.config.addresses
+    settings = settings_of(book, address)
+    return {
+        key: EffectiveSetting(getattr(settings, key), origin)
+        for key, origin in book.origins(address).items()
+    }
+
+
+def _id(query: IdQuery, loop: Loop) -> IdAnswer:
+    address, identifier = query
+    (found,) = _sightings(address, [identifier], loop)
+    settings = _settings(address, loop)
+    return IdAnswer(bool(found), found, settings, complete=loop.assignment.has_all)
+
+
+def _lookup(query: IdsLookup, loop: Loop) -> LookupAnswer:
+    found = _sightings(query.address, query.identifiers, loop)
+    return LookupAnswer(found, complete=loop.assignment.has_all)
+
+
+def _sightings(
+    address: str, identifiers: Sequence[bytes], loop: Loop
+) -> tuple[tuple[Sighting, ...], ...]:
+    """Where each was seen: by its address, and what was stamped on its way in the other cache."""
+    found: list[list[Sighting]] = [[] for _ in identifiers]
+    caches = [address, BRIDGE + address] if any(map(is_stamp, identifiers)) else [address]
+    for cache in caches:
+        settings = settings_of(loop.config.addresses, cache)
+        for partition, memory in _memories(cache, loop):
+            draft = memory.begin(settings, Spots(partition.source))
+            told = draft.sightings(identifiers, partition.time_ms)
+            for sightings, seen in zip(found, told, strict=True):
+                sightings += [Sighting(*each.origin, each.slots_to_eviction) for each in seen]
+    return tuple(map(sightings_in_order, found))
+
+
+_ANSWERS: Final[Mapping[type[Query], Callable[[Any, Loop], Answer]]] = {
+    AddressQuery: _address,
+    AddressOrder: address_order,
+    AddressesQuery: addresses,
+    IdQuery: _id,
+    IdsLookup: _lookup,
+    IdsQuery: ids,
+    IdsImport: import_into,
+    IdForgetting: forget_id,
+    Clearing: clear_address,
+    PublisherQuery: publisher,
+    PublishersQuery: publishers,
+    NumberChange: change_number,
+    ForgottenQuery: forgotten,
+    LettersRedrive: redrive,
+    MarksQuery: marks,
+    MarksRemoval: remove_marks,
+}

@@ -25,17 +25,23 @@ def apply(
         partition = partitions[source]
         partition.committed_offset = partition.next_offset = next_offset
         partition.time_ms = plan.times_ms.get(source, partition.time_ms)
-        edits = plan.edits.get(partition.changelog)
-        if edits:
+        edits = plan.edits.get(partition.changelog) if partition.changelog else None
+        if edits and partition.changelog:
             partition.changelog_next = changelog_next[partition.changelog]
             store, facts = partition.store, partition.facts
             assert store is not None  # it was decided on
             assert facts is not None
             position = Position(facts.identity, next_offset, partition.changelog_next, now_ms)
             store.apply(edits, position)
-    for sealed in plan.sealed:
-        cache.absorb(
-            sealed.partition.source, sealed.address, sealed.ring, sealed.runs, sealed.deleted
-        )
-        sealed.partition.addresses.add(sealed.address)
+        partition.volatile.keep(plan.volatile.get(source, ()))
+        partition.groups.apply(plan.groups.get(source, {}))
+    for partition, address, memory, content in plan.sealed:
+        cache.apply(partition.source, address, memory, content)
+        partition.addresses.add(address)
+        partition.survey.changed(address)
+    for source, address in plan.rewritten:
+        cache.reread(source, address)
+    for source, address in plan.replaced:
+        cache.dismiss(source, address)
+        partitions[source].survey.changed(address)
     cache.shrink()

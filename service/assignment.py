@@ -12,30 +12,37 @@ before and no position has to be corrected. Invariant: a store is open iff its p
 and past ASSIGNED.
 """
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from service import takeover
+from service.arrivals import Arrivals
 from service.clock import Clock
-from service.cluster import Cluster, TopicInfo
+from service.cluster import finds_a_broker
 from service.config import ServiceSettings
-from service.errors import ExitError
+from service.fetching import Fetching, place_of
+from service.held import Held, sentence
+from service.inlet import Inlet
+from service.inputs import Reading
 from service.kafka import Clients
-from service.partition import Facts, Log, Partition, Phase, addresses_of
-from service.route import InputRoute
-from service.topics import changelog, fallback
+from service.metrics import RebalanceKind
+from service.partition import Partition, Phase
+from service.topics import fallback
 from service.unread import Unread
 from state.cache import Cache
-from state.changelog import decode
 from state.edit import Source
 from state.restore import Replay, Restorer
-from state.run import FORMAT
-from state.store import Identity, Position, Store, StoreCorruptError, Stores
+from state.store import (
+    Stores,
+)
 
-_COMMITTED_TIMEOUT_S: Final = 0.5
-_RESTORE_SLICE_S: Final = 0.05
+_LEAVE_S: Final = 2.0
+_LEAVE_SLICE_S: Final = 0.05
+_STABLE_TIMEOUT_S: Final = 2.0
+_LOOK_S: Final = 5.0
 
 
 class Assignment:
@@ -49,22 +56,31 @@ class Assignment:
         settings: ServiceSettings,
         clock: Clock,
     ) -> None:
-        self._cluster: Cluster = clients.cluster
-        self._cluster_id = clients.cluster.cluster_id()
-        self._stores = stores
         self._cache = cache
         self._settings = settings
         self._clock = clock
-        self._restorer = Restorer(clients.restorer)
+        cluster_id = clients.cluster.cluster_id()  # what may fail comes before what must be closed
         self._consumer: Consumer = clients.consumer()
-        self._routes: Mapping[str, InputRoute] = {}
-        self._topics: Mapping[str, TopicInfo] = {}
+        self._arrivals = Arrivals(
+            clients, cluster_id, self._consumer, stores, settings, clock, self._run, self._retake
+        )
+        self.fetching = Fetching(self._consumer, clients.cluster, clock)
+        self._readings: Mapping[str, Reading] = {}
+        self._idle: set[Source] = set()
+        """Granted partitions of topics that are not to be read."""
         self.partitions: dict[Source, Partition] = {}
         self.running: dict[Source, Partition] = {}
         self.rebalances = 0
         """How often the group has spoken; none before it was joined."""
-        self._unread = Unread(clients.cluster, settings.group_id, clock)
+        self.changes: Counter[RebalanceKind] = Counter()
+        """The same by what it said."""
+        self._unread = Unread(clients.cluster, clients.group_id, clock)
+        self._held = Held(clients.cluster, clock, self._stable)
         self._asks_to_look = False
+        self._looked_s = clock.monotonic_s()
+        self.is_astray = False
+        """Whether our consumer finds no broker."""
+        self._member: object | None = None
 
     @property
     def consumer(self) -> Consumer:
@@ -74,93 +90,176 @@ class Assignment:
     @property
     def restorer(self) -> Restorer:
         """What is being restored."""
-        return self._restorer
+        return self._arrivals.restorer
 
     @property
     def settled(self) -> bool:
         """Whether every partition that we own runs."""
         return len(self.running) == len(self.partitions)
 
-    def subscribe(self, routes: Mapping[str, InputRoute], topics: Mapping[str, TopicInfo]) -> None:
+    def subscribe(self, readings: Mapping[str, Reading]) -> None:
         """Read these topics; called again when the inputs change."""
-        self._topics = topics
-        if routes.keys() == self._routes.keys():
+        before, self._readings = self._readings, readings
+        for partition in list(self.partitions.values()):
+            self._adapt(partition, readings.get(partition.source.topic))
+        for source in [source for source in self._idle if source.topic in readings]:
+            self._idle.discard(source)
+            self.partitions[source] = _partition(source, readings[source.topic])
+        self.fetching.sort(self.running.values())
+        if readings.keys() != before.keys():
+            self._join()
+
+    def _adapt(self, partition: Partition, reading: Reading | None) -> None:
+        """The topic of a partition belongs to another route, or to none."""
+        source = partition.source
+        now = None if reading is None else _partition(source, reading)
+        if now is not None and now.changelog == partition.changelog:
+            partition.inlet = now.inlet
             return
-        self._routes = routes
-        self._join()
+        self._release(partition)
+        if now is None:
+            del self.partitions[source]
+            self._idle.add(source)  # until the group takes it back
+        else:
+            self.partitions[source] = now
 
     def _join(self) -> None:
-        topics = sorted(self._routes)
+        topics = sorted(self._readings)
         if self._asks_to_look:
             topics.append(fallback(self._settings.group_id))
         self._consumer.subscribe(
             topics,
             on_assign=self._on_assign,
             on_revoke=self._on_revoke,
-            on_lost=self._on_revoke,
+            on_lost=self._on_lost,
         )
+
+    def membership(self) -> object | None:
+        """The group metadata of the generation that we were told of last; None without one.
+
+        Taken in the callbacks: what the client knows by now may be of a generation in which our
+        partitions are somebody else's, and the broker checks the generation alone.
+        """
+        return self._member
 
     def step(self) -> str | None:
         """Move every partition that does not run yet a little; tells what it waits for, if so."""
-        waiting = self._take_over([p for p in self.partitions.values() if _is(p, Phase.ASSIGNED)])
-        if self._restorer.replays:
-            self._restorer.step(_RESTORE_SLICE_S)
-            for partition in list(self.partitions.values()):
-                replay = self._restorer.replays.get(partition.changelog)
-                if replay is not None and replay.done:
-                    self._finish(partition, replay)
-        return waiting or self._nobody_reads()
+        waiting, restorer = self._arrivals.step(self.partitions), self.restorer
+        self._held.look(self._positions)
+        self.fetching.look(self.running)
+        held = {log: at for log, at in self._held.places.items() if log in restorer.replays}
+        return waiting or sentence(held) or self._astray() or self._nobody_reads()
+
+    @property
+    def held(self) -> Mapping[Source, int]:
+        """Inputs that cannot be read beyond an offset: a transaction is open there."""
+        return {log: at for log, at in self._held.places.items() if log in self.running}
+
+    def _positions(self) -> dict[Source, int]:
+        """Where all reading stands, behind whatever markers were passed."""
+        found = {log: each.position.changelog_next for log, each in self.restorer.replays.items()}
+        read = {log: at for log, at in self.reached().items() if self.fetching.reads(log)}
+        return found | read
+
+    def reached(self) -> dict[Source, int]:
+        """How far each running partition is read: behind its last record, and markers after it."""
+        reached = {source: each.next_offset for source, each in self.running.items()}
+        places: list[TopicPartition] = []
+        with contextlib.suppress(KafkaException):  # what is not told now is told the next time
+            read = [each for each in self.running.values() if self.fetching.reads(each.source)]
+            places = self._consumer.position([place_of(each) for each in read])
+        for place in places:
+            source = Source(place.topic, place.partition)
+            reached[source] = max(place.offset, reached[source])
+        return reached
+
+    def _stable(self, log: Source) -> int:
+        place = TopicPartition(log.topic, log.partition)
+        return int(self._consumer.get_watermark_offsets(place, timeout=_STABLE_TIMEOUT_S)[1])
 
     def rewind(self) -> None:
         """Read every running partition again from what is committed: an abort rewinds nothing."""
-        places = [_place(p, p.next_offset) for p in self.running.values()]
-        self._consumer.incremental_unassign(places)
-        self._consumer.incremental_assign(places)
+        self.fetching.rewind(self.running)
 
     def retake(self, source: Source, *, wipe: bool) -> None:
         """Take a partition over anew: its store is damaged or its offset is gone."""
         partition = self.partitions.get(source)
-        if partition is None:
-            return
-        self._release(partition)
-        if wipe:
-            self._stores.wipe(source)
-        partition.phase = Phase.ASSIGNED
+        if partition is not None:
+            self._retake(partition)
+            if wipe:
+                self._arrivals.wipe(source)
 
-    def close(self) -> None:
-        """Leave the group and close every store."""
+    def close(self, *, leaves: bool) -> None:
+        """Close every store and the consumer.
+
+        A static member that only closes keeps its partitions until its session ends; one that
+        leaves has the others take them at once.
+        """
+        if leaves:
+            with contextlib.suppress(KafkaException):
+                self._leave()
         self._consumer.close()
+        self.fetching.forget()
         self.running.clear()  # nothing is fetched any more; a closed consumer must not be asked
         for partition in list(self.partitions.values()):
             self._release(partition)
         self.partitions.clear()
-        self._restorer.close()
+        self._arrivals.close()
+
+    def _leave(self) -> None:
+        self._consumer.unsubscribe()
+        deadline_s = self._clock.monotonic_s() + _LEAVE_S
+        while self.partitions and self._clock.monotonic_s() < deadline_s:
+            self._consumer.consume(1, _LEAVE_SLICE_S)  # it has the group take back what it gave
+
+    def replay(self, partition: Partition) -> Replay | None:
+        """What a partition that is being restored has still to read."""
+        return self._arrivals.replay(partition)
 
     # The callbacks run inside `consume`; an exception there would lose the batch it returns.
 
     def _on_assign(self, consumer: Consumer, granted: list[TopicPartition]) -> None:
-        self.rebalances += 1
+        self._note(consumer, "assigned")
         consumer.incremental_assign([])
         for place in granted:
             source = Source(place.topic, place.partition)
-            route = self._routes.get(place.topic)
-            if route is None:
-                continue
-            log = Source(changelog(self._settings.group_id, place.topic), place.partition)
-            count = self._topics[place.topic].partitions
-            self.partitions[source] = Partition(source, route, log, count)
+            reading = self._readings.get(place.topic)
+            if reading is None:
+                self._idle.add(source)
+            else:
+                self.partitions[source] = _partition(source, reading)
 
     def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
+        self._note(consumer, "revoked")
+        self._let_go(consumer, taken)
+
+    def _on_lost(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
+        self._note(consumer, "lost")
+        self._let_go(consumer, taken)
+        self._member = None
+
+    def _note(self, consumer: Consumer, kind: RebalanceKind) -> None:
         self.rebalances += 1
+        self.changes[kind] += 1
+        self._member = _metadata(consumer)
+
+    def _let_go(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         gone = [Source(place.topic, place.partition) for place in taken]
-        fetched = [_place(self.running[source]) for source in gone if source in self.running]
-        if fetched:
-            consumer.incremental_unassign(fetched)
+        consumer.incremental_unassign([])  # else the client takes back what it was never given
+        self.fetching.end(gone)
+        self._idle.difference_update(gone)
         for source in gone:
             self.running.pop(source, None)
             partition = self.partitions.pop(source, None)
             if partition is not None:
                 self._release(partition)
+
+    def _astray(self) -> str | None:
+        """Look from time to time: a client without a broker is not told what it has lost."""
+        if self._readings and self._clock.monotonic_s() - self._looked_s > _LOOK_S:
+            self.is_astray = not finds_a_broker(self._consumer, min(self._readings))
+            self._looked_s = self._clock.monotonic_s()
+        return "the broker, which our consumer does not find" if self.is_astray else None
 
     def _nobody_reads(self) -> str | None:
         """Have the group share out partitions that it settled without, and tell of them.
@@ -182,138 +281,47 @@ class Assignment:
     @property
     def has_all(self) -> bool:
         """Whether no other instance owns a partition of an input."""
-        return len(self.partitions) == sum(t.partitions for t in self._topics.values())
+        return len(self.partitions) == self.partitions_total
+
+    @property
+    def partitions_total(self) -> int:
+        """How many partitions the inputs have, whoever owns them."""
+        return sum(reading.partitions for reading in self._readings.values())
 
     def _all(self) -> frozenset[Source]:
-        counts = {name: topic.partitions for name, topic in self._topics.items()}
+        counts = {name: reading.partitions for name, reading in self._readings.items()}
         return frozenset(Source(name, n) for name, count in counts.items() for n in range(count))
-
-    # Taking over, in the order of the protocol.
-
-    def _take_over(self, partitions: list[Partition]) -> str | None:
-        if not partitions:
-            return None
-        try:
-            committed = self._consumer.committed(
-                [_place(partition) for partition in partitions], timeout=_COMMITTED_TIMEOUT_S
-            )
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError._TIMED_OUT:  # noqa: SLF001 - its name
-                raise
-            names = ", ".join(f"{p.source.topic}-{p.source.partition}" for p in partitions)
-            return (
-                f"the committed offsets of {names}: an earlier transaction is still open, "
-                "or the broker does not answer"
-            )
-        facts = self._facts(partitions, committed)
-        for partition in partitions:
-            self._begin_restore(partition, facts[partition.source])
-        return None
-
-    def _facts(
-        self, partitions: list[Partition], committed: Iterable[TopicPartition]
-    ) -> dict[Source, Facts]:
-        for place in committed:
-            if place.error is not None:
-                raise KafkaException(place.error)
-        logs = [log for p in partitions for log in (p.source, p.changelog)]
-        topics = self._cluster.topics({log.topic for log in logs})
-        ends, starts = self._cluster.ends(logs), self._cluster.starts(logs)
-        found = {}
-        for partition, place in zip(partitions, committed, strict=True):
-            source, log = partition.source, partition.changelog
-            found[source] = Facts(
-                committed_offset=place.offset if place.offset >= 0 else None,
-                metadata=decode(place.metadata),
-                input=Log(starts[source], ends[source]),
-                changelog=Log(starts[log], ends[log]),
-                identity=Identity(
-                    self._cluster_id,
-                    topics[source.topic].topic_id,
-                    topics[log.topic].topic_id,
-                    FORMAT,
-                ),
-            )
-        return found
-
-    def _begin_restore(self, partition: Partition, facts: Facts) -> None:
-        takeover.check_identity(partition, facts)
-        partition.facts = facts
-        partition.store = self._opened(partition, facts)
-        position = partition.store.position() or Position(
-            facts.identity, 0, facts.changelog.start, self._clock.wall_ms()
-        )
-        partition.phase = Phase.RESTORING
-        replay = Replay(partition.changelog, partition.store, position, facts.changelog.end)
-        if replay.done:
-            self._finish(partition, replay)
-        else:
-            self._restorer.add(replay)
-
-    def _opened(self, partition: Partition, facts: Facts) -> Store:
-        """The store of a partition, wiped when it is damaged or not the copy that we need."""
-        source = partition.source
-        try:
-            store = self._stores.open(source)
-        except StoreCorruptError:
-            fault: str | None = "damaged"
-        else:
-            fault = takeover.store_fault(store.position(), facts, self._clock.wall_ms())
-            if fault is None:
-                return store
-            store.close()
-        self._stores.wipe(source)
-        return self._stores.open(source)
-
-    def _finish(self, partition: Partition, replay: Replay) -> None:
-        """The store equals the changelog: check it against the offset, then read."""
-        self._restorer.remove(partition.changelog)
-        facts, store = partition.facts, replay.store
-        assert facts is not None  # set when the restore began
-        if takeover.is_too_old(replay.position, self._clock.wall_ms()):
-            self.retake(partition.source, wipe=True)
-            return
-        partition.addresses = addresses_of(store)
-        try:
-            takeover.check_changelog(partition, facts, replay.position.changelog_next)
-            offset, partition.to_clear = takeover.start_offset(
-                partition, facts, self._settings, remembered=bool(partition.addresses)
-            )
-        except ExitError:
-            if self._is_outdated(partition, facts):
-                self.retake(partition.source, wipe=False)
-                return
-            raise
-        partition.committed_offset = facts.committed_offset
-        partition.next_offset = offset
-        partition.changelog_next = replay.position.changelog_next
-        partition.restored_records = replay.records
-        self._consumer.incremental_assign([_place(partition, offset)])
-        partition.phase = Phase.RUNNING
-        self.running[partition.source] = partition
-
-    def _is_outdated(self, partition: Partition, facts: Facts) -> bool:
-        """Whether another owner has committed since: then it was us who stood still."""
-        try:
-            (now,) = self._consumer.committed([_place(partition)], timeout=_COMMITTED_TIMEOUT_S)
-        except KafkaException:
-            return True
-        return (now.offset if now.offset >= 0 else None) != facts.committed_offset
 
     def _release(self, partition: Partition) -> None:
         """Drop everything local: fetching, memory, store."""
-        if self.running.pop(partition.source, None) is not None:
-            self._consumer.incremental_unassign([_place(partition)])
-        self._restorer.remove(partition.changelog)
+        self.running.pop(partition.source, None)
+        self.fetching.end([partition.source])
+        self._arrivals.drop(partition)
         self._cache.drop(partition.source)
-        if partition.store is not None:
-            partition.store.close()
-            partition.store = None
+        partition.drop()
+
+    def _retake(self, partition: Partition) -> None:
+        self._release(partition)
+        partition.phase = Phase.ASSIGNED
+
+    def _run(self, partition: Partition, offset: int) -> None:
+        """Have it read from this offset on."""
+        partition.next_offset = offset
+        self.fetching.begin(partition)
+        partition.phase = Phase.RUNNING
+        self.running[partition.source] = partition
 
 
-def _is(partition: Partition, phase: Phase) -> bool:
-    return partition.phase is phase
+def _metadata(consumer: Consumer) -> object | None:
+    """What the group knows us by; None where the client does not tell."""
+    known: object | None = None
+    with contextlib.suppress(KafkaException):
+        known = consumer.consumer_group_metadata()
+    return known
 
 
-def _place(partition: Partition, offset: int = -1001) -> TopicPartition:
-    return TopicPartition(partition.source.topic, partition.source.partition, offset)
+def _partition(source: Source, reading: Reading) -> Partition:
+    """One that was granted just now."""
+    route, log = reading.route, reading.changelog
+    inlet = None if route is None else Inlet(source, route, reading.partitions)
+    return Partition(source, inlet, None if log is None else Source(log, source.partition))

@@ -1,17 +1,22 @@
 """Check: what a configuration needs of the broker, all of it asked before anything is changed."""
 
 import os
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 
-from service.cluster import Cluster, TopicInfo
+from service.cluster import Cluster, NewTopicInfo, TopicInfo
 from service.config import Config
 from service.errors import ExitCode, ExitError, Problem
+from service.inputs import internal_topics
 from service.kafka import KafkaClients
+from service.kafka_properties import SERVERS
+from service.needs import needs_of_own, needs_of_routes, new_outputs, rights_problems
+from service.rights import KafkaRights, Rights, unseen
 from service.route import InputRoute, missing_inputs, resolve, written_topics
-from service.topics import changelog
+from service.topics import BY_ADDRESS, ENVELOPE_BYTES, by_address, changelog, fallback
 
 
 class Report(NamedTuple):
@@ -25,10 +30,11 @@ class Report(NamedTuple):
 def check(config: Config) -> Report:
     """Ask the broker; ExitError 3 when it does not answer."""
     try:
-        return report_of(config, KafkaClients(config).cluster)
+        clients = KafkaClients(config)
+        return report_of(config, clients.cluster, KafkaRights(clients.admin()))
     except KafkaException as error:
         fault = error.args[0]
-        servers = config.kafka.common.get("bootstrap.servers")
+        servers = config.kafka.common.get(SERVERS)
         raise ExitError(
             ExitCode.BROKER,
             f"The broker at {servers} does not answer our questions ({fault.name()}: "
@@ -36,16 +42,30 @@ def check(config: Config) -> Report:
         ) from error
 
 
-def report_of(config: Config, cluster: Cluster) -> Report:
+def report_of(config: Config, cluster: Cluster, rights: Rights) -> Report:
     """The report, given a cluster that answers."""
-    names = cluster.names()
-    routes = resolve(config.routes, names, config.service.group_id)
-    topics = cluster.topics({*routes, *written_topics(routes), *_changelogs(config, routes)})
+    names, group_id = cluster.names(), config.service.group_id
+    # What we may not describe is in no list, and yet not missing.
+    names = names.union(rights.of_topics(missing_inputs(config.routes, names)))
+    routes = resolve(config.routes, names, group_id)
+    needs = needs_of_routes(routes)
+    granted = rights.of_topics(needs)
+    topics = cluster.topics(needs.keys() - unseen(granted))
+    inputs = {name: topics[name] for name in routes if name in topics}
+    own = internal_topics(config, routes, inputs)
+    needs_own = needs_of_own(group_id, own)
+    granted |= rights.of_topics(needs_own)
+    topics |= cluster.topics(needs_own.keys() - unseen(granted))
+    made = [*own, *new_outputs(config, routes, inputs)]
     problems = [
         *_folder_problems(config.service.state_dir),
         *_missing_inputs(config, routes, names),
-        *_missing_targets(config, routes, topics),
+        *_missing_targets(config, routes, granted.keys()),
         *_changelog_problems(config, routes, topics),
+        *_by_address_problems(config, topics),
+        *_limit_problems(group_id, own, inputs, topics),
+        *_timeout_problems(config, rights.transaction_max_ms()),
+        *rights_problems(config, rights, needs | needs_own, granted, made),
     ]
     outputs = tuple(sorted(written_topics(routes)))
     return Report(tuple(problems), tuple(sorted(routes)), outputs)
@@ -60,7 +80,10 @@ def _folder_problems(folder: Path) -> list[Problem]:
 
 
 def _changelogs(config: Config, routes: dict[str, InputRoute]) -> dict[str, str]:
-    return {changelog(config.service.group_id, name): name for name in routes}
+    """Of the inputs that are decided where they stand."""
+    group_id = config.service.group_id
+    scopes = {name: route.settings.scope for name, route in routes.items()}
+    return {changelog(group_id, name): name for name in routes if scopes[name] == "partition"}
 
 
 def _missing_inputs(
@@ -80,7 +103,7 @@ def _missing_inputs(
 
 
 def _missing_targets(
-    config: Config, routes: dict[str, InputRoute], topics: dict[str, TopicInfo]
+    config: Config, routes: dict[str, InputRoute], there: Collection[str]
 ) -> list[Problem]:
     if config.service.create_topics:
         return []
@@ -89,7 +112,7 @@ def _missing_targets(
             f'the topic "{name}" that a route writes does not exist',
             "create it, or set service.create_topics = true",
         )
-        for name in sorted(written_topics(routes) - topics.keys())
+        for name in sorted(written_topics(routes).difference(there))
     ]
 
 
@@ -115,3 +138,57 @@ def _changelog_problems(
             what = f'the changelog "{log}" has cleanup.policy {has.cleanup_policy}'
             problems.append(Problem(what, "set its cleanup.policy to compact"))
     return problems
+
+
+def _by_address_problems(config: Config, topics: dict[str, TopicInfo]) -> list[Problem]:
+    """What is wrong with the topics that scope `address` works with, if they are there."""
+    if all(route.scope != "address" for route in config.routes):
+        return []
+    service, problems = config.service, []
+    carried, log = by_address(service.group_id), changelog(service.group_id, BY_ADDRESS)
+    for name in (carried, log):
+        has = topics.get(name)
+        if has is not None and has.partitions != service.by_address_partitions:
+            what = f'"{name}" has {has.partitions} partitions, not {service.by_address_partitions}'
+            mend = f"set service.by_address_partitions = {has.partitions}: it cannot change"
+            problems.append(Problem(what, mend))
+    for name, policy in ((carried, "delete"), (log, "compact")):
+        has = topics.get(name)
+        if has is not None and policy not in has.cleanup_policy:
+            what = f'"{name}" has cleanup.policy {has.cleanup_policy}'
+            problems.append(Problem(what, f"set its cleanup.policy to {policy}"))
+    return problems
+
+
+def _limit_problems(
+    group_id: str,
+    own: Iterable[NewTopicInfo],
+    inputs: Mapping[str, TopicInfo],
+    topics: Mapping[str, TopicInfo],
+) -> list[Problem]:
+    """Topics of our own that were made while no input took records as large as now.
+
+    An output that takes less is no fault: what does not fit is a dead letter, and what does not fit
+    there goes to the dead letters of the group, which have to take all.
+    """
+    largest = max((each.record_bytes_max for each in inputs.values()), default=0)
+    problems = []
+    for wanted in own:
+        has, needs = topics.get(wanted.name), int(wanted.settings.get("max.message.bytes", 0))
+        if wanted.name == fallback(group_id):
+            needs = min(needs, largest + ENVELOPE_BYTES)
+        if has is not None and has.record_bytes_max < needs:
+            what = f'"{wanted.name}" takes records of {has.record_bytes_max} bytes at most'
+            problems.append(Problem(what, f"set its max.message.bytes to {needs}"))
+    return problems
+
+
+def _timeout_problems(config: Config, max_ms: int | None) -> list[Problem]:
+    wanted = config.service.transaction_timeout_ms
+    if max_ms is None or wanted <= max_ms:
+        return []
+    what = (
+        f"service.transaction_timeout_ms is {wanted}, and the broker's "
+        f"transaction.max.timeout.ms is {max_ms}"
+    )
+    return [Problem(what, f"set service.transaction_timeout_ms to {max_ms} at most")]

@@ -5,23 +5,25 @@ one sentence on stderr and an exit code of the contract; a traceback is always a
 """
 
 import os
-from collections.abc import Callable, Sequence
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 
+from service.commands.table import Commands
 from service.errors import ExitCode, ExitError, Problem
-
-if TYPE_CHECKING:
-    from service.check import Report
+from service.leave import leave
 
 T = TypeVar("T")
 
 app = typer.Typer(
     help="Keeps duplicate messages out of Kafka topics, exactly once.",
     no_args_is_help=True,
+    cls=Commands,
     rich_markup_mode=None,  # rich alone would cost more than all the rest of --help
     pretty_exceptions_enable=False,
 )
@@ -36,9 +38,6 @@ ConfigFile = Annotated[
         "--config",
         metavar="FILE",
         help="The TOML file with all settings.",
-        exists=True,
-        dir_okay=False,
-        readable=True,
     ),
 ]
 
@@ -74,42 +73,185 @@ def _common(
     """Take what stands before a command."""
 
 
+def _be_stoppable() -> None:
+    """Who is told to end before it has begun ends as well as any: with 0, not by the signal."""
+    signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(ExitCode.DONE))
+
+
 @app.command()
 def serve(config_file: ConfigFile) -> None:
     """Run the processor and its admin API until SIGTERM."""
+    _be_stoppable()
     from service.config import load
 
     config = load(config_file, os.environ)
     from service.run import serve as run
 
-    raise typer.Exit(run(config))
+    leave(run(config))
+
+
+@app.command()
+def bridge(config_file: ConfigFile) -> None:
+    """Forward topics to another cluster until SIGTERM."""
+    _be_stoppable()
+    from service.bridge.config import load
+
+    config = load(config_file, os.environ)
+    from service.bridge.run import forward as run
+
+    leave(run(config))
+
+
+@app.command()
+def adopt(
+    config_file: ConfigFile,
+    *,
+    from_topic: Annotated[
+        str | None, typer.Option("--from-topic", metavar="TOPIC", help="A topic that is in use.")
+    ] = None,
+    from_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--from-file",
+            metavar="FILE",
+            help="Lines, as ids:export writes them; with --address.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    input_topic: Annotated[
+        str | None,
+        typer.Option(
+            "--input",
+            metavar="TOPIC",
+            help="The input of a route in whose stead they come; by default the only one.",
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Instead of what the route makes of each record."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Only records that are no older, as 7d or PT12H."),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The admin API; by default where the file has it."),
+    ] = None,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the audit.")] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read and count; change nothing.")
+    ] = False,
+) -> None:
+    """Have the running service know the ids of a topic that was in use before it."""
+    import time
+
+    from service.config import load
+    from service.sizing import duration_ms
+
+    if (from_topic is None) == (from_file is None):
+        raise ExitError(ExitCode.USAGE, "Name a topic with --from-topic, or a file (--from-file).")
+    age_ms = None if since is None else duration_ms(since)
+    if since is not None and age_ms is None:
+        raise ExitError(ExitCode.USAGE, f"--since {since} is no time; write it as 7d or PT12H.")
+    config = load(config_file, os.environ)
+    from service.adoption.run import Wanted
+    from service.adoption.run import adopt as run
+
+    wanted = Wanted(
+        topic=from_topic,
+        file=from_file,
+        input=input_topic,
+        address=address,
+        since_ms=None if age_ms is None else round(time.time() * 1000) - age_ms,
+        url=url or f"http://{config.api.host}:{config.api.port}",
+        reason=reason,
+        dry_run=dry_run,
+    )
+    run(config, wanted, typer.echo)
 
 
 @app.command()
 def check(config_file: ConfigFile) -> None:
     """Check the configuration, then the broker."""
+    from service.document import BRIDGE_SECTIONS, read_document
+
+    sections = (read_document(config_file, []) or {}).keys()
+    findings = []
+    if not ("bridge" in sections and sections <= BRIDGE_SECTIONS):
+        findings.append(_check_service(config_file))
+    if "bridge" in sections:
+        findings.append(_check_bridge(config_file))
+    found = list(dict.fromkeys(problem for finding in findings for problem in finding.problems))
+    for finding in findings:
+        for name, topics in finding.topics.items():
+            typer.echo(f"{name}: {', '.join(topics) or 'none'}")
+    typer.echo(_listed(found) if found else f"{config_file} is good.")
+    raise typer.Exit(ExitCode.NO if found else ExitCode.DONE)
+
+
+@app.command("try")
+def try_out(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="An input of a route.")],
+    config_file: ConfigFile,
+) -> None:
+    """Send one message twice to an input, and show what becomes of it."""
+    from service.config import load
+
+    config = load(config_file, os.environ)
+    from service.trial import trial
+
+    raise typer.Exit(ExitCode.DONE if trial(config, topic, typer.echo) else ExitCode.NO)
+
+
+class Finding(NamedTuple):
+    """What a check has found: problems, and topics by what they are."""
+
+    problems: Sequence[Problem]
+    topics: Mapping[str, Sequence[str]]
+
+
+def _check_service(config_file: Path) -> Finding:
     from service.config import load_lenient
     from service.kafka import property_problems
 
     config, problems = load_lenient(config_file, os.environ)
-    report: Report | None = None
     refused = property_problems(config) if config is not None else []
     problems += refused
     # Without an address there is no broker to ask; that it is missing is a problem already.
-    if config is not None and not refused and "bootstrap.servers" in config.kafka.common:
-        from service.check import check as ask_broker
+    if config is None or refused or "bootstrap.servers" not in config.kafka.common:
+        return Finding(problems, {})
+    from service.check import check as ask_broker
 
-        try:
-            report = ask_broker(config)
-        except ExitError:
-            if problems:
-                typer.echo(_listed(problems))
-            raise
-    found = [*problems, *(report.problems if report else ())]
-    if report:
-        _print_topics(report)
-    typer.echo(_listed(found) if found else f"{config_file} is good.")
-    raise typer.Exit(ExitCode.NO if found else ExitCode.DONE)
+    report = _answered(problems, lambda: ask_broker(config))
+    topics = {"inputs": report.inputs, "outputs": report.outputs}
+    return Finding([*problems, *report.problems], topics)
+
+
+def _check_bridge(config_file: Path) -> Finding:
+    from service.bridge.clients import property_problems
+    from service.bridge.config import load_lenient
+
+    config, problems = load_lenient(config_file, os.environ)
+    refused = property_problems(config) if config is not None else []
+    problems += refused
+    if config is None or refused or not config.has_servers:
+        return Finding(problems, {})
+    from service.bridge.check import check as ask_brokers
+
+    report = _answered(problems, lambda: ask_brokers(config))
+    return Finding([*problems, *report.problems], {"bridged": report.crossings})
+
+
+def _answered(problems: Sequence[Problem], ask: Callable[[], T]) -> T:
+    """What a broker says; where it does not answer, the problems so far are told all the same."""
+    try:
+        return ask()
+    except ExitError:
+        if problems:
+            typer.echo(_listed(problems))
+        raise
 
 
 def _listed(problems: Sequence[Problem]) -> str:
@@ -121,9 +263,27 @@ def _listed(problems: Sequence[Problem]) -> str:
     return "\n".join([count, *lines])
 
 
-def _print_topics(report: "Report") -> None:
-    for name, topics in (("inputs", report.inputs), ("outputs", report.outputs)):
-        typer.echo(f"{name}: {', '.join(topics) or 'none'}")
+@app.command()
+def token(
+    name: Annotated[str, typer.Argument(help="Who will use it; the audit names him so.")],
+    roles: Annotated[
+        str,
+        typer.Option(
+            "--roles", help="viewer, operator or admin, and payload:read; commas between them."
+        ),
+    ] = "viewer",
+) -> None:
+    """Make a token for the admin API: prints it once, then its line for the tokens file."""
+    from service.tokens import TokenError, entry_of, new_token
+
+    made = new_token()
+    try:
+        line = entry_of(name, roles, made).line
+    except TokenError as error:
+        raise ExitError(ExitCode.USAGE, f"{error}.") from error
+    typer.echo(made)
+    typer.echo(line)
+    typer.echo("Keep the first line secret; add the second to api.tokens_file.", err=True)
 
 
 @app.command()

@@ -4,11 +4,15 @@ The simulation puts its own behind the same protocol. Every answer is asked for 
 twice keeps it.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple, Protocol
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+import structlog
 from confluent_kafka import (
-    ConsumerGroupState,
+    Consumer,
     KafkaError,
     KafkaException,
     TopicCollection,
@@ -23,12 +27,29 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from service.shares import shared_out
 from state.edit import Source
+
+T = TypeVar("T")
+
+_log = structlog.stdlib.get_logger(__name__)
 
 REQUEST_TIMEOUT_S: Final = 5.0
 """How long one question to the cluster may take before it counts as not answered."""
 
-_ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
+RETENTION: Final = ("retention.ms", "retention.bytes")
+
+# A question that was not answered in time says so itself, but not before its time is over.
+_GRACE_S: Final = 1.0
+_ANSWER_S: Final = 2.0
+ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
+"""What is answered of a topic that does not exist."""
+SILENT: Final = frozenset(
+    {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001
+)
+"""What the client answers itself, when no broker does."""
+_UNANSWERED: Final = SILENT | {KafkaError._NOENT}  # noqa: SLF001 - it knows no leader of anything
+_FORGETFUL_S: Final = 20.0
 
 
 class TopicInfo(NamedTuple):
@@ -38,6 +59,8 @@ class TopicInfo(NamedTuple):
     partitions: int
     record_bytes_max: int
     cleanup_policy: str
+    retention: Mapping[str, str]
+    """Its settings of how long, and how many bytes, it keeps."""
 
 
 class NewTopicInfo(NamedTuple):
@@ -80,44 +103,75 @@ class Cluster(Protocol):
         """The high watermarks: the end of each log, open transactions included."""
         ...
 
+    def delete_before(self, offsets: Mapping[Source, int]) -> None:
+        """Have what lies before these offsets deleted; nobody waits for it."""
+        ...
+
     def assigned(self, group_id: str) -> frozenset[Source] | None:
-        """Every partition that a member of the group has; None while the group is not stable."""
+        """Every partition that a member of the group has; None while they are shared out."""
         ...
 
 
 class KafkaCluster:
-    """See `Cluster`. Keeps the admin client: its answers never come once it is collected."""
+    """See `Cluster`. Asks by one admin client, until that has long enough found no broker.
 
-    def __init__(self, admin: AdminClient) -> None:
-        self._admin = admin
+    librdkafka forgets every broker, and for good, once a cluster that is just starting names none
+    (its issue #5301). Safe on any thread.
+    """
+
+    def __init__(self, make_admin: Callable[[], AdminClient]) -> None:
+        self._make_admin = make_admin
+        self._kept: AdminClient | None = None
+        self._answered_s = 0.0
+        """When it was made, or answered last."""
         self.known_id: str | None = None
         """The cluster's id, once it was asked for."""
 
+    @contextmanager
+    def _admin(self) -> Iterator[AdminClient]:
+        """The client, held while it is asked: its answers never come once it is collected."""
+        admin = self._kept
+        if admin is None:
+            admin = self._kept = self._make_admin()
+            self._answered_s = time.monotonic()
+        try:
+            yield admin
+        except KafkaException as error:
+            is_late = time.monotonic() - self._answered_s > _FORGETFUL_S
+            if error.args[0].code() in _UNANSWERED and is_late and self._kept is admin:
+                self._kept = None
+            raise
+        else:
+            self._answered_s = time.monotonic()
+
     def cluster_id(self) -> str:
         """See `Cluster.cluster_id`."""
-        description = self._admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S)
-        self.known_id = str(description.result(REQUEST_TIMEOUT_S).cluster_id)
+        with self._admin() as admin:
+            description = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S)
+            self.known_id = str(answered(description).cluster_id)
         return self.known_id
 
     def names(self) -> frozenset[str]:
         """See `Cluster.names`."""
-        return frozenset(self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics)
+        with self._admin() as admin:
+            return frozenset(admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics)
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """See `Cluster.topics`."""
         wanted = sorted(set(names))
         if not wanted:
             return {}
-        described = self._admin.describe_topics(
-            TopicCollection(wanted), request_timeout=REQUEST_TIMEOUT_S
-        )
         found = {}
-        for name, future in described.items():
-            try:
-                found[name] = future.result(REQUEST_TIMEOUT_S)
-            except KafkaException as error:
-                if error.args[0].code() not in _ABSENT:
-                    raise
+        with self._admin() as admin:
+            described = admin.describe_topics(
+                TopicCollection(wanted), request_timeout=REQUEST_TIMEOUT_S
+            )
+            for name, future in described.items():
+                try:
+                    found[name] = answered(future)
+                except KafkaException as error:
+                    if error.args[0].code() not in ABSENT:
+                        raise
         settings = self._settings(list(found))
         return {
             name: TopicInfo(
@@ -125,36 +179,31 @@ class KafkaCluster:
                 partitions=len(topic.partitions),
                 record_bytes_max=int(settings[name]["max.message.bytes"]),
                 cleanup_policy=settings[name]["cleanup.policy"],
+                retention={each: settings[name][each] for each in RETENTION},
             )
             for name, topic in found.items()
         }
 
     def create(self, topics: Iterable[NewTopicInfo]) -> None:
         """See `Cluster.create`."""
-        new = [
-            NewTopic(
-                topic.name,
-                num_partitions=topic.partitions,
-                replication_factor=topic.replication,
-                config=dict(topic.settings),
-            )
-            for topic in topics
-        ]
+        new = new_topics(topics)
         if not new:
             return
-        for future in self._admin.create_topics(new, request_timeout=REQUEST_TIMEOUT_S).values():
-            try:
-                future.result(REQUEST_TIMEOUT_S)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise
+        with self._admin() as admin:
+            for future in admin.create_topics(new, request_timeout=REQUEST_TIMEOUT_S).values():
+                try:
+                    answered(future)
+                except KafkaException as error:
+                    if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                        raise
 
     def grow(self, name: str, partitions: int) -> None:
         """See `Cluster.grow`."""
-        grown = self._admin.create_partitions(
-            [NewPartitions(name, partitions)], request_timeout=REQUEST_TIMEOUT_S
-        )
-        grown[name].result(REQUEST_TIMEOUT_S)
+        with self._admin() as admin:
+            grown = admin.create_partitions(
+                [NewPartitions(name, partitions)], request_timeout=REQUEST_TIMEOUT_S
+            )
+            answered(grown[name])
 
     def starts(self, sources: Iterable[Source]) -> dict[Source, int]:
         """See `Cluster.starts`."""
@@ -164,33 +213,88 @@ class KafkaCluster:
         """See `Cluster.ends`; a consumer would tell the last stable offset instead."""
         return self._offsets(sources, OffsetSpec.latest())  # type: ignore[no-untyped-call]  # the binding leaves it untyped
 
+    def delete_before(self, offsets: Mapping[Source, int]) -> None:
+        """See `Cluster.delete_before`; a refusal is told in the log."""
+        places = [TopicPartition(*source, offset) for source, offset in offsets.items()]
+        if not places:
+            return
+        with self._admin() as admin:
+            asked = admin.delete_records(places, request_timeout=REQUEST_TIMEOUT_S)
+        for future in asked.values():
+            future.add_done_callback(_tell_refusal)
+
     def assigned(self, group_id: str) -> frozenset[Source] | None:
         """See `Cluster.assigned`."""
-        asked = self._admin.describe_consumer_groups([group_id], request_timeout=REQUEST_TIMEOUT_S)
-        group = asked[group_id].result(REQUEST_TIMEOUT_S)
-        if group.state is not ConsumerGroupState.STABLE:
-            return None
-        places = [place for m in group.members for place in m.assignment.topic_partitions]
-        return frozenset(Source(place.topic, place.partition) for place in places)
+        # By the older call, past its deprecation: `describe_consumer_groups` aborts the whole
+        # process when the connection goes while it is asked (librdkafka #4605).
+        with self._admin() as admin:
+            ask: Callable[..., list[Any]] = super(AdminClient, admin).list_groups
+            groups = ask(group_id, timeout=REQUEST_TIMEOUT_S)
+        for group in groups:
+            if group.id == group_id and group.state in {"Stable", "Empty"}:
+                shares = (shared_out(member.assignment) for member in group.members)
+                return frozenset(source for share in shares for source in share)
+        return None
 
     def _offsets(self, sources: Iterable[Source], spec: OffsetSpec) -> dict[Source, int]:
         asked = {TopicPartition(source.topic, source.partition): spec for source in sources}
         if not asked:
             return {}
-        answers = self._admin.list_offsets(asked, request_timeout=REQUEST_TIMEOUT_S)
-        return {
-            Source(place.topic, place.partition): future.result(REQUEST_TIMEOUT_S).offset
-            for place, future in answers.items()
-        }
+        with self._admin() as admin:
+            answers = admin.list_offsets(asked, request_timeout=REQUEST_TIMEOUT_S)
+            return {
+                Source(place.topic, place.partition): answered(future).offset
+                for place, future in answers.items()
+            }
 
     def _settings(self, names: list[str]) -> dict[str, dict[str, str]]:
         if not names:
             return {}
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-        answers = self._admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S)
-        return {
-            resource.name: {
-                entry.name: str(entry.value) for entry in future.result(REQUEST_TIMEOUT_S).values()
+        with self._admin() as admin:
+            answers = admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S)
+            return {
+                resource.name: {entry.name: str(entry.value) for entry in answered(future).values()}
+                for resource, future in answers.items()
             }
-            for resource, future in answers.items()
-        }
+
+
+def new_topics(topics: Iterable[NewTopicInfo]) -> list[NewTopic]:
+    """As the admin client has them."""
+    return [
+        NewTopic(
+            topic.name,
+            num_partitions=topic.partitions,
+            replication_factor=topic.replication,
+            config=dict(topic.settings),
+        )
+        for topic in topics
+    ]
+
+
+def _tell_refusal(future: "Future[Any]") -> None:
+    error = future.exception()
+    if error is not None:
+        _log.warning("records_not_deleted", error=str(error))
+
+
+def answered(future: "Future[T]") -> T:
+    """What the cluster answers; KafkaException when it does not, late as it may be."""
+    try:
+        error = future.exception(REQUEST_TIMEOUT_S + _GRACE_S)
+    except TimeoutError:
+        silent = KafkaError(KafkaError._TIMED_OUT, "no answer in time")  # noqa: SLF001 - its name
+        raise KafkaException(silent) from None
+    if isinstance(error, KafkaException):
+        # Not the one that the future holds: its traceback would hold the future, and the client.
+        raise KafkaException(*error.args)
+    return future.result()
+
+
+def finds_a_broker(client: Consumer, topic: str) -> bool:
+    """Whether any broker answers this client, which may take two seconds; whose the topic is."""
+    try:
+        client.list_topics(topic, timeout=_ANSWER_S)
+    except KafkaException:
+        return False
+    return True

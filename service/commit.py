@@ -5,10 +5,7 @@ that timed out may only be committed again; past the deadline the broker alone k
 Invariant: local state may change iff `commit` returned.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import starmap
-from operator import length_hint
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -17,9 +14,10 @@ from service.clock import Clock
 from service.faults import Fault, Remedy, fault_of
 from service.kafka import Clients
 from service.plan import Output, Plan
+from service.send import send
 from state.edit import Edit, Source
 
-_STEP_TIMEOUT_S: Final = 5.0
+_STEP_TIMEOUT_S: Final = 2.0
 _PAUSE_S: Final = 0.1
 _FLUSH_SLICE_S: Final = 0.25
 # The broker looks for transactions past their timeout every ten seconds by default.
@@ -59,8 +57,16 @@ class OutcomeUnknownError(Exception):
 class Committer:
     """The transactional producer, and the order in which it is used."""
 
-    def __init__(self, clients: Clients, transaction_timeout_ms: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        clients: Clients,
+        transaction_timeout_ms: int,
+        clock: Clock,
+        awaits: Callable[[float], None] = lambda _waited_s: None,
+    ) -> None:
+        """`awaits` is told, wherever a wait for the broker goes on, how long it has taken."""
         self._clients = clients
+        self._awaits = awaits
         self._timeout_s = transaction_timeout_ms / 1000
         self._clock = clock
         self._producer: Producer | None = None
@@ -105,8 +111,7 @@ class Committer:
                 raise TransactionAbortedError(_NOT_DELIVERED)
             self._end(producer)
         except TransactionAbortedError as aborted:
-            self._abort(producer, aborted.fault)
-            raise
+            fault = aborted.fault
         except OutcomeUnknownError as unknown:
             if unknown.fault.fenced and self._clock.monotonic_s() - started_s > self._timeout_s:
                 # Not by a rival: the broker ends a transaction, and its producer, that is too old.
@@ -118,8 +123,12 @@ class Committer:
         except Exception:
             self._abort(producer, _UNDECIDED)
             raise
-        if self._clock.monotonic_s() - started_s > self._timeout_s / 2:
-            self._suspect = True
+        else:
+            if self._clock.monotonic_s() - started_s > self._timeout_s / 2:
+                self._suspect = True
+            return
+        self._abort(producer, fault)  # when nothing is handled any more, see `without_frames`
+        raise TransactionAbortedError(fault)
 
     def close(self) -> None:
         """Drop the producer; what it left open, its successor or the broker's timeout aborts."""
@@ -133,12 +142,13 @@ class Committer:
         A record that was not delivered makes the next step fail with its error, so delivery is
         asked for only where the offset is needed.
         """
-        changelog = _Changelog(producer, plan.edits)
+        changelog = _Changelog(plan.edits)
         try:
             for part in outputs:
-                _send(producer, part)
-                changelog.write()
-            changelog.write()
+                self._awaits(0.0)
+                send(producer, part)
+                changelog.write(producer)
+            changelog.write(producer)
             self._flush(producer)
         except KafkaException as error:
             raise TransactionAbortedError(fault_of(error.args[0])) from error
@@ -149,8 +159,9 @@ class Committer:
 
         Once a record is refused the client sends no other, and `flush` alone would wait for them.
         """
-        deadline_s = self._clock.monotonic_s() + self._timeout_s
-        while producer.flush(_FLUSH_SLICE_S) and self._clock.monotonic_s() < deadline_s:
+        started_s = self._clock.monotonic_s()
+        while producer.flush(_FLUSH_SLICE_S) and self._waited_s(started_s) < self._timeout_s:
+            self._awaits(self._waited_s(started_s))
             try:
                 # Refused within a transaction, and with the transaction's own error if it has one.
                 producer.begin_transaction()
@@ -160,9 +171,10 @@ class Committer:
 
     def _end(self, producer: Producer) -> None:
         """Commit, and again while the answer is out; never abort what may be committed."""
-        deadline_s = self._clock.monotonic_s() + self._timeout_s + _SCAN_S
+        started_s = self._clock.monotonic_s()
         maybe_committed = False
         while True:
+            self._awaits(self._waited_s(started_s))
             try:
                 producer.commit_transaction(_STEP_TIMEOUT_S)
             except KafkaException as error:
@@ -171,12 +183,13 @@ class Committer:
                 return
             if fault.remedy is Remedy.ABORT and not maybe_committed:
                 raise TransactionAbortedError(fault)
-            if fault.remedy is not Remedy.RETRY or self._clock.monotonic_s() > deadline_s:
+            is_late = self._waited_s(started_s) > self._timeout_s + _SCAN_S
+            if fault.remedy is not Remedy.RETRY or is_late:
                 raise OutcomeUnknownError(fault)
             maybe_committed = self._suspect = True
 
     def _abort(self, producer: Producer, cause: Fault) -> None:
-        self._suspect = self._suspect or not cause.of_record
+        self._suspect = self._suspect or not (cause.of_record or cause.of_group)
         try:
             self._run(lambda: producer.abort_transaction(_STEP_TIMEOUT_S))
         except TransactionAbortedError as error:
@@ -187,8 +200,9 @@ class Committer:
 
     def _run(self, step: Callable[[], None]) -> None:
         """A step that may be repeated, until it is done, is refused, or its time is up."""
-        deadline_s = self._clock.monotonic_s() + self._timeout_s
+        started_s = self._clock.monotonic_s()
         while True:
+            self._awaits(self._waited_s(started_s))
             try:
                 step()
             except KafkaException as error:
@@ -197,39 +211,27 @@ class Committer:
                 return
             if fault.remedy is Remedy.REBUILD:
                 raise OutcomeUnknownError(fault)
-            if fault.remedy is Remedy.ABORT or self._clock.monotonic_s() > deadline_s:
+            if fault.remedy is Remedy.ABORT or self._waited_s(started_s) > self._timeout_s:
                 raise TransactionAbortedError(fault)
             self._suspect = True
             self._clock.sleep(_PAUSE_S)
+
+    def _waited_s(self, since_s: float) -> float:
+        return self._clock.monotonic_s() - since_s
 
     def _note_error(self, _error: KafkaError) -> None:
         """A broker lost or a request timed out: nothing that came with it is certain."""
         self._suspect = True
 
 
-def _send(producer: Producer, records: Sequence[tuple[object, ...]]) -> None:
-    """Hand over what `produce` takes by position; where the client's queue is full, wait for room.
-
-    A caller written in C, and arguments without names, cost a third of the loop that one would
-    write, for each record that is sent.
-    """
-    produce: Callable[..., None] = producer.produce
-    while records:
-        waiting = iter(records)
-        try:
-            deque(starmap(produce, waiting), maxlen=0)
-        except BufferError:
-            records = records[-1 - length_hint(waiting) :]  # from the one that had no room
-            producer.poll(_PAUSE_S)
-        else:
-            return
-
-
 class _Changelog:
-    """The edits of a plan on their way: written as the plan fills, delivery asked of the last."""
+    """The edits of a plan on their way: written as the plan fills, delivery asked of the last.
 
-    def __init__(self, producer: Producer, edits: Mapping[Source, list[Edit]]) -> None:
-        self._producer = producer
+    It must not hold the producer, which holds its reports: one that is never served would keep a
+    producer that was dropped, with its threads and connections, for good.
+    """
+
+    def __init__(self, edits: Mapping[Source, list[Edit]]) -> None:
         self._edits = edits
         self._sent: dict[Source, int] = {}
         self.written: dict[Source, int] = {}
@@ -237,15 +239,15 @@ class _Changelog:
         self.awaited = 0
         """Deliveries that were asked for and have not succeeded."""
 
-    def write(self) -> None:
+    def write(self, producer: Producer) -> None:
         """Hand over what was added since."""
         for log, edits in self._edits.items():
             sent = self._sent.get(log, 0)
             if sent < len(edits):
                 self._sent[log] = len(edits)
-                self._write(log, edits[sent:])
+                self._write(producer, log, edits[sent:])
 
-    def _write(self, log: Source, edits: list[Edit]) -> None:
+    def _write(self, producer: Producer, log: Source, edits: list[Edit]) -> None:
         def note(error: KafkaError | None, message: Message) -> None:
             # The message of a failed report must not be touched: a fatal error may be pending.
             if error is None:
@@ -256,4 +258,4 @@ class _Changelog:
         topic, partition = log
         records = [(topic, value, key, partition) for key, value in edits[:-1]]
         key, value = edits[-1]
-        _send(self._producer, [*records, (topic, value, key, partition, note)])
+        send(producer, [*records, (topic, value, key, partition, note)])

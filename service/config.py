@@ -5,12 +5,13 @@ gives both: faulty keys fall back to their defaults, so that a check can still a
 No problem and no repr ever shows a secret.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
 from service.addresses import AddressBook, AddressSettings, pattern_fault
+from service.api_checks import api_problems
 from service.document import (
     kafka_tables,
     read_document,
@@ -23,8 +24,15 @@ from service.errors import ExitCode, ExitError, Problem
 from service.kafka_properties import SCOPES, KafkaSettings, read_kafka
 from service.reading import Table, read_keys, read_section
 from service.route_checks import NamedRoute, expression_fault, route_problems
-from service.sections import ApiSettings, RouteSettings, ServiceSettings
+from service.sections import (
+    ApiSettings,
+    LogSettings,
+    RouteSettings,
+    ServiceSettings,
+    TracingSettings,
+)
 from service.timing_checks import timing_problems
+from service.tracing_checks import tracing_problems
 
 __all__ = [
     "ApiSettings",
@@ -39,7 +47,6 @@ __all__ = [
 
 S = TypeVar("S")
 
-_NO_SCOPE = 'is missing, and its default "address" belongs to a later version'
 _PATTERN_MEND = (
     'write whole words between dots, `*` for one word, `#` last for any number, "(text)" for text'
 )
@@ -54,6 +61,8 @@ class Config:
     api: ApiSettings
     routes: tuple[RouteSettings, ...]
     addresses: AddressBook
+    log: LogSettings = field(default_factory=LogSettings)
+    tracing: TracingSettings = field(default_factory=TracingSettings)
 
 
 class ConfigErrors(ExitError):  # noqa: N818  it holds several
@@ -64,16 +73,20 @@ class ConfigErrors(ExitError):  # noqa: N818  it holds several
         self.problems = tuple(problems)
 
 
-def load(path: Path | None, environ: Mapping[str, str]) -> Config:
-    """Return the configuration, or raise ConfigErrors with all problems."""
-    config, problems = load_lenient(path, environ)
+def load(path: Path | None, environ: Mapping[str, str], *, serves: bool = True) -> Config:
+    """Return the configuration, or raise ConfigErrors with all problems.
+
+    Whoever reads it and does not serve may be on a machine without the files of `[api]` and what
+    `[tracing]` needs.
+    """
+    config, problems = load_lenient(path, environ, serves=serves)
     if config is None or problems:
         raise ConfigErrors(problems)
     return config
 
 
 def load_lenient(
-    path: Path | None, environ: Mapping[str, str]
+    path: Path | None, environ: Mapping[str, str], *, serves: bool = True
 ) -> tuple[Config | None, list[Problem]]:
     """Return what could be read, with defaults for what is faulty, and every problem."""
     problems: list[Problem] = []
@@ -83,21 +96,26 @@ def load_lenient(
     problems.extend(section_problems(document))
     ours = read_ours(environ, problems)
     kafka = _read_kafka(document.get("kafka"), environ, problems)
-    service = _read(ServiceSettings, "service", document, ours, problems)
-    api = _read(ApiSettings, "api", document, ours, problems)
+    service = read_part(ServiceSettings, "service", document, ours, problems)
+    api = read_part(ApiSettings, "api", document, ours, problems)
     routes = _read_routes(document.get("routes"), service.group_id, problems)
-    addresses = _read_addresses(document.get("addresses"), problems)
+    addresses = read_addresses(document.get("addresses"), problems)
     problems.extend(timing_problems(kafka, service))
-    return Config(kafka, service, api, routes, addresses), problems
+    log = read_part(LogSettings, "log", document, ours, problems)
+    tracing = read_part(TracingSettings, "tracing", document, ours, problems)
+    if serves:
+        problems.extend((*api_problems(api), *tracing_problems(tracing)))
+    return Config(kafka, service, api, routes, addresses, log, tracing), problems
 
 
-def _read(
+def read_part(
     section: type[S],
     name: str,
     document: Mapping[str, object],
     variables: Tables,
     problems: list[Problem],
 ) -> S:
+    """Read one section of the file, refined by the environment."""
     from_file = table_of(document.get(name), name)
     return read_section(section, Table(name, {**from_file.keys, **variables[name]}), problems)
 
@@ -115,9 +133,14 @@ def _read_routes(
     content: object, group_id: str, problems: list[Problem]
 ) -> tuple[RouteSettings, ...]:
     named = [
-        _read_route(keys, number, problems) for number, keys in enumerate(tables_of(content), 1)
+        read_route(keys, number, problems) for number, keys in enumerate(tables_of(content), 1)
     ]
     problems.extend(route_problems(named, group_id))
+    return usable(named)
+
+
+def usable(named: Iterable[NamedRoute]) -> tuple[RouteSettings, ...]:
+    """Those of the routes that have inputs."""
     return tuple(
         entry.route
         for entry in named
@@ -125,11 +148,10 @@ def _read_routes(
     )
 
 
-def _read_route(keys: Mapping[str, object], number: int, problems: list[Problem]) -> NamedRoute:
+def read_route(keys: Mapping[str, object], number: int, problems: list[Problem]) -> NamedRoute:
+    """Read one route; `number` names it where nothing else does."""
     table = table_of(keys, f"routes[{_label(keys, number)}]")
     route = read_section(RouteSettings, table, problems)
-    if "scope" not in keys:
-        problems.append(Problem(f"{table.name}.scope {_NO_SCOPE}", 'write scope = "partition"'))
     if not route.name and route.inputs:
         route = replace(route, name=route.inputs[0])
     return NamedRoute(table.name, route, names_inputs=bool(keys.get("inputs")))
@@ -143,7 +165,8 @@ def _label(keys: Mapping[str, object], number: int) -> str:
     return f'"{label}"' if isinstance(label, str) else str(number)
 
 
-def _read_addresses(content: object, problems: list[Problem]) -> AddressBook:
+def read_addresses(content: object, problems: list[Problem]) -> AddressBook:
+    """Read patterns with the keys that each gives."""
     book: dict[str, Mapping[str, object]] = {}
     for pattern, keys in (content if isinstance(content, dict) else {}).items():
         name = f'addresses."{pattern}"'

@@ -4,7 +4,7 @@ Headers are read here and nowhere else, once for each record: the binding raises
 that is not UTF-8 and crashes the process when the same message is asked again.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import compress, groupby, islice
 from typing import Final, NamedTuple, cast
 
@@ -16,6 +16,9 @@ from state.edit import Source
 
 UNREADABLE: Final[Headers] = [("", None)]
 """In place of headers that are not text; told apart by identity."""
+UNREADABLE_CAUSE: Final = (
+    "a header name is not UTF-8 text; the record is kept here without its headers"
+)
 
 
 class Slice(NamedTuple):
@@ -30,7 +33,7 @@ class Slice(NamedTuple):
     @classmethod
     def of(cls, partition: Partition, messages: list[Message]) -> "Slice":
         """With what is read from the messages."""
-        return cls(partition, messages, _offsets(messages), list(map(len, messages)))
+        return cls(partition, messages, offsets_of(messages), list(map(len, messages)))
 
 
 class Batch(NamedTuple):
@@ -38,11 +41,6 @@ class Batch(NamedTuple):
 
     slices: tuple[Slice, ...]
     now_ms: int
-
-    @property
-    def records(self) -> int:
-        """How many records it holds."""
-        return sum(len(part.offsets) for part in self.slices)
 
 
 def errors_of(messages: Sequence[Message]) -> list[tuple[KafkaError, Source | None]]:
@@ -54,48 +52,38 @@ def errors_of(messages: Sequence[Message]) -> list[tuple[KafkaError, Source | No
 
 
 def batch_of(
-    messages: Sequence[Message], running: Mapping[Source, Partition], now_ms: int
+    messages: Sequence[Message],
+    running: Mapping[Source, Partition],
+    decided: Mapping[Source, int],
+    now_ms: int,
 ) -> Batch:
     """Sort records by partition; drop those of partitions we lost and those seen before.
 
     librdkafka has delivered again after a seek, and offsets have gaps: so a record is new iff its
-    offset is not below the one that the partition expects.
+    offset is not below the one that the partition expects: after what is committed, or `decided`.
     """
+    found = by_source(messages, running)
+    slices = (
+        _new(running[source], mine, decided.get(source, running[source].next_offset))
+        for source, mine in found.items()
+    )
+    return Batch(tuple(part for part in slices if part.messages), now_ms)
+
+
+def by_source(
+    messages: Sequence[Message], wanted: Container[Source]
+) -> dict[Source, list[Message]]:
+    """The records of the partitions that are wanted, in order."""
     found: dict[Source, list[Message]] = {}
     places = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
     start = 0
     for (topic, number), same in groupby(places):
         end = start + len(list(same))
         source = Source(topic or "", number or 0)
-        if source in running:
+        if source in wanted:
             found.setdefault(source, []).extend(messages[start:end])
         start = end
-    slices = (_new(running[source], mine) for source, mine in found.items())
-    return Batch(tuple(part for part in slices if part.messages), now_ms)
-
-
-def pieces(batch: Batch, records_max: int, bytes_max: int) -> Iterator[Batch]:
-    """The batch in parts that one transaction can hold: nearly always itself."""
-    size = sum(sum(part.sizes_bytes) for part in batch.slices)
-    if batch.records <= records_max and size <= bytes_max:
-        if batch.slices:
-            yield batch
-        return
-    piece: dict[Source, tuple[Partition, list[Message]]] = {}
-    records = size = 0
-    for partition, messages, _, sizes_bytes in batch.slices:
-        for message, size_bytes in zip(messages, sizes_bytes, strict=True):
-            piece.setdefault(partition.source, (partition, []))[1].append(message)
-            records, size = records + 1, size + size_bytes
-            if records >= records_max or size >= bytes_max:
-                yield _batch(piece.values(), batch.now_ms)
-                piece, records, size = {}, 0, 0
-    if piece:
-        yield _batch(piece.values(), batch.now_ms)
-
-
-def _batch(parts: Iterable[tuple[Partition, list[Message]]], now_ms: int) -> Batch:
-    return Batch(tuple(Slice.of(*part) for part in parts), now_ms)
+    return found
 
 
 def read_headers(messages: Sequence[Message]) -> list[Headers | None]:
@@ -115,16 +103,17 @@ def read_headers(messages: Sequence[Message]) -> list[Headers | None]:
     return cast("list[Headers | None]", found)
 
 
-def _new(partition: Partition, messages: list[Message]) -> Slice:
+def _new(partition: Partition, messages: list[Message], expected: int) -> Slice:
     """The records that the partition has not seen."""
-    part, expected = Slice.of(partition, messages), partition.next_offset
+    part = Slice.of(partition, messages)
     if min(part.offsets) >= expected:
         return part
     is_new = [offset >= expected for offset in part.offsets]
     return Slice.of(partition, list(compress(messages, is_new)))
 
 
-def _offsets(messages: Iterable[Message]) -> list[int]:
+def offsets_of(messages: Iterable[Message]) -> list[int]:
+    """Where each of them stood."""
     # The binding types them as optional; what was consumed always has one.
     return cast("list[int]", list(map(Message.offset, messages)))
 

@@ -7,80 +7,50 @@ more is not answered.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from queue import Empty, Full, Queue
 from typing import NamedTuple, overload
 
-
-class AddressQuery(NamedTuple):
-    """Asks what an address holds, and by which settings."""
-
-    address: str
-
-
-class IdQuery(NamedTuple):
-    """Asks whether an id is remembered at an address."""
-
-    address: str
-    identifier: bytes
-
-
-Query = AddressQuery | IdQuery
-Setting = str | int | bool
-
-
-class EffectiveSetting(NamedTuple):
-    """The value of one address setting, and the pattern that it came from."""
-
-    value: Setting
-    pattern: str
-
-
-class RingStatus(NamedTuple):
-    """What one deciding partition remembers of an address."""
-
-    topic: str
-    partition: int
-    ids_held: int
-    capacity: int
-    bytes: int
-    oldest_time_ms: int | None
-    newest_time_ms: int | None
-    horizon_ms: int | None
-    """Time of the newest id less that of the oldest; None until the ring has evicted once."""
-
-
-class AddressAnswer(NamedTuple):
-    """An address as this instance knows it; one that holds nothing has settings all the same."""
-
-    address: str
-    settings: Mapping[str, EffectiveSetting]
-    partitions: tuple[RingStatus, ...]
-    complete: bool = False
-    """True when no deciding partition of the address belongs to another instance."""
-
-
-class Sighting(NamedTuple):
-    """An accepted message whose id is remembered: where it stood, and how long it stays."""
-
-    topic: str
-    partition: int
-    offset: int
-    time_ms: int
-    slots_to_eviction: int
-
-
-class IdAnswer(NamedTuple):
-    """Whether an id is remembered, and since which messages."""
-
-    known: bool
-    sightings: tuple[Sighting, ...]
-    complete: bool = False
-    """True when no deciding partition of the address belongs to another instance."""
-
-
-Answer = AddressAnswer | IdAnswer
+from service.queries.addresses import (
+    AddressAnswer,
+    AddressesAnswer,
+    AddressesQuery,
+    AddressOrder,
+    AddressOrderAnswer,
+    AddressQuery,
+)
+from service.queries.ids import (
+    ChangeAnswer,
+    Clearing,
+    IdAnswer,
+    IdForgetting,
+    IdQuery,
+    IdsAnswer,
+    IdsImport,
+    IdsLookup,
+    IdsQuery,
+    ImportAnswer,
+    LookupAnswer,
+)
+from service.queries.publishers import (
+    NumberChange,
+    PublisherAnswer,
+    PublisherQuery,
+    PublishersAnswer,
+    PublishersQuery,
+)
+from service.queries.redrives import (
+    LettersRedrive,
+    MarksAnswer,
+    MarksQuery,
+    MarksRemoval,
+    RedriveAnswer,
+)
+from service.queries.settings import ForgottenAnswer, ForgottenQuery
+from service.queries.table import Answer, Query
 
 
 class Unavailable(Exception):  # noqa: N818 - a state that passes, not a fault
@@ -89,6 +59,14 @@ class Unavailable(Exception):  # noqa: N818 - a state that passes, not a fault
     def __init__(self, sentence: str, retry_after_s: int = 1) -> None:
         super().__init__(sentence)
         self.retry_after_s = retry_after_s
+
+
+class NotPossible(Exception):  # noqa: N818 - it is the answer
+    """What was asked for cannot be done; the sentence tells why, and what could."""
+
+
+class NameInUse(Exception):  # noqa: N818 - it is the answer
+    """Another user has a session under the name of a publisher."""
 
 
 class Busy(Unavailable):
@@ -106,31 +84,74 @@ class NotRestored(Unavailable):
 class _Question(NamedTuple):
     query: Query
     reply: Future[Answer]
+    deadline_s: float
 
 
-class Inbox:
-    """Questions that wait for the loop."""
-
-    def __init__(self, depth: int) -> None:
-        self._questions: Queue[_Question] = Queue(maxsize=depth)
-        self._closed = False
+class Desk(ABC):
+    """Where questions are put."""
 
     @overload
     async def ask(self, query: AddressQuery, timeout_s: float) -> AddressAnswer: ...
     @overload
     async def ask(self, query: IdQuery, timeout_s: float) -> IdAnswer: ...
+    @overload
+    async def ask(
+        self, query: PublisherQuery | NumberChange, timeout_s: float
+    ) -> PublisherAnswer: ...
+    @overload
+    async def ask(self, query: IdsQuery, timeout_s: float) -> IdsAnswer: ...
+    @overload
+    async def ask(self, query: IdsImport, timeout_s: float) -> ImportAnswer: ...
+    @overload
+    async def ask(
+        self, query: IdForgetting | Clearing | MarksRemoval, timeout_s: float
+    ) -> ChangeAnswer: ...
+    @overload
+    async def ask(self, query: IdsLookup, timeout_s: float) -> LookupAnswer: ...
+    @overload
+    async def ask(self, query: AddressOrder, timeout_s: float) -> AddressOrderAnswer: ...
+    @overload
+    async def ask(self, query: AddressesQuery, timeout_s: float) -> AddressesAnswer: ...
+    @overload
+    async def ask(self, query: ForgottenQuery, timeout_s: float) -> ForgottenAnswer: ...
+    @overload
+    async def ask(self, query: MarksQuery, timeout_s: float) -> MarksAnswer: ...
+    @overload
+    async def ask(self, query: LettersRedrive, timeout_s: float) -> RedriveAnswer: ...
+    @overload
+    async def ask(self, query: PublishersQuery, timeout_s: float) -> PublishersAnswer: ...
     async def ask(self, query: Query, timeout_s: float) -> Answer:
         """Return the loop's answer, or raise `Unavailable`: full, too slow, or no answer now."""
-        question = _Question(query, Future())
-        self._put(question)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(question.reply), timeout_s)
+            return await asyncio.wait_for(self._answered(query, timeout_s), timeout_s)
         except TimeoutError:
             sentence = (
                 f"The loop did not answer within {timeout_s:g} s;"
                 " ask again, and see /v1/status for what it waits for."
             )
             raise TimedOut(sentence) from None
+
+    @abstractmethod
+    def _answered(self, query: Query, timeout_s: float) -> Awaitable[Answer]:
+        """The answer, however long it takes; nobody waits for it after the timeout."""
+        ...
+
+
+class Inbox(Desk):
+    """Questions that wait for the loop."""
+
+    def __init__(self, depth: int) -> None:
+        self._questions: Queue[_Question] = Queue(maxsize=depth)
+        self._closed = False
+
+    def _answered(self, query: Query, timeout_s: float) -> Awaitable[Answer]:
+        return asyncio.wrap_future(self.put(query, time.monotonic() + timeout_s))
+
+    def put(self, query: Query, deadline_s: float) -> Future[Answer]:
+        """Have it answered before a time of the monotonic clock; `Busy`, or `Unavailable`."""
+        question = _Question(query, Future(), deadline_s)
+        self._put(question)
+        return question.reply
 
     def run_pending(self, answer: Callable[[Query], Answer], limit: int) -> int:
         """Answer up to `limit` questions and return how many. The loop calls this.
@@ -139,9 +160,11 @@ class Inbox:
         """
         for done in range(limit):
             try:
-                query, reply = self._questions.get_nowait()
+                query, reply, deadline_s = self._questions.get_nowait()
             except Empty:
                 return done
+            if time.monotonic() > deadline_s:
+                reply.cancel()
             if not reply.set_running_or_notify_cancel():
                 continue
             try:

@@ -2,12 +2,11 @@
 
 from typing import Final
 
-from confluent_kafka import Message
-
 from ringfence.headers import DeadLetter, Reason, id_text
-from service.rejection import Rejection
+from service.record import Record
 from service.route import Headers
-from state.edit import Origin, Source
+from state.edit import IMPORTED, Origin, Source
+from state.rejection import Rejection
 
 ID_CHARS_MAX: Final = 1024
 """A longer id is cut in the envelope; whole, it stands in the record's own header."""
@@ -25,15 +24,15 @@ class Envelope:
 
     __slots__ = ("_address", "_place")
 
-    def __init__(self, source: Source, address: str | None) -> None:
+    def __init__(self, source: Source, address: str | None, strategy: str = "") -> None:
         topic, number = source
         self._place = ((_TOPIC, topic.encode()), (_PARTITION, b"%d" % number))
         self._address: tuple[tuple[str, bytes], ...] = ()
         if address is not None:
-            self._address = ((_ADDRESS, address.encode()), (_STRATEGY, b"ring"))
+            self._address = ((_ADDRESS, address.encode()), (_STRATEGY, strategy.encode()))
 
     def letter(
-        self, message: Message, headers: Headers, identifier: bytes | None, why: Rejection
+        self, record: Record, headers: Headers, identifier: bytes | None, why: Rejection
     ) -> Headers:
         """The original headers, then ours; what is not known is left out."""
         letter = [
@@ -41,8 +40,8 @@ class Envelope:
             (_REASON, why.reason.encode()),
             (_CAUSE, why.cause.encode()),
             *self._place,
-            (_OFFSET, b"%d" % (message.offset() or 0)),
-            (_TIMESTAMP, b"%d" % message.timestamp()[1]),
+            (_OFFSET, b"%d" % (record.offset() or 0)),
+            (_TIMESTAMP, b"%d" % record.timestamp()[1]),
             *self._address,
         ]
         if identifier is not None:
@@ -52,23 +51,41 @@ class Envelope:
         return letter
 
     def repetition(
-        self, message: Message, headers: Headers, identifier: bytes, origin: Origin
+        self, headers: Headers, offset: int, timestamp_ms: int, identifier: bytes, origin: Origin
     ) -> Headers:
         """The letter of a duplicate, of which there may be as many as there are records.
 
         The same as `letter` with `repetition_of(origin)`, in bytes from the beginning.
         """
-        original = b"%b-%d@%d" % (origin.topic.encode(), origin.partition, origin.offset)
+        topic, partition, accepted_at, _ = origin
+        if accepted_at == IMPORTED:
+            return self._imported(headers, offset, timestamp_ms, identifier)
+        original = b"%b-%d@%d" % (topic.encode(), partition, accepted_at)
         return [
             *headers,
             _DUPLICATE,
             (_CAUSE, b"its id was accepted at %b already" % original),
             *self._place,
-            (_OFFSET, b"%d" % (message.offset() or 0)),
-            (_TIMESTAMP, b"%d" % message.timestamp()[1]),
+            (_OFFSET, b"%d" % offset),
+            (_TIMESTAMP, b"%d" % timestamp_ms),
             *self._address,
             (_ID, _text(identifier)),
             (_ORIGINAL, original),
+        ]
+
+    def _imported(
+        self, headers: Headers, offset: int, timestamp_ms: int, identifier: bytes
+    ) -> Headers:
+        """The letter of a duplicate of which nobody knows the original."""
+        return [
+            *headers,
+            _DUPLICATE,
+            (_CAUSE, b"its id was imported"),
+            *self._place,
+            (_OFFSET, b"%d" % offset),
+            (_TIMESTAMP, b"%d" % timestamp_ms),
+            *self._address,
+            (_ID, _text(identifier)),
         ]
 
 

@@ -5,138 +5,346 @@ Invariants: every record of the batch has exactly one fate in the plan; only an 
 remembered; dropping the plan is the abort.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import groupby
 
 from confluent_kafka import Message
 
-from ringfence.headers import DUPLICATE_ID, Reason
-from service.addresses import AddressBook
-from service.claim import NO_CLAIM, Claim, plain_ids, read_claim
-from service.consume import UNREADABLE, Batch, Slice, read_headers
-from service.dead_letter import Envelope
-from service.lane import Lane, Lanes
-from service.place import Place, Places
+from ringfence.headers import Reason
+from service.acknowledge import acknowledged
+from service.carried import NOWHERE, Carried, name_of, untraced
+from service.carry import Carrier
+from service.checks import Opened, Progress, Rules
+from service.consume import Batch, Slice, read_headers
+from service.desk import Columns, Desk
+from service.grouping import Grouping
+from service.groups import GroupName, GroupsDraft
+from service.inlet import Inlet
+from service.inlets import lost
+from service.letter_values import Letter, Mode
+from service.partition import Partition
+from service.place import Places
 from service.plan import NO_TIME_MS, Output, Plan, Sealed
-from service.rejection import RejectedError, Rejection, repetition_of
-from service.route import Headers
-from service.target import Placing, Target
-from state.cache import Cache
-
-# The client begins to send while the rest is decided; smaller pieces only cost calls.
-_AT_ONCE: Final = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What decisions depend on, beside the records and the state."""
-
-    cluster_id: str
-    book: AddressBook
-    cache: Cache
-    placing: Placing
+from service.queries.ids import Known
+from service.redecide import Misdirected, Outcome, redecided
+from service.rejection import RejectedError
+from state.claim import Claim
+from state.edit import IMPORTED, Edit, Origin, Source
+from state.parked import Parked
+from state.rejection import Rejection
+from state.run import Digest
+from state.strategies.publishers import PublishersDraft
 
 
-def decide(batch: Batch, rules: Rules, plan: Plan) -> Iterator[Sequence[Output]]:
-    """Fill the plan for a batch; gives the outputs as soon as they are decided, some at a time.
+def decide(batches: Iterable[Batch], rules: Rules, plan: Plan) -> Iterator[Sequence[Output]]:
+    """Fill the plan for the batches of one transaction, read as it asks for them.
 
-    Raises TargetMissingError, and LookupError for a target that `rules.placing` was never asked
-    for: refresh it and decide again.
+    Gives the outputs as soon as they are decided. Raises TargetMissingError for a target that is
+    absent, and for one that nobody has asked for: refresh the targets and decide again.
     """
-    for part in batch.slices:
-        decider = _SliceDecider(part, rules, plan, batch.now_ms)
-        for start in range(0, len(part.messages), _AT_ONCE):
-            piece = slice(start, start + _AT_ONCE)
-            yield decider.decide(part.messages[piece], part.offsets[piece])
-        decider.seal(part)
-        yield ()
+    deciders: dict[Source, _Decider | Carrier] = {}
+    for batch in batches:
+        for part in batch.slices:
+            source = part.partition.source
+            decider = deciders.get(source)
+            if decider is None:
+                decider = deciders[source] = _decider(part.partition, rules, plan)
+            yield decider.decide(part, batch.now_ms)
+    for decider in deciders.values():
+        yield decider.seal()
 
 
-class _SliceDecider:
+def give_up(
+    partition: Partition, groups: Sequence[GroupName], rules: Rules, plan: Plan, now_ms: int
+) -> Iterator[Sequence[Output]]:
+    """Fill the plan with what becomes of groups that have waited for too long; nothing is read."""
+    decider = _Decider(partition, rules, plan)
+    yield decider.give_up(groups, now_ms)
+    plan.next_offsets[partition.source] = partition.next_offset
+    yield decider.seal()
+
+
+def place_publisher(
+    partition: Partition,
+    address: str,
+    claim: Claim,
+    writes: Source,
+    rules: Rules,
+    plan: Plan,
+    missing: Iterable[int] = (),
+) -> Iterator[Sequence[Output]]:
+    """Fill the plan with a publisher standing where an administrator says; nothing is read.
+
+    `writes` is the partition of an input that the publisher writes; see `PublishersDraft.place`.
+    """
+    decider = _Decider(partition, rules, plan)
+    decider.place(address, claim, writes, missing)
+    plan.next_offsets[partition.source] = partition.next_offset
+    yield decider.seal()
+
+
+def import_ids(
+    partition: Partition,
+    address: str,
+    ids: Sequence[Known],
+    rules: Rules,
+    plan: Plan,
+    now_ms: int,
+) -> Iterator[Sequence[Output]]:
+    """Fill the plan with ids that an address is to know; what it knows already stays.
+
+    Each names the topic and the partition that its offset belongs to.
+    """
+    decider = _Decider(partition, rules, plan)
+    plan.times_ms[partition.source] = decider.remember(address, ids, now_ms)
+    plan.next_offsets[partition.source] = partition.next_offset
+    yield decider.seal()
+
+
+def identifier_of(known: Known) -> bytes:
+    """An id that was told, as a strategy takes it."""
+    return Digest(known.identifier) if known.hashed else known.identifier
+
+
+def resettle(
+    partition: Partition, caches: Iterable[str], rules: Rules, plan: Plan
+) -> Iterator[Sequence[Output]]:
+    """Fill the plan with what new settings make of caches that are held; nothing is read."""
+    decider = _Decider(partition, rules, plan)
+    for cache in caches:
+        decider.resettle(cache)
+    plan.next_offsets[partition.source] = partition.next_offset
+    yield decider.seal()
+
+
+def redrive(
+    partition: Partition,
+    letters: Iterable[Letter],
+    mode: Mode,
+    rules: Rules,
+    plan: Plan,
+    now_ms: int,
+    outcomes: list[Outcome],
+) -> Iterator[Sequence[Output]]:
+    """Fill the plan with what becomes of dead letters; nothing is read.
+
+    Adds what became of each to `outcomes`. Misdirected for a letter that others decide.
+    """
+    decider = _Decider(partition, rules, plan)
+    yield decider.redrive(letters, mode, now_ms, outcomes)
+    plan.next_offsets[partition.source] = partition.next_offset
+    yield decider.seal()
+
+
+def _decider(partition: Partition, rules: Rules, plan: Plan) -> "_Decider | Carrier":
+    if partition.changelog is None:
+        return Carrier(partition, rules, plan)
+    return _Decider(partition, rules, plan)
+
+
+class _Decider:
     """The records of one partition, in order, on drafts over its committed rings."""
 
-    def __init__(self, part: Slice, rules: Rules, plan: Plan, now_ms: int) -> None:
-        self._partition = partition = part.partition
+    def __init__(self, partition: Partition, rules: Rules, plan: Plan) -> None:
+        self._partition = partition
         self._source = partition.source
-        self._route = partition.route
         self._rules = rules
         self._plan = plan
-        self._outputs: list[Output] = []
-        self._now_ms = now_ms
-        self._time_ms = partition.time_ms
-        self._places = Places(partition, rules.book, rules.cache)
-        self._lanes = Lanes(partition, self._places, rules.placing, max(part.sizes_bytes))
-        self._nowhere = Envelope(partition.source, None)
+        self._groups = GroupsDraft(partition.groups, partition.kept_store)
+        self._places = Places(partition, rules.book, rules.cache, self._groups.waiting)
+        self._progress = Progress(partition.source, partition.time_ms)
+        self._grouping = Grouping(self._groups, self._places, self._opened)
+        self._desks: dict[bytes, Desk] = {}
+        """By the inlet as records tell it; of those that tell none there is one."""
+        self._lost: list[bytes] = []
+        """Inlets that belong to no route."""
+        self._routes: dict[Source, str] = {}
+        """The names of their routes."""
 
-    def decide(self, messages: list[Message], offsets: list[int]) -> list[Output]:
-        """Give every record its fate, in order; what goes out for it.
-
-        This is the one loop that runs for each record. Nearly all are plain: an id and nothing
-        else to look at, an address that this slice has seen. Their lane answers with the ring
-        alone. Every other record, and every duplicate to be told of, goes through `_decide`.
-        What all records have is read in columns, by callers written in C; a record's parts are
-        not kept once it is sent, so they stay in the processor's cache.
-        """
-        lanes, now_ms = self._lanes, self._now_ms
-        field, lane_of = lanes.field, lanes.by_value.get
-        outputs: list[Output] = []
-        self._outputs = outputs
-        output = outputs.append
-        time_ms = self._time_ms
-        column = read_headers(messages)
-        times_ms = [timestamp for _, timestamp in map(Message.timestamp, messages)]
-        records = zip(messages, offsets, times_ms, column, plain_ids(column), strict=True)
-        for message, offset, timestamp, headers, identifier in records:
-            if timestamp > time_ms:
-                time_ms = timestamp if timestamp <= now_ms else max(time_ms, now_ms)
-            key = message.key()
-            if identifier is None or timestamp <= 0:
-                lane = None
-            else:
-                named = None if field is None else field.of(key, headers)
-                lane = lane_of(named) or lanes.open(named, key, headers or ())
-            if lane is not None and identifier is not None:
-                number = lane.admit(identifier, offset, time_ms)
-                if number is None:
-                    place = lane.unkeyed if key is None else lane.keyed
-                    value = message.value()
-                    output((lane.topic, value, key, place, None, None, timestamp, headers or []))
-                    continue
-                if lane.drops:
-                    lane.repeats += 1
-                    continue
-                if lane.dead_letter is not None:
-                    lane.repeats += 1
-                    self._repeat(message, headers or [], identifier, number, lane)
-                    continue
-            self._time_ms = time_ms
-            self._decide(message, headers or [])
-        self._time_ms = time_ms
+    def decide(self, part: Slice, now_ms: int) -> list[Output]:
+        """Give every record its fate, in order; what goes out for it."""
+        progress = self._progress
+        progress.outputs, progress.now_ms = [], now_ms
+        self._doubt_the_lost()
+        column = read_headers(part.messages)
+        if self._plan.look is not None:
+            self._plan.look(column)
+        times_ms = [timestamp for _, timestamp in map(Message.timestamp, part.messages)]
+        offsets, sizes_bytes = part.offsets, part.sizes_bytes
+        columns = Columns(part.messages, offsets, offsets, times_ms, column, sizes_bytes)
+        tally, size_bytes_max = self._plan.tally, max(sizes_bytes)
+        for desk, rows in self._by_desk(columns):
+            desk.lanes.make_room(size_bytes_max)
+            desk.decide(rows)
+            tally.consumed[desk.route] += len(rows.messages)
+            tally.bytes_consumed[desk.route] += sum(rows.sizes_bytes)
         self._delete_outlived()
-        tally = self._plan.tally
-        known_ms = times_ms if min(times_ms) > 0 else [time for time in times_ms if time > 0]
-        tally.oldest_ms = min(tally.oldest_ms, min(known_ms, default=NO_TIME_MS))
-        return outputs
+        self._count(part, times_ms)
+        return progress.outputs
 
-    def seal(self, part: Slice) -> None:
-        """Close the slice: runs to remember, edits for the changelog, the offset to commit."""
-        plan, partition, route = self._plan, self._partition, self._route.settings.name
-        accepted = plan.tally.accepted
+    def give_up(self, groups: Sequence[GroupName], now_ms: int) -> list[Output]:
+        """Dead-letter what waits in these groups."""
+        progress = self._progress
+        progress.outputs, progress.now_ms = [], now_ms
+        for name in groups:
+            timeout_ms = self._places.at(name.address).settings.group_timeout_ms
+            cause = f"its group was not complete after group_timeout_ms, {timeout_ms} ms"
+            records = self._grouping.give_up(name, Rejection(Reason.GROUP_INCOMPLETE, cause))
+            self._plan.given_up |= {(self._source, record.own_offset) for record in records}
+        return progress.outputs
+
+    def redrive(
+        self, letters: Iterable[Letter], mode: Mode, now_ms: int, outcomes: list[Outcome]
+    ) -> list[Output]:
+        """See `redrive`."""
+        progress, partition = self._progress, self._partition
+        progress.outputs, progress.now_ms = [], now_ms
+        for letter in letters:
+            # What was passed on by address has no place here any more: the last one stands for it.
+            offset = letter.own_offset if partition.inlet else max(0, partition.next_offset - 1)
+            desk = self._desk(NOWHERE if partition.inlet else name_of(letter.source))
+            self._check_home(letter, desk)
+            outcome = redecided(letter, mode, offset, desk, progress.outputs, self._plan.tally)
+            outcomes.append(outcome)
+        self._delete_outlived()
+        return progress.outputs
+
+    def _check_home(self, letter: Letter, desk: Desk) -> None:
+        by_address = self._rules.by_address
+        home, inlet = letter.source, desk.inlet
+        if self._partition.inlet is None:
+            with suppress(RejectedError):  # which will be told of the letter itself
+                home = self._source
+                address = inlet.address(letter.own_key, letter.headers)
+                home = Source(by_address.topic, by_address.partition_of(address))
+        if home != self._source and inlet.fault is None:
+            raise Misdirected(f"{home.topic}-{home.partition} decides a letter sent to another.")
+
+    def place(self, address: str, claim: Claim, writes: Source, missing: Iterable[int]) -> None:
+        """See `place_publisher`."""
+        place = self._places.at(address)
+        assert isinstance(place.draft, PublishersDraft)  # the settings were looked at
+        self._places.admit(place)
+        place.draft.place(claim, Origin(*writes, 0, self._progress.time_ms), missing)
+
+    def remember(self, address: str, ids: Sequence[Known], now_ms: int) -> int:
+        """See `import_ids`; the partition's time after it, as if their records had come."""
+        place, time_ms = self._places.at(address), self._progress.time_ms
+        self._places.check_room(place)
+        self._places.admit(place)
+        told_ms = max((known.time_ms or 0 for known in ids), default=0)
+        time_ms = max(time_ms, min(told_ms, now_ms)) or now_ms
+        for known in ids:
+            claim = Claim(identifier=identifier_of(known))
+            offset = IMPORTED if known.offset is None else known.offset
+            at = Origin(known.topic or "", known.partition or 0, offset, time_ms)
+            if place.draft.verdict(claim, at) is None:
+                at_ms = time_ms if known.time_ms is None else min(known.time_ms, time_ms)
+                place.draft.remember(claim, at._replace(time_ms=at_ms))
+        self._progress.time_ms = time_ms
+        return time_ms
+
+    def resettle(self, cache: str) -> None:
+        """See `resettle`."""
+        place = self._places.of_cache(cache)
+        foreign = self._partition.foreign(place.settings, place.strategy.kind, cache)
+        self._write(foreign.kept)
+        self._places.volatile += foreign.volatile
+        self._delete_outlived()
+
+    def seal(self) -> list[Output]:
+        """Close the drafts: what to remember, edits for the changelog, and acknowledgements."""
+        plan, partition = self._plan, self._partition
+        accepted, edits = plan.tally.accepted, list[Edit]()
         for place in self._places:
-            if place.draft:
-                label = (route, place.name)
-                accepted[label] = accepted.get(label, 0) + len(place.draft)
-            runs, deleted = place.draft.seal(), len(place.draft.outlived)
-            if runs or deleted:
-                plan.sealed.append(Sealed(partition, place.name, place.ring, runs, deleted))
-                edits = plan.edits.setdefault(partition.changelog, [])
-                edits += place.draft.edits(place.name, runs)
-        self._lanes.count(plan.tally)
+            if not place.is_audit:
+                for source, count in place.draft.accepted().items():
+                    route = self._routes.get(source)
+                    if route is not None:  # else it was imported
+                        accepted[route, place.name] += count
+            change = place.draft.change(place.cache)
+            if change is not None:
+                plan.sealed.append(Sealed(partition, place.cache, place.memory, change.content))
+                self._places.write(place, change.edits, edits)
+            self._places.write(place, self._places.forgettings(place), edits)
+        if self._groups.change:
+            edits += self._groups.edits()
+            plan.groups[self._source] = self._groups.change
+        self._write(edits)
+        if self._places.volatile:
+            plan.volatile[self._source] = self._places.volatile
+        for desk in self._desks.values():
+            desk.lanes.count(plan.tally)
+        return acknowledged(self._rules.group_id, self._places, self._progress.now_ms)
+
+    def _opened(self, parked: Parked) -> Opened:
+        """A record that waited, as its inlet has it."""
+        if self._partition.inlet is not None:
+            return Opened(self._desk(NOWHERE).checks, parked, parked.headers)
+        (inlet,), (own_offset,), (headers,) = untraced([parked.headers])
+        record = Carried(parked, own_offset)
+        return Opened(self._desk(inlet).checks, record, headers or ())
+
+    def _by_desk(self, columns: Columns) -> Iterator[tuple[Desk, Columns]]:
+        """Runs of records that came from one inlet, in order."""
+        if self._partition.inlet is not None:
+            yield self._desk(NOWHERE), columns
+            return
+        inlets, own_offsets, headers = untraced(columns.headers)
+        start = 0
+        for inlet, same in groupby(inlets):
+            rows = slice(start, start + len(list(same)))
+            start = rows.stop
+            offsets = columns.offsets[rows]
+            yield (
+                self._desk(inlet),
+                Columns(
+                    messages=columns.messages[rows],
+                    offsets=offsets,
+                    own_offsets=offsets if inlet == NOWHERE else own_offsets[rows],
+                    times_ms=columns.times_ms[rows],
+                    headers=headers[rows],
+                    sizes_bytes=columns.sizes_bytes[rows],
+                ),
+            )
+
+    def _desk(self, written: bytes) -> Desk:
+        desk = self._desks.get(written)
+        if desk is None:
+            inlet = self._inlet(written)
+            parts = (self._rules, self._plan.tally, self._places, self._progress, self._grouping)
+            desk = self._desks[written] = Desk(inlet, *parts)
+            self._routes[inlet.source] = desk.route
+            if inlet.fault is not None:
+                self._lost.append(written)
+        return desk
+
+    def _doubt_the_lost(self) -> None:
+        """What belongs to no route may belong to one by the next slice, which came later."""
+        for written in self._lost:
+            del self._desks[written]
+        self._lost.clear()
+
+    def _inlet(self, written: bytes) -> Inlet:
+        if self._partition.inlet is not None:
+            return self._partition.inlet
+        if written == NOWHERE:
+            return lost(self._source, "it does not tell which input it came from")
+        return self._rules.inlets(written)
+
+    def _count(self, part: Slice, times_ms: list[int]) -> None:
+        """How far this has come."""
+        plan, tally = self._plan, self._plan.tally
         plan.next_offsets[self._source] = part.offsets[-1] + 1
-        plan.times_ms[self._source] = self._time_ms
-        plan.tally.consumed[route] += len(part.messages)
-        plan.tally.bytes_consumed[route] += sum(part.sizes_bytes)
+        plan.times_ms[self._source] = self._progress.time_ms
+        tally.read(len(part.offsets), sum(part.sizes_bytes))
+        oldest_ms = min(times_ms)
+        if oldest_ms <= 0:
+            oldest_ms = min((time for time in times_ms if time > 0), default=NO_TIME_MS)
+        tally.oldest_ms = min(tally.oldest_ms, oldest_ms)
+        newest_ms = max(times_ms)
+        tally.newest_ms = max(tally.newest_ms, newest_ms)
 
     def _delete_outlived(self) -> None:
         """Write tombstones with the first records.
@@ -144,114 +352,10 @@ class _SliceDecider:
         So the changelog's partition joins the transaction while there is still something to
         decide, and the end need not wait for it.
         """
-        deletions = self._places.deletions()
-        if deletions:
-            self._plan.edits.setdefault(self._partition.changelog, []).extend(deletions)
+        self._write(self._places.deletions())
 
-    def _repeat(
-        self, message: Message, headers: Headers, identifier: bytes, number: int, lane: Lane
-    ) -> None:
-        """A plain duplicate to its dead-letter topic."""
-        place, target = lane.place, lane.dead_letter
-        assert target is not None  # the caller looked
-        origin = place.draft.origin(number)
-        letter = self._places.envelope(place).repetition(message, headers, identifier, origin)
-        self._outputs.append(_output(message, target, letter, self._now_ms))
-
-    def _decide(self, message: Message, headers: Headers) -> None:
-        """One record, by all the checks."""
-        place: Place | None = None
-        claim = NO_CLAIM
-        try:
-            if headers is UNREADABLE:
-                headers = []
-                cause = (
-                    "a header name is not UTF-8 text; the record is kept here without its headers"
-                )
-                raise RejectedError(Reason.UNREADABLE_HEADERS, cause)
-            place = self._places.find(message.key(), headers)
-            claim = read_claim(headers)
-            outgoing = self._checked(message, headers, place, claim)
-            target = self._target(message, outgoing, place)
-        except RejectedError as rejected:
-            self._reject(message, headers, place, claim, rejected.why)
-        else:
-            self._accept(message, outgoing, place, claim, target)
-
-    def _accept(
-        self, message: Message, headers: Headers, place: Place, claim: Claim, target: Target
-    ) -> None:
-        timestamp = max(message.timestamp()[1], 0)
-        self._outputs.append(_output(message, target, headers, timestamp))
-        if claim.identifier is None or not place.settings.id_cache_size:
-            self._plan.tally.accepted[self._route.settings.name, place.name] += 1
-            return
-        self._places.admit(place)
-        place.draft.admit(claim.identifier, message.offset() or 0, self._time_ms)
-
-    def _checked(self, message: Message, headers: Headers, place: Place, claim: Claim) -> Headers:
-        """The headers to send on; RejectedError when the claim does not pass."""
-        identifier = claim.identifier
-        if identifier is None:
-            headers = self._without_id(message, headers)
-        if claim.expires_at_ms is not None and place.settings.process_expired:
-            late_ms = self._now_ms - claim.expires_at_ms
-            if late_ms > 0:
-                cause = f"expired {late_ms} ms before it was read"
-                raise RejectedError(Reason.EXPIRED, cause)
-        if identifier is None:
-            return headers
-        number = place.draft.judge(identifier)
-        if number is not None:
-            raise RejectedError(*repetition_of(place.draft.origin(number)))
-        if place.settings.id_cache_size:
-            self._places.check_room(place)
-        return headers
-
-    def _without_id(self, message: Message, headers: Headers) -> Headers:
-        match self._route.settings.missing_id:
-            case "dead_letter":
-                cause = f"it has no {DUPLICATE_ID}, and the route asks for one"
-                raise RejectedError(Reason.MISSING_ID, cause)
-            case "stamp":
-                # The same on every attempt. The one that stamps does not remember it.
-                topic, number = self._source
-                stamp = f"{self._rules.cluster_id}/{topic}/{number}/{message.offset()}"
-                return [*headers, (DUPLICATE_ID, stamp.encode())]
-            case _:
-                return headers
-
-    def _target(self, message: Message, headers: Headers, place: Place) -> Target:
-        placing, key = self._rules.placing, message.key()
-        placing.check_refusal(self._source, message.offset() or 0)
-        target = placing.output(self._partition, key, headers, place.name)
-        placing.check_size(target, key, message.value(), headers)
-        return target
-
-    def _reject(
-        self,
-        message: Message,
-        headers: Headers,
-        place: Place | None,
-        claim: Claim,
-        why: Rejection,
-    ) -> None:
-        tally, route = self._plan.tally, self._route.settings.name
-        if why.reason is Reason.DUPLICATE and place is not None:
-            tally.duplicates[route, place.name] += 1
-            if place.settings.on_duplicate == "drop":
-                return
-        address = None if place is None else place.name
-        envelope = self._nowhere if place is None else self._places.envelope(place)
-        letter = envelope.letter(message, headers, claim.identifier, why)
-        target = self._rules.placing.dead_letter(
-            self._partition, message, headers, letter, address, why.reason
-        )
-        tally.dead_letters[route, why.reason] += 1
-        self._outputs.append(_output(message, target, letter, self._now_ms))
-
-
-def _output(message: Message, target: Target, headers: Headers, timestamp: int) -> Output:
-    key = message.key()
-    place = target.partition(key)
-    return (target.topic, message.value(), key, place, None, None, timestamp, headers)
+    def _write(self, edits: list[Edit]) -> None:
+        changelog = self._partition.changelog
+        assert changelog is not None  # it decides
+        if edits:
+            self._plan.edits.setdefault(changelog, []).extend(edits)

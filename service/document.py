@@ -1,6 +1,6 @@
 """The TOML file as tables of given values: syntax, sections and keys, but not yet what they hold.
 
-A file that cannot be read or parsed yields nothing but a problem that names line and column; a
+A file that cannot be parsed yields nothing but a problem that names line and column; a
 section of the wrong kind yields a problem and counts as absent.
 """
 
@@ -9,15 +9,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from service.environment import Tables
-from service.errors import Problem
+from service.errors import ExitCode, ExitError, Problem
 from service.kafka_properties import SCOPES
 from service.reading import Given, Table, nearest
 
-_SECTIONS = ("kafka", "service", "api", "routes", "addresses")
+_SECTIONS = ("kafka", "service", "api", "routes", "addresses", "log", "tracing", "bridge")
+BRIDGE_SECTIONS = frozenset({"bridge", "api", "log"})
+"""What `ringfence bridge` reads; a file that holds no other is for a bridge alone."""
 
 
 def read_document(path: Path, problems: list[Problem]) -> dict[str, object] | None:
-    """Parse the file; None and a problem when that fails."""
+    """Parse the file; None and a problem when that fails, ExitError where there is none."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except tomllib.TOMLDecodeError as error:
@@ -29,17 +31,15 @@ def read_document(path: Path, problems: list[Problem]) -> dict[str, object] | No
         what = f"{path}, byte {error.start}: not text in UTF-8"
         problems.append(Problem(what, "save the file as UTF-8"))
     except OSError as error:
-        what = f"{path} cannot be read: {error.strerror}"
-        problems.append(Problem(what, "name a readable file"))
+        sentence = f"{path} cannot be read: {error.strerror}; name a readable file."
+        raise ExitError(ExitCode.USAGE, sentence) from error
     return None
 
 
 def section_problems(document: Mapping[str, object]) -> Iterator[Problem]:
     """Yield what is wrong with the names and kinds of sections."""
     for name, content in document.items():
-        if name == "bridge":
-            yield Problem("[bridge] belongs to a later version", "remove the section")
-        elif name not in _SECTIONS:
+        if name not in _SECTIONS:
             near = nearest(name, _SECTIONS)
             mend = f"the nearest is {near}: rename or remove it" if near else "remove it"
             yield Problem(f"{name} is not a section", mend)
@@ -67,14 +67,15 @@ def kafka_tables(content: object) -> Tables:
     tables: Tables = {}
     for scope in SCOPES[1:]:
         refined = whole.pop(scope, {})
-        properties = _dotted(refined) if isinstance(refined, dict) else {scope: refined}
-        tables[scope] = _given(f"kafka.{scope}", properties)
-    tables[SCOPES[0]] = _given("kafka", _dotted(whole))
+        properties = refined if isinstance(refined, dict) else {scope: refined}
+        tables[scope] = properties_of(properties, f"kafka.{scope}")
+    tables[SCOPES[0]] = properties_of(whole, "kafka")
     return tables
 
 
-def _given(table: str, properties: Mapping[str, object]) -> dict[str, Given]:
-    return {name: Given(value, f'{table}."{name}"') for name, value in properties.items()}
+def properties_of(content: Mapping[str, object], table: str) -> dict[str, Given]:
+    """Return the Kafka properties of a table of the file under its full name."""
+    return {name: Given(value, f'{table}."{name}"') for name, value in _dotted(content).items()}
 
 
 def _dotted(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:

@@ -1,8 +1,10 @@
 """Settings from environment variables: ours, and Kafka properties.
 
-`RINGFENCE_SECTION__KEY` is a key of `[service]` or `[api]`. `KAFKA_FETCH_MIN_BYTES` is a Kafka
-property (`_` is `.`, `__` is `_`), `KAFKA_CONSUMER_…` one of `[kafka.consumer]`. A name with
-`_FILE` behind it names a file that holds the value. An empty variable counts as absent.
+`RINGFENCE_SECTION__KEY` is a key of a section, be it `[service]`, `[api]`, `[log]`, `[tracing]` or
+`[bridge]`. `KAFKA_FETCH_MIN_BYTES` is a Kafka property (`_` is `.`, `__` is `_`),
+`KAFKA_CONSUMER_…` one of `[kafka.consumer]`, `RINGFENCE_BRIDGE__SOURCE__…` one of
+`[bridge.source]`. A name with `_FILE` behind it names a file that holds the value. An empty
+variable counts as absent.
 Others use these prefixes too (`KAFKA_HEAP_OPTS`, the links of Kubernetes services): what resembles
 no setting is left alone, what resembles one is a problem and never ignored.
 """
@@ -15,28 +17,47 @@ from service.errors import Problem
 from service.kafka_properties import KNOWN, SCOPES
 from service.reading import Given, nearest
 from service.rules import rules_of
-from service.sections import ApiSettings, ServiceSettings
+from service.sections import (
+    ApiSettings,
+    BridgeSettings,
+    LogSettings,
+    ServiceSettings,
+    TracingSettings,
+)
 
 OURS: Final = "RINGFENCE_"
 KAFKA: Final = "KAFKA_"
 
-SECTIONS: Final = {"service": ServiceSettings, "api": ApiSettings}
+SECTIONS: Final = {
+    "service": ServiceSettings,
+    "api": ApiSettings,
+    "log": LogSettings,
+    "tracing": TracingSettings,
+    "bridge": BridgeSettings,
+}
 """What the environment can set; routes and addresses come from the file."""
+
+CLUSTERS: Final = ("source", "target")
+"""Tables of `[bridge]` that hold Kafka properties."""
 
 _BETWEEN = "__"
 _FROM_FILE = "_file"
+_OF_CLUSTERS = tuple(f"{cluster}{_BETWEEN}" for cluster in CLUSTERS)
+_FILE = _FROM_FILE.replace("_", ".")
 _LINK_MARKER = "://"
 
 Tables = dict[str, dict[str, Given]]
 
 
 def read_ours(environ: Mapping[str, str], problems: list[Problem]) -> Tables:
-    """Return the keys of `[service]` and `[api]` that the environment gives."""
+    """Return the keys of our sections that the environment gives."""
     tables: Tables = {section: {} for section in SECTIONS}
     for variable, text in sorted(environ.items()):
         if not variable.startswith(OURS) or not text:
             continue
         section, between, key = variable.removeprefix(OURS).lower().partition(_BETWEEN)
+        if key.startswith(_OF_CLUSTERS) and section == "bridge":
+            continue  # a Kafka property: see read_cluster_variables
         if not between:
             problems.extend(_single_underscore(variable, text))
         elif section not in SECTIONS:
@@ -53,7 +74,7 @@ def read_kafka_variables(environ: Mapping[str, str], problems: list[Problem]) ->
         if not variable.startswith(KAFKA) or not text:
             continue
         scope, name = _property(variable.removeprefix(KAFKA))
-        stem = name.removesuffix(_FROM_FILE.replace("_", "."))
+        stem = name.removesuffix(_FILE)
         if name in KNOWN:
             tables[scope][name] = Given(text, variable)
         elif stem in KNOWN and stem != name:
@@ -66,15 +87,34 @@ def read_kafka_variables(environ: Mapping[str, str], problems: list[Problem]) ->
     return tables
 
 
+def read_cluster_variables(
+    cluster: str, environ: Mapping[str, str], problems: list[Problem]
+) -> dict[str, Given]:
+    """Return the properties of `[bridge.<cluster>]` that the environment gives."""
+    prefix = f"{OURS}BRIDGE{_BETWEEN}{cluster.upper()}{_BETWEEN}"
+    found: dict[str, Given] = {}
+    for variable, text in sorted(environ.items()):
+        if not variable.startswith(prefix) or not text:
+            continue
+        name = _dotted(variable.removeprefix(prefix))
+        stem = name.removesuffix(_FILE)
+        if name not in KNOWN and stem in KNOWN:
+            content = _read_file(variable, text, problems)
+            found |= {} if content is None else {stem: Given(content, variable)}
+        else:
+            found[name] = Given(text, variable)
+    return found
+
+
 def _read_variable(
     section: str, key: str, variable: str, text: str, problems: list[Problem]
 ) -> dict[str, Given]:
     """Return the key and value that one variable gives; none when its file cannot be read."""
     rules = rules_of(SECTIONS[section])
     value: str | None = text
-    if key not in rules and key.endswith(_FROM_FILE):
-        key = key.removesuffix(_FROM_FILE)
-        value = _read_file(variable, text, problems)
+    stem = key.removesuffix(_FROM_FILE)
+    if key not in rules and stem in rules:
+        key, value = stem, _read_file(variable, text, problems)
     if value is None:
         return {}
     given = rules[key].from_text(value) if key in rules else value
@@ -103,9 +143,13 @@ def _no_section(variable: str, section: str) -> Problem:
 
 def _property(rest: str) -> tuple[str, str]:
     """Return the scope and the librdkafka name that a variable stands for."""
-    name = rest.lower().replace(_BETWEEN, "\0").replace("_", ".").replace("\0", "_")
+    name = _dotted(rest)
     scope, dot, refined = name.partition(".")
     return (scope, refined) if dot and scope in SCOPES else ("common", name)
+
+
+def _dotted(name: str) -> str:
+    return name.lower().replace(_BETWEEN, "\0").replace("_", ".").replace("\0", "_")
 
 
 def _read_file(variable: str, path: str, problems: list[Problem]) -> str | None:

@@ -17,6 +17,16 @@ class ExitCode(IntEnum):
     BROKER = 3
     FENCED = 4
     CONTRADICTION = 5
+    HUNG = 6
+
+
+class AdminExit(IntEnum):
+    """What the status of a command that asks the admin API means, where no process has it too."""
+
+    NOT_FOUND = 3
+    CONFLICT = 4
+    NOT_ALLOWED = 5
+    UNREACHABLE = 6
 
 
 class Problem(NamedTuple):
@@ -32,7 +42,7 @@ class Problem(NamedTuple):
 class ExitError(Exception):
     """A foreseeable end of the process: a sentence for stderr and the code to leave with."""
 
-    def __init__(self, exit_code: ExitCode, sentence: str) -> None:
+    def __init__(self, exit_code: ExitCode | AdminExit, sentence: str) -> None:
         super().__init__(sentence)
         self.exit_code = exit_code
         self.sentence = sentence

@@ -5,9 +5,11 @@ never dead-letters anything; fencing ends this producer, and the truth is asked 
 """
 
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError
+
+Failure = TypeVar("Failure", bound=BaseException)
 
 
 class Remedy(Enum):
@@ -25,7 +27,19 @@ class Fault(NamedTuple):
     of_record: bool
     fenced: bool
     cause: str
+    of_group: bool = False
+    """The group knows us in another generation, under another member id, or shares out anew."""
 
+
+NOT_A_MEMBER: Final = Fault(
+    Remedy.ABORT,
+    of_record=False,
+    fenced=False,
+    cause="this instance is no member of the group",
+)
+REBALANCED: Final = NOT_A_MEMBER._replace(cause="the group shared its partitions out anew")
+ASTRAY: Final = NOT_A_MEMBER._replace(remedy=Remedy.REBUILD, cause="the consumer finds no broker")
+OUTDATED: Final = NOT_A_MEMBER._replace(cause="other settings came into force meanwhile")
 
 _RECORD_ERRORS: Final = frozenset(
     {
@@ -46,9 +60,28 @@ _FENCED_ERRORS: Final = frozenset(
 )
 
 
+_GROUP_ERRORS: Final = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.UNKNOWN_MEMBER_ID,
+    }
+)
+
+REFUSALS: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+"""What a broker refuses a reader: it comes among the messages."""
+
 # The broker's own reason for not storing records never reaches the client's caller.
+_UNDELIVERED: Final = "; are enough replicas in sync?"
 _HINTS: Final = {
-    KafkaError._MSG_TIMED_OUT: "; are enough replicas in sync?",  # noqa: SLF001
+    KafkaError._MSG_TIMED_OUT: _UNDELIVERED,  # noqa: SLF001
     KafkaError.CONCURRENT_TRANSACTIONS: "; if it stays so, are enough replicas in sync?",
 }
 
@@ -67,5 +100,22 @@ def fault_of(error: KafkaError) -> Fault:
         remedy = Remedy.RETRY
     else:
         remedy = Remedy.ABORT
-    cause = f"{error.name()}: {error.str()}{_HINTS.get(code, '')}"
-    return Fault(remedy, code in _RECORD_ERRORS, fenced, cause)
+    of_member = fenced and (code == KafkaError.FENCED_INSTANCE_ID or "consumer" in error.str())
+    hint = _HINTS.get(code, "")
+    if code == KafkaError._TIMED_OUT and error.txn_requires_abort():  # noqa: SLF001
+        hint = _UNDELIVERED  # records that were on their way, not an answer that is out
+    cause = f"{error.name()}: {error.str()}{hint}"
+    return Fault(remedy, code in _RECORD_ERRORS, fenced, cause, of_member or code in _GROUP_ERRORS)
+
+
+def without_frames(error: Failure) -> Failure:
+    """The same without the frames that it came through, its causes likewise.
+
+    Whatever is being handled while a call of the Kafka client fails is never freed again (the
+    binding, 2.16), and would keep all that those frames know: a client, with its threads.
+    """
+    link: BaseException | None = error
+    while link is not None and link.__traceback__ is not None:
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
+    return error

@@ -1,31 +1,111 @@
 """Inputs: which topics are read now, asked again from time to time, and the logs they need."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from service.clock import Clock
 from service.cluster import Cluster, NewTopicInfo, TopicInfo
-from service.config import Config
+from service.config import Config, ServiceSettings
 from service.errors import ExitCode, ExitError
+from service.part import Hop
 from service.route import InputRoute, missing_inputs, resolve, written_topics
-from service.topics import changelog, fallback, new_changelog, new_fallback, new_target
+from service.topics import (
+    BY_ADDRESS,
+    by_address,
+    changelog,
+    config_topic,
+    fallback,
+    new_acknowledgements,
+    new_by_address,
+    new_changelog,
+    new_config_topic,
+    new_dead_letters,
+    new_target,
+)
 
 _REFRESH_S: Final = 30.0
 _MISSING_REFRESH_S: Final = 3.0
 
 
-class Inputs:
-    """The inputs of all routes, each with its route and its changelog."""
+class Reading(NamedTuple):
+    """A topic that is read."""
 
-    def __init__(self, config: Config, cluster: Cluster, clock: Clock) -> None:
+    partitions: int
+    route: InputRoute | None
+    """None where records of many inputs come together."""
+    changelog: str | None
+    """Where the decisions on it are remembered; None where it is only passed on."""
+
+
+def readings_of(
+    service: ServiceSettings,
+    hop: Hop,
+    routes: Mapping[str, InputRoute],
+    topics: Mapping[str, TopicInfo],
+) -> dict[str, Reading]:
+    """What a hop reads, given the inputs that exist."""
+    group_id = service.group_id
+    if hop is Hop.ADDRESSES:
+        log = changelog(group_id, BY_ADDRESS)
+        return {by_address(group_id): Reading(service.by_address_partitions, None, log)}
+    return {
+        name: Reading(topic.partitions, routes[name], _log(group_id, routes[name]))
+        for name, topic in topics.items()
+    }
+
+
+def decides_by_address(config: Config) -> bool:
+    """Whether some route has two hops."""
+    return any(route.scope == "address" for route in config.routes)
+
+
+def internal_topics(
+    config: Config, routes: Mapping[str, InputRoute], topics: Mapping[str, TopicInfo]
+) -> list[NewTopicInfo]:
+    """Our own topics as they have to be, given the inputs that exist."""
+    service = config.service
+    group, replication = service.group_id, service.internal_replication
+    wanted = [
+        new_dead_letters(fallback(group), replication),
+        new_config_topic(group, replication),
+    ]
+    if config.addresses.covers:
+        wanted.append(new_acknowledgements(group, replication))
+    decided = [name for name in topics if _log(group, routes[name]) is not None]
+    for name in decided:
+        count, largest = topics[name].partitions, topics[name].record_bytes_max
+        wanted.append(new_changelog(group, name, count, largest, replication))
+    if decides_by_address(config):
+        carried = [topics[name].record_bytes_max for name in topics.keys() - set(decided)]
+        count, largest = service.by_address_partitions, max(carried, default=1 << 20)
+        wanted.append(new_by_address(group, count, largest, replication))
+        wanted.append(new_changelog(group, BY_ADDRESS, count, largest, replication))
+    return wanted
+
+
+def make_config_topic(service: ServiceSettings, cluster: Cluster) -> None:
+    """The topic that has to be read before anything else is known to be wanted."""
+    name = config_topic(service.group_id)
+    if name not in cluster.topics([name]):
+        cluster.create([new_config_topic(service.group_id, service.internal_replication)])
+
+
+class Inputs:
+    """The inputs of all routes, and what one hop reads."""
+
+    def __init__(self, config: Config, cluster: Cluster, clock: Clock, hop: Hop) -> None:
         self._config = config
         self._cluster = cluster
         self._clock = clock
+        self._hop = hop
         self._asked_s = clock.monotonic_s()
         self.missing: tuple[str, ...] = ()
         """Inputs that the configuration names and the broker does not have."""
         self.routes: Mapping[str, InputRoute] = {}
         self.topics: Mapping[str, TopicInfo] = {}
+        self.readings: Mapping[str, Reading] = {}
+        self._own: frozenset[str] = frozenset()
+        """Internal topics."""
         self._resolve()
 
     def refresh(self) -> bool:
@@ -38,13 +118,23 @@ class Inputs:
         self._asked_s = self._clock.monotonic_s()
         return self.topics != before
 
+    def configure(self, config: Config) -> None:
+        """Go by other routes from now on; what is raised leaves everything as it was."""
+        before, self._config = self._config, config
+        try:
+            self._resolve()
+        except BaseException:
+            self._config = before
+            raise
+        self._asked_s = self._clock.monotonic_s()
+
     def suspect(self) -> None:
         """Ask again at once: the broker may be gone."""
         self._asked_s = float("-inf")
 
     def targets(self) -> set[str]:
-        """Every topic that the routes may write."""
-        return written_topics(self.routes)
+        """Every topic that we may write: those of the routes, and our own."""
+        return written_topics(self.routes) | self._own
 
     def _resolve(self) -> None:
         service = self._config.service
@@ -53,27 +143,45 @@ class Inputs:
         topics = self._cluster.topics(routes)
         self._make_logs(routes, topics)
         self.routes, self.topics = routes, topics
-        self.missing = tuple(missing_inputs(self._config.routes, names))
+        self.readings = readings_of(service, self._hop, routes, topics)
+        if self._hop is Hop.INPUTS:
+            self.missing = tuple(missing_inputs(self._config.routes, names))
 
     def _make_logs(self, routes: Mapping[str, InputRoute], topics: Mapping[str, TopicInfo]) -> None:
         service = self._config.service
-        logs = {changelog(service.group_id, name): name for name in topics}
-        there = self._cluster.topics({*logs, fallback(service.group_id)})
-        missing = [
-            new_changelog(
-                service.group_id, name, topics[name].partitions, service.internal_replication
-            )
-            for log, name in logs.items()
-            if log not in there
-        ]
-        if fallback(service.group_id) not in there:
-            missing.append(new_fallback(service.group_id, service.internal_replication))
+        decided = {name: log for name in topics if (log := _log(service.group_id, routes[name]))}
+        self._check_own_log(decided, routes)
+        wanted = internal_topics(self._config, routes, topics)
+        self._own = frozenset(topic.name for topic in wanted)
+        there = self._cluster.topics(self._own)
+        missing = [topic for topic in wanted if topic.name not in there]
         if service.create_topics:
             missing += self._outputs(routes, topics)
         self._cluster.create(missing)
-        for log, name in logs.items():
+        self._check_by_address(there.get(by_address(service.group_id)))
+        for name, log in decided.items():
             if log in there and there[log].partitions < topics[name].partitions:
                 self._grow(log, routes[name], there[log].partitions, topics[name].partitions)
+
+    def _check_own_log(self, decided: Mapping[str, str], routes: Mapping[str, InputRoute]) -> None:
+        if decides_by_address(self._config) and BY_ADDRESS in decided:
+            sentence = (
+                f'The input {BY_ADDRESS} of route "{routes[BY_ADDRESS].settings.name}" would share '
+                f"the changelog {decided[BY_ADDRESS]} with all routes of scope address; "
+                "read it with a service.group_id of its own."
+            )
+            raise ExitError(ExitCode.CONTRADICTION, sentence)
+
+    def _check_by_address(self, topic: TopicInfo | None) -> None:
+        count = self._config.service.by_address_partitions
+        if topic is not None and topic.partitions != count:
+            sentence = (
+                f"{by_address(self._config.service.group_id)} has {topic.partitions} partitions, "
+                f"and service.by_address_partitions is {count}; write {topic.partitions}: the "
+                "number is fixed once the topic exists. Where somebody added partitions, addresses "
+                "have moved: take a new service.group_id."
+            )
+            raise ExitError(ExitCode.CONTRADICTION, sentence)
 
     def _outputs(
         self, routes: Mapping[str, InputRoute], topics: Mapping[str, TopicInfo]
@@ -97,3 +205,8 @@ class Inputs:
             'set on_partitions_added = "keep" for the route if keys may have moved.'
         )
         raise ExitError(ExitCode.CONTRADICTION, sentence)
+
+
+def _log(group_id: str, route: InputRoute) -> str | None:
+    """The changelog of an input whose records are decided where they stand."""
+    return changelog(group_id, route.topic) if route.settings.scope == "partition" else None

@@ -7,7 +7,7 @@ it.
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, Protocol
@@ -18,14 +18,54 @@ from confluent_kafka.admin import AdminClient
 from service.cluster import Cluster, KafkaCluster
 from service.config import Config
 from service.errors import Problem
+from service.kafka_properties import SERVERS, Property
+from service.part import ONLY, Part, consumer_group
+from service.topics import config_topic
 
-_LIBRDKAFKA: Final = logging.getLogger("librdkafka")
+LIBRDKAFKA: Final = logging.getLogger("librdkafka")
 """What a client has to say takes the way of our own log; it hands it over when it is polled."""
-_MESSAGE_BYTES_MAX: Final = 1_000_000_000
+MESSAGE_BYTES_MAX: Final = 1_000_000_000
+"""For the client: a record beyond its topic's own limit is the broker's to refuse."""
+
+READING: Final[Mapping[str, object]] = {
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "error",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": False,
+    "check.crcs": True,
+    "allow.auto.create.topics": False,
+}
+"""What every consumer of ours insists on."""
+
+FETCHING: Final[Mapping[str, object]] = {
+    # With the default of a second the fetcher sleeps while the loop is hungry.
+    "fetch.queue.backoff.ms": 10,
+    "queued.max.messages.kbytes": 65_536,
+}
+"""Where no configuration says otherwise."""
+
+PRODUCING: Final[Mapping[str, object]] = {
+    "linger.ms": 5,
+    "batch.num.messages": 10_000,
+    "retry.backoff.ms": 10,
+    # Offsets for a group without a coordinator wait until any connection opens or closes; without
+    # this that would be in ten minutes, when the broker closes what is idle (librdkafka #5511).
+    "connections.max.idle.ms": 5_000,
+}
+"""The same of the transactional producer."""
 
 
 class Clients(Protocol):
     """Makes consumers and producers."""
+
+    part: Part
+    """Of the process that works with them."""
+
+    @property
+    def group_id(self) -> str:
+        """The consumer group: each hop has its own."""
+        ...
 
     @property
     def cluster(self) -> Cluster:
@@ -44,18 +84,28 @@ class Clients(Protocol):
         """The transactional producer; not yet initialised."""
         ...
 
+    def settings_producer(self) -> Producer:
+        """The one that writes the config topic, of which there is one over all instances."""
+        ...
+
 
 class KafkaClients:
     """Clients on a real cluster."""
 
-    def __init__(self, config: Config, worker: int = 0) -> None:
+    def __init__(self, config: Config, part: Part = ONLY) -> None:
         self._config = config
-        self._identity = f"{config.service.group_id}-{config.service.instance}-{worker}"
+        self.part = part
+        self._identity = part.named(f"{config.service.group_id}-{config.service.instance}")
+
+    @property
+    def group_id(self) -> str:
+        """See `Clients.group_id`."""
+        return consumer_group(self._config.service.group_id, self.part.hop)
 
     @cached_property
     def cluster(self) -> KafkaCluster:
         """See `Clients.cluster`."""
-        return KafkaCluster(self.admin())
+        return KafkaCluster(self.admin)
 
     def admin(self) -> AdminClient:
         """The client for questions; it says what is wrong in its answers, not in the log."""
@@ -65,22 +115,29 @@ class KafkaClients:
         """See `Clients.consumer`."""
         service = self._config.service
         owned = {
-            **_READING,
-            "group.id": service.group_id,
+            **READING,
+            "group.id": self.group_id,
             "group.instance.id": self._identity,
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": service.session_timeout_ms,
             "heartbeat.interval.ms": max(1, service.session_timeout_ms // 4),
         }
-        return Consumer(self._reading_properties(owned), logger=_LIBRDKAFKA)
+        return Consumer(self._reading_properties(owned), logger=LIBRDKAFKA)
 
     def restorer(self) -> Consumer:
         """See `Clients.restorer`."""
-        owned = {**_READING, "group.id": self._config.service.group_id, "log_level": 0}
+        service = self._config.service
+        owned = {
+            **READING,
+            "group.id": self.group_id,
+            # It joins no group, but the client holds max.poll.interval.ms against it all the same.
+            "session.timeout.ms": service.session_timeout_ms,
+            "log_level": 0,
+        }
         return Consumer(self._reading_properties(owned))
 
     def _reading_properties(self, owned: Mapping[str, object]) -> dict[str, Any]:
-        settings = {**_FETCHING, **self._config.kafka.consumer}
+        settings = {**FETCHING, **self._config.kafka.consumer}
         return _properties(self._config, settings, owned)
 
     def producer(self, batch_bytes_max: int, on_error: Callable[[KafkaError], None]) -> Producer:
@@ -91,70 +148,91 @@ class KafkaClients:
             "transaction.timeout.ms": service.transaction_timeout_ms,
             "enable.idempotence": True,
             "partitioner": "murmur2_random",
-            # A batch of several records must not be refused where each of them would pass; a
-            # record beyond its topic's own limit is the broker's to refuse, not the client's.
+            # A batch of several records must not be refused where each of them would pass.
             "batch.size": batch_bytes_max,
-            "message.max.bytes": _MESSAGE_BYTES_MAX,
+            "message.max.bytes": MESSAGE_BYTES_MAX,
             "queue.buffering.max.messages": 4 * service.batch_records_max + 10_000,
             "queue.buffering.max.kbytes": 2_097_151,
             "allow.auto.create.topics": False,
             "error_cb": on_error,
         }
-        defaults = {"linger.ms": 5, "batch.num.messages": 10_000, "retry.backoff.ms": 10}
-        settings = self._config.kafka.producer
-        properties = _properties(self._config, {**defaults, **settings}, owned)
-        return Producer(properties, logger=_LIBRDKAFKA)
+        settings = {**PRODUCING, **self._config.kafka.producer}
+        properties = _properties(self._config, settings, owned)
+        return Producer(properties, logger=LIBRDKAFKA)
+
+    def settings_producer(self) -> Producer:
+        """See `Clients.settings_producer`."""
+        service = self._config.service
+        owned = {
+            "transactional.id": config_topic(service.group_id),
+            "transaction.timeout.ms": service.transaction_timeout_ms,
+            "enable.idempotence": True,
+            "allow.auto.create.topics": False,
+        }
+        return Producer(_properties(self._config, self._config.kafka.producer, owned))
+
+    def audit_producer(self) -> Producer:
+        """The one that writes records of the audit, each by itself and at once."""
+        owned = {
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 0,
+            "message.timeout.ms": 4_000,
+            "allow.auto.create.topics": False,
+        }
+        return Producer(
+            _properties(self._config, self._config.kafka.producer, owned), logger=LIBRDKAFKA
+        )
 
 
 def property_problems(config: Config) -> list[Problem]:
     """What the Kafka client refuses of `[kafka]`: it says so when it is made, without a broker."""
     kafka = config.kafka
-    common = {name: value for name, value in kafka.common.items() if name not in _SERVERS}
-    clients = KafkaClients(replace(config, kafka=replace(kafka, common=common)))
-    refusals = []
-    for make in (clients.admin, clients.restorer, lambda: clients.producer(1_000_000, _ignore)):
+    clients = KafkaClients(replace(config, kafka=replace(kafka, common=unaddressed(kafka.common))))
+    makers = (clients.admin, clients.restorer, lambda: clients.producer(1_000_000, ignore))
+    return refusals("kafka", makers)
+
+
+def unaddressed(properties: Mapping[str, Property]) -> Mapping[str, Property]:
+    """Properties without any broker, so that nothing is asked."""
+    return {name: value for name, value in properties.items() if name != SERVERS}
+
+
+def refusals(table: str, makers: Iterable[Callable[[], object]]) -> list[Problem]:
+    """What the client has against the properties that these makers give it."""
+    found = []
+    for make in makers:
         try:
             make()
         except (KafkaException, ValueError, TypeError) as error:
             fault = error.args[0]
             text = fault.str() if isinstance(fault, KafkaError) else str(fault)
-            refusals.append(_CLIENT.sub("", text))
+            found.append(_CLIENT.sub("", text))
     return [
-        Problem(f"[kafka] is refused by the Kafka client: {refusal}", "mend the property")
-        for refusal in dict.fromkeys(refusals)
+        Problem(f"[{table}] is refused by the Kafka client: {refusal}", "mend the property")
+        for refusal in dict.fromkeys(found)
     ]
 
 
-def _ignore(_error: KafkaError) -> None:
+def ignore(_error: KafkaError) -> None:
     """Nobody is asked anything."""
 
 
 _CLIENT: Final = re.compile(r"^Failed to create [a-z ]+: ")
-_SERVERS: Final = frozenset({"bootstrap.servers", "metadata.broker.list"})
-_READING: Final[Mapping[str, object]] = {
-    "isolation.level": "read_committed",
-    "auto.offset.reset": "error",
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "enable.partition.eof": False,
-    "check.crcs": True,
-    "allow.auto.create.topics": False,
-}
-_FETCHING: Final[Mapping[str, object]] = {
-    # With the default of a second the fetcher sleeps while the loop is hungry.
-    "fetch.queue.backoff.ms": 10,
-    "queued.max.messages.kbytes": 65_536,
-}
 
 
 def _properties(
     config: Config, settings: Mapping[str, object], owned: Mapping[str, object]
 ) -> dict[str, Any]:
     """Common properties, refined by the client's own, and last what we do not leave open."""
-    return {
-        "client.id": f"ringfence-{config.service.group_id}-{config.service.instance}",
-        "log_level": 3,
-        **config.kafka.common,
-        **settings,
-        **owned,
-    }
+    service = config.service
+    name = f"ringfence-{service.group_id}-{service.instance}"
+    return layered(name, config.kafka.common, settings, owned)
+
+
+def layered(client_id: str, *layers: Mapping[str, object]) -> dict[str, Any]:
+    """The properties of a client, each layer going before those that stand ahead of it."""
+    properties: dict[str, Any] = {"client.id": client_id, "log_level": 3}
+    for layer in layers:
+        properties.update(layer)
+    return properties

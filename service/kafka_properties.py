@@ -20,6 +20,16 @@ Property = str | int | float | bool
 SCOPES: Final = ("common", "consumer", "producer", "admin")
 """`[kafka]` itself, then its tables."""
 
+Owned = Mapping[str, tuple[str, str]]
+"""Properties that nobody else may set: for each the reason and the mend."""
+
+Elsewhere = Mapping[str, str]
+"""Properties that have no effect in a table: for each the table where it has."""
+
+SERVERS: Final = "bootstrap.servers"
+_ALIASES: Final = {"metadata.broker.list": SERVERS}
+"""Another name of one property: whoever looks for it needs to know the one alone."""
+
 KNOWN: Final = EVERY_CLIENT | CONSUMER_ONLY | PRODUCER_ONLY
 
 _SECRET = re.compile(r"password|passphrase|secret|\.pem$|oauthbearer\.config|key\.pem")
@@ -32,20 +42,29 @@ _GROUP = "partitions move by the rules of the service"
 _BATCH = "a whole batch must fit the queue of the producer"
 _REMOVE = "remove it"
 
-_OWNED: Final[Mapping[str, tuple[str, str]]] = {
-    "enable.auto.commit": (_OFFSETS, _REMOVE),
-    "auto.commit.enable": (_OFFSETS, _REMOVE),
-    "auto.commit.interval.ms": (_OFFSETS, _REMOVE),
-    "enable.auto.offset.store": (_OFFSETS, _REMOVE),
-    "offset.store.method": (_OFFSETS, _REMOVE),
-    "offset.store.path": (_OFFSETS, _REMOVE),
-    "offset.store.sync.interval.ms": (_OFFSETS, _REMOVE),
+OF_OFFSETS: Final = (
+    "enable.auto.commit",
+    "auto.commit.enable",
+    "auto.commit.interval.ms",
+    "enable.auto.offset.store",
+    "offset.store.method",
+    "offset.store.path",
+    "offset.store.sync.interval.ms",
+)
+"""When and where the client keeps offsets: never by itself."""
+OF_READERS: Final[Owned] = {
+    "isolation.level": ("messages of aborted transactions must never be read", _REMOVE),
+    "check.crcs": ("a damaged message must never be read", _REMOVE),
+}
+"""What no reader leaves open."""
+
+_OWNED: Final[Owned] = {
+    **dict.fromkeys(OF_OFFSETS, (_OFFSETS, _REMOVE)),
     "auto.offset.reset": (
         "a lost offset must not skip messages silently",
         "use service.on_missing_offset and service.on_lost_offset",
     ),
-    "isolation.level": ("messages of aborted transactions must never be read", _REMOVE),
-    "check.crcs": ("a damaged message must never be read", _REMOVE),
+    **OF_READERS,
     "enable.partition.eof": ("the service reads without end markers", _REMOVE),
     "group.id": ("the service names its group", "use service.group_id"),
     "group.instance.id": ("it follows from the group and the instance", "use service.instance"),
@@ -74,6 +93,15 @@ _OWNED: Final[Mapping[str, tuple[str, str]]] = {
         "use service.create_topics for outputs and dead letters",
     ),
     "topic.blacklist": ("it would hide inputs in silence", "narrow the inputs of the route"),
+}
+
+_OF_CONSUMERS = dict.fromkeys(CONSUMER_ONLY, "[kafka.consumer]")
+_OF_PRODUCERS = dict.fromkeys(PRODUCER_ONLY, "[kafka.producer]")
+_ELSEWHERE: Final[Mapping[str, Elsewhere]] = {
+    "common": {},
+    "consumer": _OF_PRODUCERS,
+    "producer": _OF_CONSUMERS,
+    "admin": _OF_CONSUMERS | _OF_PRODUCERS,
 }
 
 _IN_FLIGHT = "an idempotent producer keeps at most 5 requests in flight"
@@ -114,23 +142,33 @@ def read_kafka(tables: Mapping[str, Mapping[str, Given]], problems: list[Problem
     """Sort properties to the clients that know them; each refused one adds a problem."""
     sorted_out: dict[str, dict[str, Property]] = {scope: {} for scope in SCOPES}
     for scope in SCOPES:  # the common ones first, so that the tables refine them
-        for name, given in tables.get(scope, {}).items():
-            value = given.value
-            fault = next(_faults(scope, name, given), None)
-            if fault is None and isinstance(value, (str, int, float)):
-                sorted_out[_home(scope, name)][name] = value
-            elif fault is not None:
-                problems.append(fault)
-    if not {"bootstrap.servers", "metadata.broker.list"} & sorted_out["common"].keys():
-        problems.append(_no_servers())
+        given = tables.get(scope, {})
+        for name, value in read_properties(given, _OWNED, _ELSEWHERE[scope], problems).items():
+            sorted_out[_home(scope, name)][name] = value
+    problems.extend(no_servers(sorted_out["common"], "kafka", "KAFKA_BOOTSTRAP_SERVERS"))
     return KafkaSettings(**sorted_out)
 
 
-def _no_servers() -> Problem:
-    return Problem(
-        'kafka."bootstrap.servers" is missing',
-        'write "bootstrap.servers" = "host:9092" in [kafka] or set KAFKA_BOOTSTRAP_SERVERS',
-    )
+def read_properties(
+    given: Mapping[str, Given], owned: Owned, elsewhere: Elsewhere, problems: list[Problem]
+) -> dict[str, Property]:
+    """Read the properties of one table; each that is refused adds a problem and is left out."""
+    accepted: dict[str, Property] = {}
+    for name, each in given.items():
+        fault = next(_faults(name, each, owned, elsewhere), None)
+        if fault is not None:
+            problems.append(fault)
+        elif isinstance(each.value, (str, int, float)):
+            accepted[_ALIASES.get(name, name)] = each.value
+    return accepted
+
+
+def no_servers(properties: Mapping[str, Property], table: str, variable: str) -> Iterator[Problem]:
+    """Yield a problem where nothing says which cluster is meant."""
+    if SERVERS not in properties:
+        what = f'{table}."{SERVERS}" is missing'
+        mend = f'write "bootstrap.servers" = "host:9092" in [{table}] or set {variable}'
+        yield Problem(what, mend)
 
 
 def _home(scope: str, name: str) -> str:
@@ -142,21 +180,17 @@ def _home(scope: str, name: str) -> str:
     return scope
 
 
-def _faults(scope: str, name: str, given: Given) -> Iterator[Problem]:
+def _faults(name: str, given: Given, owned: Owned, elsewhere: Elsewhere) -> Iterator[Problem]:
     """Yield what is wrong with a property, the most telling first."""
-    if name in _OWNED:
-        reason, mend = _OWNED[name]
+    if name in owned:
+        reason, mend = owned[name]
         yield Problem(f"{given.name} is refused: {reason}", mend)
     if name not in KNOWN:
         near = nearest(name, KNOWN, cutoff=0.7)
         mend = f"the nearest is {near}: rename or remove it" if near else _REMOVE
         yield Problem(f"{given.name} is not a property that librdkafka knows", mend)
-    other = {"consumer": PRODUCER_ONLY, "producer": CONSUMER_ONLY}.get(
-        scope, PRODUCER_ONLY | CONSUMER_ONLY if scope == "admin" else frozenset()
-    )
-    if name in other:
-        place = "producer" if name in PRODUCER_ONLY else "consumer"
-        yield Problem(f"{given.name} has no effect there", f"move it to [kafka.{place}]")
+    if name in elsewhere:
+        yield Problem(f"{given.name} has no effect there", f"move it to {elsewhere[name]}")
     if not isinstance(given.value, (str, int, float)):
         yield Problem(
             f"{given.name} is {redacted(name, given.value)}: allowed is text, a number or a flag",
@@ -168,6 +202,12 @@ def _faults(scope: str, name: str, given: Given) -> Iterator[Problem]:
             f"{given.name} is {shown(given.value)}: {reason}",
             f"write a whole number from {low} to {high}, or remove it",
         )
+
+
+def compresses(producer: Mapping[str, Property]) -> bool:
+    """Whether a producer with these properties compresses what it sends."""
+    names = ("compression.type", "compression.codec")
+    return any(producer.get(name, "none") != "none" for name in names)
 
 
 def _number(value: object) -> int:

@@ -10,12 +10,12 @@ from typing import Final, TextIO
 
 import structlog
 
-_QUIET: Final = {"uvicorn": "WARNING", "asyncio": "WARNING"}
+_QUIET: Final = {"uvicorn": "WARNING", "asyncio": "WARNING", "httpx2": "WARNING"}
 """Loggers of libraries that would tell of every start, stop and request."""
 
 
 class _Seldom(logging.Filter):
-    """Passes a line of the Kafka client once a minute: it repeats itself with every attempt."""
+    """Passes a line of a client once a minute: it repeats itself with every attempt."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class _Seldom(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to pass it; lines that differ in numbers only are the same."""
-        if record.name != "librdkafka":
+        if not record.name.startswith(_REPEATING):
             return True
         line = re.sub(r"[0-9]+", "", record.getMessage())
         last_s = self._told_s.get(line, float("-inf"))
@@ -35,12 +35,16 @@ class _Seldom(logging.Filter):
         return True
 
 
+_REPEATING: Final = ("librdkafka", "opentelemetry")
 _REPEAT_S: Final = 60.0
 _LINES_MAX: Final = 1_000
 
 
-def configure(stream: TextIO, level: str) -> None:
-    """Send all logs at or above `level` to `stream`: JSON lines unless it is a terminal."""
+def configure(stream: TextIO, level: str, form: str = "auto") -> None:
+    """Send all logs at or above `level` to `stream`.
+
+    `form` is `json` or `text`; with `auto` a terminal gets text and everything else JSON.
+    """
     handler = logging.StreamHandler(stream)
     handler.addFilter(_Seldom())
     handler.setFormatter(
@@ -48,7 +52,10 @@ def configure(stream: TextIO, level: str) -> None:
             foreign_pre_chain=_SHARED,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *_rendering(terminal=stream.isatty()),
+                *_rendering(
+                    as_text=form == "text" or (form == "auto" and stream.isatty()),
+                    colors=stream.isatty(),
+                ),
             ],
         )
     )
@@ -76,10 +83,10 @@ _SHARED: Final[list[structlog.typing.Processor]] = [
 ]
 
 
-def _rendering(*, terminal: bool) -> list[structlog.typing.Processor]:
-    if terminal:
+def _rendering(*, as_text: bool, colors: bool) -> list[structlog.typing.Processor]:
+    if as_text:
         console = structlog.dev.ConsoleRenderer(
-            colors=True,
+            colors=colors,
             timestamp_key="ts",
             # Rich tracebacks print local variables, which may hold payloads or secrets.
             exception_formatter=structlog.dev.plain_traceback,

@@ -1,54 +1,63 @@
 """The loop: consume → decide → commit, on one thread, with one consumer and one producer.
 
-A transaction never outlives the `consume` that its batch came from, so no rebalance ever sees an
-open one. Whatever goes wrong, nothing local changes before a commit has succeeded.
+A transaction is read, decided and sent in small pieces. One during which the group rebalances is
+aborted, so none commits what somebody else may own. Whatever goes wrong, nothing local changes
+before a commit has succeeded.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition, murmur2
 
 from service.apply import apply
 from service.assignment import Assignment
+from service.caches import home_of
+from service.carried import name_of
+from service.checks import Rules
 from service.clock import Clock
+from service.cluster import SILENT
 from service.commit import Committer, OutcomeUnknownError, TransactionAbortedError
 from service.config import Config
-from service.consume import Batch, batch_of, errors_of, pieces
-from service.decide import Rules, decide
-from service.errors import ExitCode, ExitError
-from service.faults import Fault, Remedy, fault_of
-from service.inputs import Inputs
+from service.config_topic import Follower
+from service.consume import Batch
+from service.decide import decide, give_up
+from service.faults import (
+    ASTRAY,
+    NOT_A_MEMBER,
+    OUTDATED,
+    REBALANCED,
+    REFUSALS,
+    Fault,
+    Remedy,
+    fault_of,
+    without_frames,
+)
+from service.first_start import check_layout
+from service.following import Following
+from service.inputs import make_config_topic
+from service.intake import Intake
 from service.kafka import Clients
+from service.marks import clearing, mark
 from service.partition import Partition
+from service.patience import Patience
 from service.plan import Output, Plan
 from service.refusals import Refusals
-from service.target import Placing, TargetMissingError
-from service.topics import Targets, fallback
+from service.sessions import Sessions
+from service.surveyor import Surveyor
+from service.sweep import Sweep
+from service.target import TargetMissingError
+from service.terms import Terms
+from service.topics import config_topic
+from service.traffic import Traffic
 from service.watch import Watch
 from state.cache import Cache
-from state.changelog import OffsetMetadata, encode
-from state.edit import Edit, Source
-from state.run import FORMAT
+from state.edit import Source
 from state.store import StoreCorruptError, Stores
+from state.strategies.strategy import Extent, Memory
 
-_BACKOFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
-_NOT_A_MEMBER: Final = Fault(
-    Remedy.ABORT, of_record=False, fenced=False, cause="this instance is no member of the group"
-)
-_REFUSALS: Final = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-    }
-)
-# A broker lets no transaction stay open for longer, unless it was told so.
-_OPEN_TRANSACTION_S: Final = 900.0
 _GONE: Final = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT})  # noqa: SLF001
-BROKER_PATIENCE_S: Final = 300.0
-"""How long the broker may refuse everything before the process ends with exit code 3."""
 
 
 class Loop:
@@ -58,146 +67,319 @@ class Loop:
         self, config: Config, clients: Clients, stores: Stores, clock: Clock, watch: Watch
     ) -> None:
         service = config.service
-        self.config, self._clock, self._watch = config, clock, watch
+        self._clock, self._watch = clock, watch
         self.cache = Cache(service.cache_memory_mb * 1024 * 1024)
-        self._targets = Targets(clients.cluster)
-        self._committer = Committer(clients, service.transaction_timeout_ms, clock)
-        self._inputs = Inputs(config, clients.cluster, clock)
-        self._targets.refresh(self._inputs.targets() | {fallback(service.group_id)})
-        # First, so that what an earlier producer left open is ended before offsets are asked.
-        self._committer.prepare(self._targets.batch_bytes_max)
-        self.assignment = Assignment(clients, stores, self.cache, service, clock)
-        self.assignment.subscribe(self._inputs.routes, self._inputs.topics)
         self._refusals = Refusals(service.batch_records_max)
-        self._last_chunk = Batch((), 0)
-        self._rules = Rules(
-            cluster_id=clients.cluster.cluster_id(),
-            book=config.addresses,
-            cache=self.cache,
-            placing=Placing(
-                targets=self._targets,
-                fallback=fallback(service.group_id),
-                compressing=config.kafka.producer.get("compression.type", "none") != "none",
-                refused=self._refusals.by_place,
-                homeless=self._refusals.homeless,
-            ),
-        )
-        self._targets_stale = False
-        self._failures = 0
+        # A client that is dropped without being closed may live on, with its threads.
+        with contextlib.ExitStack() as undo:
+            self._committer = Committer(
+                clients, service.transaction_timeout_ms, clock, watch.awaits
+            )
+            undo.callback(self._committer.close)
+            make_config_topic(service, clients.cluster)
+            following = Following(config, clients, clock)
+            undo.callback(following.close)
+            watch.beat()
+            self._terms = terms = Terms(following, clients, clock, self.cache, self._refusals)
+            # First, so that what an earlier producer left open is ended before offsets are asked.
+            self._committer.prepare(terms.targets.batch_bytes_max)
+            watch.beat()
+            topic = config_topic(service.group_id)
+            check_layout(terms.layout, self.follower, clients, topic, clock, watch.beat)
+            self._sweep = Sweep(clients.cluster, clock)
+            self.assignment = Assignment(clients, stores, self.cache, service, clock)
+            undo.callback(self.assignment.close, leaves=False)
+            self.assignment.fetching.pause(following.effective.paused, ())
+            self.assignment.subscribe(terms.inputs.readings)
+            self._intake = Intake(self.assignment, service, clock, watch, self._heard)
+            self._plan = Plan()
+            undo.pop_all()
+        self._surveyor = Surveyor(self.cache)
+        self._patience = Patience(watch, clock, service.session_timeout_ms)
 
     def turn(self) -> None:
         """One round: what comes in, what waits to be taken over; never longer than a batch."""
         self._watch.beat()
         try:
             waiting = self._prepare()
-            for chunk in self._pieces(self._consume()):
-                plan = Plan()
-                self._commit(plan, self._decided(chunk, plan))
+            batch = self._intake.begin(self._refusals.records_max)
+            if batch.slices:
+                plan = Plan(look=self._watch.begun())
+                self._commit(plan, self._decided(batch, plan))
+            self._look_around(is_busy=bool(batch.slices))
         except TransactionAbortedError as aborted:
-            self._aborted(aborted.fault)
+            self.aborted(without_frames(aborted).fault)
         except TargetMissingError as missing:
-            self._rewind()
-            self._targets_stale = True
-            self._wait(f"topic {missing.topic}: it does not exist; create it", until_commit=True)
+            without_frames(missing)
+            self.rewind()
+            self._terms.doubt_targets()
+            sentence = f"topic {missing.topic}: it does not exist; create it"
+            self._patience.back_off(sentence, until_commit=True)
         except KafkaException as error:
-            self._rewind()
-            self._refused(fault_of(error.args[0]))
+            without_frames(error)
+            self.rewind()
+            self._refused(error.args[0])
         except StoreCorruptError as damaged:
-            self._watch.damaged(str(damaged))
-            self.assignment.retake(damaged.source, wipe=True)
-            self._rewind()
+            self.damaged(damaged)
         else:
-            self._went_well(waiting)
+            self._patience.turned(waiting)
+            if self._patience.is_cut_off(finds_broker=not self.assignment.is_astray):
+                raise OutcomeUnknownError(ASTRAY)
+            self._watch.turned(self.assignment, complete=self.assignment.has_all)
+            self._watch.sample(self.assignment.running, self._surveyor, self.config.addresses)
 
-    def close(self) -> None:
-        """Leave the group; every transaction has ended."""
-        self.assignment.close()
-        self._committer.close()
+    def change(self, fill: Callable[[Rules, Plan, int], Iterable[Sequence[Output]]]) -> None:
+        """Do what an administrator wants, in a transaction that sends the offsets again.
+
+        `fill` is told the rules, the plan and the time in ms. Between two turns;
+        TransactionAbortedError and OutcomeUnknownError as from a commit. Not after a rebalance
+        that is heard of only now: whoever asks has looked at partitions that may be gone.
+        """
+        rebalances = self.assignment.rebalances
+        self._intake.serve()
+        if self.assignment.rebalances != rebalances:
+            raise TransactionAbortedError(REBALANCED)
+        plan = Plan()
+        try:
+            self._commit(plan, fill(self._terms.rules, plan, self._clock.wall_ms()))
+        except TargetMissingError:
+            self._terms.doubt_targets()
+            raise
+
+    def aborted(self, fault: Fault) -> None:
+        """Read the batch again: in halves when one of its records is to blame."""
+        self._watch.aborted(fault)
+        self.rewind()
+        if fault in {REBALANCED, OUTDATED}:
+            return
+        if self._patience.is_passing(fault, self.assignment.rebalances):
+            return
+        if not (fault.of_record and self._refusals.narrow(self._plan, fault)):
+            sentence = f"the broker, which answered {fault.cause}; see its log"
+            self._patience.back_off(sentence, until_commit=True)
+
+    def damaged(self, error: StoreCorruptError) -> None:
+        """A store is wiped, and its partition taken over anew."""
+        self._watch.damaged(str(error))
+        self.assignment.retake(error.source, wipe=True)
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Nothing that was consumed but not committed may be passed over by the next commit."""
+        try:
+            self._intake.forget()
+            self.assignment.rewind()
+        except KafkaException as error:
+            raise OutcomeUnknownError(fault_of(error.args[0])) from error
+
+    def close(self, *, leaves: bool = False) -> None:
+        """Let everything go, whatever fails of it; every transaction has ended.
+
+        See `Assignment.close`.
+        """
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._committer.close)
+            undo.callback(self.follower.close)
+            self.assignment.close(leaves=leaves)
+
+    @property
+    def config(self) -> Config:
+        """By which is decided: the file, and what was set over REST."""
+        return self._terms.config
+
+    @property
+    def sessions(self) -> Sessions:
+        """Of publishers, as far as the config topic was read."""
+        return self._terms.following.settings.sessions
+
+    @property
+    def follower(self) -> Follower:
+        """What reads the config topic."""
+        return self._terms.following.follower
+
+    @property
+    def traffic(self) -> Traffic:
+        """What came to each address since the process started."""
+        return self._watch.traffic
+
+    @property
+    def decides(self) -> bool:
+        """Whether any partition here does; else records are only passed on."""
+        return any(each.changelog is not None for each in self.assignment.running.values())
+
+    def extent(
+        self, partition: Partition, address: str, memory: Memory | None = None
+    ) -> Extent | None:
+        """See `Surveyor.look`."""
+        return self._surveyor.look(partition, address, self.config.addresses, memory)
+
+    def decider(self, address: str, source: Source) -> Partition | None:
+        """What decides here for a cache of what comes from a partition of an input."""
+        running = self.assignment.running
+        own = running.get(source)
+        if own is not None and own.changelog is not None:
+            return own
+        rules = self._terms.rules
+        inlet, (topic, count) = rules.inlets(name_of(source)), rules.by_address
+        if inlet.fault is not None or inlet.route.settings.scope != "address":
+            return None
+        is_own = inlet.route.address.constant == address  # it may begin as a cache of another does
+        home = address if is_own else home_of(address)
+        return running.get(Source(topic, murmur2(home.encode(), count)))
 
     def _prepare(self) -> str | None:
         """Inputs that appeared, a producer beyond doubt, partitions to take over."""
-        if self._inputs.refresh():
-            self._targets_stale = True
-            self.assignment.subscribe(self._inputs.routes, self._inputs.topics)
-        if self._targets_stale:
-            self._targets.refresh(self._inputs.targets())
-            self._targets_stale = False
-        self._committer.prepare(self._targets.batch_bytes_max)
+        if self._terms.find_inputs():
+            self.assignment.subscribe(self._terms.inputs.readings)
+        self._write_as_topics_take()
         waiting = self.assignment.step()
-        for partition in [p for p in self.assignment.running.values() if p.to_clear]:
-            self._commit(_clearing(partition), ())
+        for partition in self._ours(lambda partition: partition.to_clear):
+            self._commit(clearing(partition), ())
             self.assignment.retake(partition.source, wipe=False)
-        if self._inputs.missing and waiting is None:
-            return f"the input {', '.join(self._inputs.missing)}: it does not exist; create it"
+        self._follow()
+        self._give_up_groups()
+        self._sweep.pass_over(self.assignment.running.values())
+        missing = self._terms.inputs.missing
+        if missing and waiting is None:
+            return f"the input {', '.join(missing)}: it does not exist; create it"
         return waiting
 
-    def _consume(self) -> Batch:
+    def _write_as_topics_take(self) -> None:
+        """Look at the topics that are written, where they may have changed."""
+        self._terms.find_targets()
+        self._watch.beat()  # each question to the broker may have taken seconds
+        self._committer.prepare(self._terms.targets.batch_bytes_max)
+
+    def _follow(self) -> None:
+        """What was set meanwhile: from now on it decides, and the committed offsets say so."""
+        following, running = self._terms.following, self.assignment.running
+        following.poll(running.values())
+        wanted = following.wanted()
+        if wanted is not None and self._terms.bring_in(wanted):
+            self.rewind()
+            self.assignment.fetching.pause(wanted.effective.paused, running.values())
+            self.assignment.subscribe(self._terms.inputs.readings)
+            self._write_as_topics_take()
+        following.goes_on()
+        unsettled = self._ours(lambda partition: bool(following.left(partition)))
+        if unsettled:
+            plan = Plan()
+            self._commit(plan, following.settle(unsettled, self._terms.rules, plan))
+            following.settled()
+        late = self._ours(lambda each: following.is_late(each) or self._begins_at_an_end(each))
+        if late:
+            plan = Plan()
+            plan.next_offsets = {partition.source: partition.next_offset for partition in late}
+            self._commit(plan, ())
+        self._watch.follows(following, running.values())
+
+    def _begins_at_an_end(self, partition: Partition) -> bool:
+        """Whether a policy chose the end: who takes it over may not choose another, later one."""
         service = self.config.service
-        wait_s = service.batch_wait_ms / 1000 if self.assignment.settled else 0.001
-        started_s = self._clock.monotonic_s()
-        messages = self.assignment.consumer.consume(service.batch_records_max, wait_s)
-        if messages:
-            self._watch.stage("poll", self._clock.monotonic_s() - started_s)
-        errors = errors_of(messages)
-        for error, source in errors:
-            self._heard(error, source)
-        records = [m for m in messages if m.error() is None] if errors else messages
-        # After the errors: a partition whose offset is lost is not read any more.
-        return batch_of(records, self.assignment.running, self._clock.wall_ms())
+        if "latest" not in {service.on_missing_offset, service.on_lost_offset}:
+            return False
+        return partition.committed_offset != partition.next_offset
 
-    def _pieces(self, batch: Batch) -> Iterator[Batch]:
-        return pieces(batch, self._refusals.records_max, self.config.service.batch_bytes_max)
+    def _give_up_groups(self) -> None:
+        """Groups that nobody completed in time."""
+        now_s, timeout_s = self._clock.monotonic_s(), self._group_timeout_s
+        for partition in self._ours(lambda p: bool(p.groups.overdue(now_s, timeout_s))):
+            late = partition.groups.overdue(now_s, timeout_s)
+            plan = Plan()
+            outputs = give_up(partition, late, self._terms.rules, plan, self._clock.wall_ms())
+            self._commit(plan, outputs)
 
-    def _decided(self, chunk: Batch, plan: Plan) -> Iterator[Sequence[Output]]:
+    def _group_timeout_s(self, address: str) -> float:
+        return self.config.addresses.settings(address).group_timeout_ms / 1000
+
+    def _ours(self, wanted: Callable[[Partition], bool]) -> list[Partition]:
+        """Partitions about which something is to be committed without anything being read.
+
+        The group speaks first: until it is asked, we do not know that one was taken from us.
+        """
+        running = self.assignment.running
+        if any(map(wanted, running.values())):
+            self._intake.serve()
+        return [partition for partition in running.values() if wanted(partition)]
+
+    def _decided(self, batch: Batch, plan: Plan) -> Iterator[Sequence[Output]]:
         """The outputs as they are decided, timed; then what may be done while the broker works."""
-        self._last_chunk = chunk
-        parts, lookup_s = decide(chunk, self._rules, plan), 0.0
+        parts = decide(self._read(batch, plan), self._terms.rules, plan)
+        lookup_s, produce_s, read_s = 0.0, 0.0, self._intake.spent_s
         while True:
             started_s = self._clock.monotonic_s()
             part = next(parts, None)
-            lookup_s += self._clock.monotonic_s() - started_s
+            decided_s = self._clock.monotonic_s()
+            lookup_s += decided_s - started_s
             if part is None:
                 break
             yield part
-        self._watch.stage("lookup", lookup_s)
+            produce_s += self._clock.monotonic_s() - decided_s
+        self._watch.stage("lookup", lookup_s - (self._intake.spent_s - read_s))
+        self._watch.stage("produce", produce_s)
         self.cache.tidy()
+
+    def _read(self, batch: Batch, plan: Plan) -> Iterator[Batch]:
+        """A batch, and what follows it into the same transaction.
+
+        Whatever the group decides meanwhile, the transaction is given up: it may hold records of
+        a partition that is not ours any more.
+        """
+        rebalances = self.assignment.rebalances
+        while batch.slices:
+            yield batch
+            batch = self._intake.go_on(plan, self._refusals.records_max)
+            if self.assignment.rebalances != rebalances:
+                raise TransactionAbortedError(REBALANCED)
 
     def _commit(self, plan: Plan, outputs: Iterable[Sequence[Output]]) -> None:
         """The plan in one transaction; then, and only then, store and memory."""
         started_s = self._clock.monotonic_s()
+        self._plan = plan
         partitions = self.assignment.running
         changelog_next: dict[Source, int] = {}
 
         def marks(written: Mapping[Source, int]) -> list[TopicPartition]:
             changelog_next.update({log: offset + 1 for log, offset in written.items()})
+            if any(source not in partitions for source in plan.next_offsets):
+                raise TransactionAbortedError(REBALANCED)
             return [
-                _mark(partitions[source], offset, changelog_next)
+                mark(partitions[source], offset, changelog_next, plan, self._terms.following)
                 for source, offset in plan.next_offsets.items()
             ]
 
-        consumer = self.assignment.consumer
-        if not consumer.memberid():
+        member = self.assignment.membership()
+        if member is None:
             # The broker takes the offsets of a consumer that never joined without a check.
-            raise TransactionAbortedError(_NOT_A_MEMBER)
-        self._committer.commit(plan, outputs, marks, consumer.consumer_group_metadata())
+            raise TransactionAbortedError(NOT_A_MEMBER)
+        self._committer.commit(plan, outputs, marks, member)
+        self._patience.committed()
         self._watch.committed(plan, self._clock.monotonic_s() - started_s)
-        apply(plan, changelog_next, partitions, self.cache, self._clock.wall_ms())
+        applied_s = self._clock.monotonic_s()
+        try:
+            apply(plan, changelog_next, partitions, self.cache, self._clock.wall_ms())
+        except StoreCorruptError:
+            # Kafka has committed all of it, and some was not applied: nothing here may be gone by.
+            for source in plan.next_offsets:
+                self.assignment.retake(source, wipe=False)
+            raise
+        self._watch.stage("apply", self._clock.monotonic_s() - applied_s)
+        held = [partitions[source].addresses for source in plan.next_offsets]
+        self._watch.traffic.add(plan.tally, held)
+        for source in plan.next_offsets:
+            partition = partitions[source]
+            partition.applied = self._terms.following.applied_by(partition)
+            partition.revision = self._terms.following.revision
         self._refusals.passed(partitions, self.config.service.batch_records_max)
 
-    def _aborted(self, fault: Fault) -> None:
-        """Read the batch again: in halves when one of its records is to blame."""
-        self._watch.aborted(fault)
-        self._rewind()
-        if not (fault.of_record and self._refusals.narrow(self._last_chunk, fault)):
-            sentence = f"the broker, which answered {fault.cause}; see its log"
-            self._wait(sentence, until_commit=True)
-
-    def _rewind(self) -> None:
-        """Nothing that was consumed but not committed may be passed over by the next commit."""
-        try:
-            self.assignment.rewind()
-        except KafkaException as error:
-            raise OutcomeUnknownError(fault_of(error.args[0])) from error
+    def _look_around(self, *, is_busy: bool) -> None:
+        """At what the addresses hold, for who asks about all of them."""
+        self._surveyor.look_around(
+            self.assignment.running.values(),
+            self.config.addresses,
+            self._clock.monotonic_s(),
+            is_busy=is_busy,
+        )
 
     def _heard(self, error: KafkaError, source: Source | None) -> None:
         """An error that came among the messages."""
@@ -206,53 +388,17 @@ class Loop:
         if fault.remedy is Remedy.REBUILD:
             raise OutcomeUnknownError(fault)
         if error.code() in _GONE:
-            self._inputs.suspect()
+            self._terms.inputs.suspect()
         if error.code() == KafkaError._AUTO_OFFSET_RESET and source:  # noqa: SLF001 - its name
             self.assignment.retake(source, wipe=False)
-        elif error.code() in _REFUSALS:
+        elif error.code() in REFUSALS:
             raise KafkaException(error)
 
-    def _refused(self, fault: Fault) -> None:
+    def _refused(self, error: KafkaError) -> None:
         """The broker did not answer, or said no, outside of a transaction."""
-        if fault.remedy is Remedy.REBUILD:
+        fault = fault_of(error)
+        is_cut_off = self._patience.is_cut_off(finds_broker=error.code() not in SILENT)
+        if fault.remedy is Remedy.REBUILD or is_cut_off:
             raise OutcomeUnknownError(fault)
-        self._wait(f"the broker, which answered {fault.cause}; see its log and our rights")
-
-    def _went_well(self, waiting: str | None) -> None:
-        if waiting is not None:
-            self._watch.wait(waiting)
-            if self._watch.waited_s() > _OPEN_TRANSACTION_S:
-                raise ExitError(ExitCode.BROKER, f"Gave up waiting for {waiting}.")
-        elif self._watch.go_on():
-            self._failures = 0
-        self._watch.turned(self.assignment, complete=self.assignment.has_all)
-
-    def _wait(self, sentence: str, *, until_commit: bool = False) -> None:
-        """Back off, say for what, and end when it takes too long."""
-        self._watch.wait(sentence, until_commit=until_commit)
-        if self._watch.waited_s() > BROKER_PATIENCE_S:
-            raise ExitError(ExitCode.BROKER, f"Gave up waiting for {sentence}.")
-        self._clock.sleep(_BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)])
-        self._failures += 1
-
-
-def _mark(
-    partition: Partition, offset: int, changelog_next: Mapping[Source, int]
-) -> TopicPartition:
-    """The offset to commit, and beside it what a takeover will check."""
-    facts = partition.facts
-    assert facts is not None  # it runs
-    last = changelog_next.get(partition.changelog, partition.changelog_next) - 1
-    ids = facts.identity
-    metadata = OffsetMetadata(last, FORMAT, ids.input_topic_id, ids.changelog_topic_id)
-    source = partition.source
-    return TopicPartition(source.topic, source.partition, offset, encode(metadata))
-
-
-def _clearing(partition: Partition) -> Plan:
-    """Forget everything that a partition remembers: a tombstone for each key."""
-    plan = Plan()
-    assert partition.store is not None  # it runs
-    plan.edits[partition.changelog] = [Edit(key, None) for key, _ in partition.store.scan(b"r")]
-    plan.next_offsets[partition.source] = partition.next_offset
-    return plan
+        sentence = f"the broker, which answered {fault.cause}; see its log and our rights"
+        self._patience.back_off(sentence)

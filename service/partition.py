@@ -1,18 +1,28 @@
-"""Partition: one deciding partition as this instance holds it, from the grant to the loss.
+"""Partition: one that is read, as this instance holds it, from the grant to the loss.
 
+Most decide what they hold. One of an input with scope `address` only passes its records on: it
+remembers nothing, and has neither changelog nor store.
 Granted by the group, it is `ASSIGNED` until the committed offset is known, `RESTORING` until its
 store equals the changelog, and `RUNNING` from then on. Only a running one is read.
 """
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from service.route import InputRoute
+from service.addresses import AddressSettings
+from service.groups import Groups
+from service.inlet import Inlet
+from service.survey import Survey
+from state import parked, redriven
 from state.changelog import OffsetMetadata
-from state.edit import Source
-from state.run import address_of, prefix
+from state.edit import Edit, Source
+from state.keys import FIRST, address_of, after, prefix
+from state.memory import MemoryStore
 from state.store import Identity, Store
+from state.strategies.table import STRATEGIES
+
+KINDS: Final = tuple(strategy.kind for strategy in STRATEGIES.values())
 
 
 class Phase(Enum):
@@ -40,15 +50,22 @@ class Facts(NamedTuple):
     identity: Identity
 
 
+class Foreign(NamedTuple):
+    """What a cache has left behind."""
+
+    kept: list[Edit]
+    volatile: list[Edit]
+
+
 @dataclass(slots=True)
 class Partition:
     """Owned by the loop; changed only between batches and in the group's callbacks."""
 
     source: Source
-    route: InputRoute
-    changelog: Source
-    partitions: int
-    """How many partitions the input topic has."""
+    inlet: Inlet | None
+    """Itself, where it is one of an input; what was passed on by address comes from many."""
+    changelog: Source | None
+    """Where its decisions are remembered; None where it decides nothing."""
     phase: Phase = Phase.ASSIGNED
     store: Store | None = None
     facts: Facts | None = None
@@ -61,15 +78,65 @@ class Partition:
     """Its state is to be forgotten, by a transaction, before it is read."""
     time_ms: int = 0
     """The largest of min(record timestamp, wall clock) so far; it never goes back."""
+    revision: int = 0
+    """Of the config topic, as its committed offset tells it."""
+    applied: int = 0
+    """Of the newest settings document that is wholly applied here, as that offset tells it."""
     addresses: set[str] = field(default_factory=set)
+    survey: Survey = field(default_factory=Survey)
+    """What they hold, as far as it was looked at."""
+    groups: Groups = field(default_factory=Groups)
+    """Transaction groups that wait for the rest of their records."""
+    volatile: MemoryStore = field(default_factory=MemoryStore)
+    """What addresses with `persist_id_cache = false` remember; gone with the partition."""
+
+    @property
+    def kept_store(self) -> Store:
+        """The store of a partition that runs."""
+        assert self.store is not None
+        return self.store
+
+    def drop(self) -> None:
+        """Let go of everything local."""
+        if self.store is not None:
+            self.store.close()
+            self.store = None
+        self.groups = Groups()
+        self.volatile = MemoryStore()
+        self.survey = Survey()
+
+    def store_of(self, settings: AddressSettings) -> Store:
+        """Where an address is kept; the partition runs."""
+        return self.kept_store if settings.persist_id_cache else self.volatile
+
+    def foreign(self, settings: AddressSettings, kind: bytes, cache: str) -> Foreign:
+        """Tombstones for what was remembered under a name in another way, or elsewhere."""
+        others = [each for each in KINDS if each != kind]
+        held = KINDS if settings.persist_id_cache else others
+        return Foreign(
+            [edit for each in others for edit in self.kept(each, cache)],
+            [
+                Edit(key, None)
+                for each in held
+                for key, _ in self.volatile.scan(prefix(each, cache))
+            ],
+        )
+
+    def kept(self, kind: bytes, address: str) -> list[Edit]:
+        """Tombstones for what was remembered while the address was to be kept."""
+        return [Edit(key, None) for key, _ in self.kept_store.scan(prefix(kind, address))]
 
 
 def addresses_of(store: Store) -> set[str]:
-    """Every address that a store holds something of, found by skipping from one to the next."""
+    """Every address that a store remembers something of, found by skipping from one to the next.
+
+    What waits for its group is not remembered, and how far a redrive has come is no address.
+    """
     found: set[str] = set()
-    key = store.next_key(b"r")
-    while key is not None and key.startswith(b"r"):
+    key = store.next_key(FIRST)
+    while key is not None:
         address = address_of(key)
-        found.add(address)
-        key = store.next_key(prefix(address) + b"\xff" * 9)
+        if key[:1] not in {parked.KIND, redriven.KIND}:
+            found.add(address)
+        key = store.next_key(after(key[:1], address))
     return found

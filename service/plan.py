@@ -2,14 +2,15 @@
 
 import sys
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from service.groups import GroupsChange
 from service.partition import Partition
 from service.route import Headers
-from state.cache import AnyRing
 from state.edit import Edit, Source
-from state.run import Run
+from state.strategies.strategy import Memory
 
 Output = tuple[str, bytes | None, bytes | None, int, None, None, int, Headers]
 """What `Producer.produce` takes, in its order: topic, value, key, partition or BY_KEY, no delivery
@@ -27,10 +28,21 @@ class Sealed(NamedTuple):
 
     partition: Partition
     address: str
-    ring: AnyRing
-    runs: tuple[Run, ...]
-    deleted: int
-    """How many outlived runs are deleted with it."""
+    memory: Memory
+    content: object
+    """What the memory takes over."""
+
+
+class Example(NamedTuple):
+    """One duplicate of a transaction, for a person to look at."""
+
+    route: str
+    address: str
+    place: Source
+    offset: int
+    identifier: bytes | None
+    original: str | None
+    headers: Headers
 
 
 @dataclass(slots=True)
@@ -41,9 +53,27 @@ class Tally:
     duplicates: Counter[tuple[str, str]] = field(default_factory=Counter)
     dead_letters: Counter[tuple[str, str]] = field(default_factory=Counter)
     consumed: Counter[str] = field(default_factory=Counter)
+    """Records that met their fate here, by route."""
     bytes_consumed: Counter[str] = field(default_factory=Counter)
+    carried: Counter[str] = field(default_factory=Counter)
+    """Records that meet it elsewhere, by route."""
+    redriven: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Dead letters that were decided anew, by mode and what became of them."""
+    records_read: int = 0
+    bytes_read: int = 0
     oldest_ms: int = NO_TIME_MS
     """The least timestamp."""
+    newest_ms: int = 0
+    """The greatest."""
+    distances_ms: list[int] = field(default_factory=list, compare=False)
+    """Times from accepted records to their duplicates, as far as they are known at no cost."""
+    example: Example | None = field(default=None, compare=False)
+    """The first duplicate that was met."""
+
+    def read(self, records: int, size_bytes: int) -> None:
+        """So much was read."""
+        self.records_read += records
+        self.bytes_read += size_bytes
 
 
 @dataclass(slots=True)
@@ -52,8 +82,20 @@ class Plan:
 
     edits: dict[Source, list[Edit]] = field(default_factory=dict)
     """By changelog partition."""
+    volatile: dict[Source, list[Edit]] = field(default_factory=dict)
+    """By input partition: what is remembered in no log."""
     next_offsets: dict[Source, int] = field(default_factory=dict)
     """By input partition: the offset after the last record decided."""
     times_ms: dict[Source, int] = field(default_factory=dict)
+    groups: dict[Source, GroupsChange] = field(default_factory=dict)
+    """By input partition: groups that were begun, grew or ended."""
+    given_up: set[tuple[Source, int]] = field(default_factory=set)
+    """Places of records that are dead-lettered without any being read."""
+    rewritten: list[tuple[Source, str]] = field(default_factory=list)
+    """Caches of which some runs are written anew."""
+    replaced: list[tuple[Source, str]] = field(default_factory=list)
+    """Caches of which all is written anew."""
     sealed: list[Sealed] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
+    look: Callable[[Sequence[Headers | None]], None] | None = None
+    """Is shown the headers of what is read, where the transaction is traced."""

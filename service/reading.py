@@ -5,31 +5,17 @@ after can still be checked and all problems are told at once.
 """
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, TypeVar, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 from service.errors import Problem
 from service.rules import RefusedError, rules_of, shown
 
 S = TypeVar("S")
 
-_LATER_KEYS = frozenset(
-    {
-        "window_ms",
-        "window_size",
-        "refresh_on_hit",
-        "audit_depth",
-        "audit_producers",
-        "audit_jump_max",
-        "below_window",
-        "publishers_max",
-        "dead_letter_audit",
-        "group_records_max",
-        "group_bytes_max",
-        "group_timeout_ms",
-        "groups_open_max",
-    }
-)
+# What stands in the wrong place may be a secret all the same.
+_SECRET: Final = re.compile(r"passw|passphrase|secret|token|credential|jaas|pem")
 
 
 class Given(NamedTuple):
@@ -59,7 +45,7 @@ def read_keys(section: type, table: Table, problems: list[Problem]) -> dict[str,
     accepted: dict[str, object] = {}
     for key, given in table.keys.items():
         if key not in rules:
-            problems.append(unknown(given.name, key, rules))
+            problems.append(_unknown(given, key, rules))
             continue
         try:
             accepted[key] = rules[key].read(given.value)
@@ -69,14 +55,12 @@ def read_keys(section: type, table: Table, problems: list[Problem]) -> dict[str,
     return accepted
 
 
-def unknown(name: str, key: str, known: Iterable[str]) -> Problem:
-    """Tell that a key is not a setting, and which one was perhaps meant."""
-    if key in _LATER_KEYS:
-        return Problem(f"{name} belongs to a strategy of a later version", "remove it")
+def _unknown(given: Given, key: str, known: Iterable[str]) -> Problem:
+    """Tell that a key is not a setting, what is one, and which was perhaps meant."""
+    value = '"***"' if _SECRET.search(key) else shown(given.value)
+    what = f"{given.name} is not a setting (it is {value}); known are {', '.join(sorted(known))}"
     near = nearest(key, known)
-    if near:
-        return Problem(f"{name} is not a setting", f"the nearest is {near}: rename or remove it")
-    return Problem(f"{name} is not a setting", f"known are {', '.join(sorted(known))}: remove it")
+    return Problem(what, f"the nearest is {near}: rename or remove it" if near else "remove it")
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ringfence.headers import Reason
-from service.consume import Batch
 from service.faults import Fault
 from service.partition import Partition
+from service.plan import Plan
 from service.rejection import RejectedError
 from state.edit import Source
 
@@ -24,18 +24,24 @@ class Refusals:
     suspects: dict[Source, int] = field(default_factory=dict)
     """Where the refused records end, by partition."""
 
-    def narrow(self, chunk: Batch, fault: Fault) -> bool:
-        """Halve; a chunk of one record is the record: dead letters next, the fallback at last.
+    def narrow(self, plan: Plan, fault: Fault) -> bool:
+        """Halve; of one record we know which: dead letters next, the fallback at last.
 
-        False when the fallback refused it too: then nothing is left to try.
+        False when the fallback refused it too, and when nothing was read: nothing is left to try.
         """
-        for part in chunk.slices:
-            self.suspects[part.partition.source] = part.offsets[-1] + 1
-        if chunk.records > 1:
-            self.records_max = max(1, chunk.records // 2)
+        if plan.given_up:
+            is_new = not plan.given_up <= self.homeless
+            self.homeless |= plan.given_up
+            return is_new
+        records = plan.tally.records_read
+        if not records:
+            return False
+        self.suspects.update(plan.next_offsets)
+        if records > 1:
+            self.records_max = max(1, records // 2)
             return True
-        part = chunk.slices[0]
-        place = (part.partition.source, part.offsets[0])
+        ((source, end),) = plan.next_offsets.items()
+        place = (source, end - 1)
         if place in self.homeless:
             return False
         if place in self.by_place:
@@ -45,14 +51,14 @@ class Refusals:
         return True
 
     def passed(self, running: Mapping[Source, Partition], records_max: int) -> None:
-        """A chunk went through; batches grow again when all that was refused is behind us."""
+        """A transaction went through; batches grow again when all that was refused is behind us."""
 
         def is_ahead(source: Source, offset: int) -> bool:
             return source in running and running[source].next_offset <= offset
 
         for place in [place for place in self.by_place if not is_ahead(*place)]:
             del self.by_place[place]
-            self.homeless.discard(place)
+        self.homeless -= {place for place in self.homeless if not is_ahead(*place)}
         for source in [s for s, end in self.suspects.items() if not is_ahead(s, end - 1)]:
             del self.suspects[source]
         if not self.suspects:

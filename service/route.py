@@ -28,6 +28,21 @@ class Field(NamedTuple):
 
     header: str | None
 
+    @property
+    def name(self) -> str:
+        """As it is written."""
+        return "{key}" if self.header is None else f"{{header:{self.header}}}"
+
+    def text(self, key: bytes | None, headers: Headers) -> str:
+        """Its text in one record; UnrenderableError when there is none."""
+        value = self.of(key, headers)
+        if value is None:
+            raise UnrenderableError(f"the record has nothing for {self.name}")
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise UnrenderableError(f"{self.name} is not UTF-8 text in this record") from None
+
     def of(self, key: bytes | None, headers: Headers | None) -> bytes | None:
         """The first value that is not null."""
         if self.header is None:
@@ -39,9 +54,10 @@ class Field(NamedTuple):
 
 
 class Template(NamedTuple):
-    """Text with fields; pieces that begin with `{` are fields, all others stand for themselves."""
+    """Text with fields."""
 
-    pieces: tuple[str, ...]
+    pieces: tuple[str | Field | None, ...]
+    """Text that stands for itself, fields of the record, and None for the address."""
     constant: str | None
     """The text, when no record changes it."""
     field: Field | None
@@ -54,37 +70,31 @@ class Template(NamedTuple):
         """Read a template and bind {topic}."""
         bound = text.replace("{topic}", topic)
         parts = _FIELD.split(bound)
-        pieces = [f"{{{part}}}" if place % 2 else part for place, part in enumerate(parts)]
+        pieces = [_field(part) if place % 2 else part for place, part in enumerate(parts)]
         fields = set(parts[1::2])
         only = next(iter(fields)) if len(fields) == 1 and fields != {"address"} else None
         return cls(
-            pieces=tuple(piece for piece in pieces if piece),
+            pieces=tuple(piece for piece in pieces if piece != ""),
             constant=None if fields else bound,
-            field=None if only is None else _parse_field(only),
+            field=None if only is None else _field(only),
             is_fixed_by_address=fields <= {"address"},
         )
 
     def render(self, key: bytes | None, headers: Headers, address: str) -> str:
         """The text for one record; UnrenderableError when a field has no text in it."""
-        return "".join(_rendered(piece, key, headers, address) for piece in self.pieces)
+        return "".join([_rendered(piece, key, headers, address) for piece in self.pieces])
 
 
-def _parse_field(name: str) -> Field:
-    return Field(None if name == "key" else name.removeprefix("header:"))
-
-
-def _rendered(piece: str, key: bytes | None, headers: Headers, address: str) -> str:
-    if not _FIELD.fullmatch(piece):
-        return piece
-    if piece == "{address}":
+def _rendered(piece: str | Field | None, key: bytes | None, headers: Headers, address: str) -> str:
+    if piece is None:
         return address
-    value = _parse_field(piece[1:-1]).of(key, headers)
-    if value is None:
-        raise UnrenderableError(f"the record has nothing for {piece}")
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        raise UnrenderableError(f"{piece} is not UTF-8 text in this record") from None
+    return piece if isinstance(piece, str) else piece.text(key, headers)
+
+
+def _field(name: str) -> Field | None:
+    if name == "address":
+        return None
+    return Field(None if name == "key" else name.removeprefix("header:"))
 
 
 class InputRoute(NamedTuple):
@@ -127,7 +137,7 @@ def resolve(
         name: InputRoute.bind(route, name)
         for name in sorted(topics)
         if not name.startswith((f"{group_id}.", "__"))
-        for route in [next((route for route in routes if _reads(route, name)), None)]
+        for route in [next((route for route in routes if reads(route.inputs, name)), None)]
         if route is not None
     }
     written = written_topics(candidates)
@@ -136,8 +146,13 @@ def resolve(
 
 def missing_inputs(routes: Iterable[RouteSettings], topics: Collection[str]) -> list[str]:
     """Topics that routes name as their inputs and that do not exist."""
-    named = [name for route in routes for name in route.inputs if not name.startswith("^")]
-    return sorted({name for name in named if name not in topics})
+    named = [name for route in routes for name in route.inputs]
+    return absent(named, topics)
+
+
+def absent(named: Iterable[str], topics: Collection[str]) -> list[str]:
+    """Those of the topics to read that are named and do not exist."""
+    return sorted({name for name in named if name not in topics and not name.startswith("^")})
 
 
 def written_topics(inputs: Mapping[str, InputRoute]) -> set[str]:
@@ -145,8 +160,9 @@ def written_topics(inputs: Mapping[str, InputRoute]) -> set[str]:
     return set().union(*(route.targets() for route in inputs.values()))
 
 
-def _reads(route: RouteSettings, topic: str) -> bool:
+def reads(topics: Iterable[str], topic: str) -> bool:
+    """Whether a topic is one of those to read: by its name, or by a regular expression."""
     return any(
         re.match(name, topic) is not None if name.startswith("^") else name == topic
-        for name in route.inputs
+        for name in topics
     )

@@ -78,19 +78,30 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """A part of the whole: from 0, none, to 1, all."""
+
+    def read(self, value: object) -> float:
+        """Accept a number within the bounds."""
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
+            return float(value)
+        raise RefusedError("allowed is a number from 0 to 1")
+
+    def from_text(self, text: str) -> object:
+        """Read a decimal fraction; anything else stays text and is refused as such."""
+        return float(text) if re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}", text.strip()) else text
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
-    """One of a few names; some belong to a later version and say so."""
+    """One of a few names."""
 
     names: tuple[str, ...]
-    later: tuple[str, ...] = ()
-    later_mend: str = ""
 
     def read(self, value: object) -> str:
         """Accept one of the names."""
         if isinstance(value, str) and value in self.names:
             return value
-        if isinstance(value, str) and value in self.later:
-            raise RefusedError("it belongs to a later version", self.later_mend)
         allowed = " or ".join(shown(name) for name in self.names)
         mend = f"write {shown(self.names[0])}" if len(self.names) == 1 else ""
         raise RefusedError(f"allowed is {allowed}", mend)
@@ -166,23 +177,3 @@ class Folder:
     def from_text(self, text: str) -> object:
         """Return the text as it is."""
         return text
-
-
-@dataclass(frozen=True, slots=True)
-class OnlyNow:
-    """A setting of which this version knows one value; the others come later."""
-
-    rule: Rule
-    only: object
-    mend: str
-
-    def read(self, value: object) -> object:
-        """Accept the one value; tell a value of a later version from a wrong one."""
-        accepted = self.rule.read(value)
-        if accepted != self.only:
-            raise RefusedError("it belongs to a later version", self.mend)
-        return accepted
-
-    def from_text(self, text: str) -> object:
-        """Convert as the rule of the later version does."""
-        return self.rule.from_text(text)

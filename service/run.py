@@ -1,93 +1,76 @@
-"""Run: configuration → state folder, clients, loop and API, until SIGTERM. What `serve` does."""
+"""Run: configuration → state folder, processes and API, until SIGTERM. What `serve` does.
 
-import platform
+The process that is started supervises and answers; its children run the loops. They start while
+the API is still being imported here.
+"""
+
 import signal
 import sys
-import time
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
-import confluent_kafka
 import structlog
 
-from api.app import create_app
-from api.hosts import allowed_hosts
-from api.server import BindError, serve_in_thread
-from api.view import ServiceView
 from service import log
-from service.clock import SystemClock
-from service.config import Config, ConfigErrors
-from service.control import Inbox
+from service.config import Config
+from service.crew.member import PROGRAM
+from service.crew.supervisor import Supervisor
 from service.errors import ExitCode, ExitError
-from service.kafka import KafkaClients, property_problems
-from service.metrics import Metrics
-from service.status import Info, Status, StatusBoard
-from service.tuning import calm_garbage_collector
-from service.version import product_version
-from service.watch import Watch
-from service.worker import Worker
+from service.watchdog import HANG_LIMIT_S
 from state.directory import Directory, DirectoryHeldError
-from state.rocks import RocksStores
 
-_INBOX_DEPTH: Final = 64
-_ADDRESS_LABELS_MAX: Final = 100
-_ASK_TIMEOUT_S: Final = 5.0
-_HEARTBEAT_MAX_MS: Final = 60_000
+_HELD_S: Final = 3.0
+"""How long a process that was killed may take to let go of the folder."""
 
 _log = structlog.stdlib.get_logger(__name__)
 
 
-def serve(config: Config) -> int:
-    """Process until SIGTERM or SIGINT; gives the exit code, raises ExitError for bad ends."""
-    log.configure(sys.stderr, "info")
-    problems = property_problems(config)
-    if problems:
-        raise ConfigErrors(problems)
+def serve(
+    config: Config, program: Sequence[str] = PROGRAM, hang_limit_s: float = HANG_LIMIT_S
+) -> int:
+    """Process until SIGTERM or SIGINT; gives the exit code, raises ExitError for bad ends.
+
+    `program` is what each child runs, as arguments of Python.
+    """
+    log.configure(sys.stderr, config.log.level, config.log.format)
     directory = _held(config)
-    clock = SystemClock()
-    service = config.service
-    nothing_yet = Status.starting(service.instance, service.group_id, datetime.now(UTC))
-    board = StatusBoard(nothing_yet, time.monotonic)
-    libraries = _libraries()
-    metrics = Metrics(
-        board,
-        {"version": product_version(), **libraries},
-        addresses_max=_ADDRESS_LABELS_MAX,
-    )
-    watch = Watch(config.service, clock, board, metrics)
-    inbox = Inbox(_INBOX_DEPTH)
-    clients = KafkaClients(config)
-    worker = Worker(config, lambda: clients, RocksStores(directory.path), clock, watch, inbox)
-    _stop_on_signals(worker)
-    view = ServiceView(
-        info=lambda: _info(config, clients, libraries),
-        board=board,
-        inbox=inbox,
-        metrics=metrics,
-        allowed_hosts=allowed_hosts(config.api.host, config.api.advertised_url),
-        heartbeat_max_ms=_HEARTBEAT_MAX_MS,
-        ask_timeout_s=_ASK_TIMEOUT_S,
-    )
+    supervisor = _supervisor(config, directory.path, program, hang_limit_s)
     try:
-        server = serve_in_thread(create_app(view), config.api.host, config.api.port)
-    except BindError as error:
-        raise ExitError(ExitCode.USAGE, str(error)) from error
-    _log.info("started", api=server.url, group_id=config.service.group_id)
-    calm_garbage_collector()
-    try:
-        worker.run()
+        supervisor.start()
+        from service.serving import serve_api
+
+        server = serve_api(config, supervisor, hang_limit_s)
+        _log.info("started", api=server.url, group_id=config.service.group_id)
+        try:
+            supervisor.run()
+        finally:
+            server.stop()
     finally:
-        server.stop()
+        supervisor.kill()
         directory.release()
     _log.info("stopped")
     return ExitCode.DONE
 
 
+def _supervisor(
+    config: Config, folder: Path, program: Sequence[str], hang_limit_s: float
+) -> Supervisor:
+    supervisor = Supervisor(config, folder, hang_limit_s=hang_limit_s, program=program)
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        supervisor.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    return supervisor
+
+
 def _held(config: Config) -> Directory:
     service = config.service
     try:
-        return Directory(service.state_dir, service.group_id, service.instance)
+        return Directory(service.state_dir, service.group_id, service.instance, _HELD_S)
     except DirectoryHeldError as error:
         raise ExitError(
             ExitCode.FENCED,
@@ -100,29 +83,3 @@ def _held(config: Config) -> Directory:
             f"The state folder {service.state_dir} cannot be used ({error}); "
             "set service.state_dir to a folder that can be written.",
         ) from error
-
-
-def _stop_on_signals(worker: Worker) -> None:
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        worker.stop()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-
-
-def _libraries() -> dict[str, str]:
-    return {
-        "confluent_kafka": str(confluent_kafka.__version__),
-        "librdkafka": confluent_kafka.libversion()[0],
-    }
-
-
-def _info(config: Config, clients: KafkaClients, libraries: dict[str, str]) -> Info:
-    return Info(
-        version=product_version(),
-        python=platform.python_version(),
-        libraries=libraries,
-        cluster_id=clients.cluster.known_id,
-        instance=config.service.instance,
-        group_id=config.service.group_id,
-    )

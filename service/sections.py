@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from service.rules import Choice, Flag, Folder, OnlyNow, Text, Texts, Whole
+from service.rules import Choice, Flag, Folder, Share, Text, Texts, Whole
 
 TOPIC_SHAPE: Final = r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}"
 """What Kafka takes as the name of a topic."""
@@ -19,6 +19,13 @@ MissingOffset = Literal["earliest", "latest", "fail"]
 LostOffset = Literal["fail", "earliest", "latest"]
 ResetOffset = Literal["fail", "keep_state", "clear_state"]
 ManagedBy = Literal["rest", "file"]
+Scope = Literal["address", "partition"]
+Auth = Literal["", "none", "tokens", "oidc", "tokens+oidc"]
+AUTH: Final = ("", "none", "tokens", "oidc", "tokens+oidc")
+LogLevel = Literal["debug", "info", "warning", "error"]
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+LogFormat = Literal["auto", "json", "text"]
+LOG_FORMATS: Final = ("auto", "json", "text")
 MissingId = Literal["pass", "stamp", "dead_letter"]
 
 _NAME = r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]"
@@ -31,18 +38,24 @@ _INPUT = Text(
 )
 _TOPIC = Text(TOPIC_SHAPE, "a topic name (1 to 249 letters, digits, dots, `_` and `-`)")
 _TEMPLATE = Text(r".{1,1000}", "text of 1 to 1000 characters")
+_TEMPLATE_OR_NONE = Text(r".{0,1000}", "text of at most 1000 characters")
 _ANY_TEXT = Text(r".*", "text")
 _HOST = Text(r"[^\s/]{1,255}", "a host name or an address to listen on")
 
-_ONE_WORKER = OnlyNow(Whole(1, 64), 1, "write workers = 1 and start one instance per worker")
-_ONE_COUNT = OnlyNow(Whole(1, 10_000), 12, 'remove it: it serves scope = "address" only')
-_NO_URL = OnlyNow(_ANY_TEXT, "", "remove it: instances do not forward to each other yet")
-_SCOPE = Choice(
-    ("partition",),
-    later=("address",),
-    later_mend='write scope = "partition"',
+_FILE = Text(r"[^\x00]{0,4096}", "the path of a file")
+_URL = Text(r"(https?://[^\s]{1,2000})?", "a URL that begins with https:// or http://")
+_PLAIN_URL = Text(
+    r"(https?://[^\s/?#]{1,500}(/[^\s?#]{0,500})?)?",
+    "a URL that begins with https:// or http://, without ? and #",
 )
-_HEADER_IDS = OnlyNow(_ANY_TEXT, "", 'write id = "" and let publishers set the header _DUPL_ID')
+_CLAIM = Text(r"[^\s]{1,200}", "the name of a claim; dots lead into nested ones")
+_ALGORITHM = Text(
+    r"(RS|PS|ES)(256|384|512)|EdDSA", "RS256, PS256, ES256, their 384 and 512, or EdDSA"
+)
+_ROLE_OF = Text(
+    r"[^=]{1,200}=(viewer|operator|admin|payload:read)",
+    "VALUE=ROLE, where ROLE is viewer, operator, admin or payload:read",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +64,7 @@ class ServiceSettings:
 
     group_id: Annotated[str, _GROUP] = "ringfence"
     instance: Annotated[str, _INSTANCE] = "0"
-    workers: Annotated[int, _ONE_WORKER] = 1
+    workers: Annotated[int, Whole(1, 64)] = 1
     state_dir: Annotated[Path, Folder()] = Path("./state-data")
     batch_records_max: Annotated[int, Whole(1, 1_000_000)] = 10_000
     batch_bytes_max: Annotated[int, Whole(1024 * 1024, 1024**3)] = 64 * 1024 * 1024
@@ -59,7 +72,7 @@ class ServiceSettings:
     transaction_timeout_ms: Annotated[int, Whole(1_000, 900_000)] = 10_000
     session_timeout_ms: Annotated[int, Whole(1_000, 1_800_000)] = 10_000
     cache_memory_mb: Annotated[int, Whole(1, 1_048_576)] = 256
-    by_address_partitions: Annotated[int, _ONE_COUNT] = 12
+    by_address_partitions: Annotated[int, Whole(1, 10_000)] = 12
     internal_replication: Annotated[int, Whole(1, 100, besides=(-1,))] = -1
     create_topics: Annotated[bool, Flag()] = False
     on_missing_offset: Annotated[MissingOffset, Choice(("earliest", "latest", "fail"))] = "earliest"
@@ -70,12 +83,62 @@ class ServiceSettings:
 
 @dataclass(frozen=True, slots=True)
 class ApiSettings:
-    """`[api]`: where the admin API listens; port 0 is any free one."""
+    """`[api]`: where the admin API listens, and to whom; port 0 is any free one."""
 
     host: Annotated[str, _HOST] = "127.0.0.1"
     port: Annotated[int, Whole(0, 65_535)] = 8080
-    advertised_url: Annotated[str, _NO_URL] = ""
-    peer_token_file: Annotated[str, _NO_URL] = ""
+    advertised_url: Annotated[str, _PLAIN_URL] = ""
+    peer_token_file: Annotated[str, _FILE] = ""
+    auth: Annotated[Auth, Choice(AUTH)] = ""
+    tokens_file: Annotated[str, _FILE] = ""
+    oidc_issuer: Annotated[str, _URL] = ""
+    oidc_audience: Annotated[str, _ANY_TEXT] = ""
+    oidc_jwks_url: Annotated[str, _URL] = ""
+    oidc_algorithms: Annotated[tuple[str, ...], Texts(_ALGORITHM)] = ("RS256", "ES256", "EdDSA")
+    oidc_leeway_s: Annotated[int, Whole(0, 300)] = 30
+    oidc_name_claim: Annotated[str, _CLAIM] = "sub"
+    oidc_roles_claim: Annotated[str, _CLAIM] = "roles"
+    oidc_roles: Annotated[tuple[str, ...], Texts(_ROLE_OF)] = ()
+    session_max_s: Annotated[int, Whole(60, 86_400)] = 3_600
+    session_key_file: Annotated[str, _FILE] = ""
+    protect_metrics: Annotated[bool, Flag()] = False
+    tls_cert_file: Annotated[str, _FILE] = ""
+    tls_key_file: Annotated[str, _FILE] = ""
+    tls_client_ca_file: Annotated[str, _FILE] = ""
+    body_bytes_max: Annotated[int, Whole(1_024, 1024**3)] = 16 * 1024 * 1024
+    audit_records_max: Annotated[int, Whole(100, 1_000_000)] = 10_000
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether tokens of a file are known."""
+        return "tokens" in self.auth
+
+    @property
+    def takes_oidc(self) -> bool:
+        """Whether an issuer's tokens are known."""
+        return "oidc" in self.auth
+
+    @property
+    def asks_who(self) -> bool:
+        """Whether a request has to say who makes it."""
+        return self.takes_tokens or self.takes_oidc
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """`[log]`: what is told on stderr."""
+
+    level: Annotated[LogLevel, Choice(LOG_LEVELS)] = "info"
+    format: Annotated[LogFormat, Choice(LOG_FORMATS)] = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class TracingSettings:
+    """`[tracing]`: where spans go, and of how many transactions; nowhere by default."""
+
+    endpoint: Annotated[str, _URL] = ""
+    sample_ratio: Annotated[float, Share()] = 0.01
+    links_max: Annotated[int, Whole(0, 128)] = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +147,24 @@ class RouteSettings:
 
     name: Annotated[str, _ROUTE_NAME] = ""
     inputs: Annotated[tuple[str, ...], Texts(_INPUT)] = ()
-    scope: Annotated[Literal["partition"], _SCOPE] = "partition"
+    scope: Annotated[Scope, Choice(("address", "partition"))] = "address"
     address: Annotated[str, _TEMPLATE] = "{topic}"
-    id: Annotated[str, _HEADER_IDS] = ""
+    id: Annotated[str, _TEMPLATE_OR_NONE] = ""
     output: Annotated[str, _TEMPLATE] = "{topic}.unique"
     dead_letter: Annotated[str, _TEMPLATE] = "{topic}.dlq"
     allowed_outputs: Annotated[tuple[str, ...], Texts(_TOPIC)] = ()
     missing_id: Annotated[MissingId, Choice(("pass", "stamp", "dead_letter"))] = "pass"
     on_partitions_added: Annotated[Literal["fail", "keep"], Choice(("fail", "keep"))] = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeSettings:
+    """`[bridge]`: which topics of one cluster go to which of another, and how."""
+
+    topics: Annotated[tuple[str, ...], Texts(_INPUT)] = ()
+    target_topic: Annotated[str, _TEMPLATE] = "{topic}"
+    use_duplicate_detection: Annotated[bool, Flag()] = True
+    keep_partition: Annotated[bool, Flag()] = True
+    group_id: Annotated[str, _GROUP] = "ringfence-bridge"
+    session_timeout_ms: Annotated[int, Whole(1_000, 240_000)] = 10_000
+    dead_letter: Annotated[str, _TEMPLATE] = "{group_id}.dead-letters"

@@ -5,12 +5,13 @@ Invariant: a reader sees one published value, never a half of two: a publication
 reference, so neither side waits for the other.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Literal, NamedTuple
 
 PartitionPhase = Literal["assigned", "restoring", "running"]
 ServicePhase = Literal["starting", "running", "waiting", "stopping"]
+WorkerPhase = Literal["starting", "running", "waiting", "stopping", "ended"]
 
 
 class PartitionStatus(NamedTuple):
@@ -31,6 +32,12 @@ class PartitionStatus(NamedTuple):
     """Changelog records replayed when this instance took the partition over."""
     restore_remaining_records: int | None
     addresses: int
+    groups_open: int
+    """Transaction groups that wait for the rest of their records."""
+    paused: bool = False
+    """Whether its route is paused: it is ours and restored, and not read."""
+    lag_ms: int | None = None
+    """For how long the next record may have waited, at most; None where that is not known."""
 
 
 class Status(NamedTuple):
@@ -52,11 +59,54 @@ class Status(NamedTuple):
     last_commit_at: datetime | None
     complete: bool = False
     """True when every partition of every input is among `partitions`."""
+    partitions_total: int = 0
+    """How many partitions all inputs have, whoever owns them; 0 until that is known."""
+    config_revision: int = 0
+    """Of the newest settings document that is applied wholly; 0 while the file alone holds."""
+    config_fault: str | None = None
+    """Why the newest settings document does not hold here."""
+    hops: tuple[str, ...] = ()
+    """Those that the routes in force need."""
 
     @classmethod
     def starting(cls, instance: str, group_id: str, started_at: datetime) -> "Status":
         """Nothing has happened yet."""
         return cls("starting", None, instance, group_id, started_at, (), 0, 0, 0, 0, 0, 0, None)
+
+
+class WorkerStatus(NamedTuple):
+    """One process of the instance."""
+
+    pid: int | None
+    """None while it is being replaced."""
+    worker: int
+    hop: str
+    phase: WorkerPhase
+    since: datetime
+    """When its process started; while it is being replaced, when the last one ended."""
+    restarts: int
+    last_exit_code: int | None
+    """Of the process before; minus the signal where one ended it."""
+    heartbeat_age_ms: int
+    partitions_owned: int
+    memory_bytes: int | None
+    """Resident; None where the system does not tell."""
+    partitions_restoring: int = 0
+    restored_records: int = 0
+    """Changelog records replayed for those."""
+    restore_remaining_records: int | None = 0
+    """Of those; None while it is not known of one."""
+
+    def restoring(self, partitions: Iterable[PartitionStatus]) -> "WorkerStatus":
+        """The same with how far the restore of its partitions is."""
+        open_ = [each for each in partitions if each.phase != "running"]
+        left = [each.restore_remaining_records for each in open_]
+        known = [each for each in left if each is not None]
+        return self._replace(
+            partitions_restoring=len(open_),
+            restored_records=sum(each.restored_records for each in open_),
+            restore_remaining_records=sum(known) if len(known) == len(left) else None,
+        )
 
 
 class Info(NamedTuple):
@@ -69,6 +119,8 @@ class Info(NamedTuple):
     """None until the broker was reached."""
     instance: str
     group_id: str
+    config_revision: int = 0
+    """See `Status.config_revision`."""
 
 
 class StatusBoard:

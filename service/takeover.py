@@ -4,6 +4,7 @@ Pure checks on what was asked from broker and disk. In the order of the protocol
 offset first, the ends of the logs after it, the store last.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from service.config import ServiceSettings
@@ -47,22 +48,30 @@ def check_identity(partition: Partition, facts: Facts) -> None:
             f"{name.topic}-{name.partition} was committed with state format {told.format}, "
             f"this version reads {FORMAT}; run the newer version."
         )
-    if told.changelog_topic_id != facts.identity.changelog_topic_id:
+    # Before, another route may have passed its records on, and remembered nothing here.
+    log = partition.changelog if told.changelog_topic_id else None
+    if log and told.changelog_topic_id != facts.identity.changelog_topic_id:
         raise _contradiction(
-            f"The changelog {partition.changelog.topic} was deleted and made anew since the last "
+            f"The changelog {log.topic} was deleted and made anew since the last "
             f"commit of {name.topic}-{name.partition}; {_RESET}"
         )
     if told.input_topic_id != facts.identity.input_topic_id:
         raise _contradiction(
             f"The input {name.topic} was deleted and made anew since the last commit; {_RESET}"
         )
+    if log and facts.changelog.start > told.changelog_start:
+        raise _contradiction(
+            f"Records of the changelog {log.topic}-{log.partition} "
+            f"below offset {facts.changelog.start} were deleted; {_RESET}"
+        )
 
 
 def check_changelog(partition: Partition, facts: Facts, changelog_next: int) -> None:
     """After the replay: everything that the offset metadata promises is there, or exit 5."""
-    if facts.metadata is not None and changelog_next <= facts.metadata.last_offset:
+    log = partition.changelog
+    if log and facts.metadata is not None and changelog_next <= facts.metadata.last_offset:
         raise _contradiction(
-            f"The changelog {partition.changelog.topic}-{partition.changelog.partition} ends at "
+            f"The changelog {log.topic}-{log.partition} ends at "
             f"{changelog_next}, but offset {facts.metadata.last_offset} was committed: it was "
             f"truncated; {_RESET}"
         )
@@ -73,10 +82,13 @@ def start_offset(
 ) -> tuple[int, bool]:
     """Where to read from, and whether the state has to be cleared first.
 
-    `remembered` tells whether the replayed changelog holds anything.
+    `remembered` tells whether the replayed changelog holds anything, or, where there is none,
+    whether the partition was read before.
     """
     name = f"{partition.source.topic}-{partition.source.partition}"
     clear = False
+    if partition.inlet is None:  # what was passed on is decided, whatever holds for the inputs
+        settings = replace(settings, on_missing_offset="earliest")
     if remembered and facts.metadata is None:
         if settings.on_reset_offset == "fail":
             raise _contradiction(
@@ -88,6 +100,12 @@ def start_offset(
     if offset is None:
         return _by_policy(settings.on_missing_offset, "on_missing_offset", name, facts), clear
     if not facts.input.start <= offset <= facts.input.end:
+        if partition.inlet is None:
+            raise _contradiction(
+                f"{name} has offsets {facts.input.start} to {facts.input.end}, its group is at "
+                f"{offset}; reset the offsets of that group to the earliest, and set "
+                "service.on_reset_offset to keep_state."
+            )
         return _by_policy(settings.on_lost_offset, "on_lost_offset", name, facts), clear
     return offset, clear
 

@@ -36,14 +36,21 @@ def count(metrics: Metrics, plan: Plan, now_ms: int) -> None:
     tally = plan.tally
     for route, records in tally.consumed.items():
         metrics.consumed(route, records, tally.bytes_consumed[route])
+    for route, records in tally.carried.items():
+        metrics.carried(route, records)
     for (route, address), records in _by_label(metrics, tally.accepted).items():
         metrics.forwarded(route, address, records)
     for (route, address), records in _by_label(metrics, tally.duplicates).items():
         metrics.duplicates(route, address, records)
     for (route, reason), records in tally.dead_letters.items():
         metrics.dead_letters(route, reason, records)
+    for (mode, result), records in tally.redriven.items():
+        metrics.redriven(mode, result, records)
     if tally.oldest_ms != NO_TIME_MS:
-        metrics.latency(max(0, now_ms - tally.oldest_ms) / 1000)
+        ages_ms = (now_ms - tally.oldest_ms, now_ms - tally.newest_ms)
+        metrics.latency(*(max(0, age_ms) / 1000 for age_ms in ages_ms))
+    if tally.distances_ms:
+        metrics.distances(tally.distances_ms)
 
 
 def _by_label(

@@ -1,7 +1,7 @@
 """Target: the topic and partition that a record goes to, accepted or not.
 
-A record that itself names no allowed topic is rejected; a topic that the configuration names and
-that is absent is the broker's fault, and waited for.
+A record that itself names no allowed topic, or one that is absent, is rejected; a topic that the
+configuration names and that is absent is the broker's fault, and waited for.
 """
 
 from collections.abc import Mapping
@@ -10,12 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from confluent_kafka import Message
-
 from ringfence.headers import Reason
 from service.cluster import TopicInfo
-from service.partition import Partition
+from service.inlet import Inlet
 from service.plan import BY_KEY
+from service.record import Record
 from service.rejection import RejectedError
 from service.route import Headers, Template, UnrenderableError, is_legal_topic
 from service.topics import Targets
@@ -27,7 +26,7 @@ _RECORD_OVERHEAD_BYTES: Final = 68
 
 
 class TargetMissingError(Exception):
-    """A topic that the configuration names is absent: the broker's fault, not the record's."""
+    """A topic is absent as far as is known: that is the broker's fault, not the record's."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(topic)
@@ -60,15 +59,13 @@ class Placing:
     homeless: AbstractSet[tuple[Source, int]]
     """Those of them that their dead-letter topic refused as well."""
 
-    def output(
-        self, partition: Partition, key: bytes | None, headers: Headers, address: str
-    ) -> Target:
+    def output(self, inlet: Inlet, key: bytes | None, headers: Headers, address: str) -> Target:
         """Where an accepted record goes; RejectedError when it names no allowed topic."""
-        return self.named(partition, partition.route.output, key, headers, address)
+        return self.named(inlet, inlet.route.output, key, headers, address)
 
-    def check_refusal(self, source: Source, offset: int) -> None:
+    def check_refusal(self, place: tuple[Source, int]) -> None:
         """RejectedError where the broker has refused the record before."""
-        refusal = self.refused.get((source, offset))
+        refusal = self.refused.get(place)
         if refusal is not None:
             raise refusal
 
@@ -78,37 +75,40 @@ class Placing:
         """RejectedError where the record is known not to fit."""
         if self.compressing:
             return
-        size = _size_bytes(key, value, headers)
+        size = size_bytes(key, value, headers)
         if size > target.record_bytes_max:
             cause = f"{size} bytes with its headers; {target.topic} takes {target.record_bytes_max}"
             raise RejectedError(Reason.TOO_LARGE, cause)
 
     def dead_letter(
         self,
-        partition: Partition,
-        message: Message,
-        headers: Headers,
+        inlet: Inlet,
+        record: Record,
         letter: Headers,
         address: str | None,
         reason: Reason,
+        blamed: tuple[Source, int],
     ) -> Target:
-        """The route's own topic where it takes the letter whole, else the fallback."""
-        key, template = message.key(), partition.route.dead_letter
+        """The route's own topic where it takes the letter whole, else the fallback.
+
+        `blamed` is the place of the record which the broker refuses where it refuses the letter.
+        """
+        key, template = record.key(), inlet.route.dead_letter
         has_own = (
             reason is not Reason.NO_OUTPUT
-            and (partition.source, message.offset()) not in self.homeless
+            and blamed not in self.homeless
             and not (address is None and template.constant is None)
         )
         if has_own:
             with suppress(RejectedError):
-                target = self.named(partition, template, key, headers, address or "")
-                if _size_bytes(key, message.value(), letter) <= target.record_bytes_max:
+                target = self.named(inlet, template, key, letter, address or "")
+                if size_bytes(key, record.value(), letter) <= target.record_bytes_max:
                     return target
-        return self._found(partition, self.fallback)
+        return self._found(inlet, self.fallback)
 
     def named(
         self,
-        partition: Partition,
+        inlet: Inlet,
         template: Template,
         key: bytes | None,
         headers: Headers,
@@ -121,26 +121,28 @@ class Placing:
                 name = template.render(key, headers, address)
             except UnrenderableError as error:
                 raise RejectedError(Reason.NO_OUTPUT, str(error)) from None
-            allowed = partition.route.settings.allowed_outputs
+            allowed = inlet.route.settings.allowed_outputs
             if not is_legal_topic(name) or name not in allowed:
                 raise RejectedError(Reason.NO_OUTPUT, f"{name[:249]!r} is not an allowed output")
-        return self._found(partition, name)
+        return self._found(inlet, name, is_chosen=template.constant is None)
 
-    def _found(self, partition: Partition, name: str) -> Target:
+    def _found(self, inlet: Inlet, name: str, *, is_chosen: bool = False) -> Target:
         info = self.targets.find(name)
         if info is None:
+            if is_chosen and self.targets.is_absent(name):
+                raise RejectedError(Reason.NO_OUTPUT, f"the topic {name} does not exist")
             raise TargetMissingError(name)
-        return _target(partition, name, info)
+        return _target(inlet, name, info)
 
 
-def _target(partition: Partition, name: str, info: TopicInfo) -> Target:
+def _target(inlet: Inlet, name: str, info: TopicInfo) -> Target:
     """The input's partition where both topics have as many, else by key, else folded."""
-    number = partition.source.partition
-    keyed = number if info.partitions == partition.partitions else BY_KEY
+    number = inlet.source.partition
+    keyed = number if info.partitions == inlet.partitions else BY_KEY
     return Target(name, info.record_bytes_max, keyed, number % info.partitions)
 
 
-def _size_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+def size_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
     """What a record takes in a batch of its own, uncompressed; a little less than it really is."""
     size = _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
     for name, header in headers:

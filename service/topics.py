@@ -4,25 +4,20 @@ The service makes its internal topics itself, with the settings they need; outpu
 dead-letter topics belong to the user, unless `create_topics` is set.
 """
 
-import hashlib
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
+from confluent_kafka import murmur2
+
+from ringfence.topics import acknowledgements, internal
 from service.cluster import Cluster, NewTopicInfo, TopicInfo
 
-NAME_LENGTH_MAX: Final = 249
 _BYTES_MAX: Final = 1_000_000_000  # more than a broker takes in one request
-_ENVELOPE_BYTES: Final = 64 * 1024
+ENVELOPE_BYTES: Final = 64 * 1024
+"""What our headers may add to a record."""
+BY_ADDRESS: Final = "by-address"
+"""In place of an input's name: the changelog of what is decided by address."""
 _DAY_MS: Final = 24 * 60 * 60 * 1000
-
-
-def internal(group_id: str, kind: str) -> str:
-    """The internal topic `<group_id>.<kind>`; too long a name is cut and ends in its hash."""
-    name = f"{group_id}.{kind}"
-    if len(name) <= NAME_LENGTH_MAX:
-        return name
-    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
-    return f"{name[: NAME_LENGTH_MAX - len(digest) - 1]}-{digest}"
 
 
 def changelog(group_id: str, topic: str) -> str:
@@ -30,14 +25,71 @@ def changelog(group_id: str, topic: str) -> str:
     return internal(group_id, f"changelog.{topic}")
 
 
+def by_address(group_id: str) -> str:
+    """Where records of scope `address` go to be decided, by their address."""
+    return internal(group_id, BY_ADDRESS)
+
+
+class ByAddress(NamedTuple):
+    """The topic by-address of a group."""
+
+    topic: str
+    partitions: int
+
+    def partition_of(self, address: str) -> int:
+        """The one that decides an address."""
+        return murmur2(address.encode(), self.partitions)
+
+
+def new_by_address(group_id: str, partitions: int, largest: int, replication: int) -> NewTopicInfo:
+    """Nothing expires by itself: records may be years old, and their owner deletes the decided.
+
+    `largest` is the size that the most generous input takes, in bytes. (KIP-284: Kafka Streams
+    lost records to the retention of such a topic.)
+    """
+    settings = {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "max.message.bytes": str(largest + ENVELOPE_BYTES),
+        "segment.bytes": str(64 * 1024 * 1024),
+        "unclean.leader.election.enable": "false",
+        "message.timestamp.type": "CreateTime",
+    }
+    return NewTopicInfo(by_address(group_id), partitions, replication, settings)
+
+
+def new_acknowledgements(group_id: str, replication: int) -> NewTopicInfo:
+    """Where publishers read how far they are decided: the newest of each is kept."""
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
+    return NewTopicInfo(acknowledgements(group_id), 1, replication, settings)
+
+
+def config_topic(group_id: str) -> str:
+    """What is set while the service runs."""
+    return internal(group_id, "config")
+
+
+def new_config_topic(group_id: str, replication: int) -> NewTopicInfo:
+    """One partition, so that there is one order; the newest of each key is kept."""
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
+    return NewTopicInfo(config_topic(group_id), 1, replication, settings)
+
+
 def fallback(group_id: str) -> str:
     """Where records go whose own dead-letter topic cannot take them."""
     return internal(group_id, "dead-letters")
 
 
-def new_changelog(group_id: str, topic: str, partitions: int, replication: int) -> NewTopicInfo:
-    """A changelog: compacted, never expired by time, small segments for a quick restore."""
+def new_changelog(
+    group_id: str, topic: str, partitions: int, largest: int, replication: int
+) -> NewTopicInfo:
+    """A changelog: compacted, never expired by time, small segments for a quick restore.
+
+    It takes any record of its input, `largest` bytes at most: those of a group wait in it.
+    """
     settings = {
+        "max.message.bytes": str(largest + ENVELOPE_BYTES),
         "cleanup.policy": "compact",
         "min.cleanable.dirty.ratio": "0.3",
         "segment.bytes": str(64 * 1024 * 1024),
@@ -48,38 +100,61 @@ def new_changelog(group_id: str, topic: str, partitions: int, replication: int) 
     return NewTopicInfo(changelog(group_id, topic), partitions, replication, settings)
 
 
-def new_fallback(group_id: str, replication: int) -> NewTopicInfo:
-    """The fallback for dead letters: takes whatever any input may ever hold, with its envelope."""
+def new_dead_letters(name: str, replication: int) -> NewTopicInfo:
+    """For dead letters of all kinds: takes whatever any topic may ever hold, with its envelope."""
     settings = {
         "cleanup.policy": "delete",
         "retention.ms": "-1",
         "max.message.bytes": str(_BYTES_MAX),
     }
-    return NewTopicInfo(fallback(group_id), 1, replication, settings)
+    return NewTopicInfo(name, 1, replication, settings)
 
 
 def new_target(name: str, input_: TopicInfo, replication: int) -> NewTopicInfo:
-    """An output or dead-letter topic like its input, with room for the envelope."""
-    settings = {"max.message.bytes": str(input_.record_bytes_max + _ENVELOPE_BYTES)}
+    """An output or dead-letter topic like its input, with room for the envelope.
+
+    It keeps for as long: records have the times of their inputs, which may be years old.
+    """
+    settings = {
+        **input_.retention,
+        "max.message.bytes": str(input_.record_bytes_max + ENVELOPE_BYTES),
+    }
     return NewTopicInfo(name, input_.partitions, replication, settings)
 
 
 class Targets:
     """What we know of the topics that we write. Asking is pure; only `refresh` does I/O."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, are_made: bool = False) -> None:
+        """`are_made`: whoever waits for one that is absent will see it made."""
         self._cluster = cluster
+        self._are_made = are_made
         self._known: dict[str, TopicInfo | None] = {}
+        self._absent: frozenset[str] = frozenset()
+        self.is_missed = False
+        """Whether one was asked for that the last `refresh` has not found."""
 
     def find(self, name: str) -> TopicInfo | None:
-        """The topic, or None when it is absent; LookupError when it was never asked for."""
-        return self._known[name]
+        """The topic, or None when it is absent, as far as is known: the next `refresh` asks."""
+        return self._known.setdefault(name, None)
+
+    def is_absent(self, name: str) -> bool:
+        """Whether the last `refresh` has not found it, if that is still believed."""
+        is_absent = name in self._absent
+        self.is_missed = self.is_missed or is_absent
+        return is_absent
 
     def refresh(self, names: Iterable[str] = ()) -> None:
         """Ask the cluster for these and for all that was asked before."""
         wanted = self._known.keys() | set(names)
         found = self._cluster.topics(wanted)
         self._known = {name: found.get(name) for name in wanted}
+        self._absent = frozenset() if self._are_made else frozenset(wanted - found.keys())
+        self.is_missed = False
+
+    def forget_absences(self) -> None:
+        """Believe of none any more that it is absent: it may have been made meanwhile."""
+        self._absent = frozenset()
 
     @property
     def batch_bytes_max(self) -> int:

@@ -4,23 +4,39 @@ The loop calls it with what happened; the watch decides what becomes of that. It
 loop's lives, so that totals and phases do too.
 """
 
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 import structlog
 from confluent_kafka import TopicPartition
 
+from service.addresses import AddressBook
 from service.assignment import Assignment
 from service.clock import Clock
 from service.config import ServiceSettings
+from service.duplicates_log import DuplicatesLog
 from service.faults import Fault
-from service.metrics import Metrics, Stage
+from service.following import Following
+from service.held import sentence
+from service.metrics import Metrics, RebalanceKind, Stage
+from service.part import hops_of
 from service.partition import Partition, Phase
 from service.plan import Plan
+from service.route import Headers
+from service.sample import PERIOD_S, Sampler
 from service.status import PartitionStatus, ServicePhase, Status, StatusBoard
+from service.surveyor import Surveyor
 from service.tally import Totals, count
+from service.tracing import Trace, Tracer
+from service.traffic import Traffic
+from service.waits import Waits
+from state.edit import Source
 
 _PUBLISH_S: Final = 0.25
+_SILENT_S: Final = 2.0
+"""An answer to a transaction that takes longer is a fault that shows."""
 _log = structlog.stdlib.get_logger(__name__)
 
 
@@ -35,8 +51,15 @@ class Watch:
     """Totals, and what is pinned on the board."""
 
     def __init__(
-        self, settings: ServiceSettings, clock: Clock, board: StatusBoard, metrics: Metrics
+        self,
+        settings: ServiceSettings,
+        clock: Clock,
+        board: StatusBoard,
+        metrics: Metrics,
+        tracer: Tracer | None = None,
     ) -> None:
+        self._tracer = tracer
+        self._trace: Trace | None = None
         self._settings = settings
         self._clock = clock
         self._board = board
@@ -44,32 +67,68 @@ class Watch:
         self._started_at = datetime.fromtimestamp(clock.wall_ms() / 1000, UTC)
         self._totals = Totals()
         self._published_s = float("-inf")
+        self._duplicates_log = DuplicatesLog()
         self._rebalances = 0
+        self._changes: Counter[RebalanceKind] = Counter()
+        self._sampler, self._sampled_s = Sampler(), float("-inf")
+        self._waits = Waits()
+        self._partitions_total = 0
         self._doubtful = False
         self._running: set[tuple[str, int]] = set()
         self._statuses: tuple[PartitionStatus, ...] = ()
+        self._held: frozenset[Source] = frozenset()
+        self.traffic = Traffic(clock.wall_ms())
+        """What came to each address."""
         self.waiting: Waiting | None = None
+        self._config_revision = 0
+        self._config_fault: str | None = None
+        self._hops: tuple[str, ...] = ()
 
     def beat(self) -> None:
         """The loop lives."""
         self._board.beat()
 
+    def awaits(self, waited_s: float) -> None:
+        """The loop lives, and has waited for so long for the broker to answer a transaction."""
+        self.beat()
+        if waited_s >= _SILENT_S and self.waiting is None:  # else why, it was told already
+            self.wait("the broker, which leaves a transaction unanswered", until_commit=True)
+
     def stage(self, stage: Stage, duration_s: float) -> None:
         """How long a stage of the batch at hand took."""
         self._metrics.stage(stage, duration_s)
+
+    def begun(self) -> Callable[[Sequence[Headers | None]], None] | None:
+        """A transaction begins that reads records; what is to be shown their headers, if any."""
+        if self._tracer is None:
+            return None
+        self._not_traced("it was given up")
+        self._trace = self._tracer.begin()
+        return None if self._trace is None else self._trace.look
+
+    def _not_traced(self, cause: str) -> None:
+        """What was traced did not come to its end."""
+        if self._trace is not None:
+            self._trace.fail(cause)
+            self._trace = None
 
     def committed(self, plan: Plan, duration_s: float) -> None:
         """A transaction has committed."""
         now_ms = self._clock.wall_ms()
         self._doubtful = False
+        if self._trace is not None:
+            self._trace.end(plan)
+            self._trace = None
         self._totals.add(plan, now_ms)
         count(self._metrics, plan, now_ms)
+        self._duplicates_log.tell(plan.tally, self._clock.monotonic_s())
         self._metrics.stage("commit", duration_s)
         self._metrics.committed(duration_s)
 
     def aborted(self, fault: Fault) -> None:
         """A transaction was aborted."""
         self._totals.transactions_aborted += 1
+        self._not_traced(fault.cause)
         self._metrics.not_committed("aborted")
         _log.warning("transaction_aborted", cause=fault.cause, of_record=fault.of_record)
 
@@ -80,6 +139,7 @@ class Watch:
     def unknown(self, fault: Fault) -> None:
         """A life ends: what became of its last transaction, the broker says."""
         self._metrics.not_committed("unknown")
+        self._not_traced(fault.cause)
         if fault.fenced:
             self._metrics.fenced()
         _log.warning("outcome_unknown", cause=fault.cause, fenced=fault.fenced)
@@ -120,21 +180,64 @@ class Watch:
         """A round is over; a few times a second its status is published."""
         if assignment.rebalances != self._rebalances:
             self._rebalances = assignment.rebalances
-            self._metrics.rebalance("assigned")
+            self._tell_rebalances(assignment.changes)
             self._published_s = float("-inf")
         if self._clock.monotonic_s() - self._published_s < _PUBLISH_S:
             return
         self._published_s = self._clock.monotonic_s()
         places = sorted(assignment.partitions)
-        statuses = tuple(_status_of(assignment.partitions[s], assignment) for s in places)
+        reached = assignment.reached()
+        statuses = tuple(
+            self._with_wait(_status_of(each, assignment, reached), each)
+            for each in map(assignment.partitions.__getitem__, places)
+        )
+        self._waits.keep(assignment.partitions)
         self._statuses = statuses
         settled = assignment.rebalances and assignment.settled
-        if settled and all(status.lag_records == 0 for status in statuses):
+        if settled and all(status.lag_records == 0 or status.paused for status in statuses):
             self._doubtful = False  # there is nothing left that a commit could prove
         self._tell_changes(statuses)
+        self._tell_held(assignment.held)
         phase: ServicePhase = "running" if assignment.rebalances else "starting"
         phase = "waiting" if self.waiting else phase
+        self._partitions_total = assignment.partitions_total
         self.publish(phase, statuses, complete=complete)
+
+    def follows(self, following: Following, running: Iterable[Partition]) -> None:
+        """How far what is set was brought into force."""
+        self._config_revision = following.applied(running)
+        routes = following.effective.config.routes
+        self._hops = tuple(hop.value for hop in hops_of(route.scope for route in routes))
+        if following.fault != self._config_fault:
+            self._config_fault = following.fault
+            self._published_s = float("-inf")
+            if following.fault is not None:
+                self._metrics.config_not_applied()
+                _log.error("settings_not_applied", reason=following.fault)
+
+    def sample(
+        self, running: Mapping[Source, Partition], surveyor: Surveyor, book: AddressBook
+    ) -> None:
+        """Between two batches; every few seconds what is held locally is measured."""
+        now_s = self._clock.monotonic_s()
+        if now_s - self._sampled_s >= PERIOD_S:
+            self._sampled_s = now_s
+            labels = self._metrics.labelled_addresses
+            self._metrics.sampled(self._sampler.take(running, surveyor, book, labels))
+
+    def _with_wait(self, status: PartitionStatus, partition: Partition) -> PartitionStatus:
+        """With the time that its next record may have waited."""
+        age_ms = self._clock.wall_ms() - partition.time_ms if partition.time_ms else None
+        now_s = self._clock.monotonic_s()
+        lag_ms = self._waits.of(partition.source, status.lag_records, now_s=now_s, age_ms=age_ms)
+        return status._replace(lag_ms=lag_ms)
+
+    def _tell_rebalances(self, changes: Counter[RebalanceKind]) -> None:
+        if changes.total() < self._changes.total():
+            self._changes = Counter()  # a new life counts anew
+        for kind, times in (changes - self._changes).items():
+            self._metrics.rebalance(kind, times)
+        self._changes = Counter(changes)
 
     def _tell_changes(self, statuses: tuple[PartitionStatus, ...]) -> None:
         """A line for each partition that began to run or is gone."""
@@ -150,6 +253,14 @@ class Watch:
         for place in sorted(self._running - running.keys()):
             _log.info("partition_released", partition="{}-{}".format(*place))
         self._running = set(running)
+
+    def _tell_held(self, places: Mapping[Source, int]) -> None:
+        """A line for each input that a transaction of somebody's keeps from being read."""
+        self._metrics.held_back(len(places))
+        for source in sorted(places.keys() - self._held):
+            what = sentence({source: places[source]})
+            _log.warning("input_held_back", partition="{}-{}".format(*source), reason=what)
+        self._held = frozenset(places)
 
     def publish(
         self,
@@ -175,13 +286,20 @@ class Watch:
             transactions_aborted=totals.transactions_aborted,
             last_commit_at=totals.last_commit_at,
             complete=complete,
+            partitions_total=self._partitions_total,
+            config_revision=self._config_revision,
+            config_fault=self._config_fault,
+            hops=self._hops,
         )
         self._board.publish(status)
 
 
-def _status_of(partition: Partition, assignment: Assignment) -> PartitionStatus:
+def _status_of(
+    partition: Partition, assignment: Assignment, reached: Mapping[Source, int]
+) -> PartitionStatus:
     running = partition.phase is Phase.RUNNING
-    replay = assignment.restorer.replays.get(partition.changelog)
+    replay = assignment.replay(partition)
+    paused = assignment.fetching.is_paused(partition)
     end = _end(partition, assignment) if running else None
     return PartitionStatus(
         topic=partition.source.topic,
@@ -190,19 +308,23 @@ def _status_of(partition: Partition, assignment: Assignment) -> PartitionStatus:
         committed_offset=partition.committed_offset,
         next_offset=partition.next_offset if running else None,
         end_offset=end,
-        lag_records=None if end is None else max(0, end - partition.next_offset),
-        changelog_next_offset=partition.changelog_next if running else None,
+        lag_records=None if end is None else max(0, end - reached[partition.source]),
+        changelog_next_offset=partition.changelog_next if running and partition.changelog else None,
         restored_records=partition.restored_records if replay is None else replay.records,
         restore_remaining_records=(
             None if replay is None else max(0, replay.end - replay.position.changelog_next)
         ),
         addresses=len(partition.addresses),
+        groups_open=len(partition.groups.open),
+        paused=paused,
     )
 
 
 def _end(partition: Partition, assignment: Assignment) -> int | None:
-    """What the fetcher last heard of the end, open transactions left out; None before that."""
+    """What the fetcher last heard of the end, open transactions and all; None before that."""
     source = partition.source
+    if assignment.fetching.is_paused(partition):
+        return assignment.fetching.ends.get(source)
     offsets = assignment.consumer.get_watermark_offsets(
         TopicPartition(source.topic, source.partition), cached=True
     )

@@ -1,8 +1,8 @@
 """Worker: the loop's lives, one after the other, until it is told to stop.
 
 A life ends when the outcome of a transaction is unknown: then producer and consumer are made
-anew and the truth comes from the broker. Being fenced twice within a minute means that another
-process bears our name: then we leave.
+anew and the truth comes from the broker. Being fenced twice within a minute, or as a member of the
+group within a quarter of one, means that another process bears our name: then we leave.
 """
 
 import contextlib
@@ -15,16 +15,20 @@ from service.answers import answer
 from service.clock import Clock
 from service.commit import OutcomeUnknownError, TransactionAbortedError
 from service.config import Config
-from service.control import Inbox
+from service.control import Inbox, Unavailable
 from service.errors import ExitCode, ExitError
-from service.faults import Remedy, fault_of
+from service.faults import Fault, Remedy, fault_of, without_frames
 from service.kafka import Clients
-from service.loop import BROKER_PATIENCE_S, Loop
+from service.loop import Loop
+from service.patience import BROKER_PATIENCE_S
+from service.queries.table import Answer, Query
 from service.watch import Watch
-from state.run import UnknownFormatError
-from state.store import StoreFailedError, Stores
+from state.keys import UnknownFormatError
+from state.store import StoreCorruptError, StoreFailedError, Stores
 
 _FENCED_WITHIN_S: Final = 60.0
+_MEMBER_FENCED_WITHIN_S: Final = 15.0
+"""A member may also be fenced by itself: after a restart of the broker, by what it asked before."""
 _START_PATIENCE_S: Final = 20.0
 _PAUSE_S: Final = 1.0
 _ANSWERS_MAX: Final = 16
@@ -41,20 +45,37 @@ class Worker:
         clock: Clock,
         watch: Watch,
         inbox: Inbox,
+        fenced_s: float = float("-inf"),
+        *,
+        goes_on: bool = False,
     ) -> None:
+        """`fenced_s`: when a process of this name was fenced last, by the monotonic clock.
+
+        Who goes on where another process had joined the group is not mistaken about the broker.
+        """
         self._config = config
         self._clients = clients
         self._stores = stores
         self._clock = clock
         self._watch = watch
         self._inbox = inbox
-        self._stopping = False
-        self._fenced_s = float("-inf")
-        self._patience_s = _START_PATIENCE_S
+        self._stopping = self._deciding = False
+        self._end: Exception | None = None
+        """What a change over REST ended in; it ends the turn."""
+        self.fenced_s = fenced_s
+        self._patience_s = BROKER_PATIENCE_S if goes_on else _START_PATIENCE_S
 
     def stop(self) -> None:
         """Finish the batch at hand and leave; safe in a signal handler."""
         self._stopping = True
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it was told to stop and no transaction is open any more, nor will be.
+
+        For any thread: which of both it reads first matters, as does in `_live` which is set first.
+        """
+        return self._stopping and not self._deciding
 
     def run(self) -> None:
         """Until `stop`; ExitError for every end that is not one's own wish."""
@@ -62,9 +83,10 @@ class Worker:
             try:
                 self._live()
             except OutcomeUnknownError as unknown:
+                without_frames(unknown)
                 self._watch.unknown(unknown.fault)
                 if unknown.fault.fenced:
-                    self._fenced(unknown.fault.cause)
+                    self._fenced(unknown.fault)
                 if self._watch.waited_s() > self._patience_s:
                     raise self._given_up(unknown.fault.cause) from unknown
                 self._clock.sleep(_PAUSE_S)
@@ -76,17 +98,21 @@ class Worker:
         if loop is None:
             return
         self._patience_s = BROKER_PATIENCE_S
+        self._deciding = True
         try:
             while not self._stopping:
                 self._turn(loop)
             self._watch.publish("stopping", ())
         finally:
+            self._deciding = False
             with contextlib.suppress(KafkaException):
-                loop.close()
+                loop.close(leaves=self._stopping)
 
     def _turn(self, loop: Loop) -> None:
         try:
             loop.turn()
+            self._inbox.run_pending(lambda query: self._answer(query, loop), _ANSWERS_MAX)
+            self._face(loop)
         except StoreFailedError as error:
             sentence = f"The state folder refuses: {error}; mend the disk and start again."
             raise ExitError(ExitCode.CONTRADICTION, sentence) from error
@@ -96,7 +122,33 @@ class Worker:
                 "run the newer version, or delete what is foreign."
             )
             raise ExitError(ExitCode.CONTRADICTION, sentence) from error
-        self._inbox.run_pending(lambda query: answer(query, loop), _ANSWERS_MAX)
+
+    def _answer(self, query: Query, loop: Loop) -> Answer:
+        """The loop's answer; a change that did not come through ends like a turn of its own."""
+        if self._end is not None:
+            raise Unavailable("What was asked before did not come to its end; ask again.")
+        try:
+            return self._answered(query, loop)
+        except (OutcomeUnknownError, StoreFailedError, StoreCorruptError, ExitError) as end:
+            self._end = end
+            sentence = "Whether it was done is not known; look, and ask again."
+            raise Unavailable(sentence) from end
+
+    def _answered(self, query: Query, loop: Loop) -> Answer:
+        try:
+            return answer(query, loop)
+        except TransactionAbortedError as aborted:
+            loop.aborted(without_frames(aborted).fault)
+            sentence = f"The broker refused the change ({aborted.fault.cause}); ask again."
+            raise Unavailable(sentence) from aborted
+
+    def _face(self, loop: Loop) -> None:
+        """What a change ended in, as if a turn had."""
+        end, self._end = self._end, None
+        if isinstance(end, StoreCorruptError):
+            loop.damaged(end)
+        elif end is not None:
+            raise end
 
     def _begun(self) -> Loop | None:
         """A loop whose first questions the broker has answered; None when told to stop."""
@@ -105,9 +157,9 @@ class Worker:
             try:
                 return Loop(self._config, self._clients(), self._stores, self._clock, self._watch)
             except KafkaException as error:
-                fault = fault_of(error.args[0])
+                fault = fault_of(without_frames(error).args[0])
             except TransactionAbortedError as error:
-                fault = error.fault
+                fault = without_frames(error).fault
             if fault.remedy is Remedy.REBUILD:
                 raise OutcomeUnknownError(fault)
             self._watch.wait(f"the broker at {self._servers}, which answered {fault.cause}")
@@ -127,13 +179,15 @@ class Worker:
             "check the address, the network and our rights.",
         )
 
-    def _fenced(self, cause: str) -> None:
+    def _fenced(self, fault: Fault) -> None:
         now_s = self._clock.monotonic_s()
-        if now_s - self._fenced_s < _FENCED_WITHIN_S:
+        within_s = _MEMBER_FENCED_WITHIN_S if fault.of_group else _FENCED_WITHIN_S
+        if now_s - self.fenced_s < within_s:
             service = self._config.service
             raise ExitError(
                 ExitCode.FENCED,
-                f"Fenced twice within a minute ({cause}): another process runs as instance "
-                f"{service.instance} of {service.group_id}; stop one, or set service.instance.",
+                f"Fenced twice within {within_s:.0f} s ({fault.cause}): another process runs as "
+                f"instance {service.instance} of {service.group_id}; stop one, or set "
+                "service.instance.",
             )
-        self._fenced_s = now_s
+        self.fenced_s = now_s

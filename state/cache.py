@@ -1,18 +1,22 @@
-"""Cache: rings in memory, loaded from their store when they are needed, bounded in bytes.
+"""Cache: what addresses remember, in memory, loaded from their store when it is needed.
 
-A ring in memory equals what its store holds of the address: it is loaded from the store's runs,
-and after each commit it absorbs the very runs that went into the store. Small ones are held whole;
-large ones, and all but the smallest when memory is short, as a `CompactRing`.
+A memory equals what the store holds of its address: it is loaded from the store's entries, and
+after each commit takes over what went into the store. Bounded in bytes. Small rings are held
+whole; large ones, and all but the smallest when memory is short, as a `CompactRing`.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final, cast
 
 from state.edit import Source
-from state.run import Row, Run, UnknownFormatError, decode, first_of, key, outline, prefix, row_of
+from state.keys import RUNS, UnknownFormatError, after, prefix
+from state.run import Row, first_of, key, outline, row_of
 from state.store import Store, StoreCorruptError
 from state.strategies.compact_ring import CompactRing
+from state.strategies.strategy import Memory, Strategy
+from state.strategies.table import RING
 from state.strategies.whole_ring import WholeRing
 
 AnyRing = WholeRing | CompactRing
@@ -22,83 +26,114 @@ WHOLE_IDS_MAX: Final = 100_000
 SMALL_IDS_MAX: Final = 1_000
 """A ring of so few ids gains nothing by being compact."""
 _RECENT_MAX: Final = 128
-_AFTER_ALL: Final = b"\xff" * 9
 
 
 class Cache:
-    """Rings of all partitions of a worker, least recently used first."""
+    """Of all partitions of a worker, least recently used first."""
 
     def __init__(self, memory_bytes_max: int) -> None:
         self._memory_bytes_max = memory_bytes_max
         self._memory_bytes = 0
-        self._rings: OrderedDict[tuple[Source, str], AnyRing] = OrderedDict()
-        self._untidy: list[AnyRing] = []
+        self._memories: OrderedDict[tuple[Source, str], Memory] = OrderedDict()
+        self._untidy: list[Memory] = []
         self._recent: OrderedDict[tuple[Source, bytes], bytes] = OrderedDict()
         """Runs that were read last, for compact rings."""
 
     @property
     def memory_bytes(self) -> int:
-        """What the rings in memory take, estimated."""
+        """What all of it takes, estimated."""
         return self._memory_bytes
 
-    def ring(self, source: Source, store: Store, address: str) -> AnyRing:
-        """The committed ring of an address on a deciding partition."""
+    def memory(self, source: Source, store: Store, address: str, strategy: Strategy) -> Memory:
+        """What an address has committed on a deciding partition."""
         place = (source, address)
-        ring = self._rings.get(place)
-        if ring is None:
-            ring = self._rings[place] = self._loaded(source, store, address)
-            self._memory_bytes += ring.memory_bytes
-        self._rings.move_to_end(place)
-        return ring
+        memory = self._memories.get(place)
+        if memory is None:
+            memory = self._memories[place] = self._loaded(source, store, address, strategy)
+            self._memory_bytes += memory.memory_bytes
+        self._memories.move_to_end(place)
+        return memory
 
-    def absorb(
-        self, source: Source, address: str, ring: AnyRing, runs: Sequence[Run], deleted: int
-    ) -> None:
-        """Bring committed runs into a ring that this batch was decided on."""
-        before = ring.memory_bytes
-        ring.absorb(runs, deleted)
-        self._untidy.append(ring)
-        if (source, address) in self._rings:
-            self._memory_bytes += ring.memory_bytes - before
-            if _has_outgrown(ring):
+    def look(self, source: Source, address: str) -> Memory | None:
+        """What is in memory of an address, without it counting as used."""
+        return self._memories.get((source, address))
+
+    def recent(self, count: int) -> Iterator[tuple[str, Memory]]:
+        """The addresses that were used last, and what is in memory of them."""
+        for (_, address), memory in islice(reversed(self._memories.items()), count):
+            yield address, memory
+
+    def ring(self, source: Source, store: Store, address: str) -> AnyRing:
+        """The memory of an address that has a ring."""
+        return cast("AnyRing", self.memory(source, store, address, RING))
+
+    def apply(self, source: Source, address: str, memory: Memory, content: object) -> None:
+        """Bring what was committed into the memory that this batch was decided on."""
+        before = memory.memory_bytes
+        memory.apply(content)
+        self._untidy.append(memory)
+        if (source, address) in self._memories:
+            self._memory_bytes += memory.memory_bytes - before
+            if _has_outgrown(memory):
                 self._forget(source, address)  # it is loaded anew, as it should be by now
+
+    def reread(self, source: Source, address: str) -> None:
+        """Runs of an address were written anew: what was read of them is read again."""
+        memory = self._memories.get((source, address))
+        if isinstance(memory, CompactRing) and len(memory):
+            begin = prefix(RUNS, address)
+            for run in [r for r in self._recent if r[0] == source and r[1].startswith(begin)]:
+                del self._recent[run]
+        elif memory is not None:
+            self._forget(source, address)
+
+    def dismiss(self, source: Source, address: str) -> None:
+        """What an address remembers was replaced: load it anew."""
+        self.reread(source, address)
+        if (source, address) in self._memories:
+            self._forget(source, address)
+
+    def dismiss_where(self, is_other: Callable[[str], bool]) -> None:
+        """Load anew, when they are needed, the caches that remember in another way by now."""
+        for place in [place for place in self._memories if is_other(place[1])]:
+            self.dismiss(*place)
 
     def tidy(self) -> None:
         """What commits left to do and no verdict waits for."""
-        for ring in self._untidy:
-            ring.forget()
+        for memory in self._untidy:
+            memory.forget()
         self._untidy.clear()
 
     def shrink(self) -> None:
-        """Forget the least recently used rings until the rest fits; call it between batches."""
-        while self._memory_bytes > self._memory_bytes_max and self._rings:
-            self._forget(*next(iter(self._rings)))
+        """Forget the least recently used until the rest fits; call it between batches."""
+        while self._memory_bytes > self._memory_bytes_max and self._memories:
+            self._forget(*next(iter(self._memories)))
 
     def drop(self, source: Source) -> None:
-        """Forget a partition's rings: it is owned by somebody else now, or read anew."""
-        for place in [place for place in self._rings if place[0] == source]:
+        """Forget all of a partition: it is owned by somebody else now, or read anew."""
+        for place in [place for place in self._memories if place[0] == source]:
             self._forget(*place)
         for run in [run for run in self._recent if run[0] == source]:
             del self._recent[run]
 
     def _forget(self, source: Source, address: str) -> None:
-        self._memory_bytes -= self._rings.pop((source, address)).memory_bytes
+        self._memory_bytes -= self._memories.pop((source, address)).memory_bytes
 
-    def _loaded(self, source: Source, store: Store, address: str) -> AnyRing:
+    def _loaded(self, source: Source, store: Store, address: str, strategy: Strategy) -> Memory:
         try:
+            if strategy is not RING:
+                return strategy.load(store.scan(prefix(strategy.kind, address)))
             ids, capacity = _extent(store, address)
             is_short = self._memory_bytes > self._memory_bytes_max / 2
             if ids > WHOLE_IDS_MAX or (is_short and ids > SMALL_IDS_MAX):
                 compact = CompactRing(self._reader(source, store, address), ids, capacity)
-                for _, value in store.scan(prefix(address)):
+                for _, value in store.scan(prefix(RUNS, address)):
                     compact.take(outline(value))
                 return compact
-            ring = WholeRing()
-            ring.absorb([decode(value) for _, value in store.scan(prefix(address))])
+            return RING.load(store.scan(prefix(RUNS, address)))
         except UnknownFormatError as error:
             # The changelog was checked on its way in, so it is this copy that is damaged.
             raise StoreCorruptError(source, error) from error
-        return ring
 
     def _reader(self, source: Source, store: Store, address: str) -> Callable[[int, int], Row]:
         def read(first: int, number: int) -> Row:
@@ -126,15 +161,15 @@ def _extent(store: Store, address: str) -> tuple[int, int]:
 
     Never less than its ring holds: a ring that was dropped for its size must not come back whole.
     """
-    begin = prefix(address)
-    oldest, newest = store.next_key(begin), store.previous_key(begin + _AFTER_ALL)
+    begin = prefix(RUNS, address)
+    oldest, newest = store.next_key(begin), store.previous_key(after(RUNS, address))
     if oldest is None or newest is None or not oldest.startswith(begin):
         return 0, 0
     last = outline(store.get(newest) or b"")
     return last.first + len(last.ids) - first_of(oldest), last.capacity
 
 
-def _has_outgrown(ring: AnyRing) -> bool:
-    if isinstance(ring, CompactRing):
-        return ring.is_crowded
-    return len(ring) > WHOLE_IDS_MAX
+def _has_outgrown(memory: Memory) -> bool:
+    if isinstance(memory, CompactRing):
+        return memory.is_crowded
+    return isinstance(memory, WholeRing) and len(memory) > WHOLE_IDS_MAX

@@ -5,7 +5,11 @@ format and both topics' ids. Committed in the same transaction, it is true or it
 """
 
 import json
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from state.run import FORMAT
+
+_NAMES: Final = ("c", "f", "i", "l", "t", "r", "s", "a")
 
 
 class OffsetMetadata(NamedTuple):
@@ -15,18 +19,34 @@ class OffsetMetadata(NamedTuple):
     format: int
     input_topic_id: str
     changelog_topic_id: str
+    time_ms: int = 0
+    """The deciding partition's own time, which never goes back."""
+    revision: int = 0
+    """Of the config topic, by which the records before this offset were decided."""
+    changelog_start: int = 0
+    """The first offset that the changelog had: compaction never moves it, deleting records does."""
+    applied: int = 0
+    """The revision of the newest settings document of which all that it implies is committed."""
 
 
 def encode(metadata: OffsetMetadata) -> str:
     """The text that is committed with an input offset."""
-    return json.dumps(dict(zip(("c", "f", "i", "l"), metadata, strict=True)), separators=(",", ":"))
+    named = dict(zip(_NAMES, metadata, strict=True))
+    return json.dumps(named, separators=(",", ":"))
 
 
 def decode(text: str | None) -> OffsetMetadata | None:
-    """What we committed; None when somebody else did, or nobody."""
+    """What we committed; None when somebody else did, or nobody.
+
+    Of a newer format no more is told than its number, whatever else stands there.
+    """
     try:
         fields = json.loads(text or "")
-        told = OffsetMetadata(fields["c"], fields["f"], fields["i"], fields["l"])
+        if type(fields["f"]) is int and fields["f"] > FORMAT:
+            return OffsetMetadata(-1, fields["f"], "", "")
+        required = fields["c"], fields["f"], fields["i"], fields["l"]
+        later = [fields.get(name, 0) for name in _NAMES[4:]]  # versions before wrote none
+        told = OffsetMetadata(*required, *later)
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return told if [type(part) for part in told] == [int, int, str, str] else None
+    return told if [type(part) for part in told] == [int, int, str, str, *4 * [int]] else None

@@ -2,7 +2,11 @@
 
 import fcntl
 import os
+import time
 from pathlib import Path
+from typing import Final
+
+_PAUSE_S: Final = 0.02
 
 
 class DirectoryHeldError(Exception):
@@ -12,15 +16,26 @@ class DirectoryHeldError(Exception):
 class Directory:
     """`<state_dir>/<group>/<instance>`; the lock ends with the process, however it ends."""
 
-    def __init__(self, state_dir: Path, group_id: str, instance: str) -> None:
+    def __init__(
+        self, state_dir: Path, group_id: str, instance: str, patience_s: float = 0.0
+    ) -> None:
+        """Wait for so long for a process that was killed a moment ago; then DirectoryHeldError."""
         self.path = state_dir / group_id / instance
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        deadline_s = time.monotonic() + patience_s
+        while not self._is_ours():
+            if time.monotonic() > deadline_s:
+                os.close(self._lock)
+                raise DirectoryHeldError(str(self.path))
+            time.sleep(_PAUSE_S)
+
+    def _is_ours(self) -> bool:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(self._lock)
-            raise DirectoryHeldError(str(self.path)) from error
+        except BlockingIOError:
+            return False
+        return True
 
     def release(self) -> None:
         """Let another process in."""

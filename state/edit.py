@@ -4,7 +4,7 @@ A decision yields edits, the transaction writes them to the changelog, and the s
 brings them into a store after a commit and in a restore.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Edit(NamedTuple):
@@ -19,6 +19,10 @@ class Source(NamedTuple):
 
     topic: str
     partition: int
+
+
+IMPORTED: Final = -1
+"""In place of an offset: the id was imported without one."""
 
 
 class Origin(NamedTuple):

@@ -1,4 +1,4 @@
-"""A store on a dict: for tests, the simulation and the floor of benchmarks.
+"""A store on a dict: for what shall not outlive the process, for tests and the simulation.
 
 `MemoryStores` outlives the loop that uses it as a disk would.
 """
@@ -7,7 +7,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 
 from state.edit import Edit, Source
-from state.store import Position
+from state.store import Figures, Position
 
 
 class MemoryStore:
@@ -45,6 +45,11 @@ class MemoryStore:
 
     def apply(self, edits: Iterable[Edit], position: Position) -> None:
         """See `Store.apply`."""
+        self.keep(edits)
+        self._position = position
+
+    def keep(self, edits: Iterable[Edit]) -> None:
+        """Edits alone: where nothing outlives the process, no position is asked for."""
         for key, value in edits:
             known = key in self._values
             if value is not None:
@@ -54,7 +59,10 @@ class MemoryStore:
             elif known:
                 del self._values[key]
                 del self._keys[bisect_left(self._keys, key)]
-        self._position = position
+
+    def figures(self) -> Figures:
+        """See `Store.figures`."""
+        return Figures(keys=len(self._keys))
 
     def close(self) -> None:
         """See `Store.close`; a dict holds nothing to release."""

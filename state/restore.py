@@ -12,9 +12,11 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
+from state.assign import assign_anew
 from state.edit import Edit, Source
-from state.run import address_of, decode
+from state.keys import UnknownFormatError, address_of
 from state.store import Position, Store
+from state.strategies.table import check
 
 _RECORDS_MAX: Final = 5_000
 
@@ -29,6 +31,11 @@ class Replay:
     end: int
     records: int = 0
     edits: list[Edit] = field(default_factory=list)
+    reached: int = field(init=False)
+    """The offset behind the last record, or marker, that was read."""
+
+    def __post_init__(self) -> None:
+        self.reached = self.position.changelog_next
 
     @property
     def done(self) -> bool:
@@ -59,62 +66,76 @@ class Restorer:
         if self._replays.pop(changelog, None) is not None:
             self._assign()
 
-    def step(self, timeout_s: float) -> int:
-        """Replay what comes within the timeout; tells how far all replays moved, in offsets.
+    def step(self, timeout_s: float) -> None:
+        """Replay what comes within the timeout.
 
         Raises KafkaException for what the broker answers, UnknownFormatError for a record that is
         not ours, and the store's own errors.
         """
         consumer = self._consumer
         if consumer is None or not self._replays:
-            return 0
+            return
         messages = consumer.consume(_RECORDS_MAX, timeout_s)
         errors = [error for message in messages if (error := message.error()) is not None]
-        if errors:
-            self._assign()  # the consumer has passed what came with it: read it again
-            raise KafkaException(errors[0])
         for message in messages:
-            self._take(message)
-        moved = 0
+            if message.error() is None:
+                self._take(message)
+        for replay in self._replays.values():
+            _apply(replay)
+        if errors:
+            self._assign()  # a log that was refused is asked for again
+            raise KafkaException(errors[0])
         for place in consumer.position([_place(log) for log in self._replays]):
             replay = self._replays[Source(place.topic, place.partition)]
-            moved += self._apply(replay, max(place.offset, replay.position.changelog_next))
-        return moved
+            replay.reached = max(place.offset, replay.reached)
+            _apply(replay)
+
+    def renew(self) -> None:
+        """Go on with a new consumer: the one at hand may have forgotten its brokers."""
+        self._drop_consumer()
+        self._assign()
 
     def close(self) -> None:
         """Let the consumer go."""
+        self._drop_consumer()
+        self._replays.clear()
+
+    def _drop_consumer(self) -> None:
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
-        self._replays.clear()
 
     def _assign(self) -> None:
         if self._consumer is None:
             self._consumer = self._make_consumer()
-        for replay in self._replays.values():
-            replay.edits.clear()
         starts = [_place(log, at.position.changelog_next) for log, at in self._replays.items()]
-        self._consumer.assign(starts)
+        assign_anew(self._consumer, starts)
 
     def _take(self, message: Message) -> None:
         replay = self._replays.get(Source(message.topic() or "", message.partition() or 0))
-        if replay is None:
+        if replay is None or (message.offset() or 0) < replay.reached:
             return
         key, value = message.key() or b"", message.value()
-        address_of(key)
-        if value is not None:
-            decode(value)
+        try:
+            if value is not None:  # whoever deletes what is foreign leaves a foreign key
+                address_of(key)
+                check(key, value)
+        except UnknownFormatError as error:
+            place = f"{message.topic()}-{message.partition()}@{message.offset()}"
+            raise UnknownFormatError(f"{place}: {error}") from error
         replay.edits.append(Edit(key, value))
+        replay.reached = (message.offset() or 0) + 1
 
-    def _apply(self, replay: Replay, reached: int) -> int:
-        moved = reached - replay.position.changelog_next
-        if moved or replay.edits:
-            # Not its time: until the end is reached, tombstones may be missing that are gone then.
-            replay.position = replay.position._replace(changelog_next=reached)
-            replay.store.apply(replay.edits, replay.position)
-            replay.records += len(replay.edits)
-            replay.edits = []
-        return moved
+
+def _apply(replay: Replay) -> None:
+    """Bring what was read into the store."""
+    if replay.reached > replay.position.changelog_next:
+        # Not its time: until the end is reached, tombstones may be missing that are gone then.
+        position = replay.position._replace(changelog_next=replay.reached)
+        replay.store.apply(replay.edits, position)
+        replay.position = position
+        replay.records += len(replay.edits)
+        replay.edits = []
 
 
 def _place(log: Source, offset: int = -1001) -> TopicPartition:

@@ -6,6 +6,8 @@ what a power cut takes away is still in the changelog.
 """
 
 import json
+import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -23,13 +25,31 @@ from rocksdict import (
 )
 
 from state.edit import Edit, Source
-from state.store import Identity, Position, StoreCorruptError, StoreFailedError
+from state.store import (
+    Figures,
+    Identity,
+    Position,
+    StoreCorruptError,
+    StoreFailedError,
+    StoreHeldError,
+)
 
 _POSITION_KEY: Final = b"\x00position"
 _WRITE_BUFFER_BYTES: Final = 16 * 1024 * 1024
 _BLOCK_CACHE_BYTES: Final = 32 * 1024 * 1024
 # RocksDB reports errors as text; these say that the disk, not the data, is at fault.
-_DISK_ERRORS: Final = ("No space left", "Permission denied", "Read-only", "Input/output error")
+_DISK_ERRORS: Final = (
+    "No space left",
+    "Disk quota exceeded",
+    "File too large",
+    "Too many open files",
+    "Permission denied",
+    "Read-only",
+    "Input/output error",
+)
+
+_HELD: Final = "While lock file"
+_STALLS: Final = re.compile(r"total-(?:delays|stops): ([0-9]+)")
 
 
 class RocksStore:
@@ -115,6 +135,31 @@ class RocksStore:
             raise self._translated(error) from error
         self._position = position
 
+    def figures(self) -> Figures:
+        """See `Store.figures`."""
+        return Figures(
+            keys=self._number("estimate-num-keys"),
+            memory_bytes=self._number("cur-size-all-mem-tables"),
+            cache_bytes=self._number("block-cache-usage"),
+            table_bytes=self._number("total-sst-files-size"),
+            disk_bytes=_folder_bytes(self._path),
+            compaction_bytes=self._number("estimate-pending-compaction-bytes"),
+            stalls=self._stalls(),
+        )
+
+    def _number(self, name: str) -> int:
+        """What RocksDB tells of itself; 0 where it does not."""
+        with suppress(Exception):
+            return int(self._db.property_int_value(f"rocksdb.{name}") or 0)
+        return 0
+
+    def _stalls(self) -> int:
+        """Writes that were slowed down or stopped; how long, RocksDB tells at a price alone."""
+        told = ""
+        with suppress(Exception):
+            told = self._db.property_value("rocksdb.cf-write-stall-stats") or ""
+        return sum(map(int, _STALLS.findall(told)))
+
     def close(self) -> None:
         """See `Store.close`. A damaged database says so once more; the next open will find it."""
         with suppress(Exception):
@@ -128,6 +173,8 @@ class RocksStore:
         return Position(Identity(*fields["identity"]), *fields["place"])
 
     def _translated(self, error: Exception) -> Exception:
+        if _HELD in str(error):
+            return StoreHeldError(str(self._path))
         if any(text in str(error) for text in _DISK_ERRORS):
             return StoreFailedError(f"{self._path}: {error}")
         return StoreCorruptError(self._source, error)
@@ -172,6 +219,16 @@ def _options() -> Options:
     table.set_cache_index_and_filter_blocks(True)
     options.set_block_based_table_factory(table)
     return options
+
+
+def _folder_bytes(path: Path) -> int:
+    """Of the files in a folder; one that goes meanwhile counts no more."""
+    total = 0
+    with suppress(OSError), os.scandir(path) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                total += entry.stat().st_size
+    return total
 
 
 def _position_bytes(position: Position) -> bytes:

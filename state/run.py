@@ -5,25 +5,35 @@ An id's number counts the ids that its address has accepted. A run holds consecu
 the address still holds after the run, `capacity` the size in force: both only ever matter as the
 newest run tells them, so a replay in any order ends in the same ring.
 
-Key: kind, length and name of the address, number of the first id: runs of one address stand
-together, in order. Value: a header, then columns packed to the narrowest width that fits.
+Key: that of the address and the number of the first id (`keys.py`). Value: a header, then columns
+packed to the narrowest width that fits.
 """
 
+import hashlib
 import struct
 import sys
 from array import array
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from state.edit import Edit, Origin, Source
+from state.keys import RUNS, UnknownFormatError, prefix, reader_of
 
+ID_BYTES_MAX: Final = 64
+"""Longer ids are remembered by their SHA-256."""
+FORGOTTEN: Final = bytes(ID_BYTES_MAX + 2)
+"""In place of an id: longer than any that is kept."""
 RUN_IDS_MAX: Final = 512
-"""Ids are 64 bytes at most, so a run stays below 64 KiB."""
+"""Ids are 65 bytes at most, with a publisher 99, so a run stays below 64 KiB."""
 FORMAT: Final = 1
-"""Version of keys and values; a newer one is refused, never guessed at."""
+"""Version of all keys and values of the state; a newer one is refused, never guessed at.
 
-_KIND: Final = b"r"
+It stands in the first byte of every value, in the metadata of every committed offset and in every
+store. Whoever raises it adds a reader beside the older ones, and leaves those as they are.
+"""
+
 _HEADER: Final = struct.Struct("<BQQQIH")
 _BYTES: Final = {"B": 1, "H": 2, "I": 4, "Q": 8}
 _CODE_FOR: Final = "BBHIIQQQQ"
@@ -34,8 +44,10 @@ _COLUMN: Final = struct.Struct("<qc")
 _ALL_ZERO: Final = _COLUMN.pack(0, b"=")
 
 
-class UnknownFormatError(ValueError):
-    """A key or value that this version did not write."""
+class Digest(bytes):
+    """A long id as it is kept already: what was told of a ring is told to another."""
+
+    __slots__ = ()
 
 
 class Run(NamedTuple):
@@ -78,33 +90,15 @@ class Outline(NamedTuple):
     ids: tuple[bytes, ...]
 
 
-@lru_cache(1 << 14)
-def prefix(address: str) -> bytes:
-    """The beginning of all keys of an address."""
-    name = address.encode()
-    return _KIND + struct.pack(">H", len(name)) + name
-
-
 def key(address: str, first: int) -> bytes:
     """The key of the run that starts with number `first`."""
-    return prefix(address) + struct.pack(">Q", first)
+    return prefix(RUNS, address) + struct.pack(">Q", first)
 
 
 def first_of(run_key: bytes) -> int:
     """The number that the run of a key starts with."""
     (first,) = struct.unpack(">Q", run_key[-8:])
     return int(first)
-
-
-def address_of(run_key: bytes) -> str:
-    """The address that a key belongs to; UnknownFormatError when it is no key of ours."""
-    try:
-        (length,) = struct.unpack_from(">H", run_key, 1)
-        if run_key[:1] != _KIND or len(run_key) != 3 + length + 8:
-            raise UnknownFormatError(run_key[:64].hex())
-        return run_key[3 : 3 + length].decode()
-    except (struct.error, UnicodeDecodeError) as error:
-        raise UnknownFormatError(run_key[:64].hex()) from error
 
 
 def put(address: str, run: Run) -> Edit:
@@ -219,9 +213,12 @@ class _Head(NamedTuple):
 
 
 def _head(value: bytes) -> tuple[_Head, int]:
-    version, first, floor, capacity, count, sources_count = _HEADER.unpack_from(value)
-    if version != FORMAT:
-        raise UnknownFormatError(f"format {version}")
+    """What stands before the columns of a run of any format, and where the columns begin."""
+    return reader_of(value, _HEADS)(value)
+
+
+def _head_1(value: bytes) -> tuple[_Head, int]:
+    _, first, floor, capacity, count, sources_count = _HEADER.unpack_from(value)
     position = _HEADER.size
     sources = []
     for _ in range(sources_count):
@@ -230,6 +227,10 @@ def _head(value: bytes) -> tuple[_Head, int]:
         sources.append(Source(value[position : position + length].decode(), partition))
         position += length
     return _Head(first, floor, capacity, tuple(sources), count), position
+
+
+_HEADS: Final[Mapping[int, Callable[[bytes], tuple[_Head, int]]]] = {1: _head_1}
+"""By format; the columns have not changed so far."""
 
 
 def _check_end(value: bytes, position: int) -> None:
@@ -301,3 +302,22 @@ def _unpack(value: bytes, position: int, count: int) -> tuple[Sequence[int], int
         distances.byteswap()
     base = column.base
     return array("q", [base + distance for distance in distances]), end
+
+
+def outlived(firsts: Sequence[int], floor: int, following: int) -> Sequence[int]:
+    """Those of the runs that begin with these numbers which lie wholly below a floor.
+
+    A run ends, at the latest, where the next one begins; the last one at `following`.
+    """
+    count = bisect_right(firsts, floor) - (floor < following)
+    return firsts[: max(0, count)]
+
+
+def remembered(identifier: bytes) -> bytes:
+    """An id as it is kept: long ones by their SHA-256, so that memory and disk stay bounded.
+
+    The beginning before the digest makes it longer than any id that is kept as it came.
+    """
+    if len(identifier) <= ID_BYTES_MAX or isinstance(identifier, Digest):
+        return identifier
+    return identifier[: ID_BYTES_MAX - 31] + hashlib.sha256(identifier).digest()

@@ -34,12 +34,35 @@ class Position(NamedTuple):
     level_at_ms: int
 
 
+class Figures(NamedTuple):
+    """What a store takes and does, for whoever watches it."""
+
+    keys: int
+    """About."""
+    memory_bytes: int = 0
+    """What was written and is not in files yet."""
+    cache_bytes: int = 0
+    """Blocks of files that are held in memory, for all stores of a worker together."""
+    table_bytes: int = 0
+    """Files of keys."""
+    disk_bytes: int = 0
+    """All files."""
+    compaction_bytes: int = 0
+    """What has to be written anew before reads are quick again."""
+    stalls: int = 0
+    """How often a write had to wait, since it was opened."""
+
+
 class StoreCorruptError(Exception):
     """A store that cannot be opened or read: wipe it and restore from the changelog."""
 
     def __init__(self, source: Source, cause: object) -> None:
         super().__init__(f"the store of {source.topic}-{source.partition} is damaged: {cause}")
         self.source = source
+
+
+class StoreHeldError(Exception):
+    """Another process has the store open: it is whole, and ours once that one lets go."""
 
 
 class StoreFailedError(Exception):
@@ -73,6 +96,10 @@ class Store(Protocol):
         """All edits and the new position, or none. StoreFailedError when the disk refuses."""
         ...
 
+    def figures(self) -> Figures:
+        """What it takes, quickly; never an error."""
+        ...
+
     def close(self) -> None:
         """Release files and locks; the store must not be used afterwards."""
         ...
@@ -82,7 +109,10 @@ class Stores(Protocol):
     """The folder of a worker's stores, one for each deciding partition."""
 
     def open(self, source: Source) -> Store:
-        """The store of a partition, new when there is none; StoreCorruptError when unreadable."""
+        """The store of a partition, new when there is none.
+
+        StoreCorruptError when it is unreadable, StoreHeldError while another process has it.
+        """
         ...
 
     def wipe(self, source: Source) -> None:

@@ -16,6 +16,8 @@ from bench.session import Session
 from bench.workload import Workload
 
 IDS: Final = (20_000, 200_000, 1_000_000, 10_000_000)
+SPREAD_IDS: Final = (200, 2_000, 20_000)
+"""By each of a thousand addresses."""
 ONCE_FROM: Final = 5_000_000
 """So many take minutes to fill: one round has to do."""
 STRETCH: Final = 1_200_000
@@ -45,16 +47,21 @@ def ids_held(session: Session) -> Finding:
 
 
 def ids_spread(session: Session) -> Finding:
-    """A thousand addresses with the default of ids each."""
-    share = Workload(partitions=1, value_bytes=20, duplicate_share=0.0, addresses=1_000)
-    fill = Fill(session.scaled(20_000), share, session.scaled(STRETCH))
-    fill = fill._replace(workload=share._replace(records=fill.records))
-    _write(session, fill.workload)
-    with filled(session.place, fill) as one:
-        session.say(f"{one.ids_held:,} ids held: {one.pace:,.0f}/s")
-        row = _row([one], _floor(session, fill, 1))
-    session.place.forget(fill.workload)
-    return Finding("1,000 addresses with full rings", _told(fill), [row])
+    """A thousand addresses, with few ids each and with the default."""
+    shape = Workload(partitions=1, value_bytes=20, duplicate_share=0.0, addresses=1_000)
+    stretch = session.scaled(STRETCH)
+    longest = Fill(session.scaled(SPREAD_IDS[-1]), shape, stretch)
+    workload = shape._replace(records=longest.records)
+    _write(session, workload)
+    found = []
+    for ids in SPREAD_IDS:
+        with filled(session.place, Fill(session.scaled(ids), workload, stretch)) as one:
+            session.say(f"{one.ids_held:,} ids held: {one.pace:,.0f}/s")
+            found.append(one)
+    floor = _floor(session, longest._replace(workload=workload), 1)
+    session.place.forget(workload)
+    rows = with_bytes_per_id([_row([one], floor) for one in found])
+    return _finding("Ids held by 1,000 addresses", _told(longest), rows)
 
 
 def _write(session: Session, workload: Workload) -> None:

@@ -64,5 +64,5 @@ def _rate(session: Session, workload: Workload, count: int) -> float:
 
 def _owned(stage: Stage) -> int:
     """How many partitions it runs."""
-    owned = ask_json(stage, "/v1/partitions")["partitions"]
+    owned = ask_json(stage, "/v1/partitions?scope=instance")["partitions"]
     return sum(each["phase"] == "running" for each in owned)

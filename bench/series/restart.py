@@ -71,7 +71,7 @@ def _started(session: Session, stage: Stage, prepare: Callable[[], object] = lam
     with running(RINGFENCE, stage) as one:
         await_ready(stage, one.check)
         ready_s = time.monotonic() - started_s
-        (place,) = ask_json(stage, "/v1/partitions")["partitions"]
+        (place,) = ask_json(stage, "/v1/partitions?scope=instance")["partitions"]
         sent_s, end = time.monotonic(), session.place.append(stage.input)
         for point in session.place.follow(stage, _ONE_PARTITION, one.check, end):
             first_s = point.at_s - sent_s

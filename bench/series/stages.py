@@ -16,7 +16,8 @@ from bench.sampler import STAGES
 from bench.series.sweeps import PLAIN
 from bench.session import Session
 
-_LOOP: Final = "main thread"
+LOOP: Final = "main thread"
+"""Of a worker's process: it runs the loop."""
 _ALL: Final = "all threads"
 
 
@@ -57,7 +58,7 @@ def _costs(session: Session, arm: Arm) -> dict[str, float]:
         costs = per_message(before, after, last.records - first.records)
         session.say(f"CPU time, {arm.name}: {costs[_ALL]:.2f} µs a message")
         ordered = {part: costs[part] for part in sorted(costs, key=costs.__getitem__, reverse=True)}
-        return {**ordered, **_divided(costs[_LOOP], stage)}
+        return {**ordered, **_divided(costs[LOOP], stage)}
 
 
 def per_message(

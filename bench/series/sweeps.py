@@ -77,6 +77,21 @@ SWEEPS: Final[Mapping[str, Sweep]] = {
         "partitions",
         {str(count): Step(PLAIN._replace(partitions=count)) for count in (1, 4, 12)},
     ),
+    "workers": Sweep(
+        "Workers of one instance: Ringfence",
+        "workers",
+        {str(count): Step(PLAIN._replace(partitions=12), {"workers": count}) for count in (1, 2)},
+        arms=(RINGFENCE,),
+    ),
+    "scope": Sweep(
+        "Scope, a hundred addresses: Ringfence",
+        "scope",
+        {
+            scope: Step(PLAIN._replace(addresses=100), {"scope": scope})
+            for scope in ("partition", "address")
+        },
+        arms=(RINGFENCE,),
+    ),
 }
 
 

@@ -7,15 +7,19 @@ only what the index takes for known is read from the store, and a duplicate's or
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, cast
 
-from state.edit import Origin, Source
-from state.run import Outline, Row, Run
-from state.strategies.ring import ID_BYTES_MAX, Additions, Admit, RingDraft, outlived, remembered
+from state.edit import Origin
+from state.run import ID_BYTES_MAX, Outline, Row, Run, outlived, remembered
+from state.spots import Spots
+from state.strategies.ring import Additions, Admit, RingContent, RingDraft
 from state.strategies.ring_index import Index
+from state.strategies.strategy import Settings
 
 # An index that is made for a growing ring has room for so many times what it holds.
 _ROOM: Final = 8
+_NO_NUMBER: Final = -1
+"""Below every floor."""
 
 
 class CompactRing:
@@ -57,10 +61,18 @@ class CompactRing:
         """Whether it has outgrown its index."""
         return len(self) > self._index.ids_max
 
-    def draft(self, capacity: int, source: Source) -> RingDraft:
-        """Begin a batch of one source under the capacity in force; there is one at a time."""
-        self._drafted = {}
-        return RingDraft(self, capacity, source)
+    def draft(self, capacity: int, spots: Spots) -> RingDraft:
+        """Begin a batch under the capacity in force; there is one at a time."""
+        self._drafted, self._row = {}, None
+        return RingDraft(self, capacity, spots)
+
+    def begin(self, settings: Settings, spots: Spots) -> RingDraft:
+        """See `Memory.begin`."""
+        return self.draft(settings.capacity, spots)
+
+    def apply(self, content: object) -> None:
+        """See `Memory.apply`."""
+        self.absorb(*cast("RingContent", content))
 
     def number_of(self, identifier: bytes) -> int | None:
         """See `Committed.number_of`."""
@@ -72,10 +84,10 @@ class CompactRing:
         drafted, committed, floor = self._drafted, self._committed, self.floor
         may_hold = self._index.asker()
         following = self.next
-        add_id, add_offset = added.ids.append, added.offsets.append
+        add_id, add_spot = added.ids.append, added.spots.append
         add_time = added.times_ms.append
 
-        def admit(identifier: bytes, offset: int, time_ms: int) -> int | None:
+        def admit(identifier: bytes, spot: int, time_ms: int) -> int | None:
             nonlocal following
             if len(identifier) > ID_BYTES_MAX:
                 identifier = remembered(identifier)
@@ -87,11 +99,15 @@ class CompactRing:
             drafted[identifier] = following
             following += 1
             add_id(identifier)
-            add_offset(offset)
+            add_spot(spot)
             add_time(time_ms)
             return None
 
         return admit
+
+    def let_go(self, identifier: bytes) -> None:
+        """See `Committed.let_go`."""
+        self._drafted[identifier] = _NO_NUMBER
 
     def origin(self, number: int) -> Origin:
         """See `Committed.origin`."""

@@ -6,28 +6,27 @@ number less the capacity and never goes back, so growing counts only from what w
 Invariant: what a batch adds counts for its `RingDraft` alone, and dropping the draft is the abort.
 """
 
-import hashlib
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
+from state.claim import Claim
 from state.edit import Edit, Origin, Source
-from state.run import RUN_IDS_MAX, Run, key, put
-
-ID_BYTES_MAX: Final = 64
-"""Longer ids are remembered by their SHA-256."""
+from state.rejection import Rejection, repetition_of
+from state.run import FORGOTTEN, RUN_IDS_MAX, Run, key, put, remembered
+from state.spots import Spots
+from state.strategies.strategy import Change, Extent, Seen, verdicts_by_name
 
 
 class Additions(NamedTuple):
     """What a draft has added, in columns of equal length."""
 
     ids: list[bytes]
-    offsets: list[int]
+    spots: list[int]
     times_ms: list[int]
 
 
 Admit = Callable[[bytes, int, int], int | None]
-"""Of an id, its offset and its time: the number under which it is known, else it is added."""
+"""Of an id, its spot and its time: the number under which it is known, else it is added."""
 
 
 class Committed(Protocol):
@@ -43,6 +42,10 @@ class Committed(Protocol):
 
     def admitter(self, capacity: int, added: Additions) -> Admit:
         """Judges ids and fills `added`."""
+        ...
+
+    def let_go(self, identifier: bytes) -> None:
+        """Have the open draft take an id for new; it has to be admitted again."""
         ...
 
     def origin(self, number: int) -> Origin:
@@ -65,27 +68,34 @@ class Committed(Protocol):
         ...
 
 
-class RingDraft:
-    """One batch of one source on one ring: it sees its own additions, and nobody else does.
+class RingContent(NamedTuple):
+    """What `Committed.absorb` takes."""
 
-    `admit(identifier, offset, time_ms)` judges an id and remembers it if it is new: it gives the
+    runs: tuple[Run, ...]
+    deleted: int
+
+
+class RingDraft:
+    """One batch on one ring: it sees its own additions, and nobody else does.
+
+    `admit(identifier, spot, time_ms)` judges an id and remembers it if it is new: it gives the
     number under which the id is known, or None.
     """
 
-    __slots__ = ("_added", "_capacity", "_ring", "_source", "admit", "outlived")
+    __slots__ = ("_added", "_capacity", "_ring", "_spots", "admit", "outlived")
 
-    def __init__(self, ring: Committed, capacity: int, source: Source) -> None:
+    def __init__(self, ring: Committed, capacity: int, spots: Spots) -> None:
         self._ring = ring
         self._capacity = capacity
-        self._source = source
+        self._spots = spots
         self._added = Additions([], [], [])
         self.outlived = ring.outlived()
         """The first numbers of runs that this batch deletes, whatever it adds."""
         self.admit = ring.admitter(capacity, self._added) if capacity else _forgetful
 
-    def __len__(self) -> int:
-        """How many ids it has added, those included that it outlived itself."""
-        return len(self._added.ids)
+    def accepted(self) -> Mapping[Source, int]:
+        """See `Draft.accepted`; those included that it outlived itself."""
+        return self._spots.count(self._added.spots)
 
     @property
     def _next(self) -> int:
@@ -106,7 +116,73 @@ class RingDraft:
         row = number - self._ring.next
         if row < 0:
             return self._ring.origin(number)
-        return Origin(*self._source, self._added.offsets[row], self._added.times_ms[row])
+        source, offset = self._spots.place(self._added.spots[row])
+        return Origin(*source, offset, self._added.times_ms[row])
+
+    def verdict(self, claim: Claim, _at: Origin) -> Rejection | None:
+        """See `Draft.verdict`."""
+        number = None if claim.identifier is None else self.judge(claim.identifier)
+        return None if number is None else repetition_of(self.origin(number))
+
+    def verdicts(self, claims: Sequence[Claim], at: Sequence[Origin]) -> list[Rejection | None]:
+        """See `Draft.verdicts`."""
+        return verdicts_by_name(self, claims, at, lambda claim: claim.identifier)
+
+    def let_go(self, identifier: bytes) -> int | None:
+        """Take a known id for new; it has to be remembered anew before anything else is done.
+
+        Gives the number that the id had, where that is committed: its run is to be rewritten.
+        """
+        identifier = remembered(identifier)
+        number = self.judge(identifier)
+        if number is None:
+            return None
+        row = number - self._ring.next
+        self._ring.let_go(identifier)
+        if row < 0:
+            return number
+        self._added.ids[row] = FORGOTTEN
+        return None
+
+    def repeated(self, claim: Claim, _at: Origin) -> None:
+        """See `Draft.repeated`: a hit refreshes nothing."""
+
+    def remember(self, claim: Claim, at: Origin) -> None:
+        """See `Draft.remember`."""
+        if claim.identifier is not None:
+            spot = self._spots.base(Source(at.topic, at.partition)) + at.offset
+            self.admit(claim.identifier, spot, at.time_ms)
+
+    def sightings(self, identifiers: Sequence[bytes], _time_ms: int) -> list[list[Seen]]:
+        """See `Draft.sightings`."""
+        return [list(self._sightings(identifier)) for identifier in identifiers]
+
+    def _sightings(self, identifier: bytes) -> Iterator[Seen]:
+        number = self.judge(identifier)
+        if number is not None:
+            yield Seen(self.origin(number), number - (self._next - self._capacity) + 1)
+
+    def extent(self) -> Extent:
+        """See `Draft.extent`."""
+        floor, following = self._floor, self._next
+        if floor == following:
+            return Extent(0)
+        oldest_ms, newest_ms = self.origin(floor).time_ms, self.origin(following - 1).time_ms
+        # A clearing raises the floor too.
+        has_evicted = floor and following - floor >= self._capacity
+        horizon_ms = newest_ms - oldest_ms if has_evicted else None
+        return Extent(following - floor, oldest_ms, newest_ms, horizon_ms)
+
+    def time_of(self, place: int) -> int:
+        """When one that is held was accepted, counted from the oldest."""
+        return self.origin(self._floor + place).time_ms
+
+    def change(self, address: str) -> Change | None:
+        """See `Draft.change`."""
+        runs, deleted = self.seal(), len(self.outlived)
+        if not runs and not deleted:
+            return None
+        return Change(self.edits(address, runs), RingContent(runs, deleted))
 
     def seal(self) -> tuple[Run, ...]:
         """What to write and, after the commit, to absorb: nothing when nothing changed."""
@@ -122,49 +198,30 @@ class RingDraft:
         """A tombstone for each run that the ring has outlived; known before the first record."""
         return [Edit(key(address, first), None) for first in self.outlived]
 
-    def edits(self, address: str, runs: Iterable[Run]) -> list[Edit]:
+    def edits(self, address: str, runs: Sequence[Run]) -> list[Edit]:
         """The sealed runs as edits."""
         written = [put(address, run) for run in runs]
-        marker = key(address, self._ring.next)
-        if written and written[0].key != marker:
+        if runs and runs[0].first != self._ring.next:
             # A batch longer than the ring skips numbers, and with them the key of a former resize.
-            written.append(Edit(marker, None))
+            written.append(Edit(key(address, self._ring.next), None))
         return written
 
     def _run(self, start: int, floor: int) -> Run:
         end = start + RUN_IDS_MAX
         ids = tuple(self._added.ids[start:end])
+        sources, places, offsets = self._spots.columns(self._added.spots[start:end])
         return Run(
             first=self._ring.next + start,
             floor=floor,
             capacity=self._capacity,
-            sources=(self._source,) if ids else (),
+            sources=sources if ids else (),
             ids=ids,
-            places=bytes(len(ids)),
-            offsets=self._added.offsets[start:end],
+            places=places,
+            offsets=offsets,
             times_ms=self._added.times_ms[start:end],
         )
 
 
-def outlived(firsts: Sequence[int], floor: int, following: int) -> Sequence[int]:
-    """Those of the runs that begin with these numbers which lie wholly below a floor.
-
-    A run ends, at the latest, where the next one begins; the last one at `following`.
-    """
-    count = bisect_right(firsts, floor) - (floor < following)
-    return firsts[: max(0, count)]
-
-
-def _forgetful(_identifier: bytes, _offset: int, _time_ms: int) -> int | None:
+def _forgetful(_identifier: bytes, _spot: int, _time_ms: int) -> int | None:
     """Of size 0: nothing is known, and nothing remembered."""
     return None
-
-
-def remembered(identifier: bytes) -> bytes:
-    """An id as it is kept: long ones by their SHA-256, so that memory and disk stay bounded.
-
-    The beginning before the digest makes it longer than any id that is kept as it came.
-    """
-    if len(identifier) <= ID_BYTES_MAX:
-        return identifier
-    return identifier[: ID_BYTES_MAX - 31] + hashlib.sha256(identifier).digest()

@@ -6,13 +6,17 @@ the abort: the next draft first takes back what the last one left.
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import Final
+from typing import Final, cast
 
-from state.edit import Origin, Source
-from state.run import Run
-from state.strategies.ring import ID_BYTES_MAX, Additions, Admit, RingDraft, outlived, remembered
+from state.claim import Claim
+from state.edit import Origin
+from state.keys import RUNS
+from state.run import ID_BYTES_MAX, Run, decode, outlived, remembered
+from state.spots import Spots
+from state.strategies.ring import Additions, Admit, RingContent, RingDraft
+from state.strategies.strategy import Settings
 
 # Measured: dict entry, bytes object, number, pointer, offset and time of one id, without its text.
 _ID_OVERHEAD_BYTES: Final = 190
@@ -57,10 +61,18 @@ class WholeRing:
         """How many ids it holds."""
         return self.next - self.floor
 
-    def draft(self, capacity: int, source: Source) -> "RingDraft":
-        """Begin a batch of one source under the capacity in force; there is one at a time."""
+    def draft(self, capacity: int, spots: Spots) -> RingDraft:
+        """Begin a batch under the capacity in force; there is one at a time."""
         self._take_back()
-        return RingDraft(self, capacity, source)
+        return RingDraft(self, capacity, spots)
+
+    def begin(self, settings: Settings, spots: Spots) -> RingDraft:
+        """See `Memory.begin`."""
+        return self.draft(settings.capacity, spots)
+
+    def apply(self, content: object) -> None:
+        """See `Memory.apply`."""
+        self.absorb(*cast("RingContent", content))
 
     def number_of(self, identifier: bytes) -> int | None:
         """See `Committed.number_of`."""
@@ -76,11 +88,11 @@ class WholeRing:
         known, overwritten = self._known, self._overwritten
         committed, following, floor = self.next, self.next, self.floor
         number_of = known.setdefault
-        add_id, add_offset = added.ids.append, added.offsets.append
+        add_id, add_spot = added.ids.append, added.spots.append
         add_time = added.times_ms.append
         self._drafted = added.ids
 
-        def admit(identifier: bytes, offset: int, time_ms: int) -> int | None:
+        def admit(identifier: bytes, spot: int, time_ms: int) -> int | None:
             nonlocal following
             if len(identifier) > ID_BYTES_MAX:
                 identifier = remembered(identifier)
@@ -93,11 +105,17 @@ class WholeRing:
                 known[identifier] = following
             following += 1
             add_id(identifier)
-            add_offset(offset)
+            add_spot(spot)
             add_time(time_ms)
             return None
 
         return admit
+
+    def let_go(self, identifier: bytes) -> None:
+        """See `Committed.let_go`."""
+        number = self._known.pop(identifier)
+        if number < self.next:
+            self._overwritten[identifier] = number
 
     def origin(self, number: int) -> Origin:
         """See `Committed.origin`."""
@@ -144,6 +162,22 @@ class WholeRing:
             self._known.pop(identifier, None)
         self._known.update(self._overwritten)
         self._drafted, self._overwritten = [], {}
+
+
+class Rings:
+    """See `Strategy`: the last ids of an address."""
+
+    kind = RUNS
+
+    def claims(self, claim: Claim) -> bool:
+        """See `Strategy.claims`."""
+        return claim.identifier is not None
+
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> WholeRing:
+        """See `Strategy.load`; UnknownFormatError for what is not ours."""
+        ring = WholeRing()
+        ring.absorb([decode(value) for _, value in entries])
+        return ring
 
 
 def _memory_bytes(run: Run) -> int:

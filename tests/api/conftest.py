@@ -8,10 +8,11 @@ import pytest
 import structlog
 from starlette.testclient import TestClient
 
-from api.app import create_app
+from api.app import ALL, WITHOUT_STATE, create_app
 from api.view import ServiceView
 from service import log
-from service.control import Inbox, Sighting
+from service.control import Inbox
+from service.queries.ids import Sighting
 from service.status import Status
 from tests.api.fake_service import RUNNING, Clock, make_view, remembering, serving
 
@@ -53,8 +54,9 @@ def view(clock: Clock, inbox: Inbox) -> ServiceView:
     return make_view(RUNNING, clock, inbox)
 
 
-def client_of(view: ServiceView) -> TestClient:
-    return TestClient(create_app(view), base_url="http://127.0.0.1:8080")
+def client_of(view: ServiceView, *, without_state: bool = False) -> TestClient:
+    app = create_app(view, WITHOUT_STATE if without_state else ALL)
+    return TestClient(app, base_url="http://127.0.0.1:8080")
 
 
 @pytest.fixture

@@ -1,24 +1,61 @@
 """A service without Kafka: the real board, inbox and metrics, and a thread in the loop's place."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from api.view import ServiceView
-from service.control import (
+from service.addresses import AddressBook
+from service.audit import AuditPage, AuditQuery, AuditRecord, Trail
+from service.changes import Change, Edited, Standing, checked
+from service.config import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
+from service.control import Desk, Inbox, NameInUse, NotPossible, Unavailable
+from service.fleet.messages import Attendance, Roll
+from service.instances import Announcement
+from service.metrics import Metrics
+from service.queries.addresses import (
     AddressAnswer,
+    AddressesAnswer,
+    AddressesQuery,
+    AddressOrder,
+    AddressOrderAnswer,
     AddressQuery,
-    Answer,
-    EffectiveSetting,
+    AddressRank,
+    AddressRow,
+    MemoryStatus,
+)
+from service.queries.ids import (
+    ChangeAnswer,
+    Clearing,
+    Cursor,
     IdAnswer,
-    Inbox,
-    Query,
-    RingStatus,
+    IdForgetting,
+    IdQuery,
+    IdsAnswer,
+    IdsImport,
+    IdsLookup,
+    IdsQuery,
+    ImportAnswer,
+    LookupAnswer,
+    RememberedId,
     Sighting,
 )
-from service.metrics import Metrics
+from service.queries.publishers import (
+    NumberChange,
+    PublisherAnswer,
+    PublisherPlace,
+    PublisherQuery,
+    PublishersAnswer,
+    PublishersQuery,
+)
+from service.queries.settings import EffectiveSetting, Forgotten, ForgottenAnswer, ForgottenQuery
+from service.queries.table import Answer, Query
+from service.revisions import Revisions
+from service.sessions import Session
 from service.status import Info, PartitionStatus, Status, StatusBoard
+from tests.api.fake_letters import FakeLetters, FakeRedrives
 
 STARTED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 INFO = Info(
@@ -29,6 +66,10 @@ INFO = Info(
     instance="0",
     group_id="ringfence",
 )
+SETTINGS = {
+    "strategy": EffectiveSetting("ring", "default"),
+    "id_cache_size": EffectiveSetting(20_000, "#"),
+}
 RUNNING_PARTITION = PartitionStatus(
     topic="orders",
     partition=3,
@@ -41,10 +82,12 @@ RUNNING_PARTITION = PartitionStatus(
     restored_records=7,
     restore_remaining_records=0,
     addresses=2,
+    groups_open=1,
 )
 RESTORING_PARTITION = RUNNING_PARTITION._replace(
     partition=4, phase="restoring", restore_remaining_records=41, lag_records=None
 )
+OTHER_PARTITION = RUNNING_PARTITION._replace(partition=5, lag_records=2)
 RUNNING = Status(
     phase="running",
     waiting_for=None,
@@ -80,7 +123,7 @@ def remembering(held: dict[tuple[str, bytes], Sighting]) -> Callable[[Query], An
     def answer(query: Query) -> Answer:
         if isinstance(query, AddressQuery):
             times_ms = [seen.time_ms for (address, _), seen in held.items() if address == query[0]]
-            ring = RingStatus(
+            ring = MemoryStatus(
                 topic="orders",
                 partition=3,
                 ids_held=len(times_ms),
@@ -90,27 +133,255 @@ def remembering(held: dict[tuple[str, bytes], Sighting]) -> Callable[[Query], An
                 newest_time_ms=max(times_ms, default=None),
                 horizon_ms=None,
             )
-            settings = {"id_cache_size": EffectiveSetting(20_000, "#")}
-            return AddressAnswer(query.address, settings, (ring,), complete=True)
-        seen = held.get((query.address, query.identifier))
-        return IdAnswer(seen is not None, () if seen is None else (seen,), complete=True)
+            return AddressAnswer(query.address, SETTINGS, (ring,), 7, 2, 1_000, complete=True)
+        if isinstance(query, AddressOrder | AddressesQuery):
+            return _of_addresses(query, held)
+        if isinstance(query, IdQuery):
+            seen = held.get((query.address, query.identifier))
+            found = () if seen is None else (seen,)
+            return IdAnswer(seen is not None, found, SETTINGS, complete=True)
+        if isinstance(query, IdsLookup):
+            asked = [held.get((query.address, each)) for each in query.identifiers]
+            told = tuple(() if each is None else (each,) for each in asked)
+            return LookupAnswer(told, complete=True)
+        if isinstance(query, IdsQuery | IdsImport | IdForgetting | Clearing):
+            return _of_ids(query, held)
+        if isinstance(query, ForgottenQuery):
+            return _of_settings(query)
+        assert isinstance(query, PublisherQuery | PublishersQuery | NumberChange)
+        return _of_publishers(query)
 
     return answer
 
 
-def make_view(status: Status, clock: Clock, inbox: Inbox, *, any_host: bool = False) -> ServiceView:
+def _of_addresses(
+    query: AddressOrder | AddressesQuery, held: dict[tuple[str, bytes], Sighting]
+) -> Answer:
+    """Of each address as many ids are held, and as many duplicates were found, as stand here."""
+    counts = Counter(address for address, _ in held)
+    if isinstance(query, AddressesQuery):
+        rows = [
+            AddressRow(name, "ring", (_ring(counts[name]),), 7, counts[name])
+            for name in sorted(set(query.addresses) & counts.keys())
+        ]
+        return AddressesAnswer(tuple(rows), 1_000, complete=True)
+    names = sorted(name for name in counts if name.startswith(query.prefix))
+    if query.sort == "name":
+        found = [name for name in names if name > query.after][: query.limit]
+        return AddressOrderAnswer(tuple(AddressRank(name, None) for name in found))
+    values = {"horizon": lambda _name: None}.get(query.sort, counts.get)
+    return AddressOrderAnswer(tuple(AddressRank(name, values(name)) for name in names))
+
+
+def _ring(ids: int) -> MemoryStatus:
+    return MemoryStatus("orders", 3, ids, 20_000, 130 * ids, None, None, None)
+
+
+def _of_ids(
+    query: IdsQuery | IdsImport | IdForgetting | Clearing,
+    held: dict[tuple[str, bytes], Sighting],
+) -> Answer:
+    """What is held is listed by its place in the table; nothing is ever changed."""
+    mine = [(i, seen) for (address, i), seen in held.items() if address == query.address]
+    if isinstance(query, IdsQuery):
+        mine = mine[::-1] if query.oldest_first else mine
+        start = 0 if query.cursor is None else query.cursor.number
+        rows = enumerate(mine[start : start + query.limit], start)
+        page = [RememberedId(*each, Cursor("orders", 3, number)) for number, each in rows]
+        ends = start + query.limit >= len(mine)
+        cursor = None if ends else Cursor("orders", 3, start + query.limit)
+        return IdsAnswer(tuple(page), cursor, complete=True)
+    if isinstance(query, IdsImport):
+        topics = [query.topic or each.topic for each in query.ids]
+        if "orders" not in topics:
+            raise NotPossible(f"{topics[0]} is no topic that this instance decides.")
+        held_ids = {identifier for identifier, _ in mine}
+        new = sum(each.identifier not in held_ids for each in query.ids)
+        return ImportAnswer(topics.count("orders"), new, complete=True)
+    known = mine if isinstance(query, Clearing) else [i for i, _ in mine if i == query.identifier]
+    return ChangeAnswer(len(known), complete=True)
+
+
+def _of_settings(query: ForgottenQuery) -> Answer:
+    """Of `orders` three ids are held, and settings that give another strategy forget them."""
+    keys = query.patterns.get("orders", {})
+    changes = keys.get("strategy", "ring") != "ring"
+    kept = 0 if changes else min(3, int(str(keys.get("id_cache_size", 3))))
+    strategy = str(keys.get("strategy", "ring"))
+    told = Forgotten(
+        "orders", "orders", 3, "ring", strategy, changes, 3, 3 - kept, 1_000, 1_000 * (3 - kept)
+    )
+    return ForgottenAnswer((told,), 1, int(changes), 3 - kept, complete=True)
+
+
+def _of_publishers(query: PublisherQuery | PublishersQuery | NumberChange) -> Answer:
+    """Of P alone anything is known; on another address than orders no number can be set."""
+    if isinstance(query, PublishersQuery):
+        names = [name for name in ("P", "Q") if name > query.after]
+        return PublishersAnswer(tuple(names[: query.limit]), complete=True)
+    place = PublisherPlace("orders", "orders", 3, 7, None)
+    if isinstance(query, NumberChange):
+        if query.address != "orders":
+            raise NotPossible(f"The address {query.address} has strategy ring.")
+        place = place._replace(number=query.number)
+    places = (place,) if query.publisher == "P" else ()
+    return PublisherAnswer(query.publisher, None, None, places, complete=True)
+
+
+class FakeRegistry:
+    """Names that were given to users."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Session] = {}
+
+    def open(self, publisher: str, user: str) -> Session:
+        """See `Registry.open`."""
+        last = self._sessions.get(publisher)
+        self._check(publisher, user)
+        session = Session(1 if last is None else last.epoch + 1, user, 1_700_000_000_000)
+        self._sessions[publisher] = session
+        return session
+
+    def end(self, publisher: str, user: str) -> None:
+        """See `Registry.end`."""
+        self._check(publisher, user)
+        last = self._sessions.get(publisher, Session(0, user, 0))
+        self._sessions[publisher] = last._replace(is_open=False)
+
+    def _check(self, publisher: str, user: str) -> None:
+        last = self._sessions.get(publisher)
+        if last is not None and last.is_open and last.user != user:
+            raise NameInUse(f"{publisher} has a session of another user.")
+
+
+class FakeFleet:
+    """This instance, one that owns another partition, and one that is gone."""
+
+    def __init__(self, board: StatusBoard) -> None:
+        self._board = board
+
+    async def roll_call(self, timeout_s: float) -> tuple[Attendance, ...]:
+        """See `FleetDesk.roll_call`."""
+        assert timeout_s > 0
+        started_ms = 1_767_323_045_000
+        own, other, gone = (
+            Announcement(name, f"http://127.0.0.1:808{name}", started_ms, "0.1.0")
+            for name in ("0", "1", "2")
+        )
+        theirs = RUNNING._replace(instance="1", partitions=(OTHER_PARTITION,), complete=False)
+        return (
+            Attendance(own, True, Roll("0.1.0", 7, self._board.read()), None),  # noqa: FBT003
+            Attendance(other, False, Roll("0.1.0", 6, theirs), None),  # noqa: FBT003
+            Attendance(gone, False, None, "it cannot be reached"),  # noqa: FBT003
+        )
+
+
+class FakeAudit:
+    """Records of changes in memory, as `AuditTopic` keeps those of the topic."""
+
+    def __init__(self) -> None:
+        self.written: list[AuditRecord] = []
+        self.refuses = False
+        self._trail = Trail()
+
+    def write(self, record: AuditRecord) -> None:
+        """See `AuditLog.write`."""
+        if self.refuses:
+            raise Unavailable("The broker is away.", retry_after_s=3)
+        self.written.append(record)
+        self._trail.take(*record.written)
+
+    def page(self, query: AuditQuery, size: int, before: str | None) -> AuditPage:
+        """See `AuditLog.page`."""
+        return self._trail.page(query, size, before)
+
+
+FILE = Config(
+    KafkaSettings({}, {}, {}, {}),
+    ServiceSettings(),
+    ApiSettings(),
+    (RouteSettings(name="orders", inputs=("orders",), output="out"),),
+    AddressBook.of({"#": {"id_cache_size": 20_000}}),
+)
+
+
+class FakeSettings:
+    """What is set, in memory: the real rules and the real history, and everything applied."""
+
+    def __init__(self, file: Config = FILE) -> None:
+        self._file = file
+        self._documents = Revisions()
+        self.is_applied = self.is_known = True
+
+    @classmethod
+    def foreign(cls) -> "FakeSettings":
+        """Some that a newer version has written."""
+        settings = cls()
+        settings._documents.take(b'["settings",1]', b'{"format":99}', 10)
+        return settings
+
+    @classmethod
+    def unknown(cls) -> "FakeSettings":
+        """Some that are not read yet."""
+        settings = cls()
+        settings.is_known = False
+        return settings
+
+    def read(self) -> Standing:
+        """See `SettingsDesk.read`."""
+        if not self.is_known:
+            raise Unavailable("The settings are not read yet.")
+        return Standing.of(self._file, self._documents.copy())
+
+    def try_out(self, change: Change) -> Edited:
+        """See `SettingsDesk.try_out`."""
+        standing = self.read()
+        overlay = change(standing)
+        return Edited(standing, overlay, checked(standing, overlay), standing.revision)
+
+    def edit(self, change: Change, *, actor: str, reason: str) -> Edited:
+        """See `SettingsDesk.edit`."""
+        edited = self.try_out(change)
+        records = self._documents.records(
+            edited.overlay, actor=actor, reason=reason, time_ms=1_700_000_000_000
+        )
+        revision = edited.revision + 10
+        for key, value in records:
+            self._documents.take(key, value, revision)
+        return edited._replace(revision=revision)
+
+    def wait(self, _edited: Edited, _timeout_s: float) -> bool:
+        """See `SettingsDesk.wait`."""
+        return self.is_applied
+
+
+def make_view(status: Status, clock: Clock, inbox: Desk, *, any_host: bool = False) -> ServiceView:
     """Return a view of a service that has published `status`."""
     board = StatusBoard(STARTING, clock)
     board.publish(status)
+    is_up = status.phase == "running"
+    letters = FakeLetters(is_up=is_up)
     return ServiceView(
         info=lambda: INFO,
         board=board,
         inbox=inbox,
+        registry=FakeRegistry(),
+        fleet=FakeFleet(board),
+        audit=FakeAudit(),
+        settings=FakeSettings(),
         metrics=Metrics(board, {"version": "0.1.0"}, addresses_max=100),
         allowed_hosts=None if any_host else frozenset({"127.0.0.1", "localhost", "::1"}),
         heartbeat_max_ms=30_000,
         ask_timeout_s=2.0,
+        letters=letters,
+        redrives=FakeRedrives(letters, is_up=is_up),
     )
+
+
+def board_of(view: ServiceView) -> StatusBoard:
+    """The board of a view that `make_view` has made."""
+    assert isinstance(view.board, StatusBoard)
+    return view.board
 
 
 @contextmanager

@@ -11,14 +11,21 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from ringfence.headers import id_text
-from service.control import IdAnswer, IdQuery, Inbox, Query, Sighting
+from service.control import Inbox
+from service.queries.ids import IdAnswer, IdQuery, Sighting
+from service.queries.table import Query
 from service.status import Status
 from tests.api.fake_service import RESTORING_PARTITION, RUNNING, STARTING, Clock, make_view, serving
 
 
 def test_an_address_shows_its_settings_and_the_pattern_of_each(client: TestClient) -> None:
     document = client.get("/v1/addresses/orders").json()
-    assert document["settings"] == {"id_cache_size": {"value": 20_000, "pattern": "#"}}
+    assert document["settings"] == {
+        "id_cache_size": {"value": 20_000, "pattern": "#"},
+        "strategy": {"value": "ring", "pattern": "default"},
+    }
+    assert (document["accepted"], document["duplicates"]) == (7, 2)
+    assert document["counted_since"] == "1970-01-01T00:00:01Z"
     assert document["ids_held"] == 3
     assert document["complete"] is True
     (ring,) = document["partitions"]
@@ -47,6 +54,7 @@ def test_a_known_id_names_the_message_it_came_with(client: TestClient) -> None:
                 "slots_to_eviction": 19_999,
             }
         ],
+        "settings": client.get("/v1/addresses/orders").json()["settings"],
         "complete": True,
     }
 
@@ -139,10 +147,12 @@ def test_what_is_asked_is_what_the_loop_hears(address: str, identifier: bytes) -
         "/v1/addresses/orders/ids/hex:xy",
         "/v1/addresses/orders/ids/base64:%21",
         "/v1/addresses/orders/ids/base64:A",
-        "/v1/addresses/orders/ids",
-        "/v1/addresses",
         "/v1/addresses?name=",
-        "/v1/ids?address=orders",
+        "/v1/addresses?sort=size",
+        "/v1/addresses?page_size=0",
+        "/v1/addresses?page_size=1001",
+        "/v1/ids?name=id-1",
+        "/v1/ids?address=",
     ],
 )
 def test_an_id_or_address_that_is_not_one_is_refused_with_its_place(

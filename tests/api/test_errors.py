@@ -10,7 +10,9 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.view import ServiceView
-from service.control import AddressQuery, Answer, Inbox, NotRestored, Query
+from service.control import Inbox, NotRestored
+from service.queries.addresses import AddressQuery
+from service.queries.table import Answer, Query
 from service.status import Info, Status
 from tests.api.fake_service import INFO, RUNNING, STARTING, Clock, make_view, serving
 
@@ -33,7 +35,7 @@ def problem_of(
 
 
 def test_an_unknown_path_is_a_problem(client: TestClient) -> None:
-    for path in ("/", "/v2", "/v1/info/", "/v1/addresses/a/b/c", "/v1/addresses/"):
+    for path in ("/v2", "/v1/info/", "/v1/addresses/a/b/c", "/v1/addresses/"):
         assert problem_of(client, path, 404)["type"] == "urn:ringfence:problem:not-found"
 
 

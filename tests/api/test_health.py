@@ -5,10 +5,11 @@ from collections.abc import Callable
 import pytest
 from starlette.testclient import TestClient
 
+from api.app import WITHOUT_STATE, create_app
 from api.view import ServiceView
 from service.status import Status
 from tests.api.conftest import client_of
-from tests.api.fake_service import RESTORING_PARTITION, RUNNING, STARTING, Clock
+from tests.api.fake_service import RESTORING_PARTITION, RUNNING, STARTING, Clock, board_of
 
 ClientAt = Callable[[Status], TestClient]
 WAITING = RUNNING._replace(
@@ -23,6 +24,16 @@ def test_a_running_service_is_alive_started_and_ready(client: TestClient) -> Non
         assert response.json() == {"status": "ok"}
 
 
+def test_a_loop_whose_call_to_the_broker_does_not_return_is_alive_and_not_ready(
+    client: TestClient, clock: Clock
+) -> None:
+    clock.now_s += 5
+    assert client.get("/livez").status_code == 200
+    refused = client.get("/readyz")
+    assert refused.status_code == 503
+    assert "Waiting for 5 s for a call to return" in refused.json()["detail"]
+
+
 def test_a_loop_without_a_heartbeat_is_neither_alive_nor_ready(
     client: TestClient, clock: Clock, view: ServiceView
 ) -> None:
@@ -31,7 +42,7 @@ def test_a_loop_without_a_heartbeat_is_neither_alive_nor_ready(
     clock.now_s += 0.001
     assert client.get("/livez").status_code == 503
     assert client.get("/readyz").status_code == 503
-    view.board.beat()
+    board_of(view).beat()
     assert client.get("/livez").status_code == 200
 
 
@@ -44,7 +55,7 @@ def test_a_service_that_starts_is_alive_and_not_ready(client_at: ClientAt) -> No
 
 def test_a_service_stays_started_once_it_ran(view: ServiceView) -> None:
     client = client_of(view)
-    view.board.publish(WAITING)
+    board_of(view).publish(WAITING)
     assert client.get("/startupz").status_code == 200
 
 
@@ -59,7 +70,7 @@ def test_a_service_stays_started_once_it_ran(view: ServiceView) -> None:
 def test_readiness_names_the_check_that_fails(
     view: ServiceView, status: Status, failing: str
 ) -> None:
-    view.board.publish(status)
+    board_of(view).publish(status)
     response = client_of(view).get("/readyz")
     assert response.status_code == 503
     assert [check["name"] for check in response.json()["checks"]] == [failing]
@@ -84,3 +95,11 @@ def test_verbose_lists_every_check(client: TestClient, query: str) -> None:
 def test_head_answers_as_get_without_a_body(client: TestClient) -> None:
     response = client.head("/livez")
     assert (response.status_code, response.content) == (200, b"")
+
+
+def test_a_program_without_state_has_health_and_status_and_no_addresses(view: ServiceView) -> None:
+    app = create_app(view, WITHOUT_STATE)
+    client = TestClient(app, base_url="http://127.0.0.1:8080")
+    for path in ("/livez", "/readyz", "/startupz", "/metrics", "/v1/status", "/v1/partitions"):
+        assert client.get(path).status_code == 200
+    assert client.get("/v1/addresses/orders").status_code == 404

@@ -2,15 +2,25 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
+from api.media import NDJSON
 from api.view import ServiceView
-from service.status import Status
+from service.status import Status, WorkerStatus
 from tests.api.conftest import client_of
-from tests.api.fake_service import RESTORING_PARTITION, RUNNING, STARTING, Clock, make_view
+from tests.api.fake_service import (
+    RESTORING_PARTITION,
+    RUNNING,
+    STARTED_AT,
+    STARTING,
+    Clock,
+    FakeSettings,
+    make_view,
+)
 
 
 def test_info_names_versions_cluster_and_instance(client: TestClient) -> None:
@@ -21,6 +31,7 @@ def test_info_names_versions_cluster_and_instance(client: TestClient) -> None:
         "cluster_id": "cluster-1",
         "instance": "0",
         "group_id": "ringfence",
+        "config_revision": 0,
     }
 
 
@@ -43,11 +54,23 @@ def test_partitions_show_offsets_lag_and_restore(
     client_at: Callable[[Status], TestClient],
 ) -> None:
     status = RUNNING._replace(partitions=(*RUNNING.partitions, RESTORING_PARTITION))
-    document = client_at(status).get("/v1/partitions").json()
+    document = client_at(status).get("/v1/partitions?scope=instance").json()
     assert document["complete"] is True
     first, second = document["partitions"]
-    assert first == {**RUNNING.partitions[0]._asdict()}
+    assert first == {**RUNNING.partitions[0]._asdict(), "instance": "0"}
     assert (second["phase"], second["restore_remaining_records"]) == ("restoring", 41)
+
+
+def test_workers_tell_how_each_process_does(view: ServiceView) -> None:
+    well = WorkerStatus(7, 0, "inputs", "running", STARTED_AT, 0, None, 12, 2, 1 << 26)
+    gone = WorkerStatus(None, 1, "inputs", "ended", STARTED_AT, 3, -9, 0, 0, None)
+    client = client_of(replace(view, workers=lambda: (well, gone)))
+    document = client.get("/v1/workers").json()
+    assert (document["instance"], document["complete"]) == ("0", True)
+    assert document["workers"] == [
+        {**well._asdict(), "since": "2026-01-02T03:04:05Z"},
+        {**gone._asdict(), "since": "2026-01-02T03:04:05Z"},
+    ]
 
 
 def test_metrics_parse_and_count_requests_by_template(client: TestClient) -> None:
@@ -75,19 +98,53 @@ PATHS = {
     "/metrics": "/metrics",
     "/v1/info": "/v1/info",
     "/v1/status": "/v1/status",
-    "/v1/partitions": "/v1/partitions",
-    "/v1/addresses": "/v1/addresses?name=a",
+    "/v1/partitions": "/v1/partitions?scope=instance",
+    "/v1/workers": "/v1/workers",
+    "/v1/instances": "/v1/instances",
+    "/v1/addresses": "/v1/addresses?page_size=10",
     "/v1/addresses/{address}": "/v1/addresses/a",
-    "/v1/addresses/{address}/ids": "/v1/addresses/a/ids?name=x",
+    "/v1/addresses/{address}/ids": "/v1/addresses/a/ids?page_size=10",
     "/v1/addresses/{address}/ids/{id}": "/v1/addresses/a/ids/x",
-    "/v1/ids": "/v1/ids?address=a&name=x",
+    "/v1/ids": "/v1/ids?address=a&page_size=10",
+    "/v1/ids:export": "/v1/ids:export?address=a&page_size=10",
+    "/v1/addresses/{address}/ids:export": "/v1/addresses/a/ids:export?page_size=10",
+    "/v1/publishers": "/v1/publishers?page_size=10",
+    "/v1/publishers/{name}": "/v1/publishers/P",
+    "/v1/audit": "/v1/audit?page_size=10",
+    "/v1/routes": "/v1/routes?page_size=10",
+    "/v1/routes/{name}": "/v1/routes/orders",
+    "/v1/address-settings": "/v1/address-settings?page_size=10",
+    "/v1/address-settings/{pattern}": "/v1/address-settings/%23",
+    "/v1/settings": "/v1/settings",
+    "/v1/settings/revisions": "/v1/settings/revisions?page_size=10",
+    "/v1/settings/revisions/{revision}": "/v1/settings/revisions/10",
+    "/v1/dead-letters": "/v1/dead-letters?page_size=10",
+    "/v1/dead-letters/{topic}/{partition}/{offset}": "/v1/dead-letters/orders.dlq/0/7",
+    "/v1/dead-letters:summary": "/v1/dead-letters:summary?page_token=",
+    "/v1/redrives": "/v1/redrives?page_size=10",
+    "/v1/redrives/{id}": "/v1/redrives/0-x",
+}
+WRITTEN = {
+    "/v1/addresses/{address}/ids:import",
+    "/v1/addresses/{address}/ids:lookup",
+    "/v1/ids:import",
+    "/v1/ids:lookup",
+    "/v1/addresses/{address}:plan",
+    "/v1/addresses:plan",
+    "/v1/addresses/{address}:clear",
+    "/v1/addresses:clear",
+    "/v1/publishers/{name}/session",
+    "/v1/routes/{name}:pause",
+    "/v1/routes/{name}:resume",
+    "/v1/settings/revisions/{revision}:rollback",
+    "/v1/redrives/{id}:cancel",
 }
 
 
 def test_openapi_documents_every_path(client: TestClient) -> None:
     document = client.get("/openapi.json").json()
     assert document["openapi"].startswith("3.1")
-    assert set(document["paths"]) == set(PATHS)
+    assert set(document["paths"]) == set(PATHS) | WRITTEN
     assert "HTTPValidationError" not in document["components"]["schemas"]
 
 
@@ -104,8 +161,22 @@ def test_openapi_documents_the_statuses_a_resource_answers_and_no_other(
     client: TestClient, clock: Clock, view: ServiceView, template: str, path: str
 ) -> None:
     operation = client.get("/openapi.json").json()["paths"][template]["get"]
+    client.post("/v1/routes/orders:pause")  # a revision to be read
     answers = [client.get(path), client.get(f"{path.partition('?')[0]}?verbose=perhaps")]
     answers.append(client.get(path.replace("/ids/x", "/ids/hex:x")))
+    answers.append(client.get(path.replace("scope=instance", "scope=moon")))
+    answers.append(client.get(path.replace("page_size=10", "page_size=0")))
+    answers.append(client.get(path.replace("page_token=", "page_token=nonsense")))
+    answers += [client.get(path.replace("/0/7", place)) for place in ("/0/99", "/0/seven")]
+    answers += [client.get(path.replace("/0-x", name)) for name in ("/y", f"/{'y' * 101}")]
+    answers.append(client.get(path.replace("/publishers/P", f"/publishers/{'x' * 1025}")))
+    answers.append(client.get(path.replace("page_size=10", "page_size=0")))
+    answers += [client.get(path.replace("/revisions/10", f"/revisions/{n}")) for n in (0, 9)]
+    answers.append(client.get(path.replace("/routes/orders", "/routes/nobody")))
+    answers.append(client.get(path.replace("%23", "nothing")))
+    answers.append(client.get(path.replace("/address-settings?", "/address-settings?name=no&")))
+    for settings in (FakeSettings.foreign(), FakeSettings.unknown()):
+        answers.append(client_of(replace(view, settings=settings)).get(path))
     answers.append(client_of(make_view(STARTING, clock, view.inbox)).get(path))
     clock.now_s += 3600  # the heartbeat is old
     answers.append(client.get(path))
@@ -113,4 +184,5 @@ def test_openapi_documents_the_statuses_a_resource_answers_and_no_other(
     assert answered == set(operation["responses"]) - {"default"}
     media = {"200": "text/plain" if template == "/metrics" else "application/json"}
     for status, described in operation["responses"].items():
-        assert set(described["content"]) == {media.get(status, "application/problem+json")}
+        content = set(described["content"]) - {NDJSON}  # some have it as lines too
+        assert content == {media.get(status, "application/problem+json")}

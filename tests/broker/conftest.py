@@ -1,5 +1,6 @@
 """A real Kafka for the tests: one that all share, and one that a test may kill."""
 
+import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,6 +17,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Of the kind that the environment chooses; shared, so neither killed nor suspended."""
     with open_broker(tmp_path_factory.mktemp("broker")) as shared:
         yield shared
+
+
+@pytest.fixture(scope="module")
+def embedded_kind() -> None:
+    if os.environ.get("KAFKA_BOOTSTRAP_SERVERS") or os.environ.get("RINGFENCE_BROKER"):
+        pytest.skip("the environment chooses another kind of broker")
 
 
 @pytest.fixture
@@ -52,8 +59,11 @@ def create_topic(
     topic: str,
     partitions: int = 1,
     config: dict[str, str] | None = None,
+    replicas: int = 1,
 ) -> None:
     # Its own name: futures never resolve once their client is collected.
     admin = AdminClient(dict(client))
-    wanted = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config or {})
+    wanted = NewTopic(
+        topic, num_partitions=partitions, replication_factor=replicas, config=config or {}
+    )
     admin.create_topics([wanted], operation_timeout=30)[topic].result(timeout=30)

@@ -1,6 +1,5 @@
 """The broker tool keeps its promises: what tests and demo build on is itself tested."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -29,12 +28,6 @@ pytestmark = pytest.mark.broker
 REPOSITORY = Path(__file__).parents[2]
 SMALL = Machine(heap_mb=512, short_lived=True)
 WRITTEN = 0
-
-
-@pytest.fixture(scope="module")
-def embedded_kind() -> None:
-    if os.environ.get("KAFKA_BOOTSTRAP_SERVERS") or os.environ.get("RINGFENCE_BROKER"):
-        pytest.skip("the environment chooses another kind of broker")
 
 
 def produce(client: Mapping[str, str], topic: str, *values: bytes) -> list[int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -9,6 +10,7 @@ from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperatio
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic  # where the types are exported
 
+from tests.broker.service import eventually
 from tests.broker.workload import PARTITIONS
 from tests.broker.world import World
 from tools.broker import secured
@@ -30,6 +32,7 @@ def world(broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> I
         yield own
 
 
+@pytest.mark.row(24)
 def test_a_missing_output_topic_is_waited_for(world: World) -> None:
     world.create(world.input, world.letters)
     world.send(700)
@@ -51,14 +54,17 @@ def secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]
         yield own
 
 
+REVOKED: Final = {"input": 0, "group": 3, "transactional id": 4, "output": -1}
+"""Places in `rights`."""
+
+
 def rights(world: World) -> list[AclBinding]:
     """What the service needs, and more than it needs, save on the output."""
     user, allow = f"User:{secured.SERVICE}", AclPermissionType.ALLOW
     wide = [
         (ResourceType.TOPIC, world.input, EVERYTHING),
         (ResourceType.TOPIC, world.letters, EVERYTHING),
-        (ResourceType.TOPIC, f"{world.group}.changelog", EVERYTHING),
-        (ResourceType.TOPIC, f"{world.group}.dead", EVERYTHING),
+        (ResourceType.TOPIC, f"{world.group}.", EVERYTHING),
         (ResourceType.GROUP, world.group, EVERYTHING),
         (ResourceType.TRANSACTIONAL_ID, world.group, EVERYTHING),
         *((ResourceType.TOPIC, world.output, each) for each in WRITING),
@@ -67,8 +73,11 @@ def rights(world: World) -> list[AclBinding]:
     return [AclBinding(kind, name, pattern, user, "*", what, allow) for kind, name, what in wide]
 
 
+@pytest.mark.row(24)
+@pytest.mark.row(25)
+@pytest.mark.parametrize("place", REVOKED.values(), ids=REVOKED)
 def test_a_revoked_right_is_waited_for(
-    secured_broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+    secured_broker: Broker, tmp_path: Path, topic_name: Callable[[str], str], place: int
 ) -> None:
     client = secured_broker.client_properties
     service_client = {**client, **secured.client_properties(secured.SERVICE)}
@@ -83,21 +92,22 @@ def test_a_revoked_right_is_waited_for(
         service = world.service(free_port(0))
         service.start()
         world.wait_decided()
-        write = granted[-1]
+        right = granted[place]
         revoked = AclBindingFilter(
-            write.restype,
-            write.name,
-            write.resource_pattern_type,
-            write.principal,
-            write.host,
-            write.operation,
-            write.permission_type,
+            right.restype,
+            right.name,
+            right.resource_pattern_type,
+            right.principal,
+            right.host,
+            right.operation,
+            right.permission_type,
         )
         for gone in admin.delete_acls([revoked]).values():
             gone.result(timeout=30)
+        eventually(lambda: not admin.describe_acls(revoked).result(10), 30)
         world.send()
         service.wait_complaint("AUTHORIZATION")
-        for done in admin.create_acls([write]).values():
+        for done in admin.create_acls([right]).values():
             done.result(timeout=30)
         world.wait_decided()
         service.wait_ready()
@@ -138,6 +148,7 @@ def create_replicated(client: Mapping[str, str], topic: str) -> None:
     admin.create_topics([wanted], operation_timeout=30)[topic].result(timeout=30)
 
 
+@pytest.mark.row(14)
 def test_a_killed_broker_interrupts_and_changes_nothing(
     own_broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
 ) -> None:

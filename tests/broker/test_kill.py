@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.broker.service import IN_TIME_S, eventually
 from tests.broker.victim import Step
-from tests.broker.world import World, eventually
+from tests.broker.world import World
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -32,14 +33,14 @@ def struck(step: Step, count: int, name: str = "KILL") -> dict[str, str]:
 @pytest.mark.parametrize(
     ("step", "count"),
     [
-        (Step.BEFORE_BEGIN, 3),
-        (Step.AFTER_BEGIN, 4),
-        (Step.MID_PRODUCE, 700),
-        (Step.AFTER_FLUSH, 3),
-        (Step.AFTER_SEND_OFFSETS, 4),
-        (Step.INSIDE_COMMIT, 3),
-        (Step.AFTER_COMMIT, 3),
-        (Step.AFTER_STORE, 5),
+        pytest.param(Step.BEFORE_BEGIN, 3, marks=pytest.mark.row(1)),
+        pytest.param(Step.AFTER_BEGIN, 4, marks=pytest.mark.row(2)),
+        pytest.param(Step.MID_PRODUCE, 700, marks=pytest.mark.row(3)),
+        pytest.param(Step.AFTER_FLUSH, 3, marks=pytest.mark.row(4)),
+        pytest.param(Step.AFTER_SEND_OFFSETS, 4, marks=pytest.mark.row(5)),
+        pytest.param(Step.INSIDE_COMMIT, 3, marks=pytest.mark.row(6)),
+        pytest.param(Step.AFTER_COMMIT, 3, marks=pytest.mark.row(7)),
+        pytest.param(Step.AFTER_STORE, 5, marks=pytest.mark.row(8)),
     ],
 )
 def test_a_kill_at_any_step_leaves_every_record_with_one_fate(
@@ -57,6 +58,7 @@ def test_a_kill_at_any_step_leaves_every_record_with_one_fate(
     world.verify_store()
 
 
+@pytest.mark.row(9)
 def test_a_kill_during_the_restore_restores_again(world: World) -> None:
     world.send(2000)
     service = world.service(free_port(0))
@@ -74,6 +76,7 @@ def test_a_kill_during_the_restore_restores_again(world: World) -> None:
     world.verify_store()
 
 
+@pytest.mark.row(12)
 def test_a_lost_state_folder_is_restored_from_the_changelog(world: World) -> None:
     world.send(1500)
     service = world.service(free_port(0))
@@ -119,6 +122,7 @@ def flip(file: Path) -> None:
     file.write_bytes(content)
 
 
+@pytest.mark.row(18)
 @pytest.mark.parametrize("damage", [truncate, flip])
 def test_damaged_store_files_are_noticed_and_restored(
     world: World, damage: Callable[[Path], None]
@@ -130,9 +134,10 @@ def test_damaged_store_files_are_noticed_and_restored(
         ("MANIFEST-*", signal.SIGKILL),
         ("CURRENT", signal.SIGTERM),
         ("OPTIONS-*", signal.SIGKILL),
+        ("*config.json", signal.SIGTERM),
     ):
         service.start()
-        world.send(500)
+        world.send(400)
         world.wait_decided()
         service.signal(ends)
         service.wait()
@@ -153,7 +158,7 @@ def test_sigterm_under_load_ends_in_time_and_loses_nothing(world: World) -> None
     for share in (200, 1200):
         service.start()
         world.wait_decided(share)
-        service.stop()
+        service.stop(IN_TIME_S)
         world.glimpse()
     service.start()
     world.wait_decided()
@@ -180,6 +185,7 @@ def test_two_instances_share_the_work_and_hand_it_over(world: World) -> None:
     world.verify_store("1")
 
 
+@pytest.mark.row(10)
 @pytest.mark.parametrize("step", [Step.AFTER_BEGIN, Step.AFTER_SEND_OFFSETS, Step.AFTER_COMMIT])
 def test_a_zombie_that_wakes_after_the_takeover_writes_nothing(world: World, step: Step) -> None:
     zombie, heir = world.service(free_port(0)), world.service(free_port(0), "1")
@@ -198,6 +204,7 @@ def test_a_zombie_that_wakes_after_the_takeover_writes_nothing(world: World, ste
     world.verify()
 
 
+@pytest.mark.row(11)
 def test_of_two_services_with_one_name_one_leaves(world: World) -> None:
     first, second = world.service(free_port(0)), world.service(free_port(0), volume="moved")
     world.send(1000)

@@ -4,19 +4,18 @@ One service serves the module: all topics are written before it starts, and the 
 what it made of them. Invariant: the service has read every input to its end and still runs.
 """
 
-import ctypes
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import confluent_kafka
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.broker.conftest import create_topic
-from tests.broker.world import Service, eventually
+from tests.broker.raw import send_raw
+from tests.broker.service import Service, eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -59,6 +58,7 @@ UNCHANGED: Final = [
     Record(b"k", b"repeats", [("b", b"1"), ("a", b"2"), ("b", None), ("b", b""), ("a", b"2")]),
     Record(b"k", b"ids stay too", [("x", b"1"), (ID, b"kept"), ("x", None)]),
     Record(b"k", b"names", [("\N{LATIN SMALL LETTER E WITH ACUTE}\N{HOT BEVERAGE}", b"v")]),
+    Record(b"k", b"many headers", [("many", b"%d" % number) for number in range(10_000)]),
     Record(b"k", b"early", [], timestamp_ms=1),
     Record(b"k", b"late", [], timestamp_ms=SENT_MS + 12_345),
 ]
@@ -229,30 +229,6 @@ def send(client: Mapping[str, str], name: str, records: Sequence[Record]) -> Non
     assert producer.flush(20) == 0, f"{name} did not take its records"
 
 
-def send_raw(client: Mapping[str, str], name: str, header: bytes) -> None:
-    """A header name that is not UTF-8: the binding refuses to send one, its library does not."""
-    package = Path(confluent_kafka.__file__).parent
-    found = [*package.parent.glob("confluent_kafka.libs/librdkafka*.so*")]
-    if not found:
-        pytest.skip("librdkafka does not lie beside its binding, as it does in a Linux wheel")
-    library = ctypes.CDLL(str(found[0]))
-    library.rd_kafka_conf_new.restype = library.rd_kafka_new.restype = ctypes.c_void_p
-    conf, said = ctypes.c_void_p(library.rd_kafka_conf_new()), ctypes.create_string_buffer(512)
-    for key, value in client.items():
-        assert library.rd_kafka_conf_set(conf, key.encode(), value.encode(), said, 512) == 0
-    producer = ctypes.c_void_p(library.rd_kafka_new(0, conf, said, 512))
-    assert producer.value, said.value
-    topic_tag, value_tag, flags_tag, header_tag, end_tag = map(ctypes.c_int, (1, 4, 7, 9, 0))
-    refused = library.rd_kafka_producev(
-        *(producer, topic_tag, name.encode(), flags_tag, ctypes.c_int(2)),
-        *(value_tag, b"raw", ctypes.c_size_t(3)),
-        *(header_tag, header, b"value", ctypes.c_ssize_t(5), end_tag),
-    )
-    assert refused == 0
-    assert library.rd_kafka_flush(producer, 20_000) == 0
-    library.rd_kafka_destroy(producer)
-
-
 def _create(client: Mapping[str, str]) -> None:
     limits = {
         "limit": LIMIT_BYTES,
@@ -295,9 +271,7 @@ def bench(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         assert found.stuck() == []
         service.stop()
     finally:
-        if not service.ended:
-            service.process.kill()
-            service.process.wait(timeout=10)
+        service.kill()
 
 
 def values(records: Sequence[Record]) -> list[bytes | None]:
@@ -317,11 +291,13 @@ def told(letter: Record) -> dict[str, str]:
     }
 
 
+@pytest.mark.row(23)
 def test_an_accepted_record_is_unchanged(bench: Bench) -> None:
     assert bench.output("unchanged") == UNCHANGED
     assert bench.letters("unchanged") == []
 
 
+@pytest.mark.row(22)
 def test_every_claim_ends_in_the_output_or_the_dead_letters_with_its_reason(bench: Bench) -> None:
     assert values(bench.output("claims")) == [
         b"empty",
@@ -365,6 +341,7 @@ def test_a_dead_letter_tells_all_after_the_original_headers(bench: Bench) -> Non
     assert "original" not in by_value[b"expired"]
 
 
+@pytest.mark.row(22)
 def test_a_header_name_that_is_not_text_makes_a_dead_letter_and_nothing_else(bench: Bench) -> None:
     assert fates(bench.letters("raw")) == [(b"raw", "unreadable-headers")]
     assert values(bench.output("raw")) == [b"after it"]
@@ -406,6 +383,7 @@ def test_an_expression_reads_every_topic_that_fits_save_what_the_route_writes(
         assert fates(bench.letters(name)) == [(b"again", "duplicate")]
 
 
+@pytest.mark.row(23)
 def test_a_record_of_the_largest_size_passes_between_equal_topics(
     bench: Bench, broker: Broker
 ) -> None:
@@ -422,6 +400,8 @@ def test_a_record_of_the_largest_size_passes_between_equal_topics(
     assert bench.letters("limit") == []
 
 
+@pytest.mark.row(23)
+@pytest.mark.row(24)
 def test_what_the_output_cannot_take_is_a_dead_letter_and_its_id_is_not_remembered(
     bench: Bench,
 ) -> None:

@@ -2,20 +2,29 @@
 
     VICTIM_STEP=after_flush VICTIM_COUNT=3 VICTIM_SIGNAL=KILL python -m tests.broker.victim FILE
 
-Only the place of death is added: everything before it is what `ringfence serve` does.
+The step is passed in a child; the signal goes to the supervisor first, then to the child. Only the
+place of death is added: everything before it is what `ringfence serve` does.
 """
 
 import os
+import shutil
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from confluent_kafka import Producer
 
-from service import assignment, cli, kafka, loop
+from service import arrivals, cli, kafka, loop, run
 from service.apply import apply
+from service.crew import child, supervisor
+from service.watchdog import HANG_LIMIT_S
+from state import rocks
 from state.restore import Restorer
 
 
@@ -29,15 +38,16 @@ class Step(StrEnum):
     AFTER_COMMIT = "after_commit"
     AFTER_STORE = "after_store"
     MID_RESTORE = "mid_restore"
+    MID_WIPE = "mid_wipe"
 
 
 class Fate:
     """Counts the passings of one step."""
 
-    def __init__(self, step: Step, count: int, signal_number: signal.Signals) -> None:
+    def __init__(self, step: Step, count: int, strike: Callable[[], None]) -> None:
         self._step = step
         self._left = count
-        self._signal = signal_number
+        self._strike = strike
 
     def passes(self, step: Step, delay_s: float = 0) -> None:
         if step is not self._step or self._left == 0:
@@ -48,8 +58,27 @@ class Fate:
         elif self._left == 0:
             self._strike()
 
-    def _strike(self) -> None:
-        os.kill(os.getpid(), self._signal)
+
+def signalled(number: signal.Signals) -> None:
+    """The whole instance, and the supervisor first."""
+    os.kill(os.getppid(), number)
+    os.kill(os.getpid(), number)
+
+
+def hung() -> None:
+    """This loop alone, for good, as in a call of the client that never returns; once."""
+    try:
+        Path(os.environ["VICTIM_ONCE"]).touch(exist_ok=False)
+    except FileExistsError:
+        return
+    threading.Event().wait()
+
+
+STRIKES: dict[str, Callable[[], None]] = {
+    "KILL": partial(signalled, signal.SIGKILL),
+    "STOP": partial(signalled, signal.SIGSTOP),
+    "HANG": hung,
+}
 
 
 def condemn(fate: Fate) -> None:
@@ -80,28 +109,47 @@ def condemn(fate: Fate) -> None:
             fate.passes(Step.AFTER_COMMIT)
 
     class CondemnedRestorer(Restorer):
-        def step(self, timeout_s: float) -> int:
-            moved = super().step(timeout_s)
-            if moved:
+        def step(self, timeout_s: float) -> None:
+            before = [each.position for each in self.replays.values()]
+            super().step(timeout_s)
+            if before != [each.position for each in self.replays.values()]:
                 fate.passes(Step.MID_RESTORE)
-            return moved
+
+    genuine_rmtree = shutil.rmtree
+
+    def half_rmtree(folder: Path) -> None:
+        next(file for file in sorted(folder.iterdir()) if file.is_file()).unlink()
+        fate.passes(Step.MID_WIPE)
+        genuine_rmtree(folder)
 
     def apply_and_pass(*committed: Any) -> None:
         apply(*committed)
         fate.passes(Step.AFTER_STORE)
 
     vars(kafka)["Producer"] = CondemnedProducer
-    vars(assignment)["Restorer"] = CondemnedRestorer
+    vars(arrivals)["Restorer"] = CondemnedRestorer
     vars(loop)["apply"] = apply_and_pass
+    vars(rocks)["shutil"] = SimpleNamespace(rmtree=half_rmtree)
 
 
-def main() -> None:
-    environ = os.environ
-    number = signal.Signals[f"SIG{environ['VICTIM_SIGNAL']}"]
-    condemn(Fate(Step(environ["VICTIM_STEP"]), int(environ["VICTIM_COUNT"]), number))
-    sys.argv[1:] = ["serve", "--config", *sys.argv[1:]]
+def supervise(config: str) -> None:
+    limit_s = float(os.environ.get("VICTIM_LIMIT_S", HANG_LIMIT_S))
+    vars(supervisor)["_UNHEARD_S"] = min(limit_s, 10.0)
+    program = ("-m", "tests.broker.victim")
+    vars(run)["serve"] = partial(run.serve, program=program, hang_limit_s=limit_s)
+    sys.argv[1:] = ["serve", "--config", config]
     cli.main()
 
 
+def work(fd: str, supervisor_pid: str) -> int:
+    environ = os.environ
+    strikes = STRIKES[environ["VICTIM_SIGNAL"]]
+    condemn(Fate(Step(environ["VICTIM_STEP"]), int(environ["VICTIM_COUNT"]), strikes))
+    return child.main(fd, supervisor_pid)
+
+
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) == 2:
+        supervise(sys.argv[1])
+    else:
+        sys.exit(work(*sys.argv[1:]))

@@ -19,6 +19,8 @@ PARTITIONS = 4
 CAPACITY = 50
 ADDRESSES = (b"a", b"b.c", b"d")
 REPEATS = 0.15
+MARK = "mark"
+"""A header that no two records share."""
 NOTES = (("note", None), ("note", b""), ("note", b"\x00\xff"))
 FIRST_MS = 1_700_000_000_000
 
@@ -72,7 +74,8 @@ def records(count: int, seed: int) -> list[tuple[int, Record]]:
     made = []
     for number in range(count):
         place = (chance.randrange(PARTITIONS), chance.choice(ADDRESSES))
-        headers: list[tuple[str, bytes | None]] = [("addr", place[1]), *NOTES]
+        mark = (MARK, b"%d" % number)
+        headers: list[tuple[str, bytes | None]] = [("addr", place[1]), mark, *NOTES]
         if chance.random() < 0.97:
             identifier = _identifier(chance, history[place], number)
             headers.insert(chance.randrange(len(headers) + 1), (DUPLICATE_ID, identifier))
@@ -103,21 +106,26 @@ def _raw(value: str | bytes | None) -> bytes | None:
 
 def judged(topic: str, inputs: Iterable[Seen]) -> Fates:
     """Replay an input log through one model ring for each partition and address."""
+    return judged_where(topic, ((each.partition, each) for each in inputs))
+
+
+def judged_where(topic: str, decided: Iterable[tuple[int, Seen]]) -> Fates:
+    """The same for records in the order of their decisions, each with what decides it."""
     rings: dict[Place, DequeRing] = defaultdict(lambda: DequeRing(CAPACITY))
-    origins: dict[tuple[Place, bytes], int] = {}
+    origins: dict[tuple[Place, bytes], str] = {}
     fates = Fates(defaultdict(list), defaultdict(list), {})
-    for each in inputs:
+    for deciding, each in decided:
         headers = dict(each.record.headers)
-        place = (each.partition, headers["addr"] or b"")
+        place = (deciding, headers["addr"] or b"")
         identifier = headers.get(DUPLICATE_ID)
         if identifier is not None and rings[place].judge(identifier):
-            original = f"{topic}-{each.partition}@{origins[place, identifier]}"
-            fates.letters[each.partition].append(_letter(topic, each, original))
+            letter = _letter(topic, each, origins[place, identifier])
+            fates.letters[each.partition].append(letter)
             continue
         fates.outputs[each.partition].append(each.record)
         if identifier is not None:
             rings[place].remember(identifier)
-            origins[place, identifier] = each.offset
+            origins[place, identifier] = f"{topic}-{each.partition}@{each.offset}"
     fates.rings.update({place: list(ring._ids) for place, ring in rings.items() if len(ring)})
     return fates
 

@@ -5,141 +5,65 @@ exactly one fate, in order and unchanged, and what is remembered is what the mod
 """
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 
 from ringfence.headers import DeadLetter
 from service.topics import changelog, fallback
 from state.edit import Source
+from state.keys import address_of
 from state.rocks import RocksStores
-from state.run import Run, address_of, decode
+from state.run import Run, decode
 from tests.broker.conftest import create_topic
-from tests.broker.workload import CAPACITY, PARTITIONS, Letter, Place, Seen, judged, records, seen
-from tools.broker.embedded import LAUNCH
+from tests.broker.reading import drained, ends
+from tests.broker.service import CATCH_UP_S, Service, Stage, eventually
+from tests.broker.workload import (
+    CAPACITY,
+    PARTITIONS,
+    Fates,
+    Letter,
+    Place,
+    Record,
+    Seen,
+    judged,
+    records,
+)
 
-REPOSITORY = Path(__file__).parents[2]
-SERVE = ("-m", "service.cli", "serve", "--config")
-VICTIM = ("-m", "tests.broker.victim")
-CATCH_UP_S = 60.0
-READ_S = 30.0
-END_S = 10.0
+SEND_S = 60.0
 
 T = TypeVar("T")
+Note = Callable[[TopicPartition | None, Record], None]
+"""Told where a record was acknowledged, or that it was not."""
 
 
-class Service:
-    """One process of the service, or of the victim."""
+class Manner(NamedTuple):
+    """How a world's services are configured beyond what all of them have, as lines of TOML."""
 
-    def __init__(self, config: Path, port: int, log: Path) -> None:
-        self._config = config
-        self._port = port
-        self.log = log
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self, victim: Mapping[str, str] | None = None) -> None:
-        """Start it; with a step to be struck at, as the victim."""
-        program = SERVE if victim is None else VICTIM
-        attached = [sys.executable, "-I", "-S", str(LAUNCH), "attached", str(os.getpid())]
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*attached, sys.executable, *program, str(self._config)],
-                cwd=REPOSITORY,
-                env={**os.environ, **(victim or {})},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-
-    @property
-    def process(self) -> subprocess.Popen[bytes]:
-        assert self._process is not None, "it was never started"
-        return self._process
-
-    @property
-    def ended(self) -> bool:
-        return self.process.poll() is not None
-
-    def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
-
-    def wait(self, limit_s: float = END_S) -> int:
-        """The status it ends with."""
-        try:
-            return self.process.wait(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"it still runs after {limit_s} s\n{self.tail()}") from None
-
-    def stop(self) -> None:
-        """SIGTERM, which has to end in status 0 within ten seconds."""
-        self.signal(signal.SIGTERM)
-        status = self.wait()
-        assert status == 0, f"SIGTERM ended in status {status}\n{self.tail()}"
-
-    def wait_until_stopped(self, limit_s: float = 30.0) -> None:
-        """Until SIGSTOP took hold of it."""
-        stat = Path(f"/proc/{self.process.pid}/stat")
-        eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", limit_s, self)
-
-    def get(self, path: str) -> tuple[int, str]:
-        """Status and body of a page; status 0 while nobody listens."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as page:
-                return page.status, page.read().decode()
-        except urllib.error.HTTPError as refusal:
-            with refusal:
-                return refusal.code, refusal.read().decode()
-        except OSError:
-            return 0, ""
-
-    def wait_ready(self, partitions: int = PARTITIONS, limit_s: float = CATCH_UP_S) -> None:
-        """Until it is ready and owns so many partitions."""
-
-        def is_ready() -> bool:
-            return self.get("/readyz")[0] == 200 and len(self.partitions()) == partitions
-
-        eventually(is_ready, limit_s, self)
-
-    def wait_complaint(self, words: str, limit_s: float = 30.0) -> None:
-        """Until it says on /readyz that it is not ready, with these words."""
-
-        def complains() -> bool:
-            status, body = self.get("/readyz")
-            return status == 503 and words in body
-
-        eventually(complains, limit_s, self)
-
-    def partitions(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.get("/v1/partitions")[1])["partitions"]
-        return found
-
-    def tail(self) -> str:
-        return self.log.read_text(errors="replace")[-3000:]
+    workers: int = 1
+    scope: str = "partition"
+    service: str = ""
+    consumer: str = ""
+    route: str = ""
+    api: str = ""
 
 
-def eventually(true: Callable[[], bool], limit_s: float, *services: Service) -> None:
-    deadline = time.monotonic() + limit_s
-    while not true():
-        if time.monotonic() > deadline:
-            logs = "\n".join(service.tail() for service in services)
-            raise AssertionError(f"not so within {limit_s} s: {true.__qualname__}\n{logs}")
-        time.sleep(0.1)
+PLAIN: Final = Manner()
 
 
-class World:
-    """See the module; a context manager that leaves no process behind."""
+class World(Stage):
+    """See the module."""
 
     def __init__(
         self,
@@ -149,53 +73,42 @@ class World:
         *,
         count: int = 3000,
         seed: int = 1,
+        work: Sequence[tuple[int, Record]] | None = None,
+        settings: str = f"id_cache_size = {CAPACITY}",
         service_client: Mapping[str, str] | None = None,
+        manner: Manner = PLAIN,
     ) -> None:
+        """`work` is what is sent, the model's own by default; `settings` are of all addresses."""
+        super().__init__()
         self.client = dict(client)
         self.folder = folder
         self.group = group
         self.input, self.output = f"{group}-in", f"{group}-out"
         self.letters = f"{group}-in.dlq"
         self.inputs = [self.input]
-        self._service_client = service_client or client
-        self._left = records(count, seed)
+        self.service_client = service_client or client
+        self._settings = settings
+        self.manner = manner
+        self._left = list(work if work is not None else records(count, seed))
         self._sent = 0
-        self._services: list[Service] = []
         self._glimpses: list[dict[int, list[Seen]]] = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with ExitStack() as ends:
-            for service in self._services:
-                if not service.ended:
-                    ends.callback(service.process.wait, 10)
-                    service.process.kill()
-
-    def create(self, *topics: str) -> None:
+    def create(self, *topics: str, replicas: int = 1) -> None:
         for topic in topics or (self.input, self.output, self.letters):
             # The workload's timestamps are years old: by time, all of it could be deleted at once.
-            create_topic(self.client, topic, PARTITIONS, {"retention.ms": "-1"})
+            create_topic(self.client, topic, PARTITIONS, {"retention.ms": "-1"}, replicas)
 
     def service(self, port: int, instance: str = "0", volume: str = "state") -> Service:
         """A service, not yet started; with another volume it is the same one on another node."""
         config = self.folder / f"{instance}-{volume}.toml"
         config.write_text(self._config(port, instance, volume), encoding="utf-8")
-        service = Service(config, port, self.folder / f"{instance}-{volume}.log")
-        self._services.append(service)
-        return service
+        return self.adopted(Service(config, port, self.folder / f"{instance}-{volume}.log"))
 
     def store_folder(self, instance: str = "0", volume: str = "state") -> Path:
         return self.folder / volume / self.group / instance
 
     def _config(self, port: int, instance: str, volume: str) -> str:
-        kafka = "\n".join(f'"{name}" = "{value}"' for name, value in self._service_client.items())
+        kafka = "\n".join(f'"{name}" = "{value}"' for name, value in self.service_client.items())
         return f"""
 [kafka]
 {kafka}
@@ -206,19 +119,25 @@ state_dir = "{self.folder / volume}"
 batch_records_max = 200
 session_timeout_ms = 6000
 transaction_timeout_ms = 3000
+workers = {self.manner.workers}
+{self.manner.service}
+[kafka.consumer]
+{self.manner.consumer}
 [api]
 port = {port}
+{self.manner.api}
 [[routes]]
 inputs = {json.dumps(self.inputs)}
-scope = "partition"
+scope = "{self.manner.scope}"
+{self.manner.route}
 address = "{{header:addr}}"
 output = "{self.output}"
 [addresses."#"]
-id_cache_size = {CAPACITY}
+{self._settings}
 """
 
-    def send(self, count: int | None = None) -> None:
-        """The next records of the workload; all that are left by default."""
+    def send(self, count: int | None = None, note: Note = lambda _place, _record: None) -> None:
+        """The next records of the workload, all that are left by default; `note` hears of each."""
         producer = Producer({**self.client, "enable.idempotence": True, "linger.ms": 5})
         now, self._left = self._left[:count], self._left[len(self._left[:count]) :]
         for partition, record in now:
@@ -229,9 +148,30 @@ id_cache_size = {CAPACITY}
                 headers=list(record.headers),
                 timestamp=record.timestamp_ms,
                 partition=partition,
+                on_delivery=partial(_tell, note, record),
             )
-        assert producer.flush(30) == 0, "the broker did not take the workload within 30 s"
+        assert producer.flush(SEND_S) == 0, f"the workload was not taken within {SEND_S} s"
         self._sent += len(now)
+
+    @property
+    def deciding(self) -> str:
+        """The topic whose partitions decide."""
+        return self.input
+
+    @property
+    def changelog(self) -> str:
+        """Where the decisions are remembered."""
+        return changelog(self.group, self.input)
+
+    @property
+    def owned(self) -> int:
+        """How many partitions an instance that is alone owns."""
+        return PARTITIONS
+
+    @property
+    def sent(self) -> int:
+        """How many records were sent."""
+        return self._sent
 
     @property
     def decided(self) -> int:
@@ -250,42 +190,63 @@ id_cache_size = {CAPACITY}
         wanted = self._sent if count is None else count
         eventually(lambda: self.decided >= wanted, limit_s, *self._services)
 
-    def glimpse(self) -> None:
+    def glimpse(self) -> dict[int, list[Seen]]:
         """Read the output now, as a consumer downstream would; `verify` holds it to that."""
         self._glimpses.append(self.read(self.output))
+        return self._glimpses[-1]
 
     def read(self, topic: str) -> dict[int, list[Seen]]:
         """Everything that is committed, by partition."""
         found: dict[int, list[Seen]] = {number: [] for number in range(PARTITIONS)}
-        for each in _drained(self.client, topic, PARTITIONS):
+        for each in drained(self.client, topic, PARTITIONS):
             found[each.partition].append(each)
         return found
 
     def verify(self) -> None:
         """Hold the topics against the model."""
-        inputs = [each for part in self.read(self.input).values() for each in part]
-        assert len(inputs) == self._sent, "the workload itself was not written once and whole"
-        fates = judged(self.input, inputs)
+        self.verify_fates()
+        self.verify_changelog()
+        self.verify_nothing_is_open()
+
+    def verify_fates(self) -> None:
+        """Every input has one fate, the model's, in order and unchanged."""
+        fates = self._judged()
         assert fates.letters, "the workload has no duplicates, it proves nothing"
         outputs, letters = self.read(self.output), self.read(self.letters)
         for number in range(PARTITIONS):
             where = f"partition {number} of the "
             written = [each.record for each in outputs[number]]
-            _same(where + "output", written, fates.outputs[number])
-            rejected = [_letter(each) for each in letters[number]]
-            _same(where + "dead letters", rejected, fates.letters[number])
+            same(where + "output", written, fates.outputs[number])
+            rejected = [letter_of(each) for each in letters[number]]
+            same(where + "dead letters", rejected, fates.letters[number])
             for glimpse in self._glimpses:
                 early = glimpse[number]
-                _same(where + "output read meanwhile", early, outputs[number][: len(early)])
-        stray = _drained(self.client, fallback(self.group), 1)
+                same(where + "output read meanwhile", early, outputs[number][: len(early)])
+        stray = drained(self.client, fallback(self.group), 1)
         assert not stray, f"the fallback has dead letters: {stray[:3]}"
-        assert _held(self.fold()) == fates.rings, "the changelog is not the model's ring"
-        self._verify_nothing_is_open()
+
+    def verify_changelog(self) -> None:
+        """What is remembered is what the model remembers."""
+        held = _held(self.fold(), self.run_of)
+        assert held == self._judged().rings, "the changelog is not the model's ring"
+
+    def run_of(self, value: bytes) -> Run:
+        """A run, as whoever wrote it meant it."""
+        return decode(value)
+
+    def _judged(self) -> Fates:
+        inputs = self.decided_in_order()
+        assert len(inputs) == self._sent, "the workload itself was not written once and whole"
+        return judged(self.input, inputs)
+
+    def decided_in_order(self) -> list[Seen]:
+        """Every input, those of one deciding partition in the order in which it decides them."""
+        return [each for part in self.read(self.input).values() for each in part]
 
     def fold(self) -> dict[tuple[int, bytes], bytes]:
         """The last value of each changelog key, by partition."""
         latest: dict[tuple[int, bytes], bytes | None] = {}
-        for each in _drained(self.client, changelog(self.group, self.input), PARTITIONS):
+        for each in drained(self.client, self.changelog, PARTITIONS):
             latest[each.partition, each.record.key or b""] = each.record.value
         return {key: value for key, value in latest.items() if value is not None}
 
@@ -294,28 +255,37 @@ id_cache_size = {CAPACITY}
         fold = self.fold()
         stores = RocksStores(self.store_folder(instance, volume))
         for number in range(PARTITIONS):
-            store = stores.open(Source(self.input, number))
-            held = dict(store.scan(b"r"))
+            store = stores.open(Source(self.deciding, number))
+            held, position = dict(store.scan(b"r")), store.position()
             store.close()
             wanted = {key: value for (part, key), value in fold.items() if part == number}
-            assert held == wanted, f"the store of partition {number} differs from its changelog"
+            differ = {key for key in held.keys() | wanted if held.get(key) != wanted.get(key)}
+            assert not differ, (
+                f"the store of partition {number} differs from its changelog; "
+                f"it stands at {position}, and differs in {sorted(differ)[:5]}"
+            )
 
-    def _verify_nothing_is_open(self) -> None:
+    def verify_nothing_is_open(self) -> None:
         """No transaction is left open: what is stable reaches to the end."""
-        for topic in (self.output, self.letters, changelog(self.group, self.input)):
+        for topic in {self.output, self.letters, self.changelog, self.deciding}:
             stable, end = (
-                _ends(self.client, topic, level) for level in ("read_committed", "read_uncommitted")
+                ends(self.client, topic, level) for level in ("read_committed", "read_uncommitted")
             )
             assert stable == end, f"a transaction is still open on {topic}: {stable} of {end}"
 
 
-def _same(what: str, got: Sequence[T], wanted: Sequence[T]) -> None:
+def _tell(note: Note, record: Record, error: KafkaError | None, message: Message) -> None:
+    place = TopicPartition(message.topic() or "", message.partition() or 0, message.offset() or 0)
+    note(None if error is not None else place, record)
+
+
+def same(what: str, got: Sequence[T], wanted: Sequence[T]) -> None:
     for place, (one, other) in enumerate(zip(got, wanted, strict=False)):
         assert one == other, f"{what}, record {place}: {one} instead of {other}"
     assert len(got) == len(wanted), f"{what}: {len(got)} records instead of {len(wanted)}"
 
 
-def _letter(each: Seen) -> Letter:
+def letter_of(each: Seen) -> Letter:
     """A dead letter without what depends on the clock and what is there for people."""
     key, value, headers, _ = each.record
     theirs = tuple(header for header in headers if not header[0].startswith("ringfence."))
@@ -330,11 +300,13 @@ def _letter(each: Seen) -> Letter:
     return Letter(key, value, theirs, *(ours.get(name, b"missing") for name in wanted))
 
 
-def _held(fold: Mapping[tuple[int, bytes], bytes]) -> dict[Place, list[bytes]]:
+def _held(
+    fold: Mapping[tuple[int, bytes], bytes], run_of: Callable[[bytes], Run]
+) -> dict[Place, list[bytes]]:
     """The ids that each ring of a changelog holds, oldest first."""
     rings: dict[Place, list[Run]] = defaultdict(list)
     for (partition, key), value in fold.items():
-        rings[partition, address_of(key).encode()].append(decode(value))
+        rings[partition, address_of(key).encode()].append(run_of(value))
     held = {}
     for place, runs in rings.items():
         runs.sort(key=lambda run: run.first)
@@ -342,53 +314,3 @@ def _held(fold: Mapping[tuple[int, bytes], bytes]) -> dict[Place, list[bytes]]:
         numbered = ((run.first + row, each) for run in runs for row, each in enumerate(run.ids))
         held[place] = [identifier for number, identifier in numbered if number >= floor]
     return held
-
-
-def _drained(client: Mapping[str, str], topic: str, partitions: int) -> list[Seen]:
-    """All that a read_committed consumer is given of a topic."""
-    consumer = _reader(client, "read_committed")
-    try:
-        ends = _watermarks(consumer, topic, partitions)
-        consumer.assign([TopicPartition(topic, number, 0) for number in ends])
-        found: list[Seen] = []
-        deadline = time.monotonic() + READ_S
-        while any(
-            place.offset < ends[place.partition]
-            for place in consumer.position([TopicPartition(topic, n) for n, e in ends.items() if e])
-        ):
-            assert time.monotonic() < deadline, f"{topic} could not be read within {READ_S} s"
-            for message in consumer.consume(5000, 0.1):
-                assert message.error() is None, f"{topic}: {message.error()}"
-                found.append(seen(message))
-        return found
-    finally:
-        consumer.close()
-
-
-def _reader(client: Mapping[str, str], level: str) -> Consumer:
-    return Consumer(
-        {
-            **client,
-            "group.id": "nobody",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "isolation.level": level,
-            "fetch.wait.max.ms": 50,
-        }
-    )
-
-
-def _watermarks(consumer: Consumer, topic: str, partitions: int) -> dict[int, int]:
-    """The ends that the reader can reach: the last stable offsets for read_committed."""
-    return {
-        number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=READ_S)[1]
-        for number in range(partitions)
-    }
-
-
-def _ends(client: Mapping[str, str], topic: str, level: str) -> dict[int, int]:
-    consumer = _reader(client, level)
-    try:
-        return _watermarks(consumer, topic, PARTITIONS)
-    finally:
-        consumer.close()

@@ -1,30 +1,35 @@
 """The two logs that the suite in test_log.py runs on: a real Kafka, and the fake."""
 
+import contextlib
+import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
-from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec  # where the types are exported
 from confluent_kafka.cimpl import NewTopic  # where the types are exported
 
-from tests.fakes.consumer import FakeConsumer
+from service.kafka import PRODUCING
+from tests.fakes.consumer import FakeConsumer, OnCommit
+from tests.fakes.delivery import FakeDelivery
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Record
 from tests.fakes.producer import FakeProducer
 
 SESSION_MS = 6_000
 ROUNDS_MAX = 150
+_CLOSE_S = 15.0
 
 
 class Log(Protocol):
     """What the suite needs of a cluster."""
 
     def topic(self, partitions: int = 1, record_bytes_max: int = 1 << 20) -> str:
-        """Make a topic; returns its name."""
+        """Make a topic whose records, of 1970 as they are, stay; returns its name."""
         ...
 
     def write(self, topic: str, values: list[bytes], partition: int = 0) -> None:
@@ -35,7 +40,13 @@ class Log(Protocol):
         """Return a producer that is not yet initialised."""
         ...
 
-    def consumer(self, group: str, instance: str | None = None) -> Consumer:
+    def delivery(self) -> Producer:
+        """Return an idempotent producer without transactions and without gaps."""
+        ...
+
+    def consumer(
+        self, group: str, instance: str | None = None, on_commit: OnCommit | None = None
+    ) -> Consumer:
         """Return a cooperative, read_committed consumer."""
         ...
 
@@ -69,9 +80,15 @@ class FakeLog:
         """See `Log.producer`."""
         return cast("Producer", FakeProducer(self.cluster, transactional_id, timeout_ms))
 
-    def consumer(self, group: str, instance: str | None = None) -> Consumer:
+    def delivery(self) -> Producer:
+        """See `Log.delivery`."""
+        return cast("Producer", FakeDelivery(self.cluster, 1))
+
+    def consumer(
+        self, group: str, instance: str | None = None, on_commit: OnCommit | None = None
+    ) -> Consumer:
         """See `Log.consumer`."""
-        return cast("Consumer", FakeConsumer(self.cluster, group, instance, SESSION_MS))
+        return cast("Consumer", FakeConsumer(self.cluster, group, instance, SESSION_MS, on_commit))
 
     def end(self, topic: str, partition: int = 0) -> int:
         """See `Log.end`."""
@@ -88,7 +105,7 @@ class RealLog:
     """See `Log`."""
 
     def __init__(self, client_properties: Mapping[str, str]) -> None:
-        self._properties: dict[str, str | int | float | bool] = {
+        self._properties: dict[str, Any] = {
             **client_properties,
             "log_level": 0,
         }
@@ -99,7 +116,7 @@ class RealLog:
     def topic(self, partitions: int = 1, record_bytes_max: int = 1 << 20) -> str:
         """See `Log.topic`; the replication is the broker's default."""
         name = f"log-{uuid.uuid4().hex[:12]}"
-        config = {"max.message.bytes": str(record_bytes_max)}
+        config = {"max.message.bytes": str(record_bytes_max), "retention.ms": "-1"}
         new = NewTopic(name, partitions, -1, config=config)
         for future in self._admin.create_topics([new]).values():
             future.result(20)
@@ -119,17 +136,35 @@ class RealLog:
                 **self._properties,
                 "transactional.id": f"{transactional_id}-{self._run}",
                 "transaction.timeout.ms": timeout_ms,
-                "retry.backoff.ms": 10,
+                "retry.backoff.ms": PRODUCING["retry.backoff.ms"],
+                "connections.max.idle.ms": PRODUCING["connections.max.idle.ms"],
             }
         )
 
-    def consumer(self, group: str, instance: str | None = None) -> Consumer:
+    def delivery(self) -> Producer:
+        """See `Log.delivery`."""
+        return Producer(
+            {
+                **self._properties,
+                "enable.idempotence": True,
+                "enable.gapless.guarantee": True,
+                "message.timeout.ms": 0,
+                "delivery.report.only.error": True,
+                "batch.num.messages": 1,
+            }
+        )
+
+    def consumer(
+        self, group: str, instance: str | None = None, on_commit: OnCommit | None = None
+    ) -> Consumer:
         """See `Log.consumer`."""
         static = {} if instance is None else {"group.instance.id": instance}
+        answers = {} if on_commit is None else {"on_commit": on_commit}
         consumer = Consumer(
             {
                 **self._properties,
                 **static,
+                **answers,
                 "group.id": f"{group}-{self._run}",
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
@@ -144,9 +179,21 @@ class RealLog:
         return consumer
 
     def close(self) -> None:
-        """Close every consumer: one that the garbage collector takes unclosed can spin for ever."""
+        """Close every consumer: one that the garbage collector takes unclosed can spin for ever.
+
+        A client that still has partitions may wait for itself when it is closed while its group
+        shares out anew, and the binding holds the interpreter's lock meanwhile, so no timeout ends
+        it. It leaves the group first, and gives back what it has.
+        """
         while self._consumers:
-            self._consumers.pop().close()
+            consumer = self._consumers.pop()
+            with contextlib.suppress(KafkaException, RuntimeError):  # fenced, or closed already
+                consumer.unsubscribe()
+                for _ in range(3):
+                    consumer.consume(1, 0.1)
+            closing = threading.Thread(target=consumer.close, daemon=True)
+            closing.start()
+            closing.join(_CLOSE_S)
 
     def end(self, topic: str, partition: int = 0) -> int:
         """See `Log.end`."""

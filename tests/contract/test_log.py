@@ -1,6 +1,8 @@
 """What the loop relies on in Kafka, asked of the real one and of the fake in the same words."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -8,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Place
 
+from state.assign import assign_anew
 from tests.contract.logs import FakeLog, Log, RealLog, read, until
 from tools.broker.cluster import open_broker
 
@@ -41,6 +44,11 @@ def send(producer: Producer, topic: str, *values: bytes) -> None:
     producer.flush(10)
 
 
+def flush_patiently(producer: Producer) -> None:
+    for _ in range(40):
+        producer.flush(0.25)
+
+
 def refused(call: Callable[[], object]) -> KafkaError:
     with pytest.raises(KafkaException) as caught:
         call()
@@ -69,7 +77,14 @@ def ends_at(log: Log, topic: str, end: int) -> None:
 
 def joined(log: Log, group: str, topic: str, instance: str | None = None) -> Consumer:
     """Return a member that owns partitions and reads none of them."""
-    consumer, granted = log.consumer(group, instance), list[Place]()
+    consumer = log.consumer(group, instance)
+    join(consumer, topic)
+    return consumer
+
+
+def join(consumer: Consumer, topic: str) -> None:
+    """Until it owns partitions."""
+    granted = list[Place]()
 
     def on_assign(_: Consumer, places: list[Place]) -> None:
         granted.extend(places)
@@ -80,7 +95,6 @@ def joined(log: Log, group: str, topic: str, instance: str | None = None) -> Con
 
     consumer.subscribe([topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_revoke)
     until(lambda: granted, [consumer])
-    return consumer
 
 
 # Transactions.
@@ -123,6 +137,15 @@ def test_the_position_reaches_the_end_past_aborted_records_and_markers(log: Log)
     ends_at(log, topic, 5)
     assert read(log.consumer("reader"), topic, 0, 5) == [b"a"]
     assert read(log.consumer("reader"), topic, 2, 5) == []
+
+
+def test_who_assigns_anew_is_told_no_position_of_an_earlier_assignment(log: Log) -> None:
+    topic, reader = log.topic(), log.consumer("reader")
+    log.write(topic, [b"a", b"b", b"c"])
+    for _ in range(20):
+        assert read(reader, topic, 0, 3) == [b"a", b"b", b"c"]
+        assign_anew(reader, [Place(topic, 0, 1)])
+        assert reader.position([Place(topic, 0)])[0].offset == -1001
 
 
 def test_an_open_transaction_holds_back_all_that_follows_it_but_not_the_end(log: Log) -> None:
@@ -396,6 +419,19 @@ def test_a_static_member_that_returns_replaces_and_fences_itself(log: Log) -> No
     producer.commit_transaction(10)
 
 
+def test_a_static_member_that_unsubscribes_leaves_at_once(log: Log) -> None:
+    topic = log.topic()
+    first, granted = joined(log, "leaving", topic, "one"), list[Place]()
+    second = log.consumer("leaving", "two")
+    first.unsubscribe()
+    first.consume(1, 0.5)
+    first.close()
+    second.subscribe([topic], on_assign=lambda _, places: granted.extend(places))
+    for _ in range(40):  # less than the session of the first
+        second.consume(1, 0.1)
+    assert granted == [Place(topic, 0)]
+
+
 def test_a_static_member_that_closes_keeps_its_place_until_its_session_ends(log: Log) -> None:
     topic = log.topic()
     first, granted = joined(log, "leaves", topic, "one"), list[Place]()
@@ -476,6 +512,43 @@ def test_without_a_valid_offset_one_error_comes_and_then_nothing(log: Log, start
     assert error.code() == KafkaError._AUTO_OFFSET_RESET
     assert (found.topic(), found.partition()) == (topic, 0)
     assert consumer.consume(1, 1) == []
+
+
+def test_what_a_member_commits_is_answered_and_is_where_the_next_one_goes_on(log: Log) -> None:
+    topic, answers = log.topic(), list[tuple[KafkaError | None, list[Place]]]()
+    member = log.consumer("committing", None, lambda *answer: answers.append(answer))
+    join(member, topic)
+    member.commit(offsets=[Place(topic, 0, 7)], asynchronous=True)
+    until(lambda: answers, [member])
+    ((error, (place,)),) = answers
+    assert error is None
+    assert (place.topic, place.partition, place.offset, place.error) == (topic, 0, 7, None)
+    member.close()
+    assert committed(log.consumer("committing"), topic)[0] == 7
+
+
+# Delivery without transactions.
+
+
+def test_after_a_refused_record_a_producer_without_gaps_sends_nothing(log: Log) -> None:
+    topic, producer = log.topic(record_bytes_max=1000), log.delivery()
+    failed: dict[int, KafkaError] = {}
+
+    def note(row: int, error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            failed[row] = error
+
+    for row, value in enumerate([b"a", b"x" * 2000, b"b"]):
+        producer.produce(topic, value, None, 0, partial(note, row), None, 1, [])
+    with pytest.raises((KafkaException, SystemError)):
+        flush_patiently(producer)
+    with suppress(KafkaException, SystemError):
+        while producer.poll(1):
+            pass
+    assert failed.pop(1).code() == KafkaError.MSG_SIZE_TOO_LARGE
+    assert 0 not in failed
+    assert log.end(topic) == 1
+    assert refused(lambda: producer.produce(topic, b"c", None, 0, partial(note, 3), None, 1, []))
 
 
 def test_a_closed_consumer_says_so(log: Log) -> None:

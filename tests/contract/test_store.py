@@ -214,6 +214,7 @@ def is_whole_or_behind(stores: RocksStores) -> None:
         store.close()
 
 
+@pytest.mark.row(18)
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("pattern", FILES)
 def test_a_damaged_file_ends_in_an_error_of_ours_or_in_a_store_that_is_behind(
@@ -252,6 +253,7 @@ def flipped(content: bytes, place: int) -> bytes:
     return content[:place] + bytes([content[place] ^ 0x40]) + content[place + 1 :]
 
 
+@pytest.mark.row(18)
 def test_a_torn_or_rotten_write_ahead_log_leaves_the_store_behind_by_whole_batches(
     tmp_path: Path,
 ) -> None:

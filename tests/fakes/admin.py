@@ -1,10 +1,12 @@
 """The fake's answers to `service.cluster.Cluster`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+from confluent_kafka import KafkaError, KafkaException
 
 from service.cluster import NewTopicInfo, TopicInfo
 from state.edit import Source
-from tests.fakes.log import FakeCluster
+from tests.fakes.log import KEPT, FakeCluster
 from tests.fakes.partition import Partition
 
 
@@ -22,15 +24,24 @@ class FakeAdmin:
     def names(self) -> frozenset[str]:
         """See `Cluster.names`."""
         self._log.step("names")
-        return frozenset(self._log.logs)
+        return frozenset(name for name in self._log.logs if not self._log.denies(name, "DESCRIBE"))
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """See `Cluster.topics`."""
         self._log.step("topics")
+        names = list(names)
+        if any(self._log.denies(name, "DESCRIBE", "DESCRIBE_CONFIGS") for name in names):
+            raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
         found = {name: self._log.logs[name] for name in names if name in self._log.logs}
         return {
-            name: TopicInfo(t.id, len(t.partitions), t.record_bytes_max, t.cleanup_policy)
-            for name, t in found.items()
+            name: TopicInfo(
+                topic.id,
+                len(topic.partitions),
+                topic.record_bytes_max,
+                topic.cleanup_policy,
+                topic.retention,
+            )
+            for name, topic in found.items()
         }
 
     def create(self, topics: Iterable[NewTopicInfo]) -> None:
@@ -43,6 +54,7 @@ class FakeAdmin:
                     topic.partitions,
                     record_bytes_max=int(topic.settings.get("max.message.bytes", "1048588")),
                     cleanup_policy=topic.settings.get("cleanup.policy", "delete"),
+                    retention={each: topic.settings.get(each, KEPT[each]) for each in KEPT},
                 )
 
     def grow(self, name: str, partitions: int) -> None:
@@ -59,6 +71,12 @@ class FakeAdmin:
         """See `Cluster.ends`."""
         self._log.step("ends")
         return {source: self._known(source).end for source in sources}
+
+    def delete_before(self, offsets: Mapping[Source, int]) -> None:
+        """See `Cluster.delete_before`."""
+        self._log.step("delete_before")
+        for source, offset in offsets.items():
+            self._known(source).delete_before(offset)
 
     def assigned(self, group_id: str) -> frozenset[Source] | None:
         """See `Cluster.assigned`."""

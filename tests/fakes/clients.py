@@ -5,6 +5,7 @@ from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, Producer
 
+from service.part import ONLY, Part, consumer_group
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.log import FakeCluster
@@ -14,29 +15,43 @@ from tests.fakes.producer import FakeProducer
 class FakeClients:
     """The clients of one process; `freeze`, `thaw` and `kill` are its signals."""
 
-    def __init__(self, log: FakeCluster, group_id: str, instance: str, by: str = "") -> None:
+    def __init__(
+        self,
+        log: FakeCluster,
+        group_id: str,
+        instance: str,
+        by: str = "",
+        part: Part = ONLY,
+    ) -> None:
         self.cluster = FakeAdmin(log)
+        self.part = part
+        self.group_id = consumer_group(group_id, part.hop)
         self._by = by
         self._log = log
-        self._group_id = group_id
-        self._identity = f"{group_id}-{instance}"
+        self._config_id = f"{group_id}.config"
+        self._identity = part.named(f"{group_id}-{instance}")
         self._consumers: list[FakeConsumer] = []
         self._producers: list[FakeProducer] = []
 
     def consumer(self) -> Consumer:
         """See `Clients.consumer`."""
-        self._consumers.append(FakeConsumer(self._log, self._group_id, self._identity))
+        self._consumers.append(FakeConsumer(self._log, self.group_id, self._identity))
         return cast("Consumer", self._consumers[-1])
 
     def restorer(self) -> Consumer:
         """See `Clients.restorer`."""
-        self._consumers.append(FakeConsumer(self._log, self._group_id))
+        self._consumers.append(FakeConsumer(self._log, self.group_id))
         return cast("Consumer", self._consumers[-1])
 
     def producer(self, batch_bytes_max: int, on_error: Callable[[KafkaError], None]) -> Producer:
         """See `Clients.producer`; the fake sends one record at a time and has no background."""
         del batch_bytes_max, on_error
         self._producers.append(FakeProducer(self._log, self._identity, by=self._by))
+        return cast("Producer", self._producers[-1])
+
+    def settings_producer(self) -> Producer:
+        """See `Clients.settings_producer`."""
+        self._producers.append(FakeProducer(self._log, self._config_id, by=self._by))
         return cast("Producer", self._producers[-1])
 
     def freeze(self) -> None:

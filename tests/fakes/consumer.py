@@ -13,16 +13,18 @@ from confluent_kafka import (
     OFFSET_STORED,
     TIMESTAMP_CREATE_TIME,
     KafkaError,
+    KafkaException,
     Message,
     TopicPartition,
 )
 
 from state.edit import Source
 from tests.fakes.errors import plain
-from tests.fakes.group import GroupMetadata, Member, Move
+from tests.fakes.group import Committed, GroupMetadata, Member, Move
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Entry, Partition
 
+OnCommit = Callable[[KafkaError | None, list[TopicPartition]], None]
 Callback = Callable[["FakeConsumer", list[TopicPartition]], None]
 
 
@@ -35,7 +37,10 @@ class FakeConsumer:
         group_id: str,
         instance: str | None = None,
         session_timeout_ms: int = 10_000,
+        on_commit: OnCommit | None = None,
     ) -> None:
+        self._on_commit = on_commit
+        self._answers: list[tuple[KafkaError | None, list[TopicPartition]]] = []
         self._log = log
         self._group = log.group(group_id)
         self._instance = instance
@@ -45,6 +50,8 @@ class FakeConsumer:
         self._callbacks: dict[str, Callback | None] = {}
         self._fetching: dict[Source, int] = {}
         self._positions: dict[Source, int] = {}
+        self._lingering: dict[Source, int] = {}
+        """Taken away, and not stopped yet: how many more times the position is told."""
         self._stopped: set[Source] = set()
         self._assigned_in_callback = False
         self._closed = False
@@ -67,12 +74,16 @@ class FakeConsumer:
             "revoke": on_revoke,
             "lost": on_lost or on_revoke,
         }
-        self._join()
+        if self._member is None:
+            self._join()
+        elif self._member.id in self._group.members:
+            self._group.resubscribe(self._member, self._topics)
+            self._log.tick()  # who is no member any more is told so first, in `consume`
 
     def unsubscribe(self) -> None:
-        """Leave the group; a static member's place is kept until its session ends."""
+        """Leave the group, a static member too."""
         self._open()
-        self._leave()
+        self._leave(keeps_place=False)
 
     def memberid(self) -> str | None:
         """Return the member id, None outside a group."""
@@ -88,10 +99,10 @@ class FakeConsumer:
         return GroupMetadata(self._group.name, member.generation, member.id, self._instance)
 
     def close(self) -> None:
-        """Give back the partitions and leave."""
+        """Give back the partitions and leave; a static member's place is kept for its session."""
         if not self._closed:
             self._log.step("close")
-            self._leave()
+            self._leave(keeps_place=self._instance is not None)
             self._closed = True
 
     def freeze(self) -> None:
@@ -108,14 +119,14 @@ class FakeConsumer:
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Replace the assignment."""
-        self._open()
-        self._fetching.clear()
+        self.unassign()
         self.incremental_assign(partitions)
 
     def unassign(self) -> None:
         """Drop the assignment."""
         self._open()
-        self._fetching.clear()
+        for source in list(self._fetching):
+            self._stop(source)
 
     def assignment(self) -> list[TopicPartition]:
         """Return what is assigned."""
@@ -142,8 +153,7 @@ class FakeConsumer:
             source = Source(place.topic, place.partition)
             if source not in self._fetching:
                 raise plain(KafkaError._INVALID_ARG, f"{source} is not assigned")
-            del self._fetching[source]
-            self._positions.pop(source, None)
+            self._stop(source)
 
     def seek(self, partition: TopicPartition) -> None:
         """Go to another offset of an assigned partition."""
@@ -152,27 +162,32 @@ class FakeConsumer:
         source = Source(partition.topic, partition.partition)
         if source not in self._fetching:
             raise plain(KafkaError._STATE, "Failed to seek: Local: Erroneous state")
+        self._positions.pop(source, None)
         self._go(source, partition.offset)
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Return where reading goes on; invalid until something was read since assign or seek."""
+        """Return where reading goes on; invalid until something was read since assign or seek.
+
+        Until the client has stopped where it was assigned before: that is told meanwhile.
+        """
         self._open()
-        return [
-            TopicPartition(
-                p.topic,
-                p.partition,
-                self._positions.get(Source(p.topic, p.partition), OFFSET_INVALID),
-            )
-            for p in partitions
-        ]
+        return [self._position(Source(p.topic, p.partition)) for p in partitions]
 
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = -1, *, cached: bool = False
     ) -> tuple[int, int]:
-        """Return start and end as the fetcher knows them: read_committed."""
-        del timeout, cached
+        """Return start and end: the fetcher knows the very end, whoever asks can read so far."""
+        del timeout
         log = self._log.log(partition.topic, partition.partition)
-        return (-1001, -1001) if log is None else (log.start, log.last_stable)
+        if log is None:
+            return (-1001, -1001)
+        return (log.start, log.end if cached else log.last_stable)
+
+    def list_topics(self, topic: str, timeout: float = -1) -> None:
+        """Ask any broker; nobody looks at what it tells."""
+        del topic, timeout
+        self._open()
+        self._log.step("metadata")
 
     def committed(
         self, partitions: list[TopicPartition], timeout: float = -1
@@ -188,14 +203,33 @@ class FakeConsumer:
                 raise plain(KafkaError._TIMED_OUT, reason)
         return [self._committed(source) for source in sources]
 
+    def commit(self, *, offsets: list[TopicPartition], asynchronous: bool = True) -> None:
+        """Commit outside any transaction; the answer comes with a later `consume`."""
+        self._open()
+        assert asynchronous, "the fake waits for nothing"
+        error: KafkaError | None = None
+        try:
+            self._log.step("commit")
+            self._group.check(self.consumer_group_metadata())
+        except KafkaException as refused:
+            error = refused.args[0]
+        else:
+            for place in offsets:
+                self._group.store(Source(place.topic, place.partition), Committed(place.offset, ""))
+        self._answers.append((error, offsets))
+
     # Reading.
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Serve the callbacks, then return messages and errors; waits all of `timeout` for n."""
         self._open()
         self._log.step("consume")
+        answers, self._answers = self._answers, []
+        for answer in answers:
+            if self._on_commit is not None:
+                self._on_commit(*answer)
         messages = self._serve_group()
-        error = self._log.chance.message_error()
+        error = self._log.chance.message_error({source.topic for source in self._fetching})
         if error is not None:
             messages.append(Message(error=error))
         for source in list(self._fetching):
@@ -213,12 +247,11 @@ class FakeConsumer:
 
     def _go(self, source: Source, offset: int) -> None:
         self._fetching[source] = offset
-        self._positions.pop(source, None)
         self._stopped.discard(source)
 
     def _fetch(self, source: Source, records_max: int) -> list[Message]:
         log = self._log.log(*source)
-        if log is None or source in self._stopped:
+        if log is None or source in self._stopped or source in self._lingering:
             return []
         offset = self._resolve(source, log)
         if offset is None or not log.start <= offset <= log.end:
@@ -231,6 +264,22 @@ class FakeConsumer:
         if onward > offset:
             self._positions[source] = onward
         return [_message(log, entry) for entry in entries]
+
+    def _stop(self, source: Source) -> None:
+        del self._fetching[source]
+        if source in self._positions and self._log.chance.lingers():
+            self._lingering[source] = 2
+        else:
+            self._positions.pop(source, None)
+
+    def _position(self, source: Source) -> TopicPartition:
+        place = TopicPartition(*source, self._positions.get(source, OFFSET_INVALID))
+        if source in self._lingering:
+            self._lingering[source] -= 1
+            if not self._lingering[source]:
+                del self._lingering[source]
+                self._positions.pop(source, None)
+        return place
 
     def _resolve(self, source: Source, log: Partition) -> int | None:
         offset = self._fetching[source]
@@ -290,16 +339,16 @@ class FakeConsumer:
             act = self.incremental_assign if kind == "assign" else self.incremental_unassign
             act(places)
 
-    def _leave(self) -> None:
+    def _leave(self, *, keeps_place: bool) -> None:
         member = self._member
         if member is not None and not member.fenced and member.id in self._group.members:
             callback = self._callbacks.get("revoke")
             if member.held and callback:
                 callback(self, [TopicPartition(*source) for source in sorted(member.held)])
-            if self._instance is None:
-                self._group.leave(member)
-            else:
+            if keeps_place:
                 member.alive = False
+            else:
+                self._group.leave(member)
         self._fetching.clear()
         self._member = None
 

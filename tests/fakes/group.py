@@ -91,6 +91,11 @@ class Group:
         self.members[name] = member
         return member
 
+    def resubscribe(self, member: Member, topics: frozenset[str]) -> None:
+        """Note that a member reads other topics by now: it keeps what it holds until told."""
+        if member.topics != topics:
+            member.topics, self.rebalancing = topics, True
+
     def store(self, source: Source, committed: Committed) -> None:
         """Keep a committed offset."""
         self.committed[source] = committed
@@ -158,7 +163,7 @@ def _assign(members: list[Member], partitions: list[Source]) -> dict[str, set[So
         return target
     share = -(-len(partitions) // len(members))
     for member in members:
-        known = [p for p in sorted(member.held) if p in partitions]
+        known = [p for p in sorted(member.held) if p in partitions and p[0] in member.topics]
         target[member.id].update(known[:share])
     given = {p for places in target.values() for p in places}
     for place in partitions:

@@ -6,7 +6,7 @@ What a real cluster is free to do in several ways is asked of `Chance`; what goe
 a process dies, is told by `on_step`, which is called before and after every effect.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from confluent_kafka import KafkaError
@@ -17,6 +17,8 @@ from tests.fakes.partition import Partition, Record
 from tests.fakes.transactions import Producing
 
 START_MS = 1_700_000_000_000
+KEPT = {"retention.ms": "604800000", "retention.bytes": "-1"}
+"""What brokers say unless they are told."""
 
 
 class Chance:
@@ -34,9 +36,14 @@ class Chance:
         """Tell whether an owed marker is written at this tick."""
         return True
 
-    def message_error(self) -> KafkaError | None:
-        """Return an error that comes among the messages of a `consume`."""
+    def message_error(self, topics: Collection[str]) -> KafkaError | None:
+        """Return an error that comes among the messages of a `consume` that fetches these."""
+        del topics
         return None
+
+    def lingers(self) -> bool:
+        """Tell whether a partition that is taken away stays for a while where it was read."""
+        return False
 
     def shuffle(self, markers: list[Callable[[], None]]) -> None:
         """Put the markers of one transaction into the order in which they will be written."""
@@ -53,6 +60,7 @@ class FakeTopic:
     limit_bytes: int
     """What the broker takes."""
     cleanup_policy: str
+    retention: Mapping[str, str]
 
 
 class FakeCluster:
@@ -66,6 +74,8 @@ class FakeCluster:
         self.on_step = on_step or _no_step
         self.created = 0
         self.logs: dict[str, FakeTopic] = {}
+        self.denied: set[tuple[str, str]] = set()
+        """Topics, and groups with that word before their names, each with what is not granted."""
         self.groups: dict[str, Group] = {}
         self.producing: dict[str, Producing] = {}
 
@@ -77,6 +87,7 @@ class FakeCluster:
         record_bytes_max: int = 1 << 20,
         limit_bytes: int | None = None,
         cleanup_policy: str = "delete",
+        retention: Mapping[str, str] = KEPT,
     ) -> None:
         """Create a topic; its id is new each time."""
         self.created += 1
@@ -87,6 +98,7 @@ class FakeCluster:
             record_bytes_max,
             record_bytes_max if limit_bytes is None else limit_bytes,
             cleanup_policy,
+            retention,
         )
 
     def compact(self, tombstones_kept_ms: int) -> None:
@@ -101,6 +113,10 @@ class FakeCluster:
         topic = self.logs[name]
         more = tuple(Partition(name, number) for number in range(len(topic.partitions), partitions))
         self.logs[name] = replace(topic, partitions=topic.partitions + more)
+
+    def denies(self, name: str, *operations: str) -> bool:
+        """Tell whether one of these operations is not granted."""
+        return any((name, operation) in self.denied for operation in operations)
 
     def log(self, topic: str, partition: int) -> Partition | None:
         """Return the log of one partition, or None where there is none."""

@@ -1,6 +1,7 @@
 """The chart as tests see it: values in, Kubernetes objects out, by the real Helm."""
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ CHART_DIR = Path(__file__).parents[2] / "deploy" / "helm" / "ringfence"
 VALUE_SETS = sorted((CHART_DIR / "ci").glob("*-values.yaml"))
 MINIMAL = CHART_DIR / "ci" / "minimal-values.yaml"
 FULL = CHART_DIR / "ci" / "full-values.yaml"
+EVERYTHING = CHART_DIR / "ci" / "everything-values.yaml"
 
 # The first test to ask for Helm may have to wait for its build.
 HELM_TEST = [pytest.mark.helm, pytest.mark.timeout(1800)]
@@ -91,26 +93,31 @@ def pod_spec(objects: list[Object]) -> Object:
 
 
 def container(objects: list[Object]) -> Object:
-    """Return the one container of a pod."""
-    (found,) = pod_spec(objects)["containers"]
+    """Return the container of the service."""
+    found = next(one for one in pod_spec(objects)["containers"] if one["name"] == "ringfence")
     return dict(found)
 
 
 def config_toml(objects: list[Object]) -> str:
     """Return the configuration file that the pods mount."""
-    return str(only(objects, "ConfigMap")["data"]["ringfence.toml"])
+    maps = [found["data"] for found in objects if found["kind"] == "ConfigMap"]
+    (text,) = [data["ringfence.toml"] for data in maps if "ringfence.toml" in data]
+    return str(text)
 
 
 def environment(
     objects: list[Object], *, ordinal: int = 0, secrets: Mapping[tuple[str, str], str] | None = None
 ) -> dict[str, str]:
     """Return the container's environment as the pod of that ordinal gets it."""
-    fields = {"metadata.labels['apps.kubernetes.io/pod-index']": str(ordinal)}
-    found = {}
-    for entry in container(objects)["env"]:
+    fields = {
+        "metadata.labels['apps.kubernetes.io/pod-index']": str(ordinal),
+        "metadata.name": f"{only(objects, 'StatefulSet')['metadata']['name']}-{ordinal}",
+    }
+    found: dict[str, str] = {}
+    for entry in container(objects).get("env", []):
         match entry:
             case {"value": value}:
-                found[entry["name"]] = value
+                found[entry["name"]] = re.sub(r"\$\((\w+)\)", lambda it: found[it[1]], value)
             case {"valueFrom": {"fieldRef": {"fieldPath": path}}}:
                 found[entry["name"]] = fields[path]
             case {"valueFrom": {"secretKeyRef": {"name": name, "key": key}}}:

@@ -1,17 +1,78 @@
-"""Gives the chart's tests a real Helm, or says why there is none."""
+"""Gives the chart's tests a real Helm, promtool, Kubernetes and Kafka, or says why not."""
 
+import os
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.helm.box import why_none
 from tests.helm.chart import Helm
-from tools.helm.build import GoMissingError, helm_binary
+from tools.broker.cluster import Broker, open_broker
+from tools.broker.config import _free_port as free_port
+from tools.go import GoMissingError, GoProgram
+from tools.helm.build import HELM
+from tools.kubernetes.build import KUBERNETES
+from tools.kubernetes.control_plane import Kubernetes, control_plane
+from tools.kubernetes.documents import Pods
+from tools.promtool.build import PROMTOOL
+
+
+def built(program: GoProgram) -> Path:
+    try:
+        return program.binary()
+    except GoMissingError as missing:
+        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="session")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    try:
-        binary: Path = helm_binary()
-    except GoMissingError as missing:
-        pytest.skip(str(missing))
-    return Helm(binary, tmp_path_factory.mktemp("helm"))
+    return Helm(built(HELM), tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Path:
+    return built(PROMTOOL)
+
+
+@pytest.fixture(scope="session")
+def pods(tmp_path_factory: pytest.TempPathFactory) -> Pods:
+    """What stands for the inside of every pod: a folder with the programs that it has."""
+    folder = tmp_path_factory.mktemp("pods")
+    return Pods(folder, {"PATH": f"{folder}:{os.defpath}"}, free_port(0))
+
+
+@pytest.fixture(scope="session")
+def kubernetes(tmp_path_factory: pytest.TempPathFactory, pods: Pods) -> Iterator[Kubernetes]:
+    built(KUBERNETES)
+    if shutil.which("go") is None:
+        pytest.skip("what kwok is to do lies in its Go module, and there is no `go` on PATH")
+    with control_plane(tmp_path_factory.mktemp("kubernetes"), pods) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def boxes() -> None:
+    """Where a pod can run as a process."""
+    if (why := why_none()) is not None:
+        pytest.skip(why)
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    # With users where the broker is ours, so that the Secret's way is walked too.
+    ours = not (os.environ.get("KAFKA_BOOTSTRAP_SERVERS") or os.environ.get("RINGFENCE_BROKER"))
+    with open_broker(tmp_path_factory.mktemp("broker"), secured=ours, heap_mb=512) as broker:
+        yield broker
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    """Print a line that is seen though the test passes: what was measured, not judged."""
+
+    def tell(line: str) -> None:
+        with capsys.disabled():
+            print(f"\n  {line}")
+
+    return tell

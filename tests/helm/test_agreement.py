@@ -9,14 +9,21 @@ from typing import Any
 import pytest
 
 from service.addresses import AddressSettings
-from service.rules import Choice, Flag, OnlyNow, Rule, Text, Texts, Whole, rules_of
-from service.sections import RouteSettings, ServiceSettings
+from service.rules import Choice, Flag, Rule, Share, Text, Texts, Whole, rules_of
+from service.sections import (
+    ApiSettings,
+    LogSettings,
+    RouteSettings,
+    ServiceSettings,
+    TracingSettings,
+)
 from tests.helm.chart import CHART_DIR
 
 pytestmark = pytest.mark.helm
 
 # What the pod decides is the chart's to say, not the operator's.
-NOT_IN_VALUES = {"instance", "state_dir"}
+NOT_IN_VALUES = {"instance", "state_dir", "host", "port", "advertised_url"}
+NOT_IN_VALUES |= {name for name in rules_of(ApiSettings) if name.endswith("_file")}
 # Shapes of text differ: the schema's expressions know less than Python's.
 TEXT_KEYWORDS = {"minLength", "minItems", "pattern"}
 
@@ -24,12 +31,12 @@ TEXT_KEYWORDS = {"minLength", "minItems", "pattern"}
 def as_schema(rule: Rule) -> dict[str, Any]:
     """Say in JSON Schema what a rule of the service allows."""
     match rule:
-        case OnlyNow():
-            return {"const": rule.only}
         case Choice():
             return {"enum": list(rule.names)}
         case Flag():
             return {"type": "boolean"}
+        case Share():
+            return {"type": "number", "minimum": 0, "maximum": 1}
         case Text():
             return {"type": "string"}
         case Texts():
@@ -50,8 +57,11 @@ def without_shapes(schema: dict[str, Any]) -> dict[str, Any]:
     ("definition", "section"),
     [
         ("service", ServiceSettings),
+        ("api", ApiSettings),
         ("route", RouteSettings),
         ("addressSettings", AddressSettings),
+        ("log", LogSettings),
+        ("tracing", TracingSettings),
     ],
 )
 def test_the_schema_allows_what_the_service_allows(definition: str, section: type) -> None:

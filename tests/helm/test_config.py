@@ -4,6 +4,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import trustme
 import yaml
 
 from service.config import load
@@ -15,6 +16,7 @@ from tests.helm.chart import (
     Helm,
     config_toml,
     environment,
+    only,
 )
 
 pytestmark = HELM_TEST
@@ -44,7 +46,8 @@ def test_the_file_says_what_the_values_say(helm: Helm, value_set: Path) -> None:
         else:
             assert found[section] == content
     assert found["service"]["state_dir"] == "/var/lib/ringfence"
-    assert found["api"] == {"host": "0.0.0.0", "port": 8080}  # noqa: S104  # probes come from outside the pod
+    assert found["api"]["host"] == "0.0.0.0"  # noqa: S104  # probes come from outside the pod
+    assert found["api"]["port"] == 8080
 
 
 def test_awkward_names_arrive_as_they_are(helm: Helm) -> None:
@@ -76,15 +79,39 @@ def test_a_number_with_a_fraction_keeps_it(helm: Helm) -> None:
     assert found["kafka"]["ratio"] == 0.25
 
 
+def with_files(text: str, folder: Path) -> str:
+    """Put what the Secrets of the API would hold into a folder, and have the file name it there."""
+    certificate = trustme.CA().issue_cert("ringfence.example.com")
+    held = {
+        "-tls/tls.crt": certificate.cert_chain_pems[0].bytes(),
+        "-tls/tls.key": certificate.private_key_pem.bytes(),
+        "/tokens": b"ada admin sha256:" + b"0" * 64,
+        "/peer-token": b"p" * 32,
+        "/session-key": b"s" * 32,
+    }
+    for name, content in held.items():
+        file = folder / f"api{name}"
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(content)
+    return text.replace("/etc/ringfence-api", str(folder / "api"))
+
+
 @pytest.mark.parametrize("value_set", VALUE_SETS, ids=lambda path: path.stem)
 def test_the_service_takes_file_and_environment_as_they_are(
     helm: Helm, value_set: Path, tmp_path: Path
 ) -> None:
     objects = helm.render(value_set)
-    (tmp_path / "ringfence.toml").write_text(config_toml(objects))
-    secrets = {("flights-user", "password"): "open sesame"}
+    text = with_files(config_toml(objects), tmp_path)
+    (tmp_path / "ringfence.toml").write_text(text)
+    names = ("flights-user", "demo-ringfence")
+    secrets = {(name, "password"): "open sesame" for name in names}
     config = load(tmp_path / "ringfence.toml", environment(objects, ordinal=2, secrets=secrets))
     assert config.service.instance == "2"
+    pods = only(objects, "StatefulSet")
+    name, namespace = pods["metadata"]["name"], pods["metadata"]["namespace"]
+    reached = f"{name}-2.{pods['spec']['serviceName']}.{namespace}.svc"
+    scheme = "https" if config.api.tls_cert_file else "http"
+    assert config.api.advertised_url == f"{scheme}://{reached}:8080"
     assert config.service.state_dir == Path("/var/lib/ringfence")
     assert [list(route.inputs) for route in config.routes] == [
         route["inputs"] for route in yaml.safe_load(value_set.read_text())["config"]["routes"]

@@ -1,135 +1,194 @@
-"""The rendered container runs: its command, environment and mounts start the real service.
+"""The rendered pod runs as a process: what the manifest expects of it, through all of its life."""
 
-A pod in all but name: each mount is a folder and the environment holds what pod 0 would get.
-Changed beside that: the port of the API, because this machine may have another 8080.
-"""
-
-import os
-import re
 import shutil
-import signal
-import socket
-import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from pathlib import Path
+from typing import Final
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
-from tests.helm.chart import MINIMAL, Helm, Object, config_toml, container, environment
-from tools.broker.cluster import Broker, open_broker
+from tests.broker.proxy import Proxy, proxied
+from tests.broker.service import eventually
+from tests.broker.world import World
+from tests.helm.chart import Helm, Object, only
+from tests.helm.pod import Pod
+from tests.helm.prober import LIVENESS, PROBES, READINESS, STARTUP, Prober
+from tests.helm.release import Release
+from tools.broker.cluster import Broker
+from tools.broker.embedded import EmbeddedBroker
 
-pytestmark = [pytest.mark.helm, pytest.mark.broker, pytest.mark.timeout(1800)]
+pytestmark = [
+    *(pytest.mark.helm, pytest.mark.broker, pytest.mark.timeout(1800)),
+    pytest.mark.usefixtures("boxes"),
+]
 
-READY_WITHIN_S = 60.0
-LEFT_WITHIN_S = 20.0
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    # With users where the broker is ours, so that the Secret's way is walked too.
-    ours = not (os.environ.get("KAFKA_BOOTSTRAP_SERVERS") or os.environ.get("RINGFENCE_BROKER"))
-    with open_broker(tmp_path_factory.mktemp("broker"), secured=ours, heap_mb=512) as broker:
-        yield broker
-
-
-def create_topics(broker: Broker, *names: str) -> None:
-    admin = AdminClient(dict(broker.client_properties))
-    topics = [NewTopic(name, num_partitions=2, replication_factor=1) for name in names]
-    for created in admin.create_topics(topics, request_timeout=30.0).values():
-        created.result(timeout=30.0)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+AT_ONCE_S: Final = 1.0
+BEHIND: Final = 8_000
+"""How many records have to wait for it to be called overloaded."""
+OVERLOAD_S: Final = 3.0
+REMEMBERED: Final = 20_000
+"""Records before the restore: their changelog is long enough to be seen on a slow link."""
+SLOW_S: Final = 0.1
+"""How long each 64 KiB take on that link."""
 
 
-def mounted(objects: list[Object], root: Path) -> dict[str, Path]:
-    """Make a folder for each mount of the container, named by the path it has there."""
-    folders = {
-        mount["mountPath"]: root / mount["name"] for mount in container(objects)["volumeMounts"]
-    }
-    for folder in folders.values():
-        folder.mkdir()
-    text = with_folders(config_toml(objects), folders)
-    (folders["/etc/ringfence"] / "ringfence.toml").write_text(text)
-    return folders
+@pytest.fixture
+def world(kafka: Broker, tmp_path: Path) -> Iterator[World]:
+    group = f"pod-{time.time_ns()}"
+    with World(kafka.client_properties, tmp_path, group, count=200_000) as own:
+        own.create()
+        yield own
 
 
-def with_folders(text: str, folders: dict[str, Path]) -> str:
-    """Replace each path of the container by the folder that stands for it here."""
-    paths = "|".join(re.escape(path) for path in sorted(folders, key=len, reverse=True))
-    return re.sub(rf'({paths})(?=[/"]|$)', lambda found: str(folders[found[1]]), text)
+def verify_served(prober: Prober, since_s: float, until_s: float) -> None:
+    """All that time every probe held, and was answered before the kubelet would give up."""
+    for probe in PROBES:
+        asked = prober.answers(probe, since_s)
+        answers = [each for each in asked if each.at_s + each.took_s < until_s]
+        assert len(answers) > 5, f"{probe} was hardly asked"
+        assert {each.status for each in answers} == {200}, [a for a in answers if a.status != 200]
 
 
-def status_of(url: str) -> int:
-    """Return the status of an answer, 0 when there is none."""
-    try:
-        with urllib.request.urlopen(url, timeout=2.0) as answer:  # noqa: S310  # loopback only
-            return int(answer.status)
-    except urllib.error.HTTPError as answer:
-        return answer.code
-    except OSError:
-        return 0
+def verify_left(prober: Prober, pod: Pod) -> None:
+    """Ready went away at once and for good; alive it was to the end."""
+    ready = prober.answers(READINESS, pod.told_s + AT_ONCE_S)
+    assert 200 not in {each.status for each in ready}, f"it is told to be ready: {ready[0]}"
+    assert prober.course(LIVENESS, pod.told_s) in ([200, 0], [0])
 
 
-def wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + READY_WITHIN_S
-    while status_of(f"http://127.0.0.1:{port}/readyz") != 200:
-        if process.poll() is not None or time.monotonic() > deadline:
-            pytest.fail(f"not ready, exit code {process.returncode}: {log.read_text()[-4000:]}")
-        time.sleep(0.1)
+def test_the_root_of_a_pod_cannot_be_written_and_its_mounts_can(helm: Helm, world: World) -> None:
+    (pod,) = Release(helm, world).pods
+    refused = ["/", "/etc", "/usr", "/usr/bin", "/etc/ringfence", str(pod.code), sys.prefix]
+    taken = ["/var/lib/ringfence", "/tmp", "/dev/shm"]  # noqa: S108 - the pod's own
+    script = 'for at in "$@"; do touch "$at/written" && echo "$at"; done 2>/dev/null'
+    assert pod.shell(script, *refused, *taken).split() == taken
+    assert "Read-only file system" in pod.shell("touch /written 2>&1 || true")
+    told = pod.shell("id -u; id -g; grep -E 'CapEff|NoNewPrivs' /proc/self/status").split()
+    assert told == ["10001", "10001", "CapEff:", "0" * 16, "NoNewPrivs:", "1"]
 
 
-def test_the_rendered_container_gets_ready_and_leaves_at_sigterm(
-    helm: Helm, kafka: Broker, tmp_path: Path
+def instead(objects: list[Object], one: Object) -> list[Object]:
+    """A release whose pods run a container of `helm test` in the place of the service."""
+    of_test, found = only(objects, "Pod")["spec"], deepcopy(objects)
+    pod = only(found, "StatefulSet")["spec"]["template"]["spec"]
+    pod |= {"volumes": of_test["volumes"], "securityContext": of_test["securityContext"]}
+    pod["containers"] = [one | {"name": "ringfence"}]
+    return found
+
+
+def test_the_containers_of_helm_test_find_all_well(helm: Helm, world: World) -> None:
+    release = Release(helm, world)
+    (pod,) = release.pods
+    check, ready = only(release.objects, "Pod")["spec"]["containers"]
+    asked = ready["args"][-1]
+    assert asked == "http://demo-ringfence.streams.svc:8080/readyz"
+    ready["args"][-1] = f"http://127.0.0.1:{pod.port}/readyz"
+    beside = [
+        Pod(instead(release.objects, one), world.folder, 7, release.secrets)
+        for one in (check, ready)
+    ]
+    told = [each.run() for each in beside]
+    assert "is good." in told[0], told[0]
+    assert "Connection refused" in told[1], told[1]
+    pod.start()
+    pod.wait_until_ready()
+    assert beside[1].run().startswith("200 ")
+    pod.delete()
+
+
+def flood(world: World, pod: Pod) -> None:
+    """Have many records wait for a pod until it has ended."""
+    while not pod.ended:
+        if world.sent - world.decided < BEHIND:
+            world.send(BEHIND)
+
+
+def test_a_pod_that_is_overloaded_serves_its_probes_and_leaves_in_the_middle(
+    helm: Helm, world: World, say: Callable[[str], None]
 ) -> None:
-    topic = f"helm-{time.time_ns()}"
-    create_topics(kafka, topic, f"{topic}.unique", f"{topic}.dlq")
-    properties = dict(kafka.client_properties)
-    password = properties.pop("sasl.password", None)
-    routes = [{"inputs": [topic], "scope": "partition"}]
-    service = {"group_id": topic}
-    values: dict[str, object] = {
-        "config": {"kafka": properties, "service": service, "routes": routes},
-        "kafka": {"sasl": {"existingSecret": "credentials" if password else ""}},
-    }
-    objects = helm.render(MINIMAL, values)
-    folders = mounted(objects, tmp_path)
-    one, port = container(objects), free_port()
-    secrets = {("credentials", "password"): password or ""}
-    variables = environment(objects, secrets=secrets) | {
-        "PATH": f"{Path(sys.executable).parent}:{os.defpath}",
-        "TMPDIR": str(folders["/tmp"]),  # noqa: S108  # the mount's name in the container
-        "RINGFENCE_API__PORT": str(port),
-    }
-    command = [with_folders(word, folders) for word in [*one["command"], *one["args"]]]
-    program = shutil.which(command[0], path=variables["PATH"])
-    assert program, f"{command[0]} is not beside {sys.executable}: pip install --editable ."
-    log = tmp_path / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [program, *command[1:]],
-            env=variables,
-            cwd=tmp_path,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        wait_until_ready(process, port, log)
-        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-            path = one[probe]["httpGet"]["path"]
-            assert status_of(f"http://127.0.0.1:{port}{path}") == 200
-        assert any(folders["/var/lib/ringfence"].iterdir()), "the state lies on the volume"
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(LEFT_WITHIN_S) == 0, log.read_text()[-4000:]
-    finally:
-        process.kill()
-        process.wait(LEFT_WITHIN_S)
+    (pod,) = Release(helm, world).pods
+    with Prober(pod) as prober:
+        pod.start()
+        pod.wait_until_ready()
+        eventually(lambda: prober.course(READINESS)[-1:] == [200], 10, pod)
+        loaded_s = time.monotonic()
+        with ThreadPoolExecutor(1) as sender:
+            flooded = sender.submit(flood, world, pod)
+            time.sleep(OVERLOAD_S)
+            took_s = pod.delete()
+            flooded.result(60)
+        world.verify_nothing_is_open()
+        behind = world.sent - world.decided
+    assert behind > 0, "it was done before it was told to leave: that is no overload"
+    verify_served(prober, loaded_s, pod.told_s)
+    verify_left(prober, pod)
+    say(
+        f"told to leave with {behind} records waiting, it had left after {took_s:.2f} s; "
+        f"the slowest answer to a probe took {prober.slowest_s():.2f} s"
+    )
+    pod.start()
+    world.wait_decided()
+    pod.delete()
+    world.verify()
+    world.verify_store(volume=pod.volume.name)
+
+
+@pytest.fixture
+def link(tmp_path: Path) -> Iterator[tuple[EmbeddedBroker, Proxy]]:
+    """A broker, and a way to it that can be slow."""
+    broker, proxy = proxied(tmp_path / "broker")
+    with broker, proxy:
+        yield broker, proxy
+
+
+def test_a_pod_on_an_empty_volume_is_alive_and_not_ready_until_all_is_restored(
+    helm: Helm,
+    link: tuple[EmbeddedBroker, Proxy],
+    tmp_path: Path,
+    say: Callable[[str], None],
+) -> None:
+    broker, proxy = link
+    through = {"bootstrap.servers": f"127.0.0.1:{proxy.port}"}
+    with World(
+        broker.client_properties, tmp_path, "restore", count=22_000, service_client=through
+    ) as world:
+        world.create()
+        (pod,) = Release(helm, world).pods
+        pod.start()
+        world.send(REMEMBERED)
+        world.wait_decided()
+        pod.delete()
+        shutil.rmtree(pod.volume)
+        proxy.slow_s = SLOW_S
+        with Prober(pod) as prober:
+            began_s = time.monotonic()
+            pod.start()
+            pod.wait_until_ready()
+            ready_s = time.monotonic()
+            eventually(lambda: prober.course(READINESS)[-1:] == [200], 10, pod)
+            proxy.slow_s = 0.0
+            assert all(part["restored_records"] > 0 for part in pod.partitions())
+            world.send()
+            world.wait_decided()
+            pod.delete()
+        verify_restore(prober, began_s)
+        verify_left(prober, pod)
+        say(f"ready after {ready_s - began_s:.1f} s of a restore on a slow link")
+        world.verify()
+        world.verify_store(volume=pod.volume.name)
+
+
+def verify_restore(prober: Prober, began_s: float) -> None:
+    """Started before it is ready, alive all the time, and not ready with the right words."""
+    assert prober.course(LIVENESS) == [0, 200, 0], "alive from its first answer to its last"
+    started = prober.first(STARTUP, 200)
+    ready = prober.first(READINESS, 200)
+    waited = [a for a in prober.answers(READINESS, started.at_s) if a.at_s < ready.at_s]
+    told = [a for a in waited if "changelog records remain" in a.body]
+    assert len(told) > 10, f"the restore was not seen: {waited[-3:]}"
+    limit_s = prober.allowed_s(STARTUP)
+    assert started.at_s - began_s < limit_s, f"the kubelet would have restarted it: {limit_s} s"

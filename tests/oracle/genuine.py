@@ -1,4 +1,4 @@
-"""The genuine ring: Artemis' jars by Maven, compared with our checksums, behind RingOracle.java."""
+"""The genuine classes: jars by Maven, compared with our checksums, behind a program each."""
 
 import subprocess
 from pathlib import Path
@@ -7,7 +7,10 @@ from typing import Final
 from tools.jars import RUN_FOLDER, Jars
 
 HERE: Final = Path(__file__).parent
-SOURCE: Final = HERE / "RingOracle.java"
+RING: Final = "RingOracle"
+"""Artemis' ring."""
+AUDIT: Final = "AuditOracle"
+"""ActiveMQ's message audit."""
 JARS: Final = Jars(
     purpose="the oracle",
     pom=HERE / "pom.xml",
@@ -21,19 +24,19 @@ _JUDGE_TIMEOUT_S: Final = 300
 
 
 def prepare() -> None:
-    """Fetch what is missing, verify all of it, compile our program."""
+    """Fetch what is missing, verify all of it, compile our programs."""
     _run(
         *("javac", "-Xlint:all", "-Werror", "-classpath", _classpath()),
-        *("-d", str(CLASSES), str(SOURCE)),
+        *("-d", str(CLASSES), *(str(HERE / f"{name}.java") for name in (RING, AUDIT))),
         timeout_s=_COMPILE_TIMEOUT_S,
     )
 
 
-def judge(trace: bytes) -> bytes:
-    """The answers of the genuine ring to an encoded trace."""
+def judge(trace: bytes, program: str = RING) -> bytes:
+    """The answers of a genuine class to an encoded trace."""
     return _run(
         *("java", "-enableassertions", "-Xmx1g", "-classpath", f"{CLASSES}:{_classpath()}"),
-        "RingOracle",
+        program,
         timeout_s=_JUDGE_TIMEOUT_S,
         stdin=trace,
     )

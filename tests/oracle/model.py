@@ -12,6 +12,11 @@ class DequeRing:
     def __len__(self) -> int:
         return len(self._ids)
 
+    @property
+    def capacity(self) -> int:
+        """How many ids it may hold."""
+        return self._ids.maxlen or 0
+
     def judge(self, identifier: bytes) -> bool:
         """Whether it is a duplicate."""
         return identifier in self._ids

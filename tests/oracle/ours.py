@@ -6,6 +6,7 @@ from typing import Final
 
 from state.edit import Origin, Source
 from state.run import decode
+from state.spots import Spots
 from state.strategies.whole_ring import WholeRing
 from tests.oracle.model import DequeRing
 
@@ -46,7 +47,7 @@ class OurRing:
 
         `originals` are the places that its duplicates name.
         """
-        draft = self._ring.draft(self.size, SOURCE)
+        draft = self._ring.draft(self.size, Spots(SOURCE))
         verdicts = bytearray()
         self.originals = []
         for offset, identifier in enumerate(ids, start=self._sent):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from state.edit import Edit, Source
 from state.memory import MemoryStore, MemoryStores
-from state.store import Position
+from state.store import Figures, Position, StoreCorruptError
 
 
 class Disk:
@@ -24,7 +24,7 @@ class Disk:
         """See `Stores.open`."""
         self._step("store.open")
         self._sources.add(source)
-        return StoreOnDisk(self._stores.open(source), self._step)
+        return StoreOnDisk(source, self._stores.open(source), self._step)
 
     def wipe(self, source: Source) -> None:
         """See `Stores.wipe`."""
@@ -53,7 +53,8 @@ class Disk:
 class StoreOnDisk:
     """See `Store`."""
 
-    def __init__(self, store: MemoryStore, step: Callable[[str], None]) -> None:
+    def __init__(self, source: Source, store: MemoryStore, step: Callable[[str], None]) -> None:
+        self._source = source
         self._store = store
         self._step = step
 
@@ -79,9 +80,16 @@ class StoreOnDisk:
 
     def apply(self, edits: Iterable[Edit], position: Position) -> None:
         """See `Store.apply`."""
-        self._step("store.apply")
+        try:
+            self._step("store.apply")
+        except StoreCorruptError as drawn:
+            raise StoreCorruptError(self._source, "a bit flipped") from drawn
         self._store.apply(edits, position)
         self._step("store.apply.done")
+
+    def figures(self) -> Figures:
+        """See `Store.figures`."""
+        return self._store.figures()
 
     def close(self) -> None:
         """See `Store.close`."""

@@ -10,6 +10,7 @@ from service.commit import OutcomeUnknownError, TransactionAbortedError
 from service.errors import ExitCode, ExitError
 from service.loop import Loop
 from service.metrics import Metrics
+from service.part import Hop, Part
 from service.status import Status, StatusBoard
 from service.watch import Watch
 from state.store import StoreFailedError
@@ -21,10 +22,14 @@ from tests.simulation.trouble import Crash
 
 
 class FakeClock:
-    """See `service.clock.Clock`: the cluster's time, moved by whoever sleeps."""
+    """See `service.clock.Clock`: the cluster's time, moved by whoever sleeps.
+
+    What the machine believes may be set; what measures deadlines may not.
+    """
 
     def __init__(self, log: FakeCluster) -> None:
         self._log = log
+        self.set_ahead_ms = 0
 
     def monotonic_s(self) -> float:
         """See `Clock.monotonic_s`."""
@@ -32,7 +37,7 @@ class FakeClock:
 
     def wall_ms(self) -> int:
         """See `Clock.wall_ms`."""
-        return self._log.now_ms
+        return self._log.now_ms + self.set_ahead_ms
 
     def sleep(self, seconds: float) -> None:
         """See `Clock.sleep`."""
@@ -41,18 +46,25 @@ class FakeClock:
 
 
 class Instance:
-    """A name, a disk, and at times a loop."""
+    """A name, a disk, and at times a loop. With two hops, one instance is two of these."""
 
-    def __init__(self, name: str, scenario: Scenario, log: FakeCluster) -> None:
+    def __init__(self, name: str, scenario: Scenario, log: FakeCluster, part: Part) -> None:
         self.name = name
+        self._part = part
         self.disk = Disk(log.step)
         self.dead = False
         self.wanted = True
         self.life = 0
+        self.clock = FakeClock(log)
         self._scenario = scenario
         self._log = log
         self._clients: FakeClients | None = None
         self._loop: Loop | None = None
+
+    @property
+    def hop(self) -> Hop:
+        """What it works on."""
+        return self._part.hop
 
     @property
     def runs(self) -> bool:
@@ -102,12 +114,11 @@ class Instance:
         label = f"{self.name}/{self.life}"
         if self._clients:
             self._clients.kill()
-        self._clients = FakeClients(self._log, GROUP, self.name, label)
+        self._clients = FakeClients(self._log, GROUP, self.name, label, self._part)
         config = self._scenario.config(self.name, self.life)
-        clock = FakeClock(self._log)
-        watch = Watch(config.service, clock, *_telling(clock.monotonic_s))
+        watch = Watch(config.service, self.clock, *_telling(self.clock.monotonic_s))
         try:
-            self._loop = Loop(config, self._clients, self.disk, clock, watch)
+            self._loop = Loop(config, self._clients, self.disk, self.clock, watch)
         except (KafkaException, TransactionAbortedError):
             self._clients.kill()  # as the garbage collector does
             self._log.wait(1)

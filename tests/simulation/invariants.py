@@ -4,12 +4,14 @@ import hashlib
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from ringfence.headers import DUPLICATE_ID, DeadLetter
+from ringfence.headers import DeadLetter, Reason
+from service.part import consumer_group
 from service.takeover import is_too_old
-from service.topics import changelog
+from service.topics import BY_ADDRESS, by_address, changelog
+from state.changelog import decode as decode_metadata
 from state.edit import Source
-from state.run import address_of, decode, prefix
-from state.strategies.ring import ID_BYTES_MAX
+from state.keys import RUNS, address_of, prefix
+from state.run import ID_BYTES_MAX, decode
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Fate, Headers, Partition, Record
 from tests.simulation.disk import Disk
@@ -39,11 +41,16 @@ def check_disk(log: FakeCluster, disk: Disk) -> None:
             continue
         if is_too_old(position, log.now_ms):
             continue  # it will be wiped
-        partition = log.log(changelog(GROUP, source.topic), source.partition)
+        partition = _changelog_of(log, source)
         if partition is None or position.changelog_next > partition.end:
             raise Broken("I7", f"the store of {source} is ahead of the changelog")
         if not _is_prefix(held, partition, position.changelog_next):
             raise Broken("I6", f"the store of {source} is not the changelog up to its position")
+
+
+def _changelog_of(log: FakeCluster, source: Source) -> Partition | None:
+    topic = BY_ADDRESS if source.topic == by_address(GROUP) else source.topic
+    return log.log(changelog(GROUP, topic), source.partition)
 
 
 def _is_prefix(held: dict[bytes, bytes], partition: Partition, end: int) -> bool:
@@ -84,26 +91,63 @@ def check(world: "World") -> None:
     """I1 to I5, I8, I9 and I11, of a run that has come to its end."""
     model = _modelled(world)
     outputs, letters = _traces(world)
+    waiting = {p for group in model.waiting.values() for p in group.places.values()}
     for place, sent in world.sent.items():
         expected = model.expected.get(place)
+        if place in waiting:
+            expected = Expected(dropped=True)  # it is in the state, and nowhere else
+        if world.case.scope == "address" and sent.address is None:
+            expected = Expected(Reason.NO_ADDRESS)  # it gets no further than the first hop
         if expected is None:
             raise Broken("I1", f"{place} was never committed")
-        _check_fate(world, place, sent, expected, outputs[place], letters[place])
-    _check_order(world)
+        _check_fate(place, sent, expected, outputs[place], letters[place])
+    _check_order(world, model)
     _check_rings(world, model)
     _check_closed(world.log)
 
 
 def _modelled(world: "World") -> Model:
-    model = Model(world.case, world.sent)
+    model = Model(world.case, world.sent, _carried(world))
     reached: dict[Source, int] = defaultdict(int)
-    for source, committed in world.log.group(GROUP).history:
+    applied: dict[Source, int] = defaultdict(int)
+    for source, committed in world.log.group(consumer_group(GROUP, world.case.hops[-1])).history:
         start = reached[source]
         if committed.offset < start:
             raise Broken("I1", f"the offset of {source} went back to {committed.offset}")
-        model.batch(source, start, committed.offset, int(committed.by.partition("/")[2]))
+        metadata = decode_metadata(committed.metadata)
+        assert metadata is not None
+        life = int(committed.by.partition("/")[2])
+        setting, revision = world.setting, metadata.revision
+        if committed.offset == start or metadata.applied != applied[source]:
+            # Nothing was read: it settles what it holds, and the next one may tell that it has.
+            sizes = (setting.sizes_at(life, at) for at in (applied[source], revision))
+            model.resize(source, *sizes)
+        applied[source] = metadata.applied
+        model.sizes, model.routed = setting.sizes_at(life, revision), setting.topics_at(revision)
+        model.batch(source, start, committed.offset, world.epochs_at(revision))
         reached[source] = committed.offset
     return model
+
+
+def _carried(world: "World") -> dict[Place, Place]:
+    """Return where each record that was passed on came from; it was once, and unchanged."""
+    places = {sent.record.value: place for place, sent in world.sent.items()}
+    found: dict[Place, Place] = {}
+    for partition in world.log.logs[by_address(GROUP)].partitions if _has_hops(world) else ():
+        for entry in partition.archive:
+            if entry.record is None or entry.transaction is None:
+                continue
+            if entry.transaction.fate is not Fate.COMMITTED:
+                continue
+            place = places[entry.record.value]
+            if place in found.values():
+                raise Broken("I2", f"{place} was passed on twice")
+            found[partition.topic, partition.number, entry.offset] = place
+    return found
+
+
+def _has_hops(world: "World") -> bool:
+    return len(world.case.hops) > 1
 
 
 def _traces(world: "World") -> tuple[dict[Place, list[Record]], dict[Place, list[Record]]]:
@@ -111,7 +155,7 @@ def _traces(world: "World") -> tuple[dict[Place, list[Record]], dict[Place, list
     places = {sent.record.value: place for place, sent in world.sent.items()}
     outputs: dict[Place, list[Record]] = defaultdict(list)
     letters: dict[Place, list[Record]] = defaultdict(list)
-    for name in world.case.topics:
+    for name in world.case.inputs:
         for record in _visible(world.log, f"{name}.unique"):
             outputs[places[record.value]].append(record)
         for record in _visible(world.log, f"{name}.dlq"):
@@ -128,7 +172,6 @@ def _visible(log: FakeCluster, topic: str) -> list[Record]:
 
 
 def _check_fate(
-    world: "World",
     place: Place,
     sent: Sent,
     expected: Expected,
@@ -144,7 +187,7 @@ def _check_fate(
     if expected.reason is None:
         if not outputs:
             raise Broken("I4" if letters else "I1", f"{place} is new, and was not put out")
-        _check_unchanged(world, place, sent, outputs[0])
+        _check_unchanged(place, sent, expected, outputs[0])
         return
     if not letters:
         raise Broken("I5" if outputs else "I1", f"{place} is {expected.reason}, no dead letter")
@@ -156,31 +199,34 @@ def _check_fate(
         raise Broken("I4", f"{place} repeats {expected.original}, and {original} is told")
 
 
-def _check_unchanged(world: "World", place: Place, sent: Sent, output: Record) -> None:
-    headers: Headers = list(sent.record.headers or [])
-    if sent.identifier is None and world.case.missing_id == "stamp":
-        headers.append((DUPLICATE_ID, "fake-cluster/{}/{}/{}".format(*place).encode()))
+def _check_unchanged(place: Place, sent: Sent, expected: Expected, output: Record) -> None:
+    headers: Headers = [*(sent.record.headers or []), *expected.added]
     if output != sent.record._replace(headers=headers):
         raise Broken("I9", f"{place} was changed on its way: {output}")
 
 
-def _check_order(world: "World") -> None:
-    """I3: what came from one partition stands in its order, wherever it stands."""
+def _check_order(world: "World", model: Model) -> None:
+    """I3: what came from one partition stands in its order, groups where they took effect.
+
+    With two hops, what came from one partition to one address.
+    """
     places = {sent.record.value: place for place, sent in world.sent.items()}
-    for name in world.case.topics:
+    for name in world.case.inputs:
         for partition in world.log.logs[f"{name}.unique"].partitions:
-            last: dict[Source, int] = {}
+            last: dict[tuple[Source, str | None], tuple[int, int]] = {}
             for record in world.log.records(f"{name}.unique", partition.number):
-                topic, number, offset = places[record.value]
-                if offset <= last.get(Source(topic, number), -1):
+                topic, number, offset = place = places[record.value]
+                address = world.sent[place].address if _has_hops(world) else None
+                lane = (Source(topic, number), address)
+                if model.effects[place] <= last.get(lane, (-1, 0)):
                     raise Broken("I3", f"{topic}-{number}@{offset} came out too late")
-                last[Source(topic, number)] = offset
+                last[lane] = model.effects[place]
 
 
 def _check_rings(world: "World", model: Model) -> None:
     """I8: the changelog holds the very ids that the model holds."""
     for (source, address), held in model.rings.items():
-        partition = world.log.log(changelog(GROUP, source.topic), source.partition)
+        partition = _changelog_of(world.log, source)
         assert partition is not None
         for entries in (folded(partition, partition.end), _compacted(partition)):
             runs = [decode(entries[key]) for key in sorted(entries) if _of(key, address)]
@@ -213,7 +259,7 @@ def _compacted(partition: Partition) -> dict[bytes, bytes]:
 
 
 def _of(key: bytes, address: str) -> bool:
-    return key.startswith(prefix(address)) and address_of(key) == address
+    return key.startswith(prefix(RUNS, address)) and address_of(key) == address
 
 
 def _check_closed(log: FakeCluster) -> None:

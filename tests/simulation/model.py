@@ -4,77 +4,335 @@ The model knows the input, the transactions' batches (who committed which offset
 the ring sizes of each life. It resizes the ring of an address when a batch first touches it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ringfence.headers import Reason
+from ringfence.headers import BOOKMARK, DUPLICATE_ID, MARK, Reason, bookmark
+from service.route import Headers
+from state.claim import NO_CLAIM, Claim
 from state.edit import Source
 from tests.oracle.model import DequeRing
-from tests.simulation.scenario import OUTPUT_LIMIT_BYTES, Scenario, Sent
+from tests.simulation.rules import (
+    GROUP_SIZE_MAX,
+    GROUPS_MAX,
+    PRODUCERS,
+    RULES,
+    WINDOW_SIZE,
+    Answer,
+    Rule,
+    Window,
+)
+from tests.simulation.scenario import GROUP, OUTPUT_LIMIT_BYTES, Scenario, Sent
 
 Place = tuple[str, int, int]
 
 
 class Expected(NamedTuple):
-    """Accepted when there is no reason; dropped when it leaves no trace."""
+    """Let through when there is no reason, marked when it repeats; dropped: it leaves no trace."""
 
     reason: Reason | None = None
     original: str | None = None
     dropped: bool = False
+    added: Headers = ()
+    """What it carries besides, where it is let through."""
 
 
-class Held(NamedTuple):
+def named(place: Place) -> str:
+    """Return a place as it is told."""
+    return "{}-{}@{}".format(*place)
+
+
+@dataclass
+class Held:
     """One ring with the place that each id was accepted at."""
 
     ring: DequeRing
     origins: dict[bytes, str]
     order: list[bytes]
+    forgets = True
+
+    def judge(self, claim: Claim, _time_ms: int, _place: str) -> Answer:
+        """See `Rule.judge`."""
+        identifier = claim.identifier or b""
+        if not self.ring.judge(identifier):
+            return Answer()
+        return Answer(Reason.DUPLICATE, self.origins[identifier])
+
+    def accept(self, claim: Claim, _time_ms: int, place: str) -> None:
+        """See `Rule.accept`."""
+        identifier = claim.identifier or b""
+        self.ring.remember(identifier)
+        self.origins[identifier] = place
+        self.order.append(identifier)
+
+
+@dataclass
+class Waiting:
+    """A transaction group that lacks something: the places of what is there, by position."""
+
+    size: int
+    begun: int
+    places: dict[int, Place] = field(default_factory=dict)
 
 
 class Model:
     """Replays the batches of one partition after another."""
 
-    def __init__(self, case: Scenario, sent: dict[Place, Sent]) -> None:
+    def __init__(
+        self, case: Scenario, sent: dict[Place, Sent], carried: Mapping[Place, Place]
+    ) -> None:
+        """`carried` tells of what was passed on where it came from."""
         self._case = case
         self._sent = sent
+        self._carried = carried
+        self._source = Source("", 0)
+        """The partition that decides."""
         self.expected: dict[Place, Expected] = {}
         self.rings: dict[tuple[Source, str], Held] = {}
+        self._rules: dict[tuple[Source, str], Rule] = {}
+        self._told: dict[tuple[Source, str], DequeRing] = {}
+        self._told_in_time: dict[tuple[Source, str], Window] = {}
+        self._times_ms: dict[Source, int] = {}
+        self.sizes: dict[str, int] = {}
+        """Of rings, by which is decided."""
+        self.routed: set[str] = set()
+        """Inputs that have a route."""
+        self._touched: set[str] = set()
+        self._epochs: Mapping[str, int] = {}
+        self.waiting: dict[tuple[Source, str, bytes], Waiting] = {}
+        self.effects: dict[Place, tuple[int, int]] = {}
+        """When a record took effect: at which offset, and those of a group in which order."""
 
-    def batch(self, source: Source, start: int, end: int, life: int) -> None:
-        """Decide the offsets from `start` up to `end` in one batch of this life."""
-        capacities = self._case.capacity_of(life)
-        touched: set[str] = set()
-        for place, sent in self._records(source, start, end):
-            if sent.address is not None and sent.address not in touched:
-                touched.add(sent.address)
-                self._held(source, sent.address).ring.resize(capacities[sent.address])
-            self.expected[place] = self._judge(place, sent)
+    def resize(self, source: Source, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+        """All that new settings imply for a deciding partition was committed."""
+        for held, ring in self.rings.items():
+            if held[0] == source and before[held[1]] != after[held[1]]:
+                ring.ring.resize(after[held[1]])
+        for told, audit in self._told.items():
+            if told[0] == source and before[told[1]] != after[told[1]]:
+                self.sizes = dict(after)
+                audit.resize(2 * self._room(told[1]))
 
-    def _records(self, source: Source, start: int, end: int) -> Iterator[tuple[Place, Sent]]:
+    def batch(self, source: Source, start: int, end: int, epochs: Mapping[str, int]) -> None:
+        """Decide the offsets from `start` up to `end` in one batch.
+
+        `epochs` are those of the sessions that were open for it; `sizes` and `routed` as set.
+        """
+        self._source, self._epochs = source, epochs
+        self._touched = set()
+        for at, place, sent in self._records(source, start, end):
+            self.effects[place] = (at, 0)
+            if place[0] not in self.routed:
+                self._pass_time(source, sent)
+                self.expected[place] = Expected(Reason.NO_OUTPUT)
+                continue
+            if sent.address is not None:
+                self._touch(source, sent.address)
+            time_ms = self._pass_time(source, sent)
+            if sent.member is not None and self._joins(sent):
+                self._join(place, sent, sent.member, at, time_ms)
+            else:
+                self.expected[place] = self._judge(place, sent, time_ms)
+
+    def _pass_time(self, source: Source, sent: Sent) -> int:
+        time_ms = max(self._times_ms.get(source, 0), sent.record.timestamp_ms)
+        self._times_ms[source] = time_ms
+        return time_ms
+
+    def _touch(self, source: Source, address: str) -> None:
+        if address not in self._touched:
+            self._touched.add(address)
+            self._held(source, address).ring.resize(self.sizes[address])
+
+    def _joins(self, sent: Sent) -> bool:
+        fenced = self._is_fenced(sent)
+        return sent.address is not None and sent.valid and not sent.expired and not fenced
+
+    def _is_fenced(self, sent: Sent) -> bool:
+        return sent.epoch < self._epochs.get(sent.said.publisher or "", 0)
+
+    def _join(
+        self, place: Place, sent: Sent, member: tuple[bytes, int, int], at: int, time_ms: int
+    ) -> None:
+        group, size, position = member
+        source, address = self._source, sent.address or ""
+        known = self.waiting.get((source, address, group))
+        if size > GROUP_SIZE_MAX:
+            self.expected[place] = Expected(Reason.GROUP_TOO_LARGE)
+            return
+        if known is not None and known.size != size:
+            self.expected[place] = Expected(Reason.INVALID_CLAIM)
+            return
+        name = (source, address, group)
+        waiting = self.waiting.setdefault(name, Waiting(size, at))
+        if position in waiting.places:
+            dropped = self._case.on_duplicate == "drop"
+            repeats = Expected(Reason.DUPLICATE, named(place), dropped)
+            self.expected[waiting.places[position]] = repeats
+        waiting.places[position] = place
+        mine = [name for name in self.waiting if name[:2] == (source, address)]
+        if len(waiting.places) == size:
+            del self.waiting[name]
+            self._judge_group([waiting.places[n] for n in range(1, size + 1)], at, time_ms)
+        elif len(mine) > GROUPS_MAX:
+            eldest = min(mine, key=lambda name: self.waiting[name].begun)
+            for given_up in self.waiting.pop(eldest).places.values():
+                self.expected[given_up] = Expected(Reason.GROUP_INCOMPLETE)
+
+    def _judge_group(self, places: list[Place], closed_by: int, time_ms: int) -> None:
+        """All of them, as if they came one after the other now."""
+        for position, place in enumerate(places):
+            self.effects[place] = (closed_by, position)
+        everything = [self._sent[place] for place in places]
+        if any(map(self._is_fenced, everything)):
+            self.expected |= dict.fromkeys(places, Expected(Reason.NAME_IN_USE))
+            return
+        rule = self._rule(everything[0].address or "")
+        claims = [self._claim(None, sent) for sent in everything]
+        answers = self._answers(rule, claims, places, time_ms)
+        for place, claim in zip(places, claims, strict=True):
+            if claim is not None:
+                rule.judge(claim, time_ms, named(place))  # those that it knows are told of
+        fate = self._fate_of_group(everything, claims, answers)
+        if fate is not None:
+            for place, sent, claim in zip(places, everything, claims, strict=True):
+                is_repeated = fate.reason is Reason.DUPLICATE_IN_GROUP
+                dropped = is_repeated and self._is_silent(sent, claim, fate.original)
+                self.expected[place] = fate._replace(dropped=dropped)
+            return
+        anonymous = not any(claims)
+        for place, sent, claim, answer in zip(places, everything, claims, answers, strict=True):
+            told = self._claim(place, sent)
+            said = told if anonymous else told or NO_CLAIM
+            self.expected[place] = Expected(added=self._added(place, sent, said, answer))
+            if claim is not None and answer.reason is None:
+                rule.accept(claim, time_ms, named(place))
+
+    def _answers(
+        self, rule: Rule, claims: list[Claim | None], places: list[Place], time_ms: int
+    ) -> list[Answer]:
+        """What each would be told, if those before it were let through."""
+        trial = deepcopy(rule)
+        trial.forgets = False
+        if isinstance(trial, Held) and trial.ring.capacity:
+            trial.ring.resize(10**6)
+        own = {named(place) for place in places}
+        answers = []
+        for place, claim in zip(places, claims, strict=True):
+            answer = Answer() if claim is None else trial.judge(claim, time_ms, named(place))
+            if claim is not None and answer.reason is None:
+                trial.accept(claim, time_ms, named(place))
+            answers.append(Answer(answer.reason, None) if answer.original in own else answer)
+        return answers
+
+    def _fate_of_group(
+        self, everything: list[Sent], claims: list[Claim | None], answers: list[Answer]
+    ) -> Expected | None:
+        """Why none of them goes out, if so."""
+        marks = self._case.on_duplicate == "mark"
+        for answer in answers:
+            if answer.reason is Reason.DUPLICATE and not marks:
+                return Expected(Reason.DUPLICATE_IN_GROUP, answer.original)
+            if answer.reason not in {None, Reason.DUPLICATE}:
+                return Expected(*answer)
+        counts = self._case.strategy == "sequence"
+        if not any(claims) and self._case.missing_id == "dead_letter" and not counts:
+            return Expected(Reason.MISSING_ID)
+        if any(len(sent.record.value or b"") >= OUTPUT_LIMIT_BYTES for sent in everything):
+            return Expected(Reason.TOO_LARGE)
+        return None
+
+    def _records(self, source: Source, start: int, end: int) -> Iterator[tuple[int, Place, Sent]]:
         for offset in range(start, end):
-            place = (*source, offset)
-            yield place, self._sent[place]
+            at = (*source, offset)
+            place = at if self._case.scope == "partition" else self._carried.get(at)
+            if place is not None:  # else a marker stands there
+                yield offset, place, self._sent[place]
 
     def _held(self, source: Source, address: str) -> Held:
         return self.rings.setdefault((source, address), Held(DequeRing(0), {}, []))
 
-    def _judge(self, place: Place, sent: Sent) -> Expected:
+    def _judge(self, place: Place, sent: Sent, time_ms: int) -> Expected:
         if sent.address is None:
             return Expected(Reason.NO_ADDRESS)
         if not sent.valid:
             return Expected(Reason.INVALID_CLAIM)
-        if sent.identifier is None and self._case.missing_id == "dead_letter":
+        if self._is_fenced(sent):
+            return Expected(Reason.NAME_IN_USE)
+        rule = self._rule(sent.address)
+        claim = self._claim(place, sent)
+        is_alone = sent.member is None
+        if claim is None and is_alone and self._case.missing_id == "dead_letter":
             return Expected(Reason.MISSING_ID)
         if sent.expired:
             return Expected(Reason.EXPIRED)
-        held = self._held(sent.source, sent.address)
-        if sent.identifier is not None and held.ring.judge(sent.identifier):
-            original = held.origins[sent.identifier]
-            return Expected(Reason.DUPLICATE, original, self._case.on_duplicate == "drop")
+        answer = Answer() if claim is None else rule.judge(claim, time_ms, named(place))
+        marked = answer.reason is Reason.DUPLICATE and self._case.on_duplicate == "mark"
+        if answer.reason is not None and not marked:
+            is_repeated = answer.reason is Reason.DUPLICATE
+            dropped = is_repeated and self._is_silent(sent, claim, answer.original)
+            return Expected(*answer, dropped)
+        added = self._added(place, sent, claim, answer)
         if len(sent.record.value or b"") >= OUTPUT_LIMIT_BYTES:
             return Expected(Reason.TOO_LARGE)
-        if sent.identifier is not None:
-            held.ring.remember(sent.identifier)
-            held.origins[sent.identifier] = "{}-{}@{}".format(*place)
-            held.order.append(sent.identifier)
-        return Expected()
+        if claim is not None and not marked:
+            rule.accept(claim, time_ms, named(place))
+        return Expected(added=added)
+
+    def _is_silent(self, sent: Sent, claim: Claim | None, original: str | None) -> bool:
+        """Whether a duplicate leaves no trace: it is dropped, or was dead-lettered before."""
+        if self._case.on_duplicate == "drop" or not self._case.audited or claim is None:
+            return self._case.on_duplicate == "drop"
+        publisher = None if self._case.strategy == "ring" else claim.publisher
+        name = repr((original, publisher, claim.number or claim.identifier)).encode()
+        if self._case.strategy == "window":
+            return self._is_in_window(sent, Claim(identifier=name))
+        told = self._told.setdefault((self._source, sent.address or ""), DequeRing(0))
+        told.resize(2 * self._room(sent.address or ""))
+        if told.judge(name):
+            return True
+        told.remember(name)
+        return False
+
+    def _is_in_window(self, sent: Sent, name: Claim) -> bool:
+        """The same where hits keep what was told of."""
+        place, time_ms = (self._source, sent.address or ""), self._times_ms[self._source]
+        told = self._told_in_time.setdefault(place, Window(2 * WINDOW_SIZE))
+        is_known = told.judge(name, time_ms, "").reason is not None
+        if not is_known:
+            told.accept(name, time_ms, "")
+        return is_known
+
+    def _room(self, address: str) -> int:
+        rooms = {"audit": PRODUCERS, "ring": self.sizes[address]}
+        return rooms.get(self._case.strategy, 10**6)
+
+    def _rule(self, address: str) -> Rule:
+        if self._case.strategy == "ring":
+            return self._held(self._source, address)
+        return self._rules.setdefault((self._source, address), RULES[self._case.strategy]())
+
+    def _claim(self, place: Place | None, sent: Sent) -> Claim | None:
+        """What the strategy is told; None when that is nothing. A place may stand for a number."""
+        said, strategy = sent.said, self._case.strategy
+        if strategy in {"ring", "window"}:
+            claim = Claim(identifier=sent.identifier, publisher=said.publisher)
+            return None if sent.identifier is None else claim
+        is_told = bool(said.number) and said.publisher is not None
+        if strategy == "sequence" and not is_told and place is not None:
+            name = f"{said.publisher or ''}@{GROUP}/{place[0]}/{place[1]}"
+            return Claim(publisher=name, number=place[2] + 1)
+        return said if is_told else None
+
+    def _added(self, place: Place, sent: Sent, claim: Claim | None, answer: Answer) -> Headers:
+        added: list[tuple[str, bytes | None]] = []
+        if claim is None and sent.identifier is None and self._case.missing_id == "stamp":
+            added.append((DUPLICATE_ID, "fake-cluster/{}/{}/{}".format(*place).encode()))
+        told = claim or NO_CLAIM
+        if self._case.strategy == "sequence" and told.number:
+            added.append((BOOKMARK, bookmark(told.publisher or "", told.number or 0)))
+        if answer.reason is not None:
+            added.append((MARK, (answer.original or "").encode()))
+        return added

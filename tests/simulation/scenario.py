@@ -5,22 +5,44 @@ names it, so that whatever comes out can be traced without trusting a header.
 """
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ringfence.headers import DUPLICATE_ID, EXPIRES_AT
+from ringfence.headers import (
+    DUPLICATE_ID,
+    EPOCH,
+    EXPIRES_AT,
+    GROUP_POSITION,
+    GROUP_SIZE,
+    NUMBER,
+    PREVIOUS,
+    PUBLISHER,
+    STREAM,
+)
+from ringfence.headers import (
+    GROUP as GROUP_NAME,
+)
 from service.addresses import AddressBook, OnDuplicate
 from service.config import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
-from service.sections import MissingId
+from service.part import Hop, hops_of
+from service.sections import MissingId, Scope
+from state.claim import NO_CLAIM, Claim
 from state.edit import Source
 from tests.fakes.partition import Headers, Record
+from tests.simulation.rules import RULES, SETTINGS
 
 GROUP = "sim"
+BY_ADDRESS_PARTITIONS = 2
 ADDRESS_HEADER = "a"
 OUTPUT_BYTES_MAX = 1_000
 """What the outputs' settings tell; the broker takes less, as when it counts differently."""
-OUTPUT_LIMIT_BYTES = 700
+OUTPUT_LIMIT_BYTES = 850
 SIZES = (0, 600, 950)
+SIZES_OF_RINGS = (0, 1, 2, 3, 5, 20)
+DEFAULT_SIZE = 3
+LATE = "late"
+"""An input whose route comes and goes over REST."""
+PUBLISHED = (PUBLISHER, NUMBER, STREAM, PREVIOUS)
 _PAST, _FUTURE = b"1", b"9999999999999"
 
 
@@ -34,6 +56,11 @@ class Sent:
     identifier: bytes | None
     valid: bool = True
     expired: bool = False
+    member: tuple[bytes, int, int] | None = None
+    """Group, size, position."""
+    epoch: int = 0
+    said: Claim = NO_CLAIM
+    """What its publisher tells of itself; read by some strategies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +84,33 @@ class Scenario:
     """How likely each step fails for a while."""
     late_markers: bool
     late_output: bool = False
+    strategy: str = "ring"
+    sessions: bool = False
+    """Whether publishers open sessions meanwhile."""
+    scope: Scope = "partition"
+    audited: bool = False
+    """Whether a second duplicate of an id is not dead-lettered."""
     addresses: tuple[str, ...] = field(default=())
+    is_set: bool = False
+    """Whether an administrator changes settings meanwhile."""
+    sets_clocks: bool = False
+    """Whether the clocks of instances are set an hour ahead and back."""
 
     def config(self, instance: str, life: int) -> Config:
         """Return the configuration of one life of an instance."""
         book: dict[str, dict[str, object]] = {
             name: {"id_cache_size": size} for name, size in self.capacity_of(life).items()
         }
-        book["#"] = {"on_duplicate": self.on_duplicate, "id_cache_size": 3}
+        common = {
+            "on_duplicate": self.on_duplicate,
+            "strategy": self.strategy,
+            "dead_letter_audit": self.audited,
+        }
+        book["#"] = {**common, **SETTINGS, "id_cache_size": DEFAULT_SIZE}
         route = RouteSettings(
             name="route",
             inputs=self.topics,
+            scope=self.scope,
             address=f"{{header:{ADDRESS_HEADER}}}",
             missing_id=self.missing_id,
         )
@@ -77,9 +120,30 @@ class Scenario:
             batch_records_max=self.batch_records_max,
             state_dir=Path("unused"),
             on_missing_offset="earliest",
+            by_address_partitions=BY_ADDRESS_PARTITIONS,
         )
         addresses = AddressBook.of(book)
         return Config(KafkaSettings({}, {}, {}, {}), service, ApiSettings(), (route,), addresses)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Return the topics that are read, if only for a while."""
+        return (*self.topics, LATE) if self.is_set else self.topics
+
+    @property
+    def late_route(self) -> dict[str, object]:
+        """Return the keys of the route that comes and goes."""
+        return {
+            "inputs": [LATE],
+            "scope": self.scope,
+            "address": f"{{header:{ADDRESS_HEADER}}}",
+            "missing_id": self.missing_id,
+        }
+
+    @property
+    def hops(self) -> tuple[Hop, ...]:
+        """Return the hops of which every instance has a process."""
+        return hops_of([self.scope])
 
     def capacity_of(self, life: int) -> dict[str, int]:
         """Return the ring sizes of a life."""
@@ -92,11 +156,10 @@ def scenario(seed: int) -> Scenario:
     topics = ("in",) if chance.random() < 0.8 else ("in", "other")
     partitions = chance.randint(1, 3)
     addresses = ("x", "y.z", "y")[: chance.randint(1, 3)]
-    sizes = (0, 1, 2, 3, 5, 20)
-    capacities = [{name: chance.choice(sizes) for name in addresses} for _ in range(3)]
+    capacities = [{name: chance.choice(SIZES_OF_RINGS) for name in addresses} for _ in range(3)]
     resizes = chance.random() < 0.4
     steps = 900
-    return Scenario(
+    case = Scenario(
         seed=seed,
         topics=topics,
         partitions=partitions,
@@ -104,7 +167,7 @@ def scenario(seed: int) -> Scenario:
         sent=tuple(_sent(chance, topics, partitions, addresses)),
         capacities=tuple(capacities) if resizes else (capacities[0],),
         missing_id=chance.choice(("pass", "pass", "stamp", "dead_letter")),
-        on_duplicate=chance.choice(("dead_letter", "dead_letter", "drop")),
+        on_duplicate=chance.choice(("dead_letter", "dead_letter", "drop", "mark")),
         batch_records_max=chance.choice((1, 3, 10, 100)),
         instances=chance.choice((1, 1, 2)),
         crashes=frozenset(chance.sample(range(steps), chance.randint(1, 3))),
@@ -112,8 +175,26 @@ def scenario(seed: int) -> Scenario:
         trouble=chance.choice((0.0, 0.0, 0.01, 0.05)),
         late_markers=chance.random() < 0.5,
         late_output=chance.random() < 0.1,
+        strategy=chance.choice((*6 * ("ring",), *RULES)),
+        audited=chance.random() < 0.2,
+        sessions=chance.random() < 0.3,
         addresses=addresses,
+        scope=chance.choice(("address", "partition")),
+        sets_clocks=chance.random() < 0.3,
     )
+    return _set(case) if random.Random(seed + 4).random() < 0.4 else case
+
+
+def _set(case: Scenario) -> Scenario:
+    """The same, and settings change: some of what is sent goes to an input that comes and goes."""
+    chance = random.Random(case.seed + 5)
+
+    def moved(sent: Sent) -> Sent:
+        if sent.member is not None or chance.random() < 0.7:
+            return sent
+        return replace(sent, source=Source(LATE, sent.source.partition))
+
+    return replace(case, is_set=True, sent=tuple(map(moved, case.sent)))
 
 
 def _sent(
@@ -121,6 +202,7 @@ def _sent(
 ) -> list[Sent]:
     ids = [b"id%d" % number for number in range(chance.randint(2, 20))]
     odd = chance.choice((0.0, 0.15))
+    grouped = chance.choice((0.0, 0.0, 0.3, 0.8))
     return [
         _record(
             chance,
@@ -129,13 +211,27 @@ def _sent(
             odd,
             chance.choice(addresses),
             chance.choice(ids),
+            _member(chance) if chance.random() < grouped else None,
         )
         for number in range(chance.randint(20, 70))
     ]
 
 
+def _member(chance: random.Random) -> tuple[bytes, int, int]:
+    """Few groups, so that they are often complete, sent again, or of another size."""
+    name = chance.choice((b"s", b"t", b"t", b"u"))
+    size = {b"s": 1, b"t": 2, b"u": 3}[name] + (chance.random() < 0.1)
+    return name, size, chance.randint(1, size)
+
+
 def _record(
-    chance: random.Random, number: int, source: Source, odd: float, address: str, identifier: bytes
+    chance: random.Random,
+    number: int,
+    source: Source,
+    odd: float,
+    address: str,
+    identifier: bytes,
+    member: tuple[bytes, int, int] | None,
 ) -> Sent:
     headers: Headers = [("other", None), ("other", b"%d" % number)]
     kind = chance.choice(("bare", "nowhere", "torn", "expired", "large", "long", "never"))
@@ -147,6 +243,24 @@ def _record(
         identifier *= 20
     if kind != "bare":
         headers.insert(chance.randrange(len(headers) + 1), (DUPLICATE_ID, identifier))
+    said = _said(chance)
+    if kind != "bare":
+        told = (said.publisher, said.number, said.stream, said.previous)
+        headers += [
+            (name, str(value).encode())
+            for name, value in zip(PUBLISHED, told, strict=True)
+            if value is not None
+        ]
+    epoch = 0 if kind == "bare" else chance.choice((0, 0, 1, 2, 3))
+    if epoch:
+        headers.append((EPOCH, b"%d" % epoch))
+    if member is not None:
+        group, group_size, position = member
+        headers += [
+            (GROUP_NAME, group),
+            (GROUP_SIZE, b"%d" % group_size),
+            (GROUP_POSITION, b"%d" % position),
+        ]
     if kind == "torn":
         headers.append(("_AMQ_DUPL_ID", identifier + b"!"))
     if kind in {"expired", "never"}:
@@ -161,4 +275,18 @@ def _record(
         identifier=None if kind == "bare" else identifier,
         valid=kind != "torn",
         expired=kind == "expired",
+        member=member,
+        epoch=epoch,
+        said=NO_CLAIM if kind == "bare" else said,
+    )
+
+
+def _said(chance: random.Random) -> Claim:
+    """Numbers that often go on where some publisher stopped, and often not."""
+    number = chance.randint(0, 12)
+    return Claim(
+        publisher=chance.choice(("P", "Q", "R", None)),
+        number=number,
+        stream=chance.choice((1, 1, 1, 2)),
+        previous=chance.choice((0, max(0, number - 1))),
     )

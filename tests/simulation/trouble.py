@@ -1,7 +1,7 @@
 """Trouble: what may go wrong at a step, and the freedoms of a cluster, drawn from the seed."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from confluent_kafka import KafkaError
@@ -62,7 +62,7 @@ FAILURES: Final[Mapping[str, tuple[Failure, ...]]] = {
     "cluster_id": (_gone,),
     "create": (_gone,),
     "store.open": (_damaged,),
-    "store.apply": (_full,),
+    "store.apply": (_full, _damaged),
 }
 """What each step may answer. `.done` stands after the effect, the bare name before it."""
 
@@ -87,12 +87,17 @@ class SeededChance(Chance):
         """See `Chance.marker_now`."""
         return not self._late_markers or self._chance.random() < 0.3
 
+    def lingers(self) -> bool:
+        """See `Chance.lingers`."""
+        return self._chance.random() < 0.3
+
     def shuffle(self, markers: list[Callable[[], None]]) -> None:
         """See `Chance.shuffle`."""
         self._chance.shuffle(markers)
 
-    def message_error(self) -> KafkaError | None:
+    def message_error(self, topics: Collection[str]) -> KafkaError | None:
         """See `Chance.message_error`."""
+        del topics
         if not self.trouble or self._chance.random() >= self.trouble:
             return None
         code = self._chance.choice((KafkaError._ALL_BROKERS_DOWN, _NO_RIGHT))

@@ -1,22 +1,37 @@
 """World: one seeded run, from the first record to the last, and then what must hold of it."""
 
+import contextlib
 import random
 
+from confluent_kafka import KafkaException
+
+from ringfence.topics import internal
+from service.config_record import ConfigRecord
+from service.config_topic import Writer
 from service.errors import ExitError
-from service.topics import internal
+from service.part import Hop, Part, consumer_group
+from service.sessions import Session, record_of
+from service.settings import Settings
+from service.topics import by_address, config_topic
+from state.edit import Source
+from tests.fakes.clients import FakeClients
 from tests.fakes.log import FakeCluster
-from tests.simulation.instance import Instance
+from tests.fakes.partition import Entry, Fate
+from tests.simulation.instance import FakeClock, Instance
 from tests.simulation.invariants import Broken, check, check_disk
 from tests.simulation.scenario import (
+    GROUP,
     OUTPUT_BYTES_MAX,
     OUTPUT_LIMIT_BYTES,
     Scenario,
     Sent,
     scenario,
 )
+from tests.simulation.setting import Setting
 from tests.simulation.trouble import FAILURES, Crash, SeededChance
 
 ROUNDS_MAX = 600
+HOUR_MS = 60 * 60 * 1000
 DAY_MS = 24 * 60 * 60 * 1000
 TOMBSTONES_KEPT_MS = 7 * DAY_MS
 
@@ -27,6 +42,7 @@ class World:
     def __init__(self, case: Scenario) -> None:
         self.case = case
         self.chance = random.Random(case.seed + 1)
+        self._clocks = random.Random(case.seed + 2)
         self.freedom = SeededChance(
             self.chance, late_markers=case.late_markers, trouble=case.trouble
         )
@@ -36,7 +52,13 @@ class World:
         self._steps = 0
         self._calm = False
         self._acting: list[Instance] = []
-        self.instances = [Instance(str(n), case, self.log) for n in range(case.instances)]
+        self.instances = [
+            Instance(str(n), case, self.log, Part(0, hop))
+            for n in range(case.instances)
+            for hop in case.hops
+        ]
+        self._opened: list[tuple[int, str, int]] = []
+        self.setting = Setting(case, self.log)
         self._topics()
 
     def run(self) -> None:
@@ -59,13 +81,39 @@ class World:
             self.log.compact(TOMBSTONES_KEPT_MS)
         if chance.random() < 0.05:
             self._arrival()
+        if self.case.sessions and chance.random() < 0.05:
+            self._open_session()
+        self.setting.perhaps()
         if chance.random() < 0.3:
             self.log.wait(chance.random() * 2)
         instance = chance.choice(self.instances)
+        if self.case.sets_clocks and self._clocks.random() < 0.1:
+            instance.clock.set_ahead_ms = self._clocks.choice((-HOUR_MS, 0, HOUR_MS))
         if chance.random() < 0.1:
             instance.disk.back_up()
         if instance.wanted:
             self._act(instance)
+
+    def _open_session(self) -> None:
+        """A publisher takes its name, or takes it over."""
+        if config_topic(GROUP) not in self.log.logs:
+            return
+        publisher, epochs = self.chance.choice(("P", "Q")), list[int]()
+
+        def change(settings: Settings) -> ConfigRecord:
+            last = settings.sessions.by_publisher.get(publisher)
+            epoch = 1 if last is None else last.epoch + 1
+            epochs.append(epoch)
+            return record_of(publisher, Session(epoch, "", 0))
+
+        clock = FakeClock(self.log)
+        writer = Writer(lambda: FakeClients(self.log, GROUP, "admin"), config_topic(GROUP), clock)
+        with contextlib.suppress(KafkaException):
+            self._opened.append((writer.write(change), publisher, epochs[-1]))
+
+    def epochs_at(self, revision: int) -> dict[str, int]:
+        """Return the sessions that were open at a revision."""
+        return {name: epoch for written, name, epoch in self._opened if written <= revision}
 
     def _arrival(self) -> None:
         """One more instance stops, or starts again."""
@@ -134,7 +182,12 @@ class World:
         """No more trouble: everything that was sent must now get through."""
         self._calm, self.freedom.trouble = True, 0.0
         self._outputs()
-        survivors = [i for i in self.instances if i.wanted] or self.instances[:1]
+        self.setting.settle()
+        survivors = [i for i in self.instances if i.wanted]
+        for hop in self.case.hops:
+            mine = [i for i in self.instances if i.hop is hop]
+            if not any(i.wanted for i in mine):
+                survivors.append(mine[0])
         for _ in range(ROUNDS_MAX):
             if self._done():
                 break
@@ -148,11 +201,13 @@ class World:
             self.log.tick()
 
     def _done(self) -> bool:
-        committed = self.log.group("sim").committed
-        for name in self.case.topics:
-            for log in self.log.logs[name].partitions:
-                at = next((c.offset for s, c in committed.items() if s == (name, log.number)), 0)
-                if at < log.end:
+        for hop in self.case.hops:
+            committed = self.log.group(consumer_group(GROUP, hop)).committed
+            topics = self.case.inputs if hop is Hop.INPUTS else (by_address(GROUP),)
+            for log in (log for name in topics for log in self.log.logs[name].partitions):
+                found = committed.get(Source(log.topic, log.number))
+                reached = found.offset if found else 0
+                if any(_is_record(entry) for entry in log.archive[reached:]):
                     return False
         return True
 
@@ -163,13 +218,13 @@ class World:
         del self._unsent[:count]
 
     def _topics(self) -> None:
-        for name in self.case.topics:
+        for name in self.case.inputs:
             self.log.create_topic(name, self.case.partitions, record_bytes_max=10_000)
         if not self.case.late_output:
             self._outputs()
 
     def _outputs(self) -> None:
-        for name in self.case.topics:
+        for name in self.case.inputs:
             if f"{name}.unique" not in self.log.logs:
                 self.log.create_topic(
                     f"{name}.unique",
@@ -183,6 +238,12 @@ class World:
     def fallback(self) -> str:
         """Return the topic of last resort."""
         return internal("sim", "dead-letters")
+
+
+def _is_record(entry: Entry) -> bool:
+    """Whether it is one that a reader gets, if only once its marker is there."""
+    aborted = entry.transaction is not None and entry.transaction.fate is Fate.ABORTED
+    return entry.record is not None and not aborted
 
 
 def simulate(seed: int) -> None:

@@ -22,8 +22,11 @@ if find_spec("pyspark") is None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     # Py4J leaves its loopback sockets to the garbage collector.
     item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+    # What compares frames loads pandas on Spark, whose times no test of ours asks for.
+    item.add_marker(pytest.mark.filterwarnings("ignore:'PYARROW_IGNORE_TIMEZONE'"))
     # A session starts within seconds, and on a machine with much else to do within minutes.
-    item.add_marker(pytest.mark.timeout(600))
+    if item.get_closest_marker("timeout") is None:
+        item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="session")

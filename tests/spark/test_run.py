@@ -16,10 +16,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
-from pipeline.errors import BROKER, CONTRADICTION, PipelineError
-from pipeline.run import Source, TableRows, update_tables
-from pipeline.tables import read_table
+from pipeline.errors import BROKER, CONTRADICTION, USAGE, PipelineError
+from pipeline.progress import Tally
+from pipeline.run import Source, TableRows, Way, update_tables
+from pipeline.tables import TRANSFORMS, Format, Shape, compact, read_table
 from tools.broker.cluster import Broker
+from tools.demo.flights import FLIGHTS, load_flights
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -27,10 +29,12 @@ PARTITIONS = 2
 COMMAND = 'from pipeline.command import app; app(prog_name="ringfence pipeline")'
 
 
-def make_topic(broker: Broker) -> str:
-    name = f"tables-{uuid4().hex[:12]}"
+def make_topic(broker: Broker, suffix: str = "") -> str:
+    name = f"tables-{uuid4().hex[:12]}{suffix}"
     admin = AdminClient(dict(broker.client_properties))
-    for made in admin.create_topics([NewTopic(name, PARTITIONS, 1)]).values():
+    # Some of the records are years old: by time they could be deleted at once.
+    new = NewTopic(name, PARTITIONS, 1, config={"retention.ms": "-1"})
+    for made in admin.create_topics([new]).values():
         made.result(30)
     return name
 
@@ -80,18 +84,34 @@ def test_each_committed_message_is_a_row_once_and_no_aborted_one_is(
     publisher = Publisher(broker, make_topic(broker))
     for end in ("committed", "aborted", "committed", "aborted"):
         publisher.send(50, end)
-    first = update_tables(spark, source(broker, publisher.topic), tmp_path, once=True)
+    first = update_tables(spark, source(broker, publisher.topic), tmp_path)
     assert first.tables == (TableRows("messages", added=100, total=100),)
     publisher.send(30, "committed")
     publisher.send(5, "open")
-    second = update_tables(spark, source(broker, publisher.topic), tmp_path, once=True)
+    second = update_tables(spark, source(broker, publisher.topic), tmp_path)
     assert second.tables == (TableRows("messages", added=30, total=130),)
     publisher.commit_open()
-    third = update_tables(spark, source(broker, publisher.topic), tmp_path, once=True)
+    third = update_tables(spark, source(broker, publisher.topic), tmp_path)
     assert third.tables == (TableRows("messages", added=5, total=135),)
     found = ids(spark, tmp_path)
     assert len(set(found)) == len(found) == 135
     assert not [one for one in found if one.startswith("aborted")]
+
+
+def test_progress_tells_the_rows_of_every_batch_once(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    publisher = Publisher(broker, make_topic(broker))
+    publisher.send(90, "committed")
+    tally = Tally()
+    update_tables(
+        spark,
+        source(broker, publisher.topic),
+        tmp_path,
+        way=Way(batch_records_max=50),
+        shown=lambda _table, reports: tally.take(reports),
+    )
+    assert (tally.standing.rows, tally.standing.behind) == (90, 0)
 
 
 def test_a_row_is_the_message_unchanged(
@@ -109,7 +129,7 @@ def test_a_row_is_the_message_unchanged(
     producer.produce(topic, None, b"", partition=1, headers=headers, timestamp=time_ms)
     producer.produce(topic, b"", None, partition=1, timestamp=time_ms)
     assert producer.flush(30) == 0
-    update_tables(spark, source(broker, topic), tmp_path, once=True)
+    update_tables(spark, source(broker, topic), tmp_path)
     frame = read_table(spark, tmp_path, "messages").orderBy("offset")
     first, second = frame.collect()
     assert [(one["key"], one["value"]) for one in first["headers"]] == headers
@@ -119,6 +139,67 @@ def test_a_row_is_the_message_unchanged(
     assert frame.selectExpr("unix_millis(timestamp) AS t").first() == (time_ms,)
 
 
+def test_rows_lie_by_day_and_address(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    topic = make_topic(broker)
+    producer = Producer(dict(broker.client_properties))
+    day_ms = 86_400_000
+    for key, time_ms in ((b"a/b", 0), (b"\xff", 0), (b"a/b", day_ms)):
+        producer.produce(topic, b"v", key, partition=0, timestamp=time_ms + 1)
+    assert producer.flush(30) == 0
+    for shape in (Shape(address="of.{key}"), Shape("parquet", address="of.{key}")):
+        target = tmp_path / shape.format
+        update_tables(spark, source(broker, topic), target, shape)
+        rows = read_table(spark, target, "messages").orderBy("offset").collect()
+        found = [(str(row["day"]), row["address"]) for row in rows]
+        assert found == [("1970-01-01", "of.a/b"), ("1970-01-01", None), ("1970-01-02", "of.a/b")]
+        folders = {file.relative_to(target / "messages").parts[:-1] for file in files(target)}
+        assert len(folders) == 3
+        assert ("day=1970-01-02", "address=of.a%2Fb") in folders
+
+
+def test_the_address_is_the_input_s_name(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    topic = make_topic(broker, ".unique")
+    Publisher(broker, topic).send(1, "committed")
+    update_tables(spark, source(broker, topic), tmp_path)
+    (row,) = read_table(spark, tmp_path, "messages").collect()
+    assert row["address"] == topic.removesuffix(".unique")
+
+
+def test_a_table_that_an_older_version_made_gets_the_columns_it_lacks(
+    spark: SparkSession, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = Publisher(broker, make_topic(broker))
+    publisher.send(3, "committed")
+    with monkeypatch.context() as older:
+        newer = TRANSFORMS["messages"]
+        older.setitem(
+            TRANSFORMS, "messages", lambda *given: newer(*given).drop("epoch", "bookmark")
+        )
+        update_tables(spark, source(broker, publisher.topic), tmp_path)
+    assert "epoch" not in read_table(spark, tmp_path, "messages").columns
+    publisher.send(2, "committed")
+    result = update_tables(spark, source(broker, publisher.topic), tmp_path)
+    assert result.tables == (TableRows("messages", added=2, total=5),)
+    assert {"epoch", "bookmark"} <= set(read_table(spark, tmp_path, "messages").columns)
+    assert len(set(ids(spark, tmp_path))) == 5
+
+
+def test_small_files_are_put_together_and_no_row_is_lost(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    publisher = Publisher(broker, make_topic(broker))
+    publisher.send(60, "committed")
+    way = Way(batch_records_max=20)
+    update_tables(spark, source(broker, publisher.topic), tmp_path, way=way)
+    table = spark.read.format("delta").load(str(tmp_path / "messages"))
+    assert len(table.inputFiles()) > 1
+    compact(spark, tmp_path, "messages")
+    assert len(spark.read.format("delta").load(str(tmp_path / "messages")).inputFiles()) == 1
+    assert len(set(ids(spark, tmp_path))) == 60
+
+
 def test_an_expression_takes_every_topic_that_it_fits(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
@@ -126,27 +207,56 @@ def test_an_expression_takes_every_topic_that_it_fits(
     for topic in topics:
         Publisher(broker, topic).send(3, "committed")
     expression = f"^({'|'.join(topic[:-1] for topic in topics)})"
-    result = update_tables(spark, source(broker, expression), tmp_path, once=True)
+    result = update_tables(spark, source(broker, expression), tmp_path)
     assert result.tables == (TableRows("messages", added=6, total=6),)
 
 
 def test_a_missing_topic_is_told(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="does not exist") as told:
-        update_tables(spark, source(broker, f"no-{uuid4().hex}"), tmp_path, once=True)
+        update_tables(spark, source(broker, f"no-{uuid4().hex}"), tmp_path)
     assert told.value.exit_code == BROKER
 
 
+@pytest.mark.parametrize("table_format", ["delta", "parquet"])
 @pytest.mark.parametrize("lost", ["messages", "checkpoints/messages"])
 def test_half_a_target_is_refused(
-    spark: SparkSession, broker: Broker, tmp_path: Path, lost: str
+    spark: SparkSession, broker: Broker, tmp_path: Path, lost: str, table_format: Format
 ) -> None:
-    publisher = Publisher(broker, make_topic(broker))
+    publisher, shape = Publisher(broker, make_topic(broker)), Shape(table_format)
     publisher.send(2, "committed")
-    update_tables(spark, source(broker, publisher.topic), tmp_path, once=True)
+    update_tables(spark, source(broker, publisher.topic), tmp_path, shape)
     shutil.rmtree(tmp_path / lost)
     with pytest.raises(PipelineError, match="do not belong together") as told:
-        update_tables(spark, source(broker, publisher.topic), tmp_path, once=True)
+        update_tables(spark, source(broker, publisher.topic), tmp_path, shape)
     assert told.value.exit_code == CONTRADICTION
+
+
+def test_a_table_of_which_nothing_was_committed_is_begun(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    # What a run leaves that is killed before its first commit.
+    (tmp_path / "messages" / "_delta_log").mkdir(parents=True)
+    publisher = Publisher(broker, make_topic(broker))
+    publisher.send(10, "committed")
+    done = update_tables(spark, source(broker, publisher.topic), tmp_path)
+    assert done.tables == (TableRows("messages", added=10, total=10),)
+
+
+def test_a_table_keeps_its_format(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    publisher = Publisher(broker, make_topic(broker))
+    publisher.send(2, "committed")
+    update_tables(spark, source(broker, publisher.topic), tmp_path)
+    with pytest.raises(PipelineError, match="is a delta table") as told:
+        update_tables(spark, source(broker, publisher.topic), tmp_path, Shape("parquet"))
+    assert told.value.exit_code == USAGE
+
+
+def test_a_column_that_is_not_there_has_no_folders(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    with pytest.raises(PipelineError, match="no column hour") as told:
+        update_tables(spark, source(broker, "t"), tmp_path, Shape(partition_by=("hour",)))
+    assert told.value.exit_code == USAGE
 
 
 def test_a_topic_that_ends_before_what_was_read_is_refused(
@@ -154,13 +264,13 @@ def test_a_topic_that_ends_before_what_was_read_is_refused(
 ) -> None:
     publisher = Publisher(broker, make_topic(broker))
     publisher.send(10, "committed")
-    update_tables(spark, source(broker, publisher.topic), tmp_path, once=True)
+    update_tables(spark, source(broker, publisher.topic), tmp_path)
     admin = AdminClient(dict(broker.client_properties))
     admin.delete_topics([publisher.topic])[publisher.topic].result(30)
     time.sleep(1)
     admin.create_topics([NewTopic(publisher.topic, PARTITIONS, 1)])[publisher.topic].result(30)
     with pytest.raises(PipelineError, match="made anew") as told:
-        update_tables(spark, source(broker, publisher.topic), tmp_path, once=True)
+        update_tables(spark, source(broker, publisher.topic), tmp_path)
     assert told.value.exit_code == CONTRADICTION
 
 
@@ -183,36 +293,60 @@ def wait_for(condition: Callable[[], object], running: subprocess.Popen[str]) ->
 
 
 def files(target: Path) -> Sequence[Path]:
-    return list((target / "messages").glob("*.parquet"))
+    return list((target / "messages").glob("**/part-*.parquet"))
 
 
 def batches(target: Path) -> int:
     return len(list((target / "checkpoints" / "messages" / "commits").glob("[0-9]*")))
 
 
-def test_a_run_killed_while_it_writes_adds_nothing_twice(
-    spark: SparkSession, broker: Broker, tmp_path: Path
+@pytest.fixture(scope="module")
+def flights(broker: Broker) -> str:
+    """The messages of the demo as a service writes them, with aborted transactions in between."""
+    topic = make_topic(broker, ".unique")
+    producer = Producer({**broker.client_properties, "transactional.id": topic, "linger.ms": 20})
+    producer.init_transactions(30)
+    flights = load_flights()
+    for begin in range(0, FLIGHTS, 20_000):
+        for count, end in (
+            (500, producer.abort_transaction),
+            (20_000, producer.commit_transaction),
+        ):
+            producer.begin_transaction()
+            for flight in flights[begin : begin + count]:
+                producer.produce(topic, flight.value, flight.key, headers=flight.headers)
+                producer.poll(0)
+            assert producer.flush(60) == 0
+            end(60)
+    return topic
+
+
+def test_a_run_that_is_killed_twice_has_every_flight_once(
+    spark: SparkSession, broker: Broker, tmp_path: Path, flights: str
 ) -> None:
-    publisher = Publisher(broker, make_topic(broker))
-    publisher.send(40_000, "committed", value=os.urandom(1000))
-    killed = start_command(broker, publisher.topic, tmp_path)
-    with killed:
-        wait_for(lambda: files(tmp_path), killed)
-        os.killpg(killed.pid, signal.SIGKILL)
-    assert read_table(spark, tmp_path, "messages").count() == 0
-    result = update_tables(spark, source(broker, publisher.topic), tmp_path, once=True)
-    assert result.tables == (TableRows("messages", added=40_000, total=40_000),)
-    assert len(set(ids(spark, tmp_path))) == 40_000
-    # The reason for read_table: whoever lists the files also finds what the killed run left.
-    assert len(files(tmp_path)) > PARTITIONS
+    words = ("--batch-records", "100000")
+    for done in range(2):
+        killed = start_command(broker, flights, tmp_path, *words)
+        with killed:
+            # In the middle of a batch: the one before is done, and files of this one are there.
+            wait_for(lambda done=done: batches(tmp_path) >= done, killed)  # type: ignore[misc]
+            found = len(files(tmp_path))
+            wait_for(lambda found=found: len(files(tmp_path)) > found, killed)  # type: ignore[misc]
+            os.killpg(killed.pid, signal.SIGKILL)
+    way = Way(batch_records_max=100_000)
+    result = update_tables(spark, source(broker, flights), tmp_path, Shape(), way)
+    assert result.tables[0].total == FLIGHTS == 336_776
+    table = read_table(spark, tmp_path, "messages")
+    assert table.select("duplicate_id").distinct().count() == FLIGHTS
+    assert table.groupBy("address").count().collect() == [
+        (flights.removesuffix(".unique"), FLIGHTS)
+    ]
 
 
 def test_a_single_run_that_is_terminated_does_not_end_with_0(
-    broker: Broker, tmp_path: Path
+    broker: Broker, tmp_path: Path, flights: str
 ) -> None:
-    publisher = Publisher(broker, make_topic(broker))
-    publisher.send(40_000, "committed", value=os.urandom(1000))
-    running = start_command(broker, publisher.topic, tmp_path)
+    running = start_command(broker, flights, tmp_path)
     with running:
         wait_for(lambda: files(tmp_path), running)
         running.terminate()
@@ -220,14 +354,17 @@ def test_a_single_run_that_is_terminated_does_not_end_with_0(
     assert running.returncode != 0
 
 
-def test_a_continuous_run_goes_on_until_it_is_terminated(broker: Broker, tmp_path: Path) -> None:
+def test_a_continuous_run_goes_on_until_it_is_terminated(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
     publisher = Publisher(broker, make_topic(broker))
     publisher.send(10, "committed")
     running = start_command(broker, publisher.topic, tmp_path, "--continuous")
     with running:
-        wait_for(lambda: batches(tmp_path) == 1, running)
+        # The two partitions of a transaction become readable one after the other.
+        wait_for(lambda: len(ids(spark, tmp_path)) == 10, running)
         publisher.send(10, "committed")
-        wait_for(lambda: batches(tmp_path) == 2, running)
+        wait_for(lambda: len(ids(spark, tmp_path)) == 20, running)
         running.terminate()
         shown, _ = running.communicate(timeout=240)
     assert running.returncode == 0

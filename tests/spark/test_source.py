@@ -1,9 +1,11 @@
-"""How the connector is told what to read."""
+"""How the connector is told what to read, and what users may not take back."""
 
 import pytest
+from pyspark.sql import SparkSession
 
-from pipeline.errors import PipelineError
-from pipeline.source import kafka_options, topics_option
+from pipeline.errors import USAGE, PipelineError
+from pipeline.source import read_topics
+from ringfence.spark import kafka_options, topics_option
 
 pytestmark = pytest.mark.spark
 
@@ -16,19 +18,44 @@ def test_an_expression_searches_as_kafka_clients_do() -> None:
     assert topics_option(["^flights"]) == ("subscribePattern", "(?:^flights).*")
 
 
-def test_an_expression_stands_alone() -> None:
-    with pytest.raises(PipelineError, match="stands alone"):
-        topics_option(["^flights", "orders"])
+@pytest.mark.parametrize(
+    ("topics", "sentence"), [(["^flights", "orders"], "stands alone"), ([], "no topics")]
+)
+def test_what_is_no_choice_of_topics_is_refused(topics: list[str], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        topics_option(topics)
 
 
 def test_only_committed_records_are_read_and_headers_are_asked_for() -> None:
-    options = kafka_options("b:9092", {"security.protocol": "SSL"})
+    options = kafka_options("b:9092", {"security.protocol": "SSL"}, {"maxOffsetsPerTrigger": "9"})
     assert options["kafka.isolation.level"] == "read_committed"
     assert options["includeHeaders"] == "true"
+    assert options["failOnDataLoss"] == "true"
     assert options["kafka.bootstrap.servers"] == "b:9092"
     assert options["kafka.security.protocol"] == "SSL"
+    assert options["maxOffsetsPerTrigger"] == "9"
 
 
-def test_another_isolation_is_refused() -> None:
-    with pytest.raises(PipelineError, match=r"isolation\.level = read_uncommitted"):
-        kafka_options("b:9092", {"isolation.level": "read_uncommitted"})
+@pytest.mark.parametrize(
+    ("properties", "options", "sentence"),
+    [
+        (
+            {"isolation.level": "read_uncommitted"},
+            {},
+            r"^isolation\.level = read_uncommitted: leave",
+        ),
+        ({}, {"kafka.isolation.level": "read_uncommitted"}, r"^isolation\.level"),
+        ({}, {"includeHeaders": "false"}, "^includeHeaders = false"),
+    ],
+)
+def test_what_is_pinned_cannot_be_set_otherwise(
+    properties: dict[str, str], options: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        kafka_options("b:9092", properties, options)
+
+
+def test_a_command_tells_it_as_a_question_of_usage(spark: SparkSession) -> None:
+    with pytest.raises(PipelineError, match="stands alone") as told:
+        read_topics(spark, "b:9092", ["^a", "b"], {})
+    assert told.value.exit_code == USAGE

@@ -1,21 +1,32 @@
 """The pages that users read name all that there is."""
 
 from dataclasses import fields
+from inspect import Parameter, signature
 from pathlib import Path
 
 import pytest
 
 from ringfence.headers import Reason
+from ringfence.publisher import Publisher
 from service.addresses import AddressSettings
 from service.errors import ExitCode
-from service.sections import ApiSettings, RouteSettings, ServiceSettings
+from service.sections import (
+    ApiSettings,
+    BridgeSettings,
+    LogSettings,
+    RouteSettings,
+    ServiceSettings,
+    TracingSettings,
+)
 
-CONFIGURATION = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text("utf-8")
-KEYS = [
-    field.name
-    for section in (ServiceSettings, ApiSettings, RouteSettings, AddressSettings)
-    for field in fields(section)
-]
+DOCS = Path(__file__).parents[2] / "docs"
+CONFIGURATION = (DOCS / "configuration.md").read_text("utf-8")
+PUBLISHERS = (DOCS / "publishers.md").read_text("utf-8")
+SECTIONS = (
+    *(ServiceSettings, ApiSettings, RouteSettings, AddressSettings, BridgeSettings),
+    *(LogSettings, TracingSettings),
+)
+KEYS = [field.name for section in SECTIONS for field in fields(section)]
 
 
 @pytest.mark.parametrize("name", [*KEYS, *Reason])
@@ -29,9 +40,25 @@ def test_every_exit_code_is_documented(code: ExitCode) -> None:
     assert f"{int(code)} " in exit_codes
 
 
-@pytest.mark.parametrize("section", [ServiceSettings, AddressSettings])
+@pytest.mark.parametrize(
+    "section", [ServiceSettings, AddressSettings, BridgeSettings, TracingSettings]
+)
 def test_the_defaults_of_numbers_are_the_documented_ones(section: type) -> None:
     for field in fields(section):
-        if type(field.default) is int:
+        if type(field.default) in {int, float}:
             row = next(row for row in CONFIGURATION.splitlines() if f"`{field.name}`" in row)
             assert f"`{field.default}`" in row
+
+
+@pytest.mark.parametrize("parameter", signature(Publisher).parameters.values())
+def test_every_argument_of_a_publisher_is_documented_with_its_default(parameter: Parameter) -> None:
+    settings = PUBLISHERS.partition("## Settings")[2]
+    row = next(row for row in settings.splitlines() if f"`{parameter.name}`" in row)
+    if parameter.default not in {Parameter.empty, None}:
+        default = f'"{parameter.default}"' if isinstance(parameter.default, str) else None
+        assert f"`{default or parameter.default}`" in row
+
+
+@pytest.mark.parametrize("name", [name for name in vars(Publisher) if not name.startswith("_")])
+def test_every_call_of_a_publisher_is_documented(name: str) -> None:
+    assert f"`{name}" in PUBLISHERS.partition("## Calls")[2]

@@ -12,9 +12,19 @@ PACKAGES = ("ringfence", "service", "state", "api", "pipeline", "tools")
 PLANTS = {
     "Imports point one way": ("state/directory.py", "import service.errors"),
     "The loop stands on its steps": ("service/consume.py", "import service.decide"),
+    "The crew stands on its messages": ("service/crew/link.py", "import service.crew.member"),
+    "The supervisor starts without": ("service/crew/supervisor.py", "import service.worker"),
+    "The bridge stands on its steps": ("service/bridge/stamp.py", "import service.bridge.loop"),
+    "The command line stands on its call": (
+        "service/commands/cells.py",
+        "import service.commands.screen",
+    ),
+    "The command line knows the service": ("service/commands/ids.py", "import service.queries"),
     "Strategies know no Kafka": ("state/strategies/ring.py", "import time"),
     "Only state.rocks touches RocksDB": ("service/loop.py", "import rocksdict"),
     "Kafka stays at the edge": ("service/route.py", "import confluent_kafka"),
+    "The publisher stands on its parts": ("ringfence/session.py", "import ringfence.courier"),
+    "What users import needs no more": ("ringfence/message.py", "import pydantic"),
     "The API sees values": ("api/health.py", "import service.loop"),
 }
 

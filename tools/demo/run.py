@@ -129,7 +129,7 @@ def closing_rows(
         ("ready again", f"{result.down_s:.1f} s later"),
         ("topics", f"{names.input} → {names.output}, {names.dead_letter}"),
         ("broker", broker.bootstrap_servers),
-        ("admin API", f"{service.url}/v1/status"),
+        ("console", f"{service.url}/"),
         ("logs", ", ".join(logs)),
         ("left behind", short(folder)),
     ]

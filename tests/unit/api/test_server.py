@@ -9,7 +9,8 @@ import pytest
 
 from api.app import create_app
 from api.server import BindError, ServerHandle, serve_in_thread
-from service.control import Inbox, Sighting
+from service.control import Inbox
+from service.queries.ids import Sighting
 from tests.api.fake_service import RUNNING, Clock, make_view, remembering, serving
 
 LONGEST_ID = b"\xff" * 65536

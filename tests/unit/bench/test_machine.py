@@ -1,6 +1,7 @@
 """What the kernel tells of a process is read right."""
 
 import os
+import subprocess
 from pathlib import Path
 
 from bench.machine import MIB, cpu_s, disk_bytes, kind_of, memory, memory_in, thread_in
@@ -26,6 +27,16 @@ def test_threads_are_told_apart_by_name_and_the_main_one_by_its_number() -> None
 def test_we_ourselves_use_memory_and_time() -> None:
     assert memory(os.getpid()).peak >= memory(os.getpid()).now > MIB
     assert cpu_s(os.getpid())["main thread"] > 0
+
+
+def test_what_a_process_has_started_counts_with_it() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        alone, together = memory(child.pid), memory(os.getpid())
+        threads = cpu_s(os.getpid())
+        child.kill()
+    assert together.now > alone.now + MIB
+    assert threads["supervisor"] > 0
+    assert "main thread" in threads
 
 
 def test_a_folder_takes_what_its_files_take(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from pipeline.command import app, read_properties
+from pipeline.command import _cluster, app
 from pipeline.errors import USAGE, PipelineError
+from pipeline.options import a_folder, a_path, read_properties
 
 
 def test_properties_are_lines_of_name_and_value(tmp_path: Path) -> None:
@@ -31,3 +33,47 @@ def test_help_names_the_command() -> None:
     shown = CliRunner().invoke(app, ["--help"])
     assert shown.exit_code == 0
     assert "tables" in shown.output
+
+
+def test_tables_know_the_cluster_from_the_file_of_the_service(tmp_path: Path) -> None:
+    file = tmp_path / "ringfence.toml"
+    file.write_text(
+        '[kafka]\n"bootstrap.servers" = "b:1"\n"security.protocol" = "SSL"\n'
+        '[[routes]]\ninputs = ["orders"]\n'
+    )
+    given = {"client.id": "x"}
+    assert _cluster(file, "", given) == ("b:1", {"security.protocol": "SSL", "client.id": "x"})
+    assert _cluster(file, "c:2", {})[0] == "c:2"
+    assert _cluster(None, "c:2", given) == ("c:2", given)
+    with pytest.raises(PipelineError, match="no broker is named") as told:
+        _cluster(None, "", {})
+    assert told.value.exit_code == USAGE
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["tables", "--bootstrap-servers", "b:1", "--target", "s3a://lake/tables"],
+        ["backfill", "--config", "FILE", "--target", "abfss://lake@x.net/history"],
+        ["backfill", "--config", "FILE", "--target", "history", "--table", "hdfs:///orders"],
+        ["seed", "--target", "file:///mnt/history"],
+    ],
+)
+def test_an_address_is_refused_and_no_folder_of_that_name_is_made(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "ringfence.toml"
+    file.write_text("")
+    told = CliRunner().invoke(app, [str(file) if word == "FILE" else word for word in words])
+    assert told.exit_code == USAGE
+    assert "mount the storage" in " ".join(told.output.split())
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_path_is_a_path_whatever_it_is_called(tmp_path: Path) -> None:
+    for name in ("tables", "/mnt/lake/s3a:/tables", "day:1"):
+        assert a_path(Path(name)) == Path(name)
+    assert a_folder(tmp_path) == tmp_path
+    with pytest.raises(typer.BadParameter, match="is no folder"):
+        a_folder(tmp_path / "none")

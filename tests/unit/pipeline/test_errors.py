@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.errors import BROKER, CONTRADICTION, query_failed
+from pipeline.errors import BROKER, CONTRADICTION, asking_failed, query_failed, reading_failed
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,26 @@ def test_a_failed_query_is_told_in_one_sentence(text: str, exit_code: int, told:
     assert error.exit_code == exit_code
     assert told in str(error)
     assert "messages" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("… TopicAuthorizationException: Not authorized …", "refuses to answer"),
+        ("… TimeoutException: Timed out waiting for a node …", "does not answer"),
+        ("… UnknownTopicOrPartitionException: This server …", "lost a topic"),
+    ],
+)
+def test_a_broker_that_does_not_answer_is_told_in_one_sentence(text: str, told: str) -> None:
+    error = asking_failed("b:9092", text)
+    assert error.exit_code == BROKER
+    assert told in str(error)
+
+
+def test_records_that_were_deleted_meanwhile_are_told_and_faults_of_ours_are_not() -> None:
+    lost = reading_failed("b:9092", "… [KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] …")
+    late = reading_failed("b:9092", "… TimeoutException: Timeout of 10000ms expired …")
+    assert lost is not None
+    assert late is not None
+    assert (lost.exit_code, late.exit_code) == (CONTRADICTION, BROKER)
+    assert reading_failed("b:9092", "… [UNRESOLVED_COLUMN] …") is None

@@ -8,15 +8,20 @@ from confluent_kafka import Message
 from ringfence.headers import DUPLICATE_ID, DeadLetter
 from service.addresses import AddressBook
 from service.apply import apply
+from service.checks import Rules
+from service.cluster import TopicInfo
 from service.config import RouteSettings
 from service.consume import Batch, Slice
-from service.decide import Rules, decide
+from service.decide import decide
+from service.inlet import Inlet
+from service.inlets import finder
+from service.part import Hop
 from service.partition import Facts, Log, Partition, Phase
 from service.plan import Output, Plan
 from service.rejection import RejectedError
 from service.route import Headers, InputRoute
 from service.target import Placing
-from service.topics import Targets
+from service.topics import ByAddress, Targets
 from state.cache import Cache
 from state.edit import Source
 from state.memory import MemoryStore
@@ -27,7 +32,9 @@ from tests.fakes.log import FakeCluster
 NOW_MS = 1_700_000_000_000
 SOURCE = Source("orders", 1)
 CHANGELOG = Source("g.changelog.orders", 1)
+BY_ADDRESS = Source("g.by-address", 1)
 FALLBACK = "g.dead-letters"
+ACKS = "g.acks"
 IDENTITY = Identity("cluster", "input-id", "changelog-id", 1)
 
 
@@ -67,6 +74,7 @@ class Decided(Plan):
     """A plan with what goes out beside it."""
 
     outputs: list[Output] = field(default_factory=list)
+    acks: list[Output] = field(default_factory=list)
 
 
 @dataclass
@@ -74,32 +82,39 @@ class World:
     """One deciding partition of `orders`, which has three."""
 
     settings: RouteSettings = field(
-        default_factory=lambda: RouteSettings(name="orders", inputs=("orders",))
+        default_factory=lambda: RouteSettings(name="orders", inputs=("orders",), scope="partition")
     )
     addresses: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     cluster: FakeCluster = field(default_factory=lambda: cluster_of(orders_unique=3, orders_dlq=3))
     compressing: bool = False
     refused: dict[tuple[Source, int], RejectedError] = field(default_factory=dict)
+    epochs: dict[str, int] = field(default_factory=dict)
     homeless: set[tuple[Source, int]] = field(default_factory=set)
+    hop: Hop = Hop.INPUTS
 
     def __post_init__(self) -> None:
         self.cache = Cache(1 << 30)
         self.store = MemoryStore()
         self.targets = Targets(FakeAdmin(self.cluster))
+        inlet = Inlet(SOURCE, InputRoute.bind(self.settings, SOURCE.topic), 3)
+        by_address = self.hop is Hop.ADDRESSES
+        decides = by_address or self.settings.scope == "partition"
         self.partition = Partition(
-            source=SOURCE,
-            route=InputRoute.bind(self.settings, SOURCE.topic),
-            changelog=CHANGELOG,
-            partitions=3,
+            source=BY_ADDRESS if by_address else SOURCE,
+            inlet=None if by_address else inlet,
+            changelog=CHANGELOG if decides else None,
             phase=Phase.RUNNING,
-            store=self.store,
+            store=self.store if decides else None,
             facts=Facts(None, None, Log(0, 0), Log(0, 0), IDENTITY),
         )
-        self.targets.refresh({*self.partition.route.targets(), FALLBACK})
+        routes = [InputRoute.bind(self.settings, name) for name in self.settings.inputs]
+        self.targets.refresh(set().union(*(route.targets() for route in routes), [FALLBACK]))
 
     def rules(self) -> Rules:
         return Rules(
             cluster_id="cluster",
+            group_id="g",
+            epochs=self.epochs,
             book=AddressBook.of(self.addresses),
             cache=self.cache,
             placing=Placing(
@@ -109,20 +124,26 @@ class World:
                 refused=self.refused,
                 homeless=self.homeless,
             ),
+            inlets=finder([self.settings], "g", self._inputs),
+            by_address=ByAddress(BY_ADDRESS.topic, 12),
         )
+
+    def _inputs(self) -> dict[str, TopicInfo]:
+        return FakeAdmin(self.cluster).topics(self.settings.inputs)
 
     def decide(self, *messages: Message) -> "Decided":
         """The plan for one batch, which is then dropped."""
         plan = Decided()
         batch = Batch((Slice.of(self.partition, list(messages)),), NOW_MS)
-        for part in decide(batch, self.rules(), plan):
-            plan.outputs += part
+        for part in decide([batch], self.rules(), plan):
+            for output in part:
+                (plan.acks if output[0] == ACKS else plan.outputs).append(output)
         return plan
 
     def commit(self, *messages: Message) -> "Decided":
         """The same, committed."""
         plan = self.decide(*messages)
-        apply(plan, {CHANGELOG: 10}, {SOURCE: self.partition}, self.cache, NOW_MS)
+        apply(plan, {CHANGELOG: 10}, {self.partition.source: self.partition}, self.cache, NOW_MS)
         return plan
 
 

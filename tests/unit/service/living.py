@@ -11,14 +11,18 @@ from service.addresses import AddressBook
 from service.assignment import Assignment
 from service.config import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
 from service.control import Inbox
+from service.layout import Layout
 from service.loop import Loop
 from service.metrics import Metrics
 from service.partition import Phase
+from service.registry import Registry
 from service.status import Status, StatusBoard
+from service.topics import config_topic
 from service.watch import Watch
 from service.worker import Worker
 from state.edit import Source
 from state.store import Stores
+from tests.fakes.admin import FakeAdmin
 from tests.fakes.clients import FakeClients
 from tests.fakes.errors import abortable, plain, retriable
 from tests.fakes.log import Chance, FakeCluster
@@ -29,7 +33,7 @@ from tests.simulation.instance import FakeClock
 GROUP = "g"
 ORDERS = Source("orders", 0)
 LOG = Source("g.changelog.orders", 0)
-ROUTE = RouteSettings(name="orders", inputs=("orders",))
+ROUTE = RouteSettings(name="orders", inputs=("orders",), scope="partition")
 _START = datetime.fromtimestamp(0, UTC)
 _NOTHING = Status.starting("0", GROUP, _START)
 _STEPS_MAX = 20_000
@@ -53,10 +57,11 @@ class Faults:
     def __init__(self) -> None:
         self.passed: Counter[str] = Counter()
         self.at: dict[str, Iterator[Exception | None]] = {}
+        self.steps_max = _STEPS_MAX
 
     def __call__(self, step: str) -> None:
         self.passed[step] += 1
-        assert self.passed.total() < _STEPS_MAX, "it does not come to an end"
+        assert self.passed.total() < self.steps_max, "it does not come to an end"
         fault = next(self.at.get(step, iter(())), None)
         if fault is not None:
             raise fault
@@ -92,6 +97,15 @@ class Living:
         self.inbox = Inbox(10)
         for name in ("orders", "orders.unique", "orders.dlq"):
             self.cluster.create_topic(name, partitions)
+        self._start_before()
+
+    def _start_before(self) -> None:
+        """It is not the first start: that one writes to the config topic."""
+        topics = FakeAdmin(self.cluster).topics(["orders"])
+        key, value = Layout.of(self.config, topics).record
+        self.cluster.create_topic(config_topic(GROUP), 1, cleanup_policy="compact")
+        self.cluster.write(config_topic(GROUP), 0, Record(key, value, None, 1))
+        self.faults.passed.clear()
 
     # What stands in the topics.
 
@@ -138,6 +152,31 @@ class Living:
         return Worker(self.config, self.clients, self.stores, self.clock, self.watch, self.inbox)
 
 
+class Turning:
+    """A clock whose waits give a loop its turns: both are on this thread."""
+
+    def __init__(self, living: Living, loop: Loop | None) -> None:
+        self._living = living
+        self._loop = loop
+
+    def monotonic_s(self) -> float:
+        return self._living.clock.monotonic_s()
+
+    def wall_ms(self) -> int:
+        return self._living.clock.wall_ms()
+
+    def sleep(self, seconds: float) -> None:
+        self._living.cluster.wait(seconds)
+        if self._loop is not None:
+            self._loop.turn()
+
+
+def registry_of(living: Living, loop: Loop | None) -> Registry:
+    """Who gives out names, while this loop turns."""
+    clients = FakeClients(living.cluster, GROUP, "admin")
+    return Registry(living.config, lambda _hop: clients, Turning(living, loop))
+
+
 def turn_until_running(loop: Loop) -> None:
     for _ in range(50):
         loop.turn()
@@ -153,3 +192,7 @@ def phases(assignment: Assignment) -> list[Phase]:
 def turns(loop: Loop, count: int = 10) -> None:
     for _ in range(count):
         loop.turn()
+
+
+def waiting_for(living: Living) -> str | None:
+    return living.board.read().waiting_for

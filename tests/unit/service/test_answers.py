@@ -5,11 +5,15 @@ from dataclasses import replace
 import pytest
 
 from service.answers import answer
-from service.control import AddressAnswer, AddressQuery, IdAnswer, IdQuery, NotRestored, Sighting
+from service.control import NotRestored
 from service.loop import Loop
+from service.queries.addresses import AddressAnswer, AddressQuery
+from service.queries.ids import Clearing, IdAnswer, IdQuery, Sighting
 from tests.fakes.log import START_MS
 from tests.simulation.disk import Disk
-from tests.unit.service.living import ROUTE, Living, turn_until_running
+from tests.unit.service.living import ORDERS, ROUTE, Living, turn_until_running
+
+UNKNOWN = IdAnswer(known=False, sightings=(), complete=True)
 
 
 def address(loop: Loop, name: str = "orders") -> AddressAnswer:
@@ -56,6 +60,21 @@ def test_a_ring_has_a_horizon_once_it_has_forgotten_something() -> None:
     assert ring.horizon_ms >= 500
 
 
+def test_a_ring_that_was_cleared_has_none_before_it_is_full_again() -> None:
+    living = Living(addresses=ring_of(2))
+    living.send("a", "b", "c")
+    loop = living.running()
+    answer(Clearing("orders"), loop)
+    for identifier, is_told in (("d", False), ("e", True)):
+        living.send(identifier)
+        loop.turn()
+        (ring,) = address(loop).partitions
+        assert (ring.horizon_ms is not None) == is_told
+        loop.cache.drop(ORDERS)
+        (ring,) = address(loop).partitions
+        assert (ring.horizon_ms is not None) == is_told, "as its store tells it"
+
+
 def test_a_setting_tells_the_pattern_that_gave_it() -> None:
     living = Living(addresses={"ord.#": {"id_cache_size": 1}, "#": {"on_duplicate": "drop"}})
     settings = address(living.running(), "ord.ers").settings
@@ -71,7 +90,7 @@ def test_an_unknown_address_has_settings_and_remembers_nothing() -> None:
     told = address(loop, "nobody")
     assert (told.address, told.partitions, told.complete) == ("nobody", (), True)
     assert told.settings["id_cache_size"] == (20_000, "default")
-    assert sought(loop, "a", "nobody") == IdAnswer(known=False, sightings=(), complete=True)
+    assert sought(loop, "a", "nobody")._replace(settings=None) == UNKNOWN
 
 
 def test_a_known_id_tells_its_message_and_how_many_more_it_outlives() -> None:
@@ -98,7 +117,7 @@ def test_an_id_is_known_for_as_many_more_messages_as_was_told() -> None:
 def test_an_id_that_was_never_accepted_is_not_known() -> None:
     living = Living()
     living.send("a")
-    assert sought(living.running(), "b") == IdAnswer(known=False, sightings=(), complete=True)
+    assert sought(living.running(), "b")._replace(settings=None) == UNKNOWN
 
 
 def test_an_id_that_several_partitions_accepted_is_seen_in_each() -> None:
@@ -140,7 +159,7 @@ def test_whoever_does_not_own_every_partition_says_that_there_may_be_more() -> N
         theirs.turn()
     assert [part.partition for part in address(ours).partitions] == [0]
     assert [part.partition for part in address(theirs).partitions] == [1]
-    assert sought(ours, "b") == IdAnswer(known=False, sightings=(), complete=False)
+    assert sought(ours, "b")._replace(settings=None) == UNKNOWN._replace(complete=False)
     assert not address(ours).complete
     assert sought(theirs, "b").known
 

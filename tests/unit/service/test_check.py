@@ -9,8 +9,10 @@ from service.check import report_of
 from service.config import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import FakeCluster
+from tests.fakes.rights import FakeRights
 
-ROUTE = RouteSettings(name="orders", inputs=("orders",))
+ROUTE = RouteSettings(name="orders", inputs=("orders",), scope="partition")
+ROOMY = 2 << 20
 
 
 class Hands:
@@ -42,17 +44,22 @@ def cluster_with(*names: str, partitions: int = 3) -> FakeCluster:
 
 
 def problems(cluster: FakeCluster, config: Config) -> list[str]:
-    return [str(problem) for problem in report_of(config, FakeAdmin(cluster)).problems]
+    report = report_of(config, FakeAdmin(cluster), FakeRights(cluster))
+    return [str(problem) for problem in report.problems]
 
 
 def test_a_cluster_that_has_everything_has_no_problem() -> None:
     cluster = cluster_with("orders", "orders.unique", "orders.dlq")
-    report = report_of(config_of(ROUTE), FakeAdmin(cluster))
+    report = report_of(config_of(ROUTE), FakeAdmin(cluster), FakeRights(cluster))
     assert report == ((), ("orders",), ("orders.dlq", "orders.unique"))
 
 
 def test_all_problems_come_at_once_each_with_its_mend() -> None:
-    routes = (ROUTE, RouteSettings(name="all", inputs=("^z.*",)), replace(ROUTE, inputs=("b",)))
+    routes = (
+        ROUTE,
+        RouteSettings(name="all", inputs=("^z.*",), scope="partition"),
+        replace(ROUTE, inputs=("b",)),
+    )
     found = problems(cluster_with("orders"), config_of(*routes))
     assert len(found) == 4
     assert all("; " in problem for problem in found)
@@ -64,9 +71,37 @@ def test_targets_that_will_be_made_are_not_missed() -> None:
     assert problems(cluster_with("orders"), config_of(ROUTE, create_topics=True)) == []
 
 
+BY_ADDRESS = RouteSettings(name="orders", inputs=("orders",))
+
+
+@pytest.mark.parametrize(
+    ("partitions", "policy", "part"),
+    [
+        (12, "delete", None),
+        (6, "delete", "by_address_partitions = 6"),
+        (12, "compact", "policy to delete"),
+    ],
+)
+def test_what_decides_by_address_is_as_wide_as_configured_and_deleted_from_behind(
+    partitions: int, policy: str, part: str | None
+) -> None:
+    cluster = cluster_with("orders", "orders.unique", "orders.dlq")
+    cluster.create_topic("g.by-address", partitions, record_bytes_max=ROOMY, cleanup_policy=policy)
+    found = problems(cluster, config_of(BY_ADDRESS))
+    assert len(found) == (0 if part is None else 1)
+    assert all(part in problem for problem in found if part)
+
+
+def test_a_changelog_that_no_route_needs_is_no_matter() -> None:
+    cluster = with_changelog(1, "delete")
+    assert problems(cluster, config_of(BY_ADDRESS)) == []
+
+
 def with_changelog(partitions: int, policy: str) -> FakeCluster:
     cluster = cluster_with("orders", "orders.unique", "orders.dlq")
-    cluster.create_topic("g.changelog.orders", partitions, cleanup_policy=policy)
+    cluster.create_topic(
+        "g.changelog.orders", partitions, record_bytes_max=ROOMY, cleanup_policy=policy
+    )
     return cluster
 
 
@@ -90,3 +125,104 @@ def test_a_changelog_must_be_compacted_and_wide_enough(
 def test_partitions_that_will_be_added_are_no_problem() -> None:
     keep = replace(ROUTE, on_partitions_added="keep")
     assert problems(with_changelog(2, "compact"), config_of(keep)) == []
+
+
+def test_a_topic_that_was_made_for_inputs_with_smaller_records_is_told() -> None:
+    cluster = cluster_with("orders", "orders.unique", "orders.dlq")
+    for name in ("g.by-address", "g.changelog.by-address"):
+        policy = "compact" if "changelog" in name else "delete"
+        cluster.create_topic(name, 12, record_bytes_max=ROOMY, cleanup_policy=policy)
+    assert problems(cluster, config_of(BY_ADDRESS)) == []
+    del cluster.logs["orders"]
+    cluster.create_topic("orders", 3, record_bytes_max=5 << 20)
+    found = problems(cluster, config_of(BY_ADDRESS))
+    assert len(found) == 2
+    assert all("set its max.message.bytes to 5308416" in problem for problem in found)
+
+
+def complete(*names: str) -> FakeCluster:
+    """A cluster on which the service has been before."""
+    cluster = cluster_with("orders", "orders.unique", "orders.dlq", *names)
+    for name in ("g.changelog.by-address", "g.config"):
+        cluster.create_topic(name, 12, record_bytes_max=ROOMY, cleanup_policy="compact")
+    for name in ("g.by-address", "g.dead-letters"):
+        cluster.create_topic(name, 12, record_bytes_max=ROOMY)
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "operation"),
+    [
+        ("topic", "orders", "READ"),
+        ("topic", "orders", "DESCRIBE_CONFIGS"),
+        ("topic", "orders.unique", "WRITE"),
+        ("topic", "orders.dlq", "DESCRIBE_CONFIGS"),
+        ("topic", "g.changelog.by-address", "READ"),
+        ("topic", "g.by-address", "DELETE"),
+        ("topic", "g.dead-letters", "WRITE"),
+        ("group", "g", "READ"),
+        ("group", "g.by-address", "READ"),
+    ],
+)
+def test_a_right_that_is_not_granted_is_named_with_its_mend(
+    kind: str, name: str, operation: str
+) -> None:
+    cluster = complete()
+    config = config_of(BY_ADDRESS)
+    assert problems(cluster, config) == []
+    cluster.denied = {(f"group {name}" if kind == "group" else name, operation)}
+    found = report_of(config, FakeAdmin(cluster), FakeRights(cluster)).problems
+    assert found == (
+        (
+            f'{operation} on the {kind} "{name}" is not granted',
+            f"grant {operation} on {kind} {name} to the user that the service connects as",
+        ),
+    )
+
+
+def test_an_input_that_may_not_be_seen_is_not_told_as_missing() -> None:
+    cluster = complete()
+    cluster.denied = {("orders", "DESCRIBE")}
+    found = problems(cluster, config_of(BY_ADDRESS))
+    assert len(found) == 3
+    for operation, problem in zip(("DESCRIBE", "DESCRIBE_CONFIGS", "READ"), found, strict=True):
+        assert problem.startswith(f'{operation} on the topic "orders" is not granted')
+
+
+def test_a_topic_of_our_own_that_is_missing_and_may_not_be_made_is_told() -> None:
+    cluster = complete()
+    del cluster.logs["g.by-address"]
+    cluster.denied = {("g.by-address", "CREATE"), ("g.config", "CREATE")}
+    found = problems(cluster, config_of(BY_ADDRESS))
+    assert len(found) == 1
+    assert "grant CREATE on topic g.by-address" in found[0]
+
+
+def test_the_user_of_the_file_is_named() -> None:
+    cluster = complete()
+    cluster.denied = {("orders", "READ")}
+    kafka = KafkaSettings({"sasl.username": "svc"}, {}, {}, {})
+    found = problems(cluster, replace(config_of(BY_ADDRESS), kafka=kafka))
+    assert [problem.endswith("to User:svc.") for problem in found] == [True]
+
+
+def test_an_output_that_takes_less_than_its_input_is_no_problem() -> None:
+    cluster = complete()
+    cluster.create_topic("orders.unique", 3, record_bytes_max=1000)
+    cluster.create_topic("orders.dlq", 3, record_bytes_max=1000)
+    assert problems(cluster, config_of(BY_ADDRESS)) == []
+
+
+def test_the_dead_letters_of_the_group_have_to_take_what_no_other_topic_takes() -> None:
+    cluster = complete()
+    cluster.create_topic("g.dead-letters", record_bytes_max=1000)
+    found = problems(cluster, config_of(BY_ADDRESS))
+    assert len(found) == 1
+    assert '"g.dead-letters" takes records of 1000 bytes at most' in found[0]
+
+
+def test_transactions_are_no_longer_than_the_broker_lets_them_be() -> None:
+    cluster, config = complete(), config_of(BY_ADDRESS)
+    for max_ms, count in ((None, 0), (10_000, 0), (9_999, 1)):
+        rights = FakeRights(cluster, transaction_max_ms=max_ms)
+        assert len(report_of(config, FakeAdmin(cluster), rights).problems) == count

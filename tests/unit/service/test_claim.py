@@ -3,8 +3,9 @@
 import pytest
 
 from ringfence.headers import Reason
-from service.claim import NO_CLAIM, Claim, plain_ids, read_claim
+from service.claim import plain_ids, read_claim
 from service.rejection import RejectedError
+from state.claim import NO_CLAIM, Claim
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,16 @@
 """The command line: exit codes, one sentence for an error, and a quick --help."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from service.cli import main
+from service.tokens import parse
 from service.version import product_version
 
 FAULTY = """
@@ -23,8 +27,6 @@ scope = "partition"
 [addresses."a.#.z"]
 id_cache_size = 5
 """
-
-HEAVY = ("confluent_kafka", "fastapi", "pydantic", "rich", "rocksdict", "uvicorn", "pyspark")
 
 
 @pytest.fixture
@@ -52,22 +54,8 @@ def test_help_names_the_commands(
 ) -> None:
     assert run(monkeypatch, "--help") == 0
     told = capsys.readouterr().out
-    for command in ("serve", "check", "demo", "broker", "pipeline"):
+    for command in ("serve", "bridge", "adopt", "check", "demo", "broker", "pipeline"):
         assert f"  {command} " in told
-
-
-def test_help_loads_nothing_that_only_a_running_command_needs() -> None:
-    program = (
-        "import sys; sys.argv = ['ringfence', '--help']\n"
-        "from service.cli import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
-        f"print('loaded:', sorted(set({HEAVY!r}) & set(sys.modules)))"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert ran.stdout.endswith("loaded: []\n")
 
 
 def test_the_version_is_that_of_the_project(
@@ -88,6 +76,29 @@ def test_check_prints_every_problem_with_its_mend_and_ends_with_1(
     assert told.count("mend: ") == 4
 
 
+def test_check_of_a_file_for_a_bridge_asks_for_no_routes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "ringfence.toml"
+    path.write_text('[bridge]\ntopic = ["a"]\n[bridge.target]\n"acks" = 1\n', encoding="utf-8")
+    assert run(monkeypatch, "check", "--config", str(path)) == 1
+    told = capsys.readouterr().out
+    assert told.startswith("5 problems:\n")
+    for words in ("bridge.topic is not", "bridge.topics is missing", '"acks" is refused'):
+        assert words in told
+    assert "routes" not in told
+    path.write_text(FAULTY + '[bridge]\ntopics = ["a"]\n', encoding="utf-8")
+    assert run(monkeypatch, "check", "--config", str(path)) == 1
+    assert capsys.readouterr().out.startswith("6 problems:\n")
+
+
+def test_a_bridge_with_a_faulty_configuration_ends_with_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], faulty: Path
+) -> None:
+    assert run(monkeypatch, "bridge", "--config", str(faulty)) == 2
+    assert "bridge.topics is missing" in capsys.readouterr().err
+
+
 def test_serve_with_a_faulty_configuration_ends_with_2_and_sentences_on_stderr(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], faulty: Path
 ) -> None:
@@ -99,13 +110,18 @@ def test_serve_with_a_faulty_configuration_ends_with_2_and_sentences_on_stderr(
     assert all(line.startswith("ringfence: ") and line.endswith(".") for line in lines)
 
 
-@pytest.mark.parametrize("command", ["serve", "check"])
-def test_a_missing_file_is_a_usage_error(
+@pytest.mark.parametrize("command", ["serve", "bridge", "check", "adopt", "try"])
+def test_a_missing_file_is_a_usage_error_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    assert run(monkeypatch, command, "--config", "/nowhere/ringfence.toml") == 2
-    assert "does not exist" in capsys.readouterr().err
-    assert run(monkeypatch, command) == 2
+    more = {"adopt": ["--from-topic", "orders"], "try": ["orders"]}.get(command, [])
+    assert run(monkeypatch, command, *more, "--config", "/nowhere/ringfence.toml") == 2
+    told = capsys.readouterr().err
+    assert told == (
+        "ringfence: /nowhere/ringfence.toml cannot be read: No such file or directory; "
+        "name a readable file.\n"
+    )
+    assert run(monkeypatch, command, *more) == 2
 
 
 def test_a_syntax_error_is_told_by_check_as_a_problem_with_its_place(
@@ -136,3 +152,67 @@ def test_the_module_runs_as_a_program() -> None:
         cwd=Path(__file__).parents[3],
     )
     assert ran.stdout == f"ringfence {product_version()}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "--from-topic"),
+        (("--from-topic", "live", "--from-file", "FILE"), "--from-topic"),
+        (("--from-topic", "live", "--since", "yesterday"), "7d"),
+        (("--from-file", "FILE"), "--address"),
+    ],
+)
+def test_adopt_says_what_it_needs(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    words: str,
+) -> None:
+    config = tmp_path / "good.toml"
+    config.write_text('[kafka]\n"bootstrap.servers" = "b:9092"\n[[routes]]\ninputs = ["in"]\n')
+    given = [str(config) if each == "FILE" else each for each in arguments]
+    assert run(monkeypatch, "adopt", "--config", str(config), *given) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["serve", "bridge"])
+def test_who_is_told_to_end_while_it_reads_its_configuration_ends_with_0(
+    command: str, tmp_path: Path
+) -> None:
+    unwritten = tmp_path / "ringfence.toml"
+    os.mkfifo(unwritten)
+    with (
+        subprocess.Popen(
+            [sys.executable, "-m", "service.cli", command, "--config", str(unwritten)],
+            cwd=Path(__file__).parents[3],
+        ) as process,
+        unwritten.open("w"),
+    ):  # waits for the reader
+        time.sleep(0.5)  # it has opened the file; by now it reads, which a signal interrupts
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+def test_a_token_is_printed_once_with_its_line_for_the_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["ringfence", "token", "ada", "--roles", "operator"])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    token, line = capsys.readouterr().out.splitlines()
+    found = parse(line).find(token)
+    assert found is not None
+    assert (found.name, *found.roles) == ("ada", "operator")
+
+
+def test_a_token_for_a_role_that_there_is_not_is_a_usage_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["ringfence", "token", "ada", "--roles", "root"])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    told = capsys.readouterr()
+    assert "the roles are unknown; allowed is viewer" in told.err
+    assert told.out == ""

@@ -1,12 +1,16 @@
 """A plan becomes one transaction, whose outcome is told truly: committed, aborted or unknown."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
 from typing import cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from service.commit import Committer, OutcomeUnknownError, TransactionAbortedError
+from service.commit import Committer, OutcomeUnknownError, TransactionAbortedError, _Changelog
 from service.plan import Output
 from state.edit import Edit, Source
 from tests.fakes.clients import FakeClients
@@ -93,6 +97,7 @@ def test_a_plan_that_remembers_nothing_commits_its_offsets() -> None:
     assert (bench.told, bench.outcome()) == ({}, (0, 0, ALL[2]))
 
 
+@pytest.mark.row(27)
 def test_a_full_queue_is_waited_for() -> None:
     bench = Bench()
     bench.faults.at["produce"] = iter([BufferError("full"), BufferError("full")])
@@ -357,3 +362,47 @@ def test_what_cannot_be_decided_leaves_nothing_and_the_next_batch_gets_through()
     assert bench.outcome() == NOTHING
     bench.commit(plan())
     assert bench.outcome() != NOTHING
+
+
+@pytest.mark.parametrize("step", ["send_offsets_to_transaction", "commit_transaction"])
+def test_a_step_that_is_made_again_and_again_is_no_silence(step: str) -> None:
+    bench = Bench()
+    beats_s: list[float] = []
+    clock = FakeClock(bench.cluster)
+
+    waits_s: list[float] = []
+
+    def awaits(waited_s: float) -> None:
+        beats_s.append(clock.monotonic_s())
+        waits_s.append(waited_s)
+
+    bench.committer = Committer(bench.clients, 120_000, clock, awaits)
+    bench.committer.prepare(1000)
+    bench.faults.at[step] = bench.answers(late)
+    with suppress(TransactionAbortedError, OutcomeUnknownError):
+        bench.commit(plan())
+    beats_s.append(clock.monotonic_s())
+    assert max(later - earlier for earlier, later in pairwise(beats_s)) < 10
+    assert max(waits_s) > 100, "how long it takes is told"
+
+
+def client_threads() -> int:
+    """The threads of this process that belong to Kafka clients."""
+    names = (task.read_text() for task in Path("/proc/self/task").glob("*/comm"))
+    return sum(name.startswith("rdk:") for name in names)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="Linux tells threads by name")
+def test_a_producer_goes_when_it_is_dropped_whatever_reports_are_still_to_come() -> None:
+    before = client_threads()
+    producer = Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    changelog = _Changelog({LOG: [Edit(b"k", b"v")]})
+    changelog.write(producer)
+    assert client_threads() > before
+    del producer
+    for _ in range(100):
+        if client_threads() == before:
+            break
+        time.sleep(0.05)
+    assert client_threads() == before
+    assert changelog.awaited == 1

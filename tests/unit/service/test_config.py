@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from service.config import Config, ConfigErrors, load, load_lenient
-from service.errors import ExitCode, Problem
-from service.sections import ApiSettings, ServiceSettings
+from service.errors import ExitCode, ExitError, Problem
+from service.sections import ApiSettings, LogSettings, ServiceSettings, TracingSettings
 
 MINIMAL = """
 [kafka]
@@ -151,8 +151,24 @@ def test_what_is_faulty_falls_back_so_that_the_broker_can_still_be_asked(folder:
 
 def test_an_unknown_key_is_told_with_the_nearest_known_one(folder: Path) -> None:
     problem = only_problem(folder, MINIMAL + "[service]\nbatch_wait = 20\n")
-    assert problem.what == "service.batch_wait is not a setting"
-    assert "batch_wait_ms" in problem.mend
+    assert problem.what.startswith("service.batch_wait is not a setting (it is 20); known are ")
+    assert "batch_records_max" in problem.what
+    assert problem.mend == "the nearest is batch_wait_ms: rename or remove it"
+
+
+@pytest.mark.parametrize("line", ['client_secret = "s3cret"', '"sasl.password" = "s3cret"'])
+def test_an_unknown_key_that_may_hold_a_secret_keeps_it(folder: Path, line: str) -> None:
+    problem = only_problem(folder, MINIMAL + f"[api]\n{line}\n")
+    assert "s3cret" not in str(problem)
+    assert '"***"' in problem.what
+
+
+def test_a_file_that_an_unknown_variable_names_is_not_read(folder: Path) -> None:
+    (folder / "secret").write_text("s3cret", encoding="utf-8")
+    path = str(folder / "secret")
+    problem = only_problem(folder, MINIMAL, RINGFENCE_API__WHATEVER_FILE=path)
+    assert "api.whatever_file (from RINGFENCE_API__WHATEVER_FILE) is not a setting" in problem.what
+    assert "s3cret" not in str(problem)
 
 
 def test_an_unknown_section_is_told_with_the_nearest_known_one(folder: Path) -> None:
@@ -183,24 +199,15 @@ def test_a_value_out_of_bounds_is_told_with_its_key_and_what_is_allowed(
     assert allowed in problem.what
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[service]\nworkers = 2\n",
-        "[service]\nby_address_partitions = 6\n",
-        '[api]\nadvertised_url = "http://a"\n',
-        '[addresses."#"]\nstrategy = "window"\n',
-        '[addresses."#"]\nstrategy = "off"\n',
-        '[addresses."#"]\non_duplicate = "mark"\n',
-        '[addresses."#"]\npersist_id_cache = false\n',
-        '[addresses."#"]\nwindow_ms = 5\n',
-        '[bridge]\ntopics = ["a"]\n',
-    ],
-)
-def test_what_comes_with_a_later_version_says_so(folder: Path, text: str) -> None:
-    problem = only_problem(folder, MINIMAL + text)
-    assert "later version" in problem.what
-    assert problem.mend
+@pytest.mark.parametrize("url", ["http://a", "https://a.b:8443", "http://[::1]:1/prefix/"])
+def test_where_other_instances_reach_the_api_is_a_url(folder: Path, url: str) -> None:
+    assert read(folder, f'{MINIMAL}[api]\nadvertised_url = "{url}"\n').api.advertised_url == url
+
+
+@pytest.mark.parametrize("url", ["a:80", "ftp://a", "http://", "http://a?b=c"])
+def test_an_advertised_url_that_is_none_is_refused(folder: Path, url: str) -> None:
+    problem = only_problem(folder, f'{MINIMAL}[api]\nadvertised_url = "{url}"\n')
+    assert "http://" in problem.what or "http://" in problem.mend
 
 
 def test_a_number_that_no_version_takes_is_out_of_bounds_and_not_of_a_later_version(
@@ -221,8 +228,11 @@ def test_a_syntax_error_names_file_line_and_column(folder: Path) -> None:
     assert f"{folder}/ringfence.toml, line 2, column 5" in problem.what
 
 
-def test_a_file_that_cannot_be_read_is_a_problem_and_no_traceback(folder: Path) -> None:
-    assert "cannot be read" in load_lenient(folder / "none", {})[1][0].what
+def test_a_file_that_cannot_be_read_is_a_sentence_and_no_traceback(folder: Path) -> None:
+    for missing in (folder / "none", folder):
+        with pytest.raises(ExitError, match=r"cannot be read: .+; name a readable") as told:
+            load_lenient(missing, {})
+        assert told.value.exit_code is ExitCode.USAGE
     path = folder / "binary"
     path.write_bytes(b"\xff\xfe")
     assert "UTF-8" in load_lenient(path, {})[1][0].what
@@ -282,3 +292,17 @@ def test_a_value_of_several_lines_is_told_on_one(folder: Path) -> None:
     problem = only_problem(folder, f'{MINIMAL}[api]\nhost = "a\\nb"\n')
     assert str(problem).splitlines() == [str(problem)]
     assert r'"a\nb"' in problem.what
+
+
+def test_log_and_tracing_come_from_the_file_and_the_environment(folder: Path) -> None:
+    text = MINIMAL + '[log]\nlevel = "warning"\n[tracing]\nendpoint = "http://collector:4318"\n'
+    config = read(folder, text, RINGFENCE_LOG__FORMAT="json", RINGFENCE_TRACING__SAMPLE_RATIO=".5")
+    assert config.log == LogSettings("warning", "json")
+    assert config.tracing == TracingSettings("http://collector:4318", 0.5)
+
+
+@pytest.mark.parametrize("share", ["2", "-0.1", "true", '"half"'])
+def test_a_share_is_a_number_from_none_to_all(folder: Path, share: str) -> None:
+    problem = only_problem(folder, f"{MINIMAL}[tracing]\nsample_ratio = {share}\n")
+    assert "tracing.sample_ratio" in problem.what
+    assert "a number from 0 to 1" in problem.what

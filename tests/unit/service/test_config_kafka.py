@@ -40,6 +40,13 @@ def test_a_property_of_one_kind_of_client_is_kept_from_the_others() -> None:
     assert settings["producer"] == {"linger.ms": 2}
 
 
+def test_servers_by_their_other_name_are_the_same_servers() -> None:
+    problems: list[Problem] = []
+    settings = read_kafka({"common": {"metadata.broker.list": Given("b:1", "")}}, problems)
+    assert not problems
+    assert settings.common == {"bootstrap.servers": "b:1"}
+
+
 def test_a_table_refines_what_stands_for_all() -> None:
     settings, found = kafka(common={"fetch.min.bytes": 1}, consumer={"fetch.min.bytes": 2})
     assert not found

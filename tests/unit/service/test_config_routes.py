@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.config import load_lenient
+from service.config import load, load_lenient
 from service.errors import Problem
 
 HEAD = '[kafka]\n"bootstrap.servers" = "a:1"\n'
@@ -32,6 +32,7 @@ def only_problem(folder: Path, routes: str) -> str:
         'output = "{address}.out"',
         'output = "{header:target}"\nallowed_outputs = ["a", "b"]',
         'address = "{key}"\ndead_letter = "DLQ.{address}"\nallowed_outputs = ["DLQ.a"]',
+        'id = "{header:A}/{key}/{sha256:value}"',
         'missing_id = "stamp"',
         'name = "the orders"',
         'on_partitions_added = "keep"',
@@ -41,12 +42,36 @@ def test_a_route_may_say_this(tmp_path: Path, line: str) -> None:
     assert not problems(tmp_path, f"{ORDERS}{line}\n")
 
 
-@pytest.mark.parametrize("line", ["", 'scope = "address"\n'])
-def test_a_route_must_say_scope_partition_in_this_version(tmp_path: Path, line: str) -> None:
-    told = only_problem(tmp_path, f'[[routes]]\ninputs = ["orders"]\n{line}')
-    assert 'routes["orders"].scope' in told
-    assert "later version" in told
-    assert 'write scope = "partition"' in told
+def test_a_route_that_names_no_scope_is_decided_by_address(tmp_path: Path) -> None:
+    path = tmp_path / "ringfence.toml"
+    path.write_text('[kafka]\n"bootstrap.servers" = "a:1"\n[[routes]]\ninputs = ["orders"]\n')
+    assert [route.scope for route in load(path, {}).routes] == ["address"]
+
+
+SHARED = 'name = "{0}"\ninputs = ["{0}"]\nscope = "{1}"\naddress = "{2}"\n'
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "meet"),
+    [
+        ("all", "all", True),
+        ("all", "none", False),
+        ("{key}", "all", True),
+        ("eu.{key}", "us.{key}", False),
+        ("eu.{key}", "{header:a}.us", True),
+        ("{topic}", "{topic}", False),
+        ("{topic}.a", "{key}.b", False),
+        ("{topic}.a", "b{key}a", False),
+        ("{topic}.a", "a{key}a", True),
+    ],
+)
+def test_routes_that_can_yield_one_address_have_one_scope(
+    tmp_path: Path, one: str, other: str, *, meet: bool
+) -> None:
+    routes = [("a", "address", one), ("b", "partition", other)]
+    text = "".join(f"[[routes]]\n{SHARED.format(*route)}" for route in routes)
+    found = problems(tmp_path, text)
+    assert ["can yield the same address" in str(problem) for problem in found] == [True] * meet
 
 
 @pytest.mark.parametrize(
@@ -59,7 +84,8 @@ def test_a_route_must_say_scope_partition_in_this_version(tmp_path: Path, line: 
         ('output = "{topic.unique"', "a brace has no partner"),
         ('output = "{topic}/unique"', "the name of a topic"),
         ('output = ""', "1 to 1000 characters"),
-        ('id = "{key}"', "later version"),
+        ('id = "{value}"', "{value} is unknown"),
+        ('id = "fixed"', "all records would have one id"),
         ('missing_id = "drop"', '"pass" or "stamp" or "dead_letter"'),
         ('output = "{header:target}"', "allowed_outputs"),
         ('address = "{key}"\noutput = "{address}"', "allowed_outputs"),
@@ -81,7 +107,7 @@ def test_a_route_may_not_say_this(tmp_path: Path, line: str, text: str) -> None:
     [
         ('["^orders", "b"]', "mixes"),
         ('["^("]', "not a regular expression"),
-        ('["ringfence.acks"]', "belong to the service"),
+        ('["ringfence.acks"]', "belong to Ringfence"),
         ('["a/b"]', "a topic name or one regular expression"),
         ('["a", "a"]', "no item comes twice"),
         ('"orders"', "a list"),

@@ -6,19 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from service.control import (
-    AddressAnswer,
-    AddressQuery,
-    Answer,
-    Busy,
-    IdAnswer,
-    IdQuery,
-    Inbox,
-    NotRestored,
-    Query,
-    TimedOut,
-    Unavailable,
-)
+from service.control import Busy, Inbox, NotRestored, TimedOut, Unavailable
+from service.queries.addresses import AddressAnswer, AddressQuery
+from service.queries.ids import IdAnswer, IdQuery
+from service.queries.table import Answer, Query
 
 UNKNOWN = IdAnswer(known=False, sightings=())
 

@@ -2,7 +2,7 @@
 
 from ringfence.headers import Reason
 from service.dead_letter import ID_CHARS_MAX, Envelope
-from service.rejection import Rejection
+from state.rejection import Rejection
 from tests.unit.service.deciding import NOW_MS, SOURCE, record, told
 
 OLD = [("h", b"1"), ("ringfence.reason", b"expired"), ("h", None)]
@@ -10,7 +10,7 @@ OLD = [("h", b"1"), ("ringfence.reason", b"expired"), ("h", None)]
 
 def test_the_envelope_tells_everything_that_is_known() -> None:
     rejection = Rejection(Reason.DUPLICATE, "seen", "orders-0@3")
-    letter = Envelope(SOURCE, "addr").letter(record(7), OLD, b"id", rejection)
+    letter = Envelope(SOURCE, "addr", "ring").letter(record(7), OLD, b"id", rejection)
     assert list(letter[:3]) == OLD
     assert told(letter) == {
         "ringfence.reason": "duplicate",

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Message
 
-from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, DeadLetter, Reason
+from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, MARK, DeadLetter, Reason
 from service.config import RouteSettings
+from service.inlet import Inlet
 from service.plan import BY_KEY
 from service.rejection import RejectedError
 from service.route import InputRoute
@@ -25,7 +26,7 @@ from tests.unit.service.deciding import (
     topics,
 )
 
-ROUTE = RouteSettings(name="orders", inputs=("orders",))
+ROUTE = RouteSettings(name="orders", inputs=("orders",), scope="partition")
 LATE = (EXPIRES_AT, b"%d" % (NOW_MS - 1))
 BAD_TIME = (EXPIRES_AT, b"tomorrow")
 SEEN = (DUPLICATE_ID, b"seen")
@@ -237,8 +238,51 @@ def test_a_dropped_duplicate_is_counted_and_written_nowhere() -> None:
     assert plan.next_offsets == {SOURCE: 2}
 
 
-def test_with_a_cache_of_zero_nothing_is_lost_or_remembered() -> None:
-    world = World(addresses={"#": {"id_cache_size": 0}})
+def test_a_marked_duplicate_goes_out_with_the_place_of_the_one_accepted() -> None:
+    world = World(addresses={"#": {"on_duplicate": "mark"}})
+    plan = world.decide(named(5, b"a"), named(7, b"a"))
+    assert topics(plan) == ["orders.unique"] * 2
+    assert plan.outputs[1][-1] == [(DUPLICATE_ID, b"a"), (MARK, b"orders-1@5")]
+    assert plan.outputs[1][6] == plan.outputs[0][6]
+    assert (plan.tally.accepted.total(), plan.tally.duplicates.total()) == (1, 1)
+    assert plan.tally.dead_letters.total() == 0
+
+
+def test_a_marked_duplicate_is_remembered_no_longer_than_a_dropped_one() -> None:
+    world = World(addresses={"#": {"on_duplicate": "mark", "id_cache_size": 2}})
+    plan = world.decide(*[named(n, i) for n, i in enumerate([b"a", b"b", b"a", b"c", b"a"])])
+    assert [MARK in dict(output[-1]) for output in plan.outputs] == [
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_ids_may_come_from_any_part_of_the_record() -> None:
+    world = World(replace(ROUTE, id="{key}/{sha256:value}", missing_id="dead_letter"))
+    plan = world.decide(
+        record(0, (DUPLICATE_ID, b"1"), key=b"a"),
+        record(1, (DUPLICATE_ID, b"2"), ("_AMQ_DUPL_ID", b"3"), key=b"a"),
+        record(2, (DUPLICATE_ID, b"1"), key=b"a", value=b"other"),
+        record(3, (DUPLICATE_ID, b"1"), key=None),
+        record(4, LATE, key=b"b"),
+        record(5, key=b"k" * 65_536),
+    )
+    assert reasons(plan.outputs) == [
+        None,
+        Reason.DUPLICATE,
+        None,
+        Reason.MISSING_ID,
+        Reason.EXPIRED,
+        Reason.INVALID_CLAIM,
+    ]
+
+
+@pytest.mark.parametrize("off", [{"id_cache_size": 0}, {"strategy": "off"}])
+def test_with_detection_off_nothing_is_lost_or_remembered(off: dict[str, object]) -> None:
+    world = World(addresses={"#": off})
     plan = world.decide(named(0, b"a"), named(1, b"a"))
     assert topics(plan) == ["orders.unique"] * 2
     assert not plan.edits
@@ -281,18 +325,32 @@ def test_a_steered_record_goes_where_it_may_or_to_the_fallback(
     assert bool(plan.edits) == (topic == "a")
 
 
+def test_a_topic_that_a_record_names_and_that_is_absent_is_no_output() -> None:
+    world = World(STEERED, cluster=cluster_of())
+    plan = world.decide(record(0, ("TO", b"a"), (DUPLICATE_ID, b"1")))
+    assert (topics(plan), reasons(plan.outputs)) == ([FALLBACK], ["no-output"])
+    assert not plan.edits
+    world.targets.forget_absences()
+    with pytest.raises(TargetMissingError):
+        world.decide(record(0, ("TO", b"a")))
+
+
 def test_a_configured_target_that_is_absent_is_the_brokers_fault() -> None:
     with pytest.raises(TargetMissingError) as caught:
         World(cluster=cluster_of(orders_dlq=3)).decide(record(0))
     assert caught.value.topic == "orders.unique"
 
 
-def test_a_target_never_asked_for_is_a_lookup_error() -> None:
+def test_a_target_that_nobody_asked_for_is_missing_until_the_next_refresh() -> None:
     world = World()
-    world.targets.refresh()
-    world.partition.route = InputRoute.bind(replace(ROUTE, output="new.topic"), "orders")
-    with pytest.raises(LookupError):
+    world.partition.inlet = Inlet(
+        SOURCE, InputRoute.bind(replace(ROUTE, output="new.topic"), "orders"), 3
+    )
+    world.cluster.create_topic("new.topic", 1)
+    with pytest.raises(TargetMissingError):
         world.decide(record(0))
+    world.targets.refresh()
+    assert topics(world.decide(record(0))) == ["new.topic"]
 
 
 def test_a_dead_letter_too_large_for_its_topic_goes_to_the_fallback() -> None:
@@ -361,6 +419,32 @@ def test_a_record_without_a_timestamp_is_sent_with_none_and_is_not_the_oldest() 
     plan = World().decide(record(0, timestamp_ms=-1), record(1, timestamp_ms=NOW_MS - 7))
     assert [output[6] for output in plan.outputs] == [0, NOW_MS - 7]
     assert plan.tally.oldest_ms == NOW_MS - 7
+    assert plan.tally.newest_ms == NOW_MS - 7
+
+
+@pytest.mark.parametrize("settings", [{}, {"on_duplicate": "mark"}, {"strategy": "window"}])
+def test_every_duplicate_tells_how_long_after_its_original_it_came(
+    settings: dict[str, object],
+) -> None:
+    world = World(addresses={"#": settings})
+    world.commit(record(0, (DUPLICATE_ID, b"a"), timestamp_ms=NOW_MS - 900))
+    plan = world.decide(
+        record(1, (DUPLICATE_ID, b"a"), timestamp_ms=NOW_MS - 500),
+        record(2, (DUPLICATE_ID, b"b"), timestamp_ms=NOW_MS - 500),
+        record(3, (DUPLICATE_ID, b"a"), timestamp_ms=NOW_MS - 200),
+    )
+    since_ms = 300 if settings.get("strategy") == "window" else 700
+    assert plan.tally.distances_ms == [400, since_ms], "a window counts from the last sight"
+
+
+def test_of_dropped_duplicates_one_tells_how_long_after_its_original_it_came() -> None:
+    world = World(addresses={"#": {"on_duplicate": "drop"}})
+    world.commit(record(0, (DUPLICATE_ID, b"a"), timestamp_ms=NOW_MS - 900))
+    plan = world.decide(
+        *(record(n, (DUPLICATE_ID, b"a"), timestamp_ms=NOW_MS - 500 + n) for n in range(1, 9))
+    )
+    assert plan.tally.duplicates.total() == 8
+    assert plan.tally.distances_ms == [401]
 
 
 def test_edits_go_to_the_changelog_of_the_partition() -> None:

@@ -1,9 +1,11 @@
 """What a Kafka error means in the middle of a transaction."""
 
-import pytest
-from confluent_kafka import KafkaError
+import weakref
 
-from service.faults import Remedy, fault_of
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from service.faults import Remedy, fault_of, without_frames
 
 R, A, B = Remedy.RETRY, Remedy.ABORT, Remedy.REBUILD
 
@@ -41,3 +43,44 @@ def test_the_remedy_is(error: KafkaError, remedy: Remedy, *, of_record: bool, fe
     fault = fault_of(error)
     assert fault[:3] == (remedy, of_record, fenced)
     assert error.name() in fault.cause
+
+
+@pytest.mark.parametrize(
+    ("error", "asks"),
+    [
+        (KafkaError(KafkaError._MSG_TIMED_OUT), True),
+        (KafkaError(KafkaError._TIMED_OUT, txn_requires_abort=True), True),
+        (KafkaError(KafkaError._TIMED_OUT, retriable=True), False),
+    ],
+    ids=["not delivered", "not delivered, and the transaction is lost", "not answered"],
+)
+def test_of_records_that_were_not_delivered_the_replicas_are_to_be_looked_at(
+    error: KafkaError, *, asks: bool
+) -> None:
+    assert ("are enough replicas in sync?" in fault_of(error).cause) == asks
+
+
+class Held:
+    """Stands for what a frame knows."""
+
+
+def failing(kept: "list[weakref.ref[Held]]") -> None:
+    held = Held()
+    kept.append(weakref.ref(held))
+    try:
+        raise ValueError("first")
+    except ValueError as first:
+        raise RuntimeError("second") from first
+
+
+def test_what_the_client_keeps_of_an_exception_knows_of_nothing_else() -> None:
+    producer = Producer({"transactional.id": "x", "log_level": 0})
+    kept: list[weakref.ref[Held]] = []
+    try:
+        failing(kept)
+    except RuntimeError as error:
+        without_frames(error)
+        with pytest.raises(KafkaException):
+            producer.begin_transaction()  # it was not initialised
+    (held,) = kept
+    assert held() is None

@@ -6,39 +6,53 @@ import pytest
 
 from service.errors import ExitCode, ExitError
 from service.inputs import Inputs
+from service.part import Hop
+from service.topics import Targets
 from tests.fakes.admin import FakeAdmin
 from tests.unit.service.test_check import ROUTE, Hands, cluster_with, config_of, with_changelog
+
+OWN = ("changelog.orders", "changelog.by-address", "by-address")
 
 
 def test_changelog_and_fallback_are_made_as_they_have_to_be() -> None:
     cluster = cluster_with("orders")
-    inputs = Inputs(config_of(ROUTE), FakeAdmin(cluster), Hands())
+    inputs = Inputs(config_of(ROUTE), FakeAdmin(cluster), Hands(), Hop.INPUTS)
     assert list(inputs.topics) == ["orders"]
     made = cluster.logs["g.changelog.orders"]
     assert (len(made.partitions), made.cleanup_policy) == (3, "compact")
     letters = cluster.logs["g.dead-letters"]
     assert letters.record_bytes_max > cluster.logs["orders"].record_bytes_max
-    assert set(cluster.logs) == {"orders", "g.changelog.orders", "g.dead-letters"}
+    assert set(cluster.logs) == {"orders", "g.changelog.orders", "g.config", "g.dead-letters"}
 
 
 def test_outputs_are_made_only_when_asked_for_and_as_wide_as_their_input() -> None:
     cluster = cluster_with("orders")
-    inputs = Inputs(config_of(ROUTE, create_topics=True), FakeAdmin(cluster), Hands())
-    assert inputs.targets() == {"orders.unique", "orders.dlq"}
-    assert [len(cluster.logs[name].partitions) for name in sorted(inputs.targets())] == [3, 3]
+    inputs = Inputs(config_of(ROUTE, create_topics=True), FakeAdmin(cluster), Hands(), Hop.INPUTS)
+    made = {name for name in cluster.logs if not name.startswith("g.")}
+    assert made == {"orders", "orders.unique", "orders.dlq"}
+    assert [len(cluster.logs[name].partitions) for name in made] == [3, 3, 3]
+    assert made - {"orders"} <= inputs.targets()
+
+
+def test_outputs_are_kept_for_as_long_as_their_input() -> None:
+    cluster, years = cluster_with(), {"retention.ms": "-1", "retention.bytes": "1000000"}
+    cluster.create_topic("orders", 3, retention=years)
+    Inputs(config_of(ROUTE, create_topics=True), FakeAdmin(cluster), Hands(), Hop.INPUTS)
+    assert cluster.logs["orders.unique"].retention == years
+    assert cluster.logs["orders.dlq"].retention == years
 
 
 def test_what_is_there_is_left_as_it_is() -> None:
     cluster = with_changelog(4, "compact")
     before = cluster.logs["g.changelog.orders"]
-    Inputs(config_of(ROUTE), FakeAdmin(cluster), Hands())
+    Inputs(config_of(ROUTE), FakeAdmin(cluster), Hands(), Hop.INPUTS)
     assert cluster.logs["g.changelog.orders"] is before
 
 
 def test_new_topics_are_seen_when_it_is_time_to_ask_again() -> None:
     cluster, clock = cluster_with("a"), Hands()
     route = replace(ROUTE, inputs=("^[ab]",))
-    inputs = Inputs(config_of(route), FakeAdmin(cluster), clock)
+    inputs = Inputs(config_of(route), FakeAdmin(cluster), clock, Hop.INPUTS)
     cluster.create_topic("b", 1)
     assert not inputs.refresh()
     clock.sleep(31)
@@ -51,12 +65,34 @@ def test_new_topics_are_seen_when_it_is_time_to_ask_again() -> None:
 
 def test_an_input_that_grew_is_a_contradiction_until_the_route_says_keep() -> None:
     with pytest.raises(ExitError, match="on_partitions_added") as caught:
-        Inputs(config_of(ROUTE), FakeAdmin(with_changelog(2, "compact")), Hands())
+        Inputs(config_of(ROUTE), FakeAdmin(with_changelog(2, "compact")), Hands(), Hop.INPUTS)
     assert caught.value.exit_code is ExitCode.CONTRADICTION
 
 
 def test_an_input_that_grew_grows_its_changelog_where_the_route_says_keep() -> None:
     cluster = with_changelog(2, "compact")
     keep = replace(ROUTE, on_partitions_added="keep")
-    Inputs(config_of(keep), FakeAdmin(cluster), Hands())
+    Inputs(config_of(keep), FakeAdmin(cluster), Hands(), Hop.INPUTS)
     assert len(cluster.logs["g.changelog.orders"].partitions) == 3
+
+
+def test_a_batch_is_no_larger_than_any_of_our_own_topics_takes() -> None:
+    cluster = cluster_with("orders.unique", "orders.dlq", "more.unique", "more.dlq")
+    for name in ("orders", "more"):
+        cluster.create_topic(name, 3, record_bytes_max=50_000)
+    routes = (ROUTE, replace(ROUTE, name="more", inputs=("more",), scope="address"))
+    inputs = Inputs(config_of(*routes), FakeAdmin(cluster), Hands(), Hop.INPUTS)
+    targets = Targets(FakeAdmin(cluster))
+    targets.refresh(inputs.targets())
+    smallest = min(cluster.logs[f"g.{name}"].record_bytes_max for name in OWN)
+    assert targets.batch_bytes_max == smallest < 200_000
+
+
+def test_an_input_whose_changelog_is_the_one_of_all_addresses_is_refused() -> None:
+    cluster = cluster_with("by-address", "orders")
+    here = replace(ROUTE, name="here", inputs=("^by.*",))
+    Inputs(config_of(here), FakeAdmin(cluster), Hands(), Hop.INPUTS)
+    everywhere = replace(ROUTE, scope="address")
+    with pytest.raises(ExitError, match="by-address") as caught:
+        Inputs(config_of(here, everywhere), FakeAdmin(cluster), Hands(), Hop.INPUTS)
+    assert caught.value.exit_code is ExitCode.CONTRADICTION

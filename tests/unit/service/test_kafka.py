@@ -36,3 +36,7 @@ def test_a_value_that_the_client_refuses_is_told_once(
 
 def test_what_the_client_takes_is_no_problem() -> None:
     assert property_problems(config_of(producer={"compression.type": "lz4"})) == []
+
+
+def test_polls_may_be_asked_for_as_often_as_the_session_allows() -> None:
+    assert property_problems(config_of(consumer={"max.poll.interval.ms": "20000"})) == []

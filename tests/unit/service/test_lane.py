@@ -13,7 +13,7 @@ from service.config import RouteSettings
 from service.lane import Lanes
 from tests.unit.service.deciding import NOW_MS, Decided, World, cluster_of, record
 
-ROUTE = RouteSettings(name="orders", inputs=("orders",))
+ROUTE = RouteSettings(name="orders", inputs=("orders",), scope="partition")
 ids = st.sampled_from([b"", b"1", b"2", b"3", b"4", b"5", b"x" * 65, b"y" * 70_000])
 claims = st.one_of(
     st.tuples(st.just(DUPLICATE_ID), ids),
@@ -52,7 +52,7 @@ def plans(world: World, given_batches: list[list[Any]]) -> list[Decided]:
 
 def told(plan: Decided) -> tuple[object, ...]:
     """All that a plan does, without the objects that differ from world to world."""
-    sealed = [(each.address, each.runs) for each in plan.sealed]
+    sealed = [(each.address, each.content) for each in plan.sealed]
     outputs = [(*output[:7], list(output[7])) for output in plan.outputs]
     return outputs, plan.edits, plan.next_offsets, plan.times_ms, sealed, plan.tally
 
@@ -61,7 +61,7 @@ def told(plan: Decided) -> tuple[object, ...]:
 @given(
     given_batches=batches,
     capacity=st.sampled_from([0, 1, 2, 3, 20]),
-    on_duplicate=st.sampled_from(["dead_letter", "drop"]),
+    on_duplicate=st.sampled_from(["dead_letter", "drop", "mark"]),
     address=st.sampled_from(["fixed", "{header:address}", "{key}"]),
     output=st.sampled_from(["{topic}.unique", "out.{address}", "out.{header:other}"]),
     partitions=st.sampled_from([1, 3]),

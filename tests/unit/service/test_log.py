@@ -119,3 +119,13 @@ def test_the_kafka_client_repeats_itself_once_a_minute() -> None:
         record.created = 20.0 * second
         logging.getLogger("librdkafka").handle(record)
     assert stream.getvalue().count("FAIL") == 2
+
+
+def test_json_on_a_terminal_and_text_in_a_file_where_it_is_asked_for() -> None:
+    terminal, file = Terminal(), io.StringIO()
+    log.configure(terminal, "info", "json")
+    structlog.stdlib.get_logger("x").info("once")
+    assert lines(terminal)[0]["event"] == "once"
+    log.configure(file, "info", "text")
+    structlog.stdlib.get_logger("x").info("once", topic="orders")
+    assert "topic=orders" in file.getvalue(), "without colours"

@@ -1,37 +1,29 @@
-"""The loop: what comes in gets through once, and what goes wrong is waited for or ends the life."""
-
-from dataclasses import replace
-from itertools import repeat
-from typing import cast
+"""The loop: what comes in gets through once, whatever aborts, ends a life or is set meanwhile."""
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException
 
 from service.commit import OutcomeUnknownError
 from service.errors import ExitCode, ExitError
-from state.edit import Edit, Source
-from state.run import key
+from service.loop import Loop
+from state.edit import Source
 from state.store import StoreFailedError
-from tests.fakes.consumer import FakeConsumer
-from tests.fakes.errors import fenced, plain
+from tests.fakes.errors import abortable, fenced, plain
 from tests.fakes.group import Committed
-from tests.fakes.log import Chance
+from tests.fakes.partition import Record
+from tests.fakes.producer import FakeProducer
 from tests.unit.service.living import (
     GROUP,
     LOG,
     ORDERS,
-    ROUTE,
     Living,
     gone,
     late,
     refused,
     turn_until_running,
     turns,
+    waiting_for,
 )
-
-
-def waiting_for(living: Living) -> str | None:
-    return living.board.read().waiting_for
 
 
 def test_the_first_of_an_id_goes_on_and_the_second_to_the_dead_letters() -> None:
@@ -74,6 +66,16 @@ def test_what_was_accepted_in_an_earlier_life_is_a_duplicate_in_the_next() -> No
     living.send("a", "b")
     living.running()
     assert living.values("orders.unique") == ["a", "b"]
+
+
+def test_a_partitions_own_time_goes_on_in_the_next_life() -> None:
+    living = Living()
+    living.send("a")
+    time_ms = living.cluster.now_ms
+    living.running().close()
+    living.cluster.write("orders", 0, Record(None, b"late", [], time_ms - 5_000))
+    loop = living.running()
+    assert loop.assignment.running[ORDERS].time_ms == time_ms > 0
 
 
 def test_every_turn_is_a_heartbeat() -> None:
@@ -152,20 +154,6 @@ def test_a_broker_that_refuses_for_too_long_ends_the_process_with_exit_code_3() 
     assert 0 <= living.clock.monotonic_s() - begun_s - 300 < 10
 
 
-def test_who_is_no_member_of_the_group_commits_nothing() -> None:
-    living = Living()
-    loop = living.running()
-    living.send("a")
-    consumer = cast("FakeConsumer", loop.assignment.consumer)
-    member, consumer._member = consumer._member, None
-    loop.turn()
-    assert "no member" in (waiting_for(living) or "")
-    assert living.committed() is None
-    consumer._member = member
-    turns(loop)
-    assert living.values("orders.unique") == ["a"]
-
-
 # What ends a life.
 
 
@@ -216,172 +204,16 @@ def test_a_full_disk_ends_the_life_and_what_was_committed_is_restored() -> None:
     assert living.values("orders.dlq") == ["a"]
 
 
-# Records that the broker refuses.
-
-
-def without_output(chance: Chance | None = None) -> Living:
-    living = Living(chance=chance)
-    del living.cluster.logs["orders.unique"]
-    return living
-
-
-def test_a_missing_output_topic_is_named_waited_for_and_written_when_it_is_there() -> None:
-    living = without_output()
-    living.send("a", "b")
-    loop = living.loop()
-    turns(loop, 5)
-    assert "orders.unique" in (waiting_for(living) or "")
-    assert living.committed() is None
-    living.cluster.create_topic("orders.unique")
-    turns(loop)
-    assert living.board.read().phase == "running"
-    assert living.values("orders.unique") == ["a", "b"]
-
-
-class Sluggish(Chance):
-    """Fetches nothing every other time."""
-
-    calls = 0
-
-    def fetched(self, records_max: int) -> int:
-        self.calls += 1
-        return records_max if self.calls % 2 else 0
-
-
-def test_a_round_that_brings_nothing_does_not_end_the_wait_for_a_topic() -> None:
-    living = without_output(Sluggish())
-    living.send("a")
-    loop = living.loop()
-    turns(loop, 5)
-    for _ in range(10):
-        loop.turn()
-        assert living.board.read().phase == "waiting"
-    living.cluster.create_topic("orders.unique")
-    turns(loop)
-    assert living.board.read().phase == "running"
-
-
-@pytest.mark.parametrize("chance", [Chance(), Sluggish()], ids=["each round", "now and then"])
-def test_a_topic_that_stays_missing_ends_the_process_with_exit_code_3(chance: Chance) -> None:
-    living = without_output(chance)
-    living.send("a")
-    loop = living.loop()
-    begun_s = living.clock.monotonic_s()
-    with pytest.raises(ExitError, match=r"orders\.unique") as caught:
-        turns(loop, 200)
-    assert caught.value.exit_code is ExitCode.BROKER
-    assert 0 <= living.clock.monotonic_s() - begun_s - 300 < 10
-
-
-def test_a_broker_that_is_gone_while_nothing_comes_in_ends_the_process_with_exit_code_3() -> None:
-    living = Living()
-    loop = living.running()
-    living.faults.at["names"] = repeat(gone())
-    with pytest.raises(ExitError) as caught:
-        turns(loop, 5_000)
-    assert caught.value.exit_code is ExitCode.BROKER
-
-
-class Telling(Chance):
-    """The client tells of errors beside the records."""
-
-    def __init__(self) -> None:
-        self.errors: list[KafkaError] = []
-
-    def message_error(self) -> KafkaError | None:
-        return self.errors.pop() if self.errors else None
-
-
-def test_a_missing_right_to_read_is_waited_for() -> None:
-    chance = Telling()
-    living = Living(chance=chance)
-    loop = living.running()
-    chance.errors = [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no")]
-    living.send("a")
-    loop.turn()
-    assert "TOPIC_AUTHORIZATION_FAILED" in (waiting_for(living) or "")
-    turns(loop)
-    assert waiting_for(living) is None
-    assert living.values("orders.unique") == ["a"]
-
-
-def test_an_error_that_the_client_mends_itself_is_passed_over() -> None:
-    chance = Telling()
-    living = Living(chance=chance)
-    loop = living.running()
-    chance.errors = [KafkaError(KafkaError._ALL_BROKERS_DOWN, "gone")]
-    living.send("a")
-    loop.turn()
-    assert waiting_for(living) is None
-    assert living.values("orders.unique") == ["a"]
-
-
-@pytest.mark.parametrize(("policy", "read"), [("earliest", ["d", "e"]), ("latest", [])])
-def test_an_offset_that_the_log_has_lost_is_left_to_the_policy(
-    policy: str, read: list[str]
-) -> None:
-    living = Living(on_lost_offset=policy)
-    living.send("a")
-    loop = living.running()
-    living.send("b", "c", "d", "e")
-    log = living.cluster.log(*ORDERS)
-    assert log is not None
-    log.delete_before(3)
-    turns(loop)
-    assert living.values("orders.unique") == ["a", *read]
-
-
-def test_an_offset_that_the_log_has_lost_ends_the_process_where_no_policy_says_otherwise() -> None:
-    living = Living()
-    living.send("a")
-    loop = living.running()
-    living.send("b", "c")
-    log = living.cluster.log(*ORDERS)
-    assert log is not None
-    log.delete_before(2)
-    with pytest.raises(ExitError, match="on_lost_offset") as caught:
-        turns(loop)
-    assert caught.value.exit_code is ExitCode.CONTRADICTION
-
-
-def test_records_that_come_with_the_loss_of_their_offset_are_decided_after_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    living = Living(on_lost_offset="earliest")
-    loop = living.running()
-    living.send("a")
-    consumer = loop.assignment.consumer
-    genuine = consumer.consume
-    lost = Message(
-        topic="orders",
-        partition=0,
-        error=KafkaError(KafkaError._AUTO_OFFSET_RESET, "Broker: Offset out of range"),
-    )
-    monkeypatch.setattr(consumer, "consume", lambda *rest: [*genuine(*rest), lost])
-    loop.turn()
-    monkeypatch.undo()
-    turns(loop)
-    assert living.values("orders.unique") == ["a"]
-
-
-def test_a_damaged_store_is_wiped_and_restored_and_remembers_what_it_did() -> None:
-    living = Living(replace(ROUTE, address="{header:_DUPL_ID}"))
-    living.send("a")
-    loop = living.running()
-    store = loop.assignment.running[ORDERS].store
-    assert store is not None
-    position = store.position()
-    assert position is not None
-    store.apply([Edit(key("a", 0), b"torn")], position)
-    loop.cache.drop(ORDERS)
-    living.send("a", "b")
-    turns(loop)
-    assert living.faults.passed["store.wipe"] == 1
-    assert living.values("orders.unique") == ["a", "b"]
-    assert living.values("orders.dlq") == ["a"]
-
-
 # State and inputs that change.
+
+
+def test_an_end_that_a_policy_chose_is_committed_and_not_chosen_again() -> None:
+    living = Living(on_missing_offset="latest")
+    living.send("before")
+    living.running().close()
+    living.send("between")
+    turns(living.running())
+    assert living.values("orders.unique") == ["between"]
 
 
 def reset(living: Living) -> None:
@@ -412,10 +244,10 @@ def test_after_a_reset_that_keeps_the_state_every_id_is_a_duplicate() -> None:
 
 def test_questions_that_the_broker_does_not_answer_are_asked_again() -> None:
     living = Living()
-    living.faults.at["committed"] = iter([gone(), gone()])
-    living.faults.at["ends"] = iter([late()])
     living.send("a")
     loop = living.loop()
+    living.faults.at["committed"] = iter([gone(), gone()])
+    living.faults.at["ends"] = iter([late()])
     loop.turn()
     loop.turn()
     assert "_TRANSPORT" in (waiting_for(living) or "")
@@ -449,3 +281,74 @@ def test_closing_leaves_the_group_and_no_transaction_open() -> None:
     assert all(producing.open is None for producing in living.cluster.producing.values())
     with pytest.raises(RuntimeError, match="closed"):
         loop.assignment.consumer.consume(1, 0)
+
+
+@pytest.mark.row(26)
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])
+@pytest.mark.parametrize("strategy", ["ring", "window"])
+def test_a_clock_that_is_set_changes_no_verdict(strategy: str, ahead_ms: int) -> None:
+    settings = {"strategy": strategy, "window_ms": 1_800_000}
+    living = Living(addresses={"#": settings})
+    loop = living.running()
+    living.send("a")
+    loop.turn()
+    living.clock.set_ahead_ms = ahead_ms
+    living.send("a", "b")
+    loop.turn()
+    living.clock.set_ahead_ms = 0
+    living.send("a", "b", "c")
+    turns(loop)
+    assert living.values("orders.unique") == ["a", "b", "c"]
+    assert living.values("orders.dlq") == ["a", "a", "b"]
+
+
+def between_generations(living: Living, loop: Loop) -> None:
+    """A record whose transaction meets a generation that we are not told of yet."""
+    refusal = abortable(KafkaError.ILLEGAL_GENERATION, "generation id is not valid")
+    living.faults.at["send_offsets_to_transaction"] = iter([refusal])
+    living.send("a")
+    loop.turn()
+
+
+def test_a_generation_on_its_way_is_no_fault_and_one_that_never_comes_is() -> None:
+    living = Living()
+    loop = living.running()
+    between_generations(living, loop)
+    assert waiting_for(living) is None
+    living.clock.sleep(2 * living.config.service.session_timeout_ms / 1000 + 1)
+    between_generations(living, loop)
+    assert "ILLEGAL_GENERATION" in (waiting_for(living) or "")
+
+
+def test_how_long_a_generation_may_take_counts_anew_after_it_has_come() -> None:
+    living = Living()
+    loop = living.running()
+    between_generations(living, loop)
+    loop.assignment.rebalances += 1  # and what was to be read is somebody else's
+    living.clock.sleep(3600)
+    between_generations(living, loop)
+    assert waiting_for(living) is None
+
+
+def test_the_marker_of_a_transaction_is_no_lag() -> None:
+    living = Living()
+    application = FakeProducer(living.cluster, "application")
+    application.init_transactions()
+    application.begin_transaction()
+    application.produce("orders", b"a", partition=0)
+    application.commit_transaction()
+    loop = living.running()
+    living.clock.sleep(1)
+    turns(loop, 3)
+    (partition,) = living.board.read().partitions
+    assert living.values("orders.unique") == ["a"]
+    assert (partition.next_offset, partition.lag_records) == (1, 0)
+
+
+def test_a_life_that_could_not_begin_leaves_no_client_behind() -> None:
+    living = Living()
+    living.faults.at["subscribe"] = iter([gone()])
+    with pytest.raises(KafkaException):
+        living.loop()
+    assert living.faults.passed["subscribe"] == 1, "the group was about to be joined"
+    assert living.faults.passed["close"] == 2, "the consumers of the group and of the config topic"

@@ -1,5 +1,8 @@
 """Metrics, read as Prometheus reads them."""
 
+import math
+from pathlib import Path
+
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.metrics import Metrics
@@ -48,16 +51,25 @@ def test_events_of_a_batch_are_counted_with_its_numbers() -> None:
     assert found["ringfence_build_info version=0.1.0"] == 1
 
 
+def test_what_a_bridge_delivers_and_stamps_is_counted_by_its_topic() -> None:
+    metrics, _ = make_metrics()
+    metrics.bridged("orders", 7, 3)
+    metrics.bridged("orders", 1, 0)
+    found = samples(metrics)
+    assert found["ringfence_records_bridged_total topic=orders"] == 8
+    assert found["ringfence_records_stamped_total topic=orders"] == 3
+
+
 def test_durations_are_histograms_in_seconds() -> None:
     metrics, _ = make_metrics()
     metrics.stage("commit", 0.5)
     metrics.committed(2.0)
-    metrics.latency(3.0)
+    metrics.latency(3.0, 1.0)
     metrics.http_request("/livez", "GET", 200, 0.001)
     found = samples(metrics)
     assert found["ringfence_batch_duration_seconds_sum stage=commit"] == 0.5
     assert found["ringfence_transaction_duration_seconds_sum"] == 2.0
-    assert found["ringfence_end_to_end_latency_seconds_sum"] == 3.0
+    assert found["ringfence_end_to_end_latency_seconds_sum record=oldest"] == 3.0
     assert found["ringfence_http_request_duration_seconds_count method=GET route=/livez"] == 1
 
 
@@ -97,3 +109,15 @@ def test_two_registries_live_side_by_side() -> None:
     second, _ = make_metrics()
     first.fenced()
     assert samples(second)["ringfence_fenced_total"] == 0
+
+
+def test_a_disk_that_does_not_answer_does_not_end_the_scrape(tmp_path: Path) -> None:
+    metrics, _ = make_metrics()
+    metrics.disk(tmp_path / "gone")
+    assert math.isnan(samples(metrics)["ringfence_state_disk_free_bytes"])
+
+
+def test_a_worker_that_never_restarted_is_told_with_none() -> None:
+    metrics, _ = make_metrics()
+    metrics.has_worker(1, "inputs")
+    assert samples(metrics)["ringfence_worker_restarts_total hop=inputs worker=1"] == 0

@@ -51,7 +51,7 @@ def test_a_field_in_a_value_is_only_text() -> None:
 
 
 def test_a_constant_address_makes_its_targets_constant() -> None:
-    route = RouteSettings(name="r", inputs=("orders",), output="{address}.out")
+    route = RouteSettings(name="r", inputs=("orders",), scope="partition", output="{address}.out")
     assert InputRoute.bind(route, "orders").output.constant == "orders.out"
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from service.config import ServiceSettings
 from service.errors import ExitCode, ExitError
+from service.part import Hop
 from service.partition import Facts, Log
 from service.takeover import (
     STORE_AGE_MS_MAX,
@@ -17,10 +18,17 @@ from state.run import FORMAT
 from state.store import Position
 from tests.unit.service.deciding import IDENTITY, NOW_MS, World
 
-OURS = OffsetMetadata(19, FORMAT, IDENTITY.input_topic_id, IDENTITY.changelog_topic_id)
+OURS = OffsetMetadata(
+    19, FORMAT, IDENTITY.input_topic_id, IDENTITY.changelog_topic_id, changelog_start=5
+)
 FACTS = Facts(50, OURS, Log(10, 100), Log(5, 20), IDENTITY)
 STORE = Position(IDENTITY, 50, 20, NOW_MS)
 PARTITION = World().partition
+
+
+def test_a_partition_that_only_passed_its_records_on_begins_to_decide() -> None:
+    carried = OURS._replace(last_offset=-1, changelog_topic_id="", changelog_start=0)
+    check_identity(PARTITION, FACTS._replace(metadata=carried))
 
 
 @pytest.mark.parametrize(
@@ -72,8 +80,16 @@ def test_a_store_that_knows_something_is_ahead_of_no_offset_at_all() -> None:
         (OURS._replace(format=FORMAT + 1), "newer version"),
         (OURS._replace(changelog_topic_id="x"), "g.changelog.orders was deleted"),
         (OURS._replace(input_topic_id="x"), "input orders was deleted"),
+        (OURS._replace(changelog_start=4), "g.changelog.orders-1 below offset 5 were deleted"),
     ],
-    ids=["not ours", "agrees", "a newer format", "another changelog", "another input"],
+    ids=[
+        "not ours",
+        "agrees",
+        "a newer format",
+        "another changelog",
+        "another input",
+        "a beginning that is gone",
+    ],
 )
 def test_offset_and_logs_belong_together(told: OffsetMetadata | None, sentence: str | None) -> None:
     facts = FACTS._replace(metadata=told)
@@ -161,3 +177,11 @@ def test_reading_starts_at(
     with pytest.raises(ExitError, match=r"set service\.on_") as caught:
         start_offset(PARTITION, facts, settings, remembered=remembered)
     assert caught.value.exit_code is ExitCode.CONTRADICTION
+
+
+@pytest.mark.parametrize("offset", [9, 101])
+def test_what_was_passed_on_and_is_gone_is_never_skipped(offset: int) -> None:
+    passed_on = World(hop=Hop.ADDRESSES).partition
+    lenient = ServiceSettings(on_lost_offset="latest")
+    with pytest.raises(ExitError, match=r"earliest, and set service\.on_reset_offset"):
+        start_offset(passed_on, FACTS._replace(committed_offset=offset), lenient, remembered=True)

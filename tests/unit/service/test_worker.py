@@ -1,6 +1,7 @@
 """The worker: one life after the other, and with which exit code the last one ends."""
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from itertools import repeat
@@ -8,13 +9,17 @@ from itertools import repeat
 import pytest
 from confluent_kafka import KafkaError
 
-from service.control import AddressQuery, Answer, IdAnswer, IdQuery, Unavailable, _Question
+from service.control import Unavailable, _Question
 from service.errors import ExitCode, ExitError
+from service.queries.addresses import AddressQuery
+from service.queries.ids import IdAnswer, IdForgetting, IdQuery
+from service.queries.table import Answer
 from service.worker import Worker
-from state.store import StoreFailedError
-from tests.fakes.errors import fenced, plain
+from state.store import StoreCorruptError, StoreFailedError
+from tests.fakes.errors import abortable, fenced, plain
+from tests.fakes.group import Committed
 from tests.fakes.partition import Record
-from tests.unit.service.living import LOG, ORDERS, Living, gone, late, refused
+from tests.unit.service.living import GROUP, LOG, ORDERS, Living, gone, late, refused
 
 
 def stopping(worker: Worker, after: int) -> Iterator[None]:
@@ -45,7 +50,7 @@ def test_it_processes_until_it_is_told_to_stop_and_leaves_the_group() -> None:
     run(living)
     assert living.values("orders.unique") == ["a"]
     assert living.board.read().phase == "stopping"
-    assert living.faults.passed["close"] == 1
+    assert living.faults.passed["close"] == 2  # the group's, and that of the config topic
 
 
 def test_a_batch_at_hand_is_finished_before_it_stops() -> None:
@@ -56,6 +61,42 @@ def test_a_batch_at_hand_is_finished_before_it_stops() -> None:
     worker.run()
     assert living.values("orders.unique") == ["a"]
     assert living.committed() == 1
+
+
+def test_it_leaves_once_it_is_told_to_stop_and_its_last_transaction_has_ended() -> None:
+    living = Living()
+    living.send("a")
+    worker = living.worker()
+    told: list[tuple[str, bool]] = []
+
+    def look(step: str) -> Iterator[None]:
+        while True:
+            told.append((step, worker.is_leaving))
+            yield None
+
+    living.faults.at["begin_transaction"] = stopping(worker, 0)
+    living.faults.at["commit_transaction.done"] = look("commit")
+    living.faults.at["close"] = look("close")
+    assert not worker.is_leaving
+    worker.run()
+    assert told[:2] == [("commit", False), ("close", True)]
+
+
+def test_one_that_is_told_to_stop_while_it_begins_has_nothing_left_but_to_leave() -> None:
+    living = Living()
+    worker = living.worker()
+    told: list[bool] = []
+
+    def stop() -> Iterator[None]:
+        told.append(worker.is_leaving)
+        worker.stop()
+        told.append(worker.is_leaving)
+        yield None
+
+    living.faults.at["init_transactions"] = stop()
+    worker.run()
+    assert told == [False, True]
+    assert living.faults.passed["begin_transaction"] == 0
 
 
 def test_after_its_end_questions_are_refused() -> None:
@@ -73,7 +114,7 @@ def test_questions_are_answered_between_two_batches(identifier: bytes, *, known:
 
     def ask() -> Iterator[None]:
         yield from [None] * 10
-        living.inbox._put(_Question(IdQuery("orders", identifier), reply))
+        living.inbox._put(_Question(IdQuery("orders", identifier), reply, math.inf))
         yield None
 
     living.faults.at["consume.done"] = ask()
@@ -93,26 +134,46 @@ def test_an_unknown_outcome_begins_a_new_life_that_goes_on_exactly_once() -> Non
     assert living.values("orders.dlq") == ["a"]
 
 
-def test_being_fenced_twice_within_a_minute_ends_with_exit_code_4() -> None:
+def of_the_member() -> Exception:
+    return abortable(KafkaError.FENCED_INSTANCE_ID, "static consumer fenced")
+
+
+@pytest.mark.parametrize(
+    ("step", "rival"),
+    [("commit_transaction", fenced), ("send_offsets_to_transaction", of_the_member)],
+)
+def test_being_fenced_twice_at_once_ends_with_exit_code_4(
+    step: str, rival: Callable[[], Exception]
+) -> None:
     living = Living(instance="blue")
     living.send("a")
-    living.faults.at["commit_transaction"] = iter(fenced, None)
+    living.faults.at[step] = iter(rival, None)
     error = ended(living)
     assert error.exit_code is ExitCode.FENCED
     assert "blue" in error.sentence
     assert living.faults.passed["subscribe"] == 2
 
 
-def test_being_fenced_less_often_than_that_is_survived() -> None:
+@pytest.mark.parametrize(
+    ("step", "rival", "seconds"),
+    [
+        ("commit_transaction", fenced, 61),
+        # A restart of the broker may have a member fenced by what it asked before.
+        ("send_offsets_to_transaction", of_the_member, 16),
+    ],
+)
+def test_being_fenced_less_often_than_that_is_survived(
+    step: str, rival: Callable[[], Exception], seconds: int
+) -> None:
     living = Living()
     living.send("a")
 
     def now_and_then() -> Iterator[Exception]:
         for _ in range(3):
-            living.cluster.wait(61)
-            yield fenced()
+            living.cluster.wait(seconds)
+            yield rival()
 
-    living.faults.at["commit_transaction"] = now_and_then()
+    living.faults.at[step] = now_and_then()
     run(living, 60)
     assert living.faults.passed["subscribe"] == 4
     assert living.values("orders.unique") == ["a"]
@@ -148,6 +209,32 @@ def test_outcomes_that_stay_unknown_end_with_exit_code_3() -> None:
     living.faults.at["commit_transaction"] = repeat(refused())
     living.faults.at["abort_transaction"] = repeat(gone())
     assert ended(living).exit_code is ExitCode.BROKER
+
+
+def test_clients_that_have_forgotten_their_brokers_are_replaced_and_the_work_goes_on() -> None:
+    living = Living()
+
+    def forgotten() -> Iterator[Exception | None]:
+        while not living.faults.passed["close"]:
+            yield gone() if living.committed() else None
+        while True:
+            yield None
+
+    living.send("a")
+    living.faults.at["names"] = forgotten()
+    run(living, 1_000)
+    living.send("a", "b")
+    run(living)
+    assert living.values("orders.unique") == ["a", "b"]
+
+
+def test_a_broker_that_is_gone_for_good_ends_the_process_with_exit_code_3() -> None:
+    living = Living()
+    living.send("a")
+    living.faults.at["names"] = (gone() if living.committed() else None for _ in repeat(0))
+    begun_s = living.clock.monotonic_s()
+    assert ended(living).exit_code is ExitCode.BROKER
+    assert living.clock.monotonic_s() - begun_s > 300
 
 
 def test_offsets_that_are_never_told_end_with_exit_code_3() -> None:
@@ -229,6 +316,20 @@ def test_a_process_that_already_ran_waits_300_seconds_for_its_next_life() -> Non
     assert 0 <= living.clock.monotonic_s() - times_s[0] - 300 < 10
 
 
+def test_a_process_that_goes_on_for_one_that_had_run_waits_300_seconds_too() -> None:
+    living = Living()
+    living.faults.at["names"] = repeat(gone())
+    clients, begun_s = living.clients, living.clock.monotonic_s()
+    worker = Worker(
+        *(living.config, clients, living.stores, living.clock, living.watch, living.inbox),
+        goes_on=True,
+    )
+    with pytest.raises(ExitError) as caught:
+        worker.run()
+    assert caught.value.exit_code is ExitCode.BROKER
+    assert 0 <= living.clock.monotonic_s() - begun_s - 300 < 10
+
+
 def test_it_can_be_told_to_stop_while_it_waits_for_the_broker() -> None:
     living = Living()
     worker = living.worker()
@@ -244,12 +345,13 @@ def test_a_topic_that_stays_missing_ends_the_process_and_the_group_is_left() -> 
     del living.cluster.logs["orders.unique"]
     living.send("a")
     assert ended(living).exit_code is ExitCode.BROKER
-    assert living.faults.passed["close"] == 1
+    assert living.faults.passed["close"] == 2  # the group's, and that of the config topic
 
 
 # The disk and the changelog.
 
 
+@pytest.mark.row(17)
 def test_a_disk_that_refuses_ends_with_exit_code_5() -> None:
     living = Living()
     living.send("a")
@@ -259,6 +361,50 @@ def test_a_disk_that_refuses_ends_with_exit_code_5() -> None:
     assert "no space left on device" in error.sentence
 
 
+def forgetting(living: Living) -> tuple[Iterator[None], Future[Answer]]:
+    """Have it asked, a few rounds from now, to forget `a`; what it is answered."""
+    reply: Future[Answer] = Future()
+
+    def ask() -> Iterator[None]:
+        yield from [None] * 10
+        living.inbox._put(_Question(IdForgetting("orders", b"a"), reply, math.inf))
+        yield None
+
+    return ask(), reply
+
+
+@pytest.mark.row(17)
+def test_a_disk_that_refuses_a_change_over_rest_ends_with_exit_code_5() -> None:
+    living = Living()
+    living.send("a")
+    living.faults.at["consume.done"], reply = forgetting(living)
+    living.faults.at["store.apply"] = iter([None, StoreFailedError("no space left on device")])
+    error = ended(living)
+    assert (error.exit_code, "no space left" in error.sentence) == (ExitCode.CONTRADICTION, True)
+    with pytest.raises(Unavailable, match="not known"):
+        reply.result(0)
+
+
+@pytest.mark.row(17)
+def test_a_store_that_is_damaged_by_a_change_over_rest_is_restored_with_it() -> None:
+    living = Living()
+    living.send("a")
+    living.faults.at["consume.done"], reply = forgetting(living)
+    damage = StoreCorruptError(ORDERS, "a bit flipped")
+    living.faults.at["store.apply"] = iter([None, damage])
+
+    def send_again() -> Iterator[None]:
+        living.send("a")
+        yield None
+
+    living.faults.at["store.wipe"] = send_again()
+    run(living, 60)
+    assert isinstance(reply.exception(0), Unavailable)
+    assert living.faults.passed["store.wipe"] == 1
+    assert living.values("orders.unique") == ["a", "a"], "it was forgotten: Kafka had committed"
+
+
+@pytest.mark.row(19)
 def test_a_changelog_with_a_foreign_record_ends_with_exit_code_5() -> None:
     living = Living()
     living.cluster.create_topic(LOG.topic, cleanup_policy="compact")
@@ -267,4 +413,29 @@ def test_a_changelog_with_a_foreign_record_ends_with_exit_code_5() -> None:
     error = ended(living)
     assert error.exit_code is ExitCode.CONTRADICTION
     assert "did not write" in error.sentence
+    assert f"{LOG.topic}-0@0" in error.sentence
     assert living.committed(ORDERS) is None
+
+
+def test_who_was_fenced_in_the_life_of_the_process_before_counts_it() -> None:
+    living = Living()
+    living.send("a")
+    living.faults.at["commit_transaction"] = iter([fenced()])
+    clients, fenced_s = living.clients, living.clock.monotonic_s() - 5
+    worker = Worker(
+        living.config, clients, living.stores, living.clock, living.watch, living.inbox, fenced_s
+    )
+    with pytest.raises(ExitError) as caught:
+        worker.run()
+    assert caught.value.exit_code is ExitCode.FENCED
+
+
+@pytest.mark.row(28)
+def test_state_of_a_newer_version_ends_with_exit_code_5_and_nothing_is_touched() -> None:
+    living = Living()
+    living.cluster.group(GROUP).store(ORDERS, Committed(0, '{"f":2,"new":["fields"]}'))
+    living.send("a")
+    error = ended(living)
+    assert error.exit_code is ExitCode.CONTRADICTION
+    assert "was committed with state format 2, this version reads 1" in error.sentence
+    assert living.values("orders.unique") == []

@@ -9,8 +9,10 @@ from state.cache import AnyRing, Cache
 from state.edit import Edit, Origin, Source
 from state.memory import MemoryStore
 from state.run import key
+from state.spots import Spots
 from state.store import Identity, Position, StoreCorruptError
 from state.strategies.compact_ring import CompactRing
+from state.strategies.ring import RingContent
 from state.strategies.whole_ring import WholeRing
 
 SOURCE = Source("orders", 0)
@@ -26,18 +28,18 @@ def commit(
 ) -> AnyRing:
     """One batch, as the service does it: admit, store, absorb."""
     ring = cache.ring(SOURCE, store, address)
-    draft = ring.draft(capacity, SOURCE)
+    draft = ring.draft(capacity, Spots(SOURCE))
     for offset, identifier in enumerate(ids):
         draft.admit(identifier, offset, 1_000 + offset)
     runs = draft.seal()
     store.apply(draft.deletions(address) + draft.edits(address, runs), POSITION)
-    cache.absorb(SOURCE, address, ring, runs, len(draft.outlived))
+    cache.apply(SOURCE, address, ring, RingContent(runs, len(draft.outlived)))
     return ring
 
 
 def held(ring: AnyRing) -> dict[bytes, object]:
     """What a ring knows, of all ids that the tests use."""
-    numbers = {i: ring.draft(1 << 30, SOURCE).judge(i) for i in ALL_IDS}
+    numbers = {i: ring.draft(1 << 30, Spots(SOURCE)).judge(i) for i in ALL_IDS}
     return {i: ring.origin(n) for i, n in numbers.items() if n is not None}
 
 
@@ -97,10 +99,10 @@ def test_a_cache_that_may_hold_nothing_still_answers_from_the_store() -> None:
 def test_absorbing_into_a_forgotten_ring_counts_nothing() -> None:
     cache, store = Cache(0), MemoryStore()
     ring = cache.ring(SOURCE, store, "a")
-    draft = ring.draft(5, SOURCE)
+    draft = ring.draft(5, Spots(SOURCE))
     draft.admit(b"1", 0, 0)
     cache.drop(SOURCE)
-    cache.absorb(SOURCE, "a", ring, draft.seal(), 0)
+    cache.apply(SOURCE, "a", ring, RingContent(draft.seal(), 0))
     assert cache.memory_bytes == 0
 
 

@@ -5,15 +5,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state.changelog import OffsetMetadata, decode, encode
+from state.run import FORMAT
 
 METADATA = st.builds(
-    OffsetMetadata, st.integers(-1, 2**62), st.integers(1, 99), st.text(), st.text()
+    OffsetMetadata,
+    st.integers(-1, 2**62),
+    st.integers(1, FORMAT),
+    st.text(),
+    st.text(),
+    st.integers(0, 2**62),
 )
 
 
 @given(METADATA)
 def test_what_we_commit_is_what_we_read(metadata: OffsetMetadata) -> None:
     assert decode(encode(metadata)) == metadata
+
+
+def test_what_tells_no_time_has_none() -> None:
+    assert decode('{"c":7,"f":1,"i":"x","l":"y"}') == OffsetMetadata(7, 1, "x", "y", 0)
 
 
 def test_it_fits_the_brokers_limit_with_room_to_spare() -> None:
@@ -44,6 +54,12 @@ def test_it_fits_the_brokers_limit_with_room_to_spare() -> None:
 )
 def test_what_somebody_else_committed_is_none(text: str | None) -> None:
     assert decode(text) is None
+
+
+@pytest.mark.parametrize("rest", ["", ',"c":{},"new":[1]', ',"c":7,"i":"x","l":"y","t":1,"r":2'])
+def test_of_a_newer_format_nothing_is_believed_but_its_number(rest: str) -> None:
+    newer = f'{{"f":{FORMAT + 1}{rest}}}'
+    assert decode(newer) == OffsetMetadata(-1, FORMAT + 1, "", "")
 
 
 @given(st.text())

@@ -1,5 +1,6 @@
 """The folder of an instance: one process at a time, and again after it."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -24,3 +25,9 @@ def test_other_instances_and_groups_are_not_in_the_way(tmp_path: Path) -> None:
     assert len({directory.path for directory in held}) == 3
     for directory in held:
         directory.release()
+
+
+def test_who_is_patient_gets_it_when_the_other_lets_go(tmp_path: Path) -> None:
+    held = Directory(tmp_path, "group", "0")
+    threading.Timer(0.1, held.release).start()
+    Directory(tmp_path, "group", "0", patience_s=5).release()

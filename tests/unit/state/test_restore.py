@@ -6,9 +6,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaException
 
 from state.edit import Source
+from state.keys import UnknownFormatError
 from state.memory import MemoryStore
 from state.restore import Replay, Restorer
-from state.run import Run, UnknownFormatError, encode, key
+from state.run import Run, encode, key
 from state.store import Identity, Position
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.log import Chance, FakeCluster
@@ -30,6 +31,13 @@ class OneByOne(Chance):
 
     def fetched(self, records_max: int) -> int:
         return min(records_max, 1)
+
+
+class Lingering(Chance):
+    """What was assigned before is forgotten a while after something else is."""
+
+    def lingers(self) -> bool:
+        return True
 
 
 class World:
@@ -78,8 +86,9 @@ def test_a_replay_brings_every_record_into_the_store_with_its_position() -> None
     world = World()
     world.write(run_of(0), run_of(1))
     replay = world.replay()
-    assert world.restorer.step(0) == replay.end == 2
+    world.restorer.step(0)
     assert replay.done
+    assert replay.end == 2
     assert dict(world.store.scan(b"")) == {run_of(n).key: run_of(n).value for n in (0, 1)}
     assert world.store.position() == START._replace(changelog_next=2)
     assert replay.records == 2
@@ -96,7 +105,9 @@ def test_a_replay_begins_where_the_store_stands() -> None:
 def test_a_tombstone_deletes_its_run() -> None:
     world = World()
     world.write(run_of(0), run_of(1), Record(run_of(0).key, None))
-    assert (world.replay().end, world.restorer.step(0)) == (3, 3)
+    replay = world.replay()
+    world.restorer.step(0)
+    assert replay.position.changelog_next == replay.end == 3
     assert world.keys == [run_of(1).key]
 
 
@@ -128,7 +139,8 @@ def test_an_open_transaction_below_the_end_is_waited_for() -> None:
     replay = world.replay()
     world.restorer.step(0)
     assert (replay.done, replay.position.changelog_next) == (False, 1)
-    assert world.restorer.step(0) == 0
+    world.restorer.step(0)
+    assert (replay.done, replay.position.changelog_next) == (False, 1)
     open_transaction.commit_transaction()
     world.restorer.step(0)
     assert replay.done
@@ -140,7 +152,7 @@ def test_between_two_steps_the_store_holds_a_prefix_and_knows_which() -> None:
     world.write(run_of(0), run_of(1), run_of(2))
     replay = world.replay()
     for held in (1, 2, 3):
-        assert world.restorer.step(0) == 1
+        world.restorer.step(0)
         assert len(world.keys) == held
         assert world.store.position() == START._replace(changelog_next=held)
         assert replay.done == (held == 3)
@@ -151,10 +163,10 @@ def test_replays_go_on_beside_each_other_and_one_that_is_removed_stops() -> None
     for partition in (0, 1):
         world.write(run_of(0), run_of(1), partition=partition)
     stopped, going = world.replay(LOG), world.replay(OTHER, other)
-    assert world.restorer.step(0) == 2
+    world.restorer.step(0)
     world.restorer.remove(LOG)
     assert world.restorer.replays == {OTHER: going}
-    assert world.restorer.step(0) == 1
+    world.restorer.step(0)
     assert going.done
     assert (stopped.done, len(world.keys), len(list(other.scan(b"")))) == (False, 1, 2)
 
@@ -190,9 +202,18 @@ def test_a_foreign_record_is_refused_and_nothing_is_applied(foreign: Record) -> 
     world = World()
     world.write(run_of(0), foreign)
     world.replay()
-    with pytest.raises(UnknownFormatError):
+    with pytest.raises(UnknownFormatError, match=r"^log-0@1: "):
         world.restorer.step(0)
     assert world.store.position() is None
+
+
+def test_a_foreign_record_that_was_deleted_is_in_nobodys_way() -> None:
+    world = World()
+    world.write(run_of(0), Record(b"who", None))
+    replay = world.replay()
+    world.restorer.step(0)
+    assert replay.done
+    assert [key for key, _ in world.store.scan(b"")] == [run_of(0).key]
 
 
 def test_what_the_broker_answers_in_place_of_records_is_raised() -> None:
@@ -208,7 +229,7 @@ def test_what_the_broker_answers_in_place_of_records_is_raised() -> None:
 
 def test_without_a_replay_there_is_neither_work_nor_a_consumer() -> None:
     world = World()
-    assert world.restorer.step(0) == 0
+    world.restorer.step(0)
     world.restorer.remove(LOG)
     world.restorer.close()
     assert world.made == 0
@@ -226,8 +247,8 @@ def test_a_restorer_that_was_closed_makes_a_new_consumer_when_it_is_needed() -> 
     assert len(world.keys) == 1
 
 
-def test_what_came_with_an_error_is_read_again() -> None:
-    world, other = World(), MemoryStore()
+def test_what_came_with_an_error_is_in_the_store_and_nothing_is_passed_over() -> None:
+    world, other = World(Lingering()), MemoryStore()
     for partition in (0, 1):
         world.write(run_of(0), run_of(1), partition=partition)
     world.replay(LOG)
@@ -236,6 +257,31 @@ def test_what_came_with_an_error_is_read_again() -> None:
     with pytest.raises(KafkaException):
         world.restorer.step(0)
     world.restorer.remove(LOG)
-    world.restorer.step(0)
+    for _ in range(4):
+        world.restorer.step(0)
+        assert len(list(other.scan(b""))) == replay.position.changelog_next
     assert replay.done
-    assert [key for key, _ in other.scan(b"")] == [run_of(0).key, run_of(1).key]
+    assert replay.position == other.position()
+
+
+def test_a_log_that_comes_back_with_an_empty_store_is_read_from_its_start() -> None:
+    world, wiped = World(Lingering()), MemoryStore()
+    world.write(run_of(0), run_of(1))
+    world.replay()
+    world.restorer.step(0)
+    world.restorer.remove(LOG)
+    replay = world.replay(store=wiped)
+    for _ in range(4):
+        world.restorer.step(0)
+        assert len(list(wiped.scan(b""))) == replay.position.changelog_next
+    assert replay.done
+
+
+def test_a_new_consumer_goes_on_where_the_old_one_stood() -> None:
+    world = World(OneByOne())
+    world.write(run_of(0), run_of(1))
+    replay = world.replay()
+    world.restorer.step(0)
+    world.restorer.renew()
+    world.restorer.step(0)
+    assert (replay.done, replay.records, world.made) == (True, 2, 2)

@@ -7,15 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.edit import Origin, Source
+from state.keys import RUNS, UnknownFormatError, address_of, prefix
 from state.run import (
     RUN_IDS_MAX,
     Run,
-    UnknownFormatError,
-    address_of,
     decode,
     encode,
     key,
-    prefix,
     put,
 )
 
@@ -148,12 +146,12 @@ def test_another_format_is_refused(version: int) -> None:
 @given(ADDRESSES, NUMBERS)
 def test_a_key_tells_its_address(address: str, first: int) -> None:
     assert address_of(key(address, first)) == address
-    assert key(address, first).startswith(prefix(address))
+    assert key(address, first).startswith(prefix(RUNS, address))
 
 
 @given(ADDRESSES, ADDRESSES)
 def test_no_key_of_one_address_has_the_prefix_of_another(one: str, other: str) -> None:
-    assert key(one, 5).startswith(prefix(other)) == (one == other)
+    assert key(one, 5).startswith(prefix(RUNS, other)) == (one == other)
 
 
 @given(NUMBERS, NUMBERS)
@@ -167,7 +165,7 @@ def test_the_keys_of_an_address_stand_in_the_order_of_their_numbers(one: int, ot
         b"",
         b"r",
         b"r\x00",
-        b"x" + key("orders", 1)[1:],
+        b"R" + key("orders", 1)[1:],
         key("orders", 1)[:-1],
         key("orders", 1) + b"\x00",
         b"r\x00\x01\xff" + bytes(8),

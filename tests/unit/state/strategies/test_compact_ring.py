@@ -7,7 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from state.edit import Origin
-from state.run import RUN_IDS_MAX, Outline, Row, UnknownFormatError, decode, encode, outline, row_of
+from state.keys import UnknownFormatError
+from state.run import RUN_IDS_MAX, Outline, Row, decode, encode, outline, row_of
+from state.spots import Spots
 from state.strategies import ring_index
 from state.strategies.compact_ring import CompactRing
 from state.strategies.ring_index import Index
@@ -50,7 +52,7 @@ class Pair:
         return whole, compact
 
     def _decided(self, ring: WholeRing | CompactRing, step: Step) -> Told:
-        draft, told = ring.draft(step.size, SOURCE), []
+        draft, told = ring.draft(step.size, Spots(SOURCE)), []
         for offset, identifier in enumerate(step.ids, self._sent):
             number = draft.admit(identifier, offset, offset)
             told.append(None if number is None else draft.origin(number))
@@ -113,7 +115,7 @@ def test_numbers_beyond_the_half_that_is_kept_are_told_in_full() -> None:
 def some_values() -> Iterator[bytes]:
     ring = WholeRing()
     for length in (0, 1, 2, RUN_IDS_MAX):
-        draft = ring.draft(length or 7, SOURCE)
+        draft = ring.draft(length or 7, Spots(SOURCE))
         for number in range(length):
             draft.admit(b"%d" % number * (1 + number % 3), 1000 * number, 5 + number)
         runs = draft.seal()

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.edit import Origin
-from state.run import RUN_IDS_MAX
-from state.strategies.ring import ID_BYTES_MAX
+from state.run import ID_BYTES_MAX, RUN_IDS_MAX
+from state.spots import Spots
 from state.strategies.whole_ring import WholeRing
 from tests.oracle.ours import ADDRESS, SOURCE, OurModel, OurRing
 
@@ -131,12 +131,12 @@ def test_a_resize_takes_effect_without_new_ids_and_survives_a_restart() -> None:
 
 def test_a_smaller_size_of_a_dropped_batch_has_forgotten_nothing() -> None:
     ring = WholeRing()
-    draft = ring.draft(2, SOURCE)
+    draft = ring.draft(2, Spots(SOURCE))
     draft.admit(b"a", 0, 0)
     draft.admit(b"b", 1, 0)
     ring.absorb(draft.seal())
-    assert ring.draft(1, SOURCE).judge(b"a") is None
-    assert ring.draft(2, SOURCE).judge(b"a") is not None
+    assert ring.draft(1, Spots(SOURCE)).judge(b"a") is None
+    assert ring.draft(2, Spots(SOURCE)).judge(b"a") is not None
 
 
 def test_what_a_ring_takes_stays_bounded() -> None:
@@ -164,7 +164,7 @@ def test_a_resize_before_a_batch_longer_than_the_ring_leaves_no_key_behind() -> 
 
 
 def test_a_run_belongs_to_its_address_alone() -> None:
-    draft = WholeRing().draft(1, SOURCE)
+    draft = WholeRing().draft(1, Spots(SOURCE))
     draft.admit(b"a", 0, 0)
     runs = draft.seal()
     keys = {edit.key for name in (ADDRESS, ADDRESS + "2") for edit in draft.edits(name, runs)}

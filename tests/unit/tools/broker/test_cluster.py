@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -6,6 +9,8 @@ from tools.broker.cluster import open_broker
 from tools.broker.embedded import EmbeddedBroker
 from tools.broker.errors import BrokerError
 from tools.broker.external import ExternalBroker, properties_from_environment
+
+REPOSITORY = Path(__file__).parents[4]
 
 
 @pytest.fixture(autouse=True)
@@ -64,3 +69,29 @@ def test_an_unknown_kind_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("RINGFENCE_BROKER", "contaner")
     with pytest.raises(BrokerError, match="RINGFENCE_BROKER is 'contaner'"):
         open_broker(tmp_path)
+
+
+def test_a_container_without_an_engine_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from tools.broker.cluster import open_broker\n"
+        "from tools.broker.errors import BrokerError\n"
+        "try: open_broker(Path('.')).start()\n"
+        "except BrokerError as error: sys.exit(str(error))"
+    )
+    nowhere = f"unix://{tmp_path}/no-engine.sock"
+    ended = subprocess.run(  # its client leaves a socket behind that would be blamed on another
+        [sys.executable, "-c", program],
+        env={**os.environ, "RINGFENCE_BROKER": "container", "DOCKER_HOST": nowhere},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.stderr.startswith("No broker in a container ("), ended.stderr
+    assert "start a container engine, or unset RINGFENCE_BROKER" in ended.stderr
+
+
+def test_what_starts_a_container_is_installed_for_the_demo() -> None:
+    lock = REPOSITORY / "requirements" / "demo.txt"
+    assert "\ntestcontainers==" in lock.read_text("utf-8")

@@ -1,0 +1,134 @@
+"""Access: what a request presents, and who that makes of it.
+
+Three things let somebody in: a token of the tokens file, a token of the issuer, the token that the
+instances share; and a cookie in the place of one of the first two.
+"""
+
+import secrets
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from starlette.datastructures import Headers
+
+from api.attempts import Attempts
+from api.cookies import NAME, Cookies, Login
+from api.jwks import Jwks
+from api.oidc import INVALID, Oidc, Refused, Vouched
+from api.roles import ANYBODY, PEER, Principal
+from service.fleet.token import PeerToken
+from service.sections import ApiSettings
+from service.tokens import Tokens, parse, secret_of
+from service.watched import Watched
+
+MISSING = "missing"
+_SCHEME = "bearer"
+_JWT_DOTS = 2
+
+
+class Presented(NamedTuple):
+    """A token that lets somebody in."""
+
+    vouched: Vouched
+    digest: str
+
+
+class Access:
+    """Who is let in, by the settings of the API. Its calls may block: an issuer may be asked."""
+
+    def __init__(self, settings: ApiSettings, jwks: Jwks | None = None) -> None:
+        """The files were checked with the configuration; ValueError or OSError if they changed."""
+        self.settings = settings
+        self.attempts = Attempts(time.monotonic)
+        self._tokens = (
+            Watched(settings.tokens_file, parse, time.monotonic) if settings.takes_tokens else None
+        )
+        self._peer = PeerToken(settings.peer_token_file) if settings.peer_token_file else None
+        self._oidc = None
+        if settings.takes_oidc:
+            keys = Jwks(settings.oidc_issuer, settings.oidc_jwks_url, time.monotonic)
+            self._oidc = Oidc(settings, jwks or keys)
+        self._cookies = Cookies(_cookie_key(settings.session_key_file))
+
+    @property
+    def asks_who(self) -> bool:
+        """Whether a request has to say who makes it."""
+        return self.settings.asks_who
+
+    def may_block(self, token: str) -> bool:
+        """Whether checking a token may have the issuer asked."""
+        return self._oidc is not None and token.count(".") == _JWT_DOTS
+
+    def principal(self, headers: Headers) -> Principal:
+        """Who makes a request with these headers. Refused, or Unavailable."""
+        if not self.asks_who:
+            return ANYBODY
+        token = bearer_of(headers)
+        if token is not None:
+            return self.present(token).vouched.principal
+        cookie = cookie_of(headers)
+        if cookie is None:
+            raise Refused(MISSING)
+        return self._by_cookie(cookie)
+
+    def present(self, token: str) -> Presented:
+        """Who presents a token. Refused, or Unavailable."""
+        if self._peer is not None and self._peer.matches(token):
+            return Presented(Vouched(PEER, _never()), "")
+        found = None if self._tokens is None else self._tokens.value().find(token)
+        if found is not None:
+            vouched = Vouched(Principal(found.name, found.roles, "token"), _never())
+            return Presented(vouched, found.digest)
+        if self._oidc is None or token.count(".") != _JWT_DOTS:
+            raise Refused(INVALID)
+        return Presented(self._oidc.vouched(token), "")
+
+    def log_in(self, token: str) -> str:
+        """The cookie of who presents a token. Refused, or Unavailable."""
+        (principal, until_s), digest = self.present(token)
+        if principal.how == "peer":
+            raise Refused(INVALID)  # it is for instances, and for no browser
+        until_s = min(until_s, int(time.time()) + self.settings.session_max_s)
+        return self._cookies.write(
+            Login(principal.name, tuple(sorted(principal.roles)), until_s, digest)
+        )
+
+    def _by_cookie(self, value: str) -> Principal:
+        login = self._cookies.read(value, time.time())
+        if login is None:
+            raise Refused("session-over")
+        if not login.digest:
+            return Principal(login.name, frozenset(login.roles), "oidc", by_cookie=True)
+        tokens = Tokens(()) if self._tokens is None else self._tokens.value()
+        found = tokens.by_digest(login.digest)
+        if found is None:
+            raise Refused("session-over")
+        return Principal(found.name, found.roles, "token", by_cookie=True)
+
+
+def bearer_of(headers: Headers) -> str | None:
+    """The token of `Authorization`; an empty one where it is of another scheme."""
+    sent = headers.get("authorization")
+    if sent is None:
+        return None
+    scheme, _, token = sent.partition(" ")
+    return token.strip() if scheme.lower() == _SCHEME else ""
+
+
+def cookie_of(headers: Headers) -> str | None:
+    """Our cookie, if there is one."""
+    for pair in headers.get("cookie", "").split(";"):
+        name, _, value = pair.strip().partition("=")
+        if name == NAME:
+            return value
+    return None
+
+
+def _cookie_key(path: str) -> bytes:
+    if not path:
+        return secrets.token_bytes()
+    return secret_of(Path(path).read_text(encoding="utf-8")).encode()
+
+
+def _never() -> int:
+    return 1 << 62

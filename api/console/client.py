@@ -1,0 +1,122 @@
+"""The client: the console asks the admin API of its own process, as the one who looks at the page.
+
+There is one way to read and to change anything: each question goes through the whole application
+with the credentials of the browser's request, so that roles, preconditions, idempotency and the
+audit hold for a page as they hold for a program. What the API refuses, a page shows as a problem.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import httpx2
+from starlette.requests import Request
+
+from api.problems import INTERNAL, TYPE_PREFIX
+
+_PASSED_ON: Final = ("host", "origin", "cookie", "authorization", "x-forwarded-for", "user-agent")
+_BASE: Final = "http://console"
+"""Never resolved: the Host header is the browser's."""
+
+Document = dict[str, Any]
+Query = Mapping[str, str | float | None]
+
+
+class Problem(NamedTuple):
+    """Why there is no answer, in the API's words."""
+
+    status: int
+    kind: str
+    title: str
+    detail: str
+    faults: tuple[tuple[str, str], ...] = ()
+    """Places in what was sent, and what is wrong there."""
+
+
+class Failed(Exception):  # noqa: N818 - it is the answer
+    """The API has refused what a page cannot do without."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
+
+
+class Reply(NamedTuple):
+    """What the API has answered: a document or a problem."""
+
+    document: Document
+    etag: str | None = None
+    problem: Problem | None = None
+    headers: Mapping[str, str] = {}
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is a document."""
+        return self.problem is None
+
+    def needed(self) -> Document:
+        """The document; Failed where there is none."""
+        if self.problem is not None:
+            raise Failed(self.problem)
+        return self.document
+
+
+class Api:
+    """The admin API, asked on behalf of a request."""
+
+    def __init__(self, request: Request) -> None:
+        client = request.client
+        place = ("127.0.0.1", 0) if client is None else (client.host, client.port)
+        self._transport = httpx2.ASGITransport(
+            app=request.app, raise_app_exceptions=False, client=place
+        )
+        self._headers = {
+            name: request.headers[name] for name in _PASSED_ON if name in request.headers
+        }
+
+    async def get(self, path: str, query: Query | None = None) -> Reply:
+        """Read a resource."""
+        return await self.send("GET", path, query)
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        *,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """Send a request; `body` goes as JSON. What has no value is left out of the query."""
+        told = {key: _text(value) for key, value in (query or {}).items() if value is not None}
+        request = httpx2.Request(
+            method,
+            f"{_BASE}{path}",
+            params=told or None,
+            json=body,
+            headers={**self._headers, **(headers or {})},
+        )
+        response = await self._transport.handle_async_request(request)
+        await response.aread()
+        return _reply(response)
+
+
+def _text(value: str | float) -> str:  # JSON's words for true and false
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _reply(response: httpx2.Response) -> Reply:
+    kind = response.headers.get("content-type", "").partition(";")[0]
+    document = response.json() if kind.endswith("json") and response.content else {}
+    if response.is_success:
+        return Reply(document, response.headers.get("etag"), None, dict(response.headers))
+    if "detail" not in document:  # it broke off: the log has the rest
+        document = {"title": INTERNAL.title, "detail": "The log has the reason; try again."}
+    faults = tuple((each["pointer"], each["detail"]) for each in document.get("errors", ()))
+    problem = Problem(
+        response.status_code,
+        str(document.get("type", "")).removeprefix(TYPE_PREFIX),
+        document.get("title", ""),
+        document["detail"],
+        faults,
+    )
+    return Reply(document, response.headers.get("etag"), problem, dict(response.headers))

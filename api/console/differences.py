@@ -1,0 +1,38 @@
+"""Differences: two documents side by side, as lines that go, come and stay. Pure."""
+
+import difflib
+import json
+from typing import Literal, NamedTuple
+
+Kind = Literal["gone", "new", "same"]
+
+
+class Line(NamedTuple):
+    """A line of either document, or of both."""
+
+    kind: Kind
+    text: str
+
+
+def between(before: object, after: object, *, ignored: tuple[str, ...] = ("etag",)) -> list[Line]:
+    """The lines of both documents; long stretches that stay are left out but for their ends."""
+    old, new = _lines(before, ignored), _lines(after, ignored)
+    found: list[Line] = []
+    for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(2):
+        if found:
+            found.append(Line("same", "…"))
+        for tag, i1, i2, j1, j2 in group:
+            if tag == "equal":
+                found.extend(Line("same", f"  {text}") for text in old[i1:i2])
+                continue
+            found.extend(Line("gone", f"- {text}") for text in old[i1:i2])
+            found.extend(Line("new", f"+ {text}") for text in new[j1:j2])
+    return found
+
+
+def _lines(document: object, ignored: tuple[str, ...]) -> list[str]:
+    if document is None:
+        return []
+    if isinstance(document, dict):
+        document = {key: value for key, value in document.items() if key not in ignored}
+    return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False).splitlines()

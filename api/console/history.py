@@ -1,0 +1,152 @@
+"""History: the last hour of a service as samples, for the charts of the console.
+
+A sample holds totals since the start; what is drawn are their differences, so a sample that was
+missed costs a point and no count. Invariant: no more samples are kept than an hour has.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+SAMPLE_EVERY_S: Final = 5.0
+KEPT_S: Final = 3600.0
+POINTS: Final = 120
+SPANS_S: Final = (300.0, 900.0, KEPT_S)
+"""How much a chart shows: the least that all samples fit in, so that a young history is seen."""
+ADDRESS_POINTS: Final = 60
+
+Buckets = tuple[tuple[float, float], ...]
+"""Of a histogram: upper bounds, and how many observations lie at or below each."""
+
+
+class Sample(NamedTuple):
+    """The totals at one moment."""
+
+    time_s: float
+    consumed: float
+    accepted: float
+    duplicates: float
+    dead_letters: float
+    lag_records: float | None
+    latency: Buckets = ()
+    by_address: Mapping[str, float] = {}
+    """Records decided, accepted and duplicates together."""
+    repeats: float = 0.0
+    """Dead letters that are duplicates: what the service is there for, and no fault."""
+
+
+class Point(NamedTuple):
+    """What happened in one stretch of the hour; None where nothing is known of it."""
+
+    until_s: float
+    consumed: float | None = None
+    accepted: float | None = None
+    duplicates: float | None = None
+    dead_letters: float | None = None
+    lag_records: float | None = None
+    latency_p50_s: float | None = None
+    latency_p99_s: float | None = None
+    repeats: float | None = None
+    faults: float | None = None
+    """Dead letters for any other reason than that they repeat one."""
+
+
+class History:
+    """The samples of the last hour. One thread adds to it and reads it."""
+
+    def __init__(self, kept_s: float = KEPT_S, every_s: float = SAMPLE_EVERY_S) -> None:
+        self._kept_s = kept_s
+        self._samples: deque[Sample] = deque(maxlen=math.ceil(kept_s / every_s) + 1)
+        self._addresses: deque[tuple[float, Mapping[str, float]]] = deque(maxlen=ADDRESS_POINTS + 1)
+
+    def add(self, sample: Sample) -> None:
+        """Keep a sample; of addresses, one a minute is enough."""
+        self._samples.append(sample._replace(by_address={}))
+        step_s = self._kept_s / ADDRESS_POINTS
+        if not self._addresses or sample.time_s - self._addresses[-1][0] >= step_s:
+            self._addresses.append((sample.time_s, sample.by_address))
+
+    def last(self) -> Point | None:
+        """The rates between the last two samples."""
+        if len(self._samples) < 2:
+            return None
+        return _point(self._samples[-1].time_s, (self._samples[-2], self._samples[-1]))
+
+    def span_s(self, now_s: float) -> float:
+        """How long a chart should reach back."""
+        age_s = now_s - self._samples[0].time_s if self._samples else 0.0
+        return next((span_s for span_s in SPANS_S if age_s <= span_s), KEPT_S)
+
+    def points(self, now_s: float, span_s: float, count: int = POINTS) -> tuple[Point, ...]:
+        """What has passed up to now, in so many stretches of one length."""
+        # Two samples to a stretch, so that one which is late leaves no gap.
+        count = min(count, round(span_s / (2 * SAMPLE_EVERY_S)))
+        step_s = span_s / count
+        start_s = now_s - span_s
+        inside: list[list[Sample]] = [[] for _ in range(count)]
+        before: Sample | None = None
+        for sample in self._samples:
+            at = math.ceil((sample.time_s - start_s) / step_s) - 1
+            if 0 <= at < count:
+                if not inside[at] and before is not None:
+                    inside[at].append(before)
+                inside[at].append(sample)
+            before = sample
+        return tuple(_point(start_s + (n + 1) * step_s, group) for n, group in enumerate(inside))
+
+    def of_address(self, address: str) -> tuple[float, ...]:
+        """Records decided in each minute, for an address that has a label of its own."""
+        totals = [by_address.get(address) for _, by_address in self._addresses]
+        return tuple(
+            max(0.0, after - (before or 0.0)) if after is not None else 0.0
+            for before, after in pairwise(totals)
+        )
+
+
+def _point(until_s: float, samples: Sequence[Sample]) -> Point:
+    if len(samples) < 2:
+        return Point(until_s)
+    first, last = samples[0], samples[-1]
+    elapsed_s = max(last.time_s - first.time_s, 1e-3)
+    seen = _less(last.latency, first.latency)
+    dead_letters = max(0.0, last.dead_letters - first.dead_letters) / elapsed_s
+    repeats = min(dead_letters, max(0.0, last.repeats - first.repeats) / elapsed_s)
+    return Point(
+        until_s,
+        consumed=max(0.0, last.consumed - first.consumed) / elapsed_s,
+        accepted=max(0.0, last.accepted - first.accepted) / elapsed_s,
+        duplicates=max(0.0, last.duplicates - first.duplicates) / elapsed_s,
+        dead_letters=dead_letters,
+        lag_records=last.lag_records,
+        latency_p50_s=quantile(seen, 0.5),
+        latency_p99_s=quantile(seen, 0.99),
+        repeats=repeats,
+        faults=dead_letters - repeats,
+    )
+
+
+def _less(after: Buckets, before: Buckets) -> Buckets:
+    earlier = dict(before)
+    return tuple((bound, max(0.0, count - earlier.get(bound, 0.0))) for bound, count in after)
+
+
+def quantile(buckets: Iterable[tuple[float, float]], share: float) -> float | None:
+    """The value below which that share lies, by a straight line inside its bucket.
+
+    None without observations. Beyond the last finite bound, that bound is all there is to tell.
+    """
+    ordered = sorted(buckets)
+    total = ordered[-1][1] if ordered else 0.0
+    if total <= 0:
+        return None
+    wanted, lower, below = share * total, 0.0, 0.0
+    for bound, count in ordered:
+        if count >= wanted:
+            if math.isinf(bound):
+                return lower
+            inside = count - below
+            return lower + (bound - lower) * ((wanted - below) / inside if inside else 1.0)
+        lower, below = bound, count
+    return lower

@@ -1,0 +1,1 @@
+"""Pages: a file for each, which asks the API and names what its template shows."""

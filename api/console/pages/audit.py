@@ -1,0 +1,37 @@
+"""Audit: who changed what, when and why."""
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.console.client import Api
+from api.console.differences import between
+from api.console.forms import asked
+from api.console.render import page
+from api.console.shown import shown
+
+PAGE_SIZE = 50
+
+
+def add(routes: APIRouter) -> None:
+    """Add the page."""
+
+    @routes.get("/console/audit")
+    @shown("audit")
+    async def audit(request: Request) -> Response:
+        """The trail, the newest first."""
+        told = asked(request)
+        query = {name: told.get(name) for name in ("actor", "resource", "page_token")}
+        since = told.get("since")
+        found = await Api(request).get(
+            "/v1/audit",
+            {**query, "since": f"{since}Z" if since else None, "page_size": PAGE_SIZE},
+        )
+        return await page(
+            request,
+            "audit.html",
+            section="audit",
+            found=found.needed(),
+            told=told,
+            between=between,
+        )

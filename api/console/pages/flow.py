@@ -1,0 +1,136 @@
+"""Flow, the first page: what goes through the service now, and how the last hour went."""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.console import words
+from api.console.charts import Chart, chart
+from api.console.client import Api
+from api.console.history import SPANS_S, History, Point
+from api.console.render import page
+from api.console.shown import shown
+
+_STEPS: Final = dict(zip(SPANS_S, (5, 3, 4), strict=True))
+"""Into how many parts the marks below a chart cut it."""
+_ACCEPTED: Final = ("Accepted", "accepted")
+_DUPLICATES: Final = ("Duplicates", "duplicates")
+
+
+def add(routes: APIRouter, history: History) -> None:
+    """Add the page."""
+
+    @routes.get("/")
+    @shown("flow")
+    async def flow(request: Request) -> Response:
+        """What goes through now."""
+        api = Api(request)
+        status = (await api.get("/v1/status")).needed()
+        workers = (await api.get("/v1/workers")).document.get("workers", ())
+        partitions = (await api.get("/v1/partitions")).document.get("partitions", ())
+        now_s = time.time()
+        span_s = history.span_s(now_s)
+        instances = (await api.get("/v1/instances")).document.get("instances", ())
+        points = history.points(now_s, span_s)
+        return await page(
+            request,
+            "flow.html",
+            section="flow",
+            status_now=status,
+            workers=workers,
+            partitions=partitions,
+            instances=instances,
+            last=history.last() or Point(0.0),
+            main=main_chart(points),
+            charts=small_charts(points),
+            span=words.duration(span_s * 1000),
+            marks=marks(now_s, span_s),
+        )
+
+
+def marks(now_s: float, span_s: float) -> list[str]:
+    """The times below a chart, whole minutes apart."""
+    steps = _STEPS[span_s]
+    return [f"{_at(now_s - span_s * part / steps):%H:%M}" for part in range(steps, -1, -1)]
+
+
+def main_chart(points: Sequence[Point]) -> Chart:
+    """What was accepted and what was not."""
+    told = [
+        _told(
+            each,
+            f"{words.rate(each.accepted)}/s accepted, {words.rate(each.duplicates)}/s duplicates",
+        )
+        for each in points
+    ]
+    series = [
+        (*_ACCEPTED, [p.accepted for p in points]),
+        (*_DUPLICATES, [p.duplicates for p in points]),
+    ]
+    return chart(
+        "Records, /s", _summary("Accepted", points, lambda p: p.accepted), series, told, 1.0
+    )
+
+
+def small_charts(points: Sequence[Point]) -> list[tuple[Chart, Callable[[float], str]]]:
+    """What should stay low: each with how its scale is written."""
+    letters = chart(
+        "Dead letters, /s",
+        _summary("Dead letters", points, lambda p: p.dead_letters),
+        [
+            ("Duplicates", "duplicates", [p.repeats for p in points]),
+            ("Others", "bad", [p.faults for p in points]),
+        ],
+        [
+            _told(
+                each, f"{words.rate(each.repeats)}/s duplicates, {words.rate(each.faults)}/s others"
+            )
+            for each in points
+        ],
+        1.0,
+    )
+    lag = chart(
+        "Lag, records",
+        _summary("Lag", points, lambda p: p.lag_records),
+        [("Lag", "accepted", [p.lag_records for p in points])],
+        [_told(each, f"{words.number(each.lag_records)} records") for each in points],
+        10.0,
+    )
+    latency = chart(
+        "Latency",
+        _summary("Latency's 99th percentile, in seconds,", points, lambda p: p.latency_p99_s),
+        [
+            ("p99", "duplicates", [p.latency_p99_s for p in points]),
+            ("p50", "accepted", [p.latency_p50_s for p in points]),
+        ],
+        [
+            _told(
+                each,
+                f"p50 {words.seconds(each.latency_p50_s)}, p99 {words.seconds(each.latency_p99_s)}",
+            )
+            for each in points
+        ],
+        0.1,
+    )
+    return [(letters, words.short), (lag, words.short), (latency, words.seconds)]
+
+
+def _told(point: Point, text: str) -> str:
+    nothing = point.consumed is None
+    return f"{_at(point.until_s):%H:%M:%S} UTC: {'no samples' if nothing else text}"
+
+
+def _summary(name: str, points: Sequence[Point], value: Callable[[Point], float | None]) -> str:
+    known = [each for each in map(value, points) if each is not None]
+    if not known:
+        return "No samples yet."
+    return f"{name} reached {words.rate(max(known))} and stands at {words.rate(known[-1])}."
+
+
+def _at(time_s: float) -> datetime:
+    return datetime.fromtimestamp(time_s, UTC)

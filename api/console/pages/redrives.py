@@ -1,0 +1,130 @@
+"""Redrives: dead letters sent on their way again: choose, count, confirm, watch."""
+
+import uuid
+from typing import Any, Final
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.console.client import Api, Reply
+from api.console.forms import asked, number_in, read, see, segment
+from api.console.letter_filter import REASONS, LetterFilter
+from api.console.render import page
+from api.console.shown import shown
+
+MODES: Final = {
+    "through": "Decide again. What is remembered is refused again; nothing is forgotten.",
+    "forget": "Forget each id first, then let its record through. It is remembered again after.",
+    "bypass": "Write straight to the output. Ids stay remembered as they are.",
+}
+
+
+def add(routes: APIRouter) -> None:
+    """Add the pages."""
+
+    @routes.get("/console/redrives")
+    @shown("redrives")
+    async def redrives(request: Request) -> Response:
+        """All that are known, the newest first."""
+        query = {"page_size": 50, "page_token": asked(request).get("page_token")}
+        found = (await Api(request).get("/v1/redrives", query)).needed()
+        return await page(request, "redrives.html", section="redrives", found=found, share=share)
+
+    @routes.get("/console/redrive")
+    @shown("redrives")
+    async def redrive(request: Request) -> Response:
+        """One, and how far it is."""
+        path = f"/v1/redrives/{segment(asked(request).get('id', ''))}"
+        found = (await Api(request).get(path)).needed()
+        return await page(
+            request, "redrive.html", section="redrives", redrive=found, share=share(found)
+        )
+
+    @routes.post("/console/redrive/cancel")
+    @shown("redrives")
+    async def cancel(request: Request) -> Response:
+        """End one."""
+        form = await read(request)
+        path = f"/v1/redrives/{segment(form.get('id', ''))}:cancel"
+        (await Api(request).send("POST", path, {"reason": form.get("reason", "")})).needed()
+        return see("/console/redrive", id=form["id"])
+
+    _add_wizard(routes)
+
+
+def _add_wizard(routes: APIRouter) -> None:
+    @routes.get("/console/redrives/new")
+    @shown("redrives")
+    async def choose(request: Request) -> Response:
+        """The first step: which."""
+        wanted = LetterFilter.of(asked(request))
+        return await page(
+            request, "redrive_choose.html", section="redrives", wanted=wanted, reasons=REASONS
+        )
+
+    @routes.get("/console/redrives/count")
+    @shown("redrives")
+    async def count(request: Request) -> Response:
+        """The second step: how many these are, some of them, and what is to be done."""
+        wanted = LetterFilter.of(asked(request))
+        preview = await _ordered(Api(request), wanted, {"mode": "through"}, dry_run=True)
+        return await page(
+            request,
+            "redrive_count.html",
+            section="redrives",
+            wanted=wanted,
+            preview=preview,
+            modes=MODES,
+        )
+
+    @routes.post("/console/redrives/confirm")
+    @shown("redrives")
+    async def confirm(request: Request) -> Response:
+        """The third step: once more in words; nothing has happened yet."""
+        form = await read(request)
+        wanted = LetterFilter.of(form)
+        preview = await _ordered(Api(request), wanted, form, dry_run=True)
+        return await page(
+            request,
+            "redrive_confirm.html",
+            section="redrives",
+            wanted=wanted,
+            form=form,
+            preview=preview,
+            modes=MODES,
+            once=uuid.uuid4().hex,
+        )
+
+    @routes.post("/console/redrives/start")
+    @shown("redrives")
+    async def start(request: Request) -> Response:
+        """The last step."""
+        form = await read(request)
+        begun = await _ordered(Api(request), LetterFilter.of(form), form, dry_run=False)
+        return see("/console/redrive", id=begun.needed()["id"])
+
+
+async def _ordered(api: Api, wanted: LetterFilter, form: dict[str, str], *, dry_run: bool) -> Reply:
+    """Order it, or have it counted; sent twice by a hasty hand, it begins once."""
+    order: dict[str, Any] = {"mode": form.get("mode", ""), **wanted.order()}
+    rate, limit = form.get("max_per_second", ""), number_in(form, "limit")
+    if rate:
+        order["max_per_second"] = rate
+    if limit is not None:
+        order["limit"] = limit
+    headers = {"Idempotency-Key": form["once"]} if form.get("once") and not dry_run else {}
+    # Names of its own: the filter has a reason and a key too.
+    query = {"dry_run": dry_run or None, "reason": form.get("why")}
+    return await api.send("POST", "/v1/redrives", query, body=order, headers=headers)
+
+
+def share(redrive: dict[str, Any]) -> float:
+    """How much of it is done, from 0 to 1."""
+    if redrive["state"] == "done":
+        return 1.0
+    done = redrive["progress"]
+    shares = [done["scanned"] / max(1, redrive["records_total"])]
+    if redrive["limit"]:
+        shares.append(done["matched"] / redrive["limit"])
+    return float(min(1.0, max(shares)))

@@ -1,0 +1,110 @@
+"""Words: numbers, sizes, times and durations as people read them. Pure.
+
+Times are UTC, in full where it matters which day; a number has its unit beside it or in the head
+of its column.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+NONE: Final = "\N{EN DASH}"
+_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+_SPANS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
+
+
+def number(value: float | None) -> str:
+    """A count, with a comma between thousands."""
+    return NONE if value is None else f"{value:,.0f}"
+
+
+def rate(value: float | None) -> str:
+    """So many a second: small ones with a decimal."""
+    if value is None:
+        return NONE
+    return f"{value:,.1f}" if 0 < value < 10 else f"{value:,.0f}"
+
+
+def short(value: float) -> str:
+    """A number on a scale: 1.5k, 20M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+def size(bytes_: float | None) -> str:
+    """Bytes, in the unit that leaves one to four digits."""
+    if bytes_ is None:
+        return NONE
+    value, unit = float(bytes_), 0
+    while value >= 1024 and unit < len(_SIZES) - 1:
+        value, unit = value / 1024, unit + 1
+    return (
+        f"{value:.0f} {_SIZES[unit]}"
+        if unit == 0 or value >= 100
+        else f"{value:.1f} {_SIZES[unit]}"
+    )
+
+
+def duration(ms: float | None) -> str:
+    """A duration, in its two largest units."""
+    if ms is None:
+        return NONE
+    if ms < 1_000:
+        return f"{ms:.0f} ms" if ms >= 1 or ms == 0 else f"{ms:.1f} ms"
+    if ms < 10_000:
+        return f"{ms / 1000:.1f} s"
+    left = round(ms / 1000) * 1000
+    parts: list[str] = []
+    for unit, length in _SPANS:
+        count, left = divmod(left, length)
+        if count or parts:
+            parts.append(f"{count} {unit}" if count else "")
+        if len(parts) == 2:
+            break
+    return " ".join(part for part in parts if part)
+
+
+def seconds(value: float | None) -> str:
+    """A duration that was measured in seconds."""
+    return duration(None if value is None else value * 1000)
+
+
+def percent(share: float | None) -> str:
+    """A share of one."""
+    if share is None:
+        return NONE
+    if 0 < share < 0.001:
+        return "< 0.1 %"
+    return f"{share * 100:.1f} %" if share < 0.1 else f"{share * 100:.0f} %"
+
+
+def moment(text: str | None) -> datetime | None:
+    """A time of the API."""
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def clock(time: datetime, now: datetime) -> str:
+    """The time of the day, with the date where it was not today."""
+    told = time.astimezone(UTC)
+    if told.date() == now.astimezone(UTC).date():
+        return f"{told:%H:%M:%S}"
+    return f"{told:%Y-%m-%d %H:%M:%S}"
+
+
+def ago(time: datetime, now: datetime) -> str:
+    """How long it is since."""
+    passed_ms = (now - time) / timedelta(milliseconds=1)
+    if passed_ms < 1_000:
+        return "now"
+    return f"{duration(max(1_000, passed_ms // 1_000 * 1_000))} ago"
+
+
+def sentence(text: str | None) -> str:
+    """The same with a large letter at its beginning, and nothing of nothing."""
+    return text[:1].upper() + text[1:] if text else ""
+
+
+def plural(count: float, one: str, many: str | None = None) -> str:
+    """A count and its noun."""
+    return f"{number(count)} {one if count == 1 else many or one + 's'}"

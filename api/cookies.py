@@ -1,0 +1,64 @@
+"""Cookies: a browser that has shown its token once is known for a while.
+
+A cookie says who, which roles, until when and by which line of the tokens file, and is signed. It
+holds no token: whoever reads it cannot log in anew, and it ends with its time, with the process
+that signed it (unless all replicas sign with one configured key), and with its line of the file.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+from typing import Final, NamedTuple
+
+NAME: Final = "ringfence_session"
+_CHARS_MAX: Final = 4_096
+_CONTEXT: Final = b"ringfence session cookie 1"
+
+
+class Login(NamedTuple):
+    """Who has logged in."""
+
+    name: str
+    roles: tuple[str, ...]
+    until_s: int
+    digest: str
+    """Of the token of the tokens file; empty where an issuer vouched."""
+
+
+class Cookies:
+    """Signs and reads cookies."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = hashlib.sha256(_CONTEXT + key).digest()
+
+    def write(self, login: Login) -> str:
+        """A cookie's value."""
+        body = json.dumps(login, separators=(",", ":")).encode()
+        return f"{_text(body)}.{_text(self._signature(body))}"
+
+    def read(self, value: str, now_s: float) -> Login | None:
+        """Who bears a cookie; None where it is not ours or over."""
+        if len(value) > _CHARS_MAX:
+            return None
+        body_text, _, signature_text = value.partition(".")
+        try:
+            body, signature = _bytes(body_text), _bytes(signature_text)
+        except (ValueError, binascii.Error):
+            return None
+        if not hmac.compare_digest(signature, self._signature(body)):
+            return None
+        name, roles, until_s, digest = json.loads(body)
+        return Login(name, tuple(roles), until_s, digest) if now_s < until_s else None
+
+    def _signature(self, body: bytes) -> bytes:
+        return hmac.digest(self._key, body, "sha256")
+
+
+def _text(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def _bytes(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,0 +1,85 @@
+"""The instances of the group: `/v1/instances`. Any of them answers for all."""
+
+from datetime import datetime
+from typing import Self
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from api.documents import errors
+from api.schemas import Document, time_of
+from api.view import ServiceView
+from service import status
+from service.fleet.messages import Attendance
+
+
+class Instance(Document):
+    """An instance, and how it does; what is null is not known."""
+
+    instance: str
+    url: str | None = Field(description="Where other instances reach its API.")
+    own: bool = Field(description="Whether it is the one that answers.")
+    reachable: bool
+    trouble: str | None = Field(description="Why it is not reachable.")
+    version: str
+    started_at: datetime
+    phase: status.ServicePhase | None
+    waiting_for: str | None
+    revision: int | None = Field(description="Of the settings, as far as it has read them.")
+    partitions_owned: int | None
+    partitions_restoring: int | None
+    lag_records: int | None
+
+    @classmethod
+    def of(cls, attendance: Attendance) -> Self:
+        """Describe an instance."""
+        announced, roll = attendance.announced, attendance.roll
+        now = None if roll is None else roll.status
+        owned = None if now is None else now.partitions
+        return cls(
+            instance=announced.name,
+            url=announced.url or None,
+            own=attendance.is_own,
+            reachable=roll is not None,
+            trouble=attendance.trouble,
+            version=announced.version,
+            started_at=time_of(announced.started_at_ms),
+            phase=None if now is None else now.phase,
+            waiting_for=None if now is None else now.waiting_for,
+            revision=None if roll is None else roll.revision,
+            partitions_owned=None if owned is None else len(owned),
+            partitions_restoring=(
+                None if owned is None else sum(each.phase != "running" for each in owned)
+            ),
+            lag_records=None if owned is None else sum(each.lag_records or 0 for each in owned),
+        )
+
+
+class Instances(Document):
+    """The instances of the group."""
+
+    instances: tuple[Instance, ...]
+    complete: bool = Field(description="True when all of them answer and every partition is owned.")
+
+
+def router(view: ServiceView) -> APIRouter:
+    """Return the route that lists the instances."""
+    routes = APIRouter(tags=["service"])
+    fleet = view.fleet
+    assert fleet is not None  # who decides is one of a fleet
+
+    @routes.get("/v1/instances", responses=errors())
+    async def instances() -> Instances:
+        """Return every instance of the group, and how it does."""
+        present = await fleet.roll_call(view.roll_timeout_s)
+        return Instances(instances=tuple(map(Instance.of, present)), complete=is_complete(present))
+
+    return routes
+
+
+def is_complete(present: tuple[Attendance, ...]) -> bool:
+    """Whether these own every partition together, as far as they answer."""
+    rolls = [each.roll.status for each in present if each.roll is not None]
+    owned = {(each.topic, each.partition) for now in rolls for each in now.partitions}
+    total = max((now.partitions_total for now in rolls), default=0)
+    return len(rolls) == len(present) and total > 0 and len(owned) >= total

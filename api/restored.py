@@ -1,0 +1,17 @@
+"""Restored: no question is put to a state that is not whole."""
+
+from service.control import NotRestored
+from service.status import Status
+
+
+def require_restored(status: Status) -> None:
+    """Refuse to answer from a state that is not whole: `not known` would be a guess."""
+    if status.phase in {"starting", "stopping"}:
+        sentence = f"The service is {status.phase} and owns no partition now; see /readyz."
+        raise NotRestored(sentence, retry_after_s=2)
+    behind = sum(each.phase != "running" for each in status.partitions)
+    if behind:
+        sentence = (
+            f"Not restored: {behind} of {len(status.partitions)} partitions owned; see /readyz."
+        )
+        raise NotRestored(sentence, retry_after_s=2)

@@ -1,0 +1,135 @@
+"""Routes: `/v1/routes…`: what is read, where it is decided and where it goes; changed live.
+
+An entry that is set here stands in place of the file's of its name, whole.
+"""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Body, Response
+
+from api.documents import errors
+from api.paging import PageSize, PageToken, place_of, token_of
+from api.parameters import RouteInPath
+from api.preconditions import (
+    check,
+    check_match,
+    tell_etag,
+)
+from api.problems import INVALID, NO_SUCH_ROUTE, NOT_POSSIBLE, UNAVAILABLE, Refusal
+from api.settings_schemas import Outcome, Route, Routes, route_of
+from api.settings_writes import ADMIN, WRITES, Describe, How, HowMade, Writing, desk_of, write
+from api.view import ServiceView
+from service.changes import Change, Standing
+from service.config import Config
+from service.overlay import Overlay
+
+_READ_ONLY: Final = ("source", "paused", "etag")
+_READS = errors(NO_SUCH_ROUTE, UNAVAILABLE)
+_CHANGES = {**WRITES, **errors(NO_SUCH_ROUTE)}
+
+RouteBody = Annotated[
+    dict[str, Any],
+    Body(
+        description="The keys of `[[routes]]` in the file, without the name.",
+        examples=[{"inputs": ["orders"]}],
+    ),
+]
+
+
+def router(view: ServiceView) -> APIRouter:
+    """Return the routes of routes."""
+    api = APIRouter(tags=["routes"])
+
+    @api.get("/v1/routes", responses=errors(INVALID, NOT_POSSIBLE, UNAVAILABLE))
+    async def routes(page_size: PageSize = 100, page_token: PageToken = "") -> Routes:
+        """Return the routes in force, in the order in which topics are matched."""
+        standing = desk_of(view).read()
+        start = _start(page_token)
+        found = standing.effective.config.routes
+        page = found[start : start + page_size]
+        ends = start + page_size >= len(found)
+        return Routes(
+            routes=tuple(Route.of(route, standing.holding) for route in page),
+            revision=standing.revision,
+            next_page_token=None if ends else token_of(start + page_size),
+        )
+
+    @api.get("/v1/routes/{name}", responses=_READS)
+    async def route(name: RouteInPath, response: Response) -> Route:
+        """Return a route in force."""
+        found = _found(desk_of(view).read(), name)
+        tell_etag(response, found.etag)
+        return found
+
+    @api.put("/v1/routes/{name}", responses=_CHANGES, openapi_extra=ADMIN)
+    async def put_route(name: RouteInPath, keys: RouteBody, how: HowMade) -> Outcome:
+        """Make a route, or put another in its place; scope, address and id never change."""
+        given = {key: value for key, value in keys.items() if key not in _READ_ONLY}
+
+        def change(standing: Standing) -> Overlay:
+            check(how.preconditions, _etag(standing, name), f"The route {name}")
+            return standing.overlay.with_route(name, given, in_file=_in_file(standing, name))
+
+        return await write(view, how, change, _describe(name), ("routes", name))
+
+    @api.delete("/v1/routes/{name}", responses=_CHANGES, openapi_extra=ADMIN)
+    async def delete_route(name: RouteInPath, how: How) -> Outcome:
+        """Read the inputs of a route no more, and forget that there was one of this name."""
+
+        def change(standing: Standing) -> Overlay:
+            check(how.preconditions, _found(standing, name).etag, f"The route {name}")
+            return standing.overlay.with_route(name, None, in_file=_in_file(standing, name))
+
+        return await write(view, how, change, _describe(name))
+
+    @api.post("/v1/routes/{name}:pause", responses=_CHANGES)
+    async def pause_route(name: RouteInPath, how: How) -> Outcome:
+        """Read its inputs no further, on all instances and over restarts, until it is resumed."""
+        change = _pausing(name, how, paused=True)
+        return await write(view, how, change, _describe(name))
+
+    @api.post("/v1/routes/{name}:resume", responses=_CHANGES)
+    async def resume_route(name: RouteInPath, how: How) -> Outcome:
+        """Read its inputs again, from where they were left."""
+        change = _pausing(name, how, paused=False)
+        return await write(view, how, change, _describe(name))
+
+    return api
+
+
+def _pausing(name: str, how: Writing, *, paused: bool) -> Change:
+    def change(standing: Standing) -> Overlay:
+        check_match(how.preconditions.if_match, _found(standing, name).etag, f"The route {name}")
+        return standing.overlay.with_pause(name, paused=paused)
+
+    return change
+
+
+def _describe(name: str) -> Describe:
+    def describe(config: Config, overlay: Overlay, _revision: int) -> dict[str, Any] | None:
+        found = route_of(config, overlay, name)
+        return None if found is None else found.model_dump(mode="json")
+
+    return describe
+
+
+def _found(standing: Standing, name: str) -> Route:
+    found = route_of(standing.effective.config, standing.holding, name)
+    if found is None:
+        names = ", ".join(route.name for route in standing.effective.config.routes)
+        raise Refusal(NO_SUCH_ROUTE, f"There is no route {name}; there are {names}.")
+    return found
+
+
+def _etag(standing: Standing, name: str) -> str | None:
+    found = route_of(standing.effective.config, standing.holding, name)
+    return None if found is None else found.etag
+
+
+def _in_file(standing: Standing, name: str) -> bool:
+    return any(route.name == name for route in standing.file.routes)
+
+
+def _start(token: str) -> int:
+    place = place_of(token)
+    return place if isinstance(place, int) and place >= 0 else 0

@@ -1,0 +1,80 @@
+"""Writes: who wants a change, why, and what it changed, handed through the request's scope.
+
+A resource tells what stood before and what stands after; whoever keeps the audit reads it there
+when the response has been made.
+"""
+
+from typing import Annotated, Final, NamedTuple
+
+from fastapi import Depends, Query, Request
+from starlette.types import Scope
+
+ANONYMOUS: Final = "anonymous"
+_ACTOR: Final = "ringfence.actor"
+_CHANGE: Final = "ringfence.change"
+
+Reason = Annotated[
+    str, Query(max_length=1_000, description="Why; it is kept beside the change in the audit.")
+]
+
+
+DryRun = Annotated[bool, Query(description="Change nothing; tell what the change would come to.")]
+
+
+class Change(NamedTuple):
+    """What a write changed; both sides can be written as JSON, and None is nothing."""
+
+    before: object
+    after: object
+
+
+def actor_of(request: Request) -> str:
+    """Who asks, as authentication found; `anonymous` without it."""
+    return actor_in(request.scope)
+
+
+def actor_in(scope: Scope) -> str:
+    """Who asks, by the scope of the request."""
+    return str(scope.get(_ACTOR, ANONYMOUS))
+
+
+def set_actor(scope: Scope, name: str) -> None:
+    """Name who asks, once it is known."""
+    scope[_ACTOR] = name
+
+
+def changed(request: Request, *, before: object = None, after: object = None) -> None:
+    """Tell what this request changed, for the audit."""
+    request.scope[_CHANGE] = Change(before, after)
+
+
+def change_of(scope: Scope) -> Change | None:
+    """What a request changed, if its resource told."""
+    change = scope.get(_CHANGE)
+    return change if isinstance(change, Change) else None
+
+
+class Asked(NamedTuple):
+    """A change that is asked for, or tried out."""
+
+    request: Request
+    dry_run: bool = False
+
+    def changed(self, *, before: object = None, after: object = None) -> None:
+        """Tell what was changed; nothing was where it was only tried out."""
+        if not self.dry_run:
+            changed(self.request, before=before, after=after)
+
+
+async def _reasoned(request: Request, reason: Reason = "") -> Asked:  # noqa: ARG001 - the audit reads it
+    return Asked(request)
+
+
+async def _tried(request: Request, *, dry_run: DryRun = False, reason: Reason = "") -> Asked:  # noqa: ARG001 - as above
+    return Asked(request, dry_run)
+
+
+Reasoned = Annotated[Asked, Depends(_reasoned)]
+"""Of a change that is made at once."""
+Tried = Annotated[Asked, Depends(_tried)]
+"""Of one that can be tried out."""

@@ -1,0 +1,239 @@
+"""`make bench-spark`: a backfill beside Spark's own ways to drop duplicates, and beside reading.
+
+    python -m bench.spark                     every arm in turn, each in a process of its own
+    python -m bench.spark NAME SOURCE OUT     one arm, which tells its figures as its last line
+
+Each arm reads the same topic by the same session (`local[2]`, RocksDB, batches of one size) and all
+but the first write what they found to a Delta table. A rate is that of the batches after the first:
+what a session needs to begin is told apart. Memory is that of the process, of Spark's JVM and of
+the Python workers together, looked at ten times a second.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.streaming.query import StreamingQuery
+from rich.console import Console
+
+from bench.chart import table
+from bench.finding import Finding, Row
+from bench.machine import MIB, described
+from bench.results import FOLDER, Spread, versions
+from bench.venue import Venue, venue
+from bench.workload import Workload
+from pipeline.backfill.inputs import Inputs
+from pipeline.backfill.run import STATE, judged
+from pipeline.backfill.seed import remembered
+from pipeline.jars import connector_jars
+from pipeline.session import open_session
+from pipeline.source import read_topics
+from service.config import RouteSettings
+from tools.processes import children_of
+
+LATEST: Final = FOLDER / "spark.json"
+BATCHES: Final = 8
+HELD: Final = 2_000_000
+"""How many ids the ring holds: all, as the others do."""
+_LOOK_S: Final = 0.1
+_PATIENT: Final = {"default.api.timeout.ms": "60000", "request.timeout.ms": "30000"}
+
+
+class Arm(NamedTuple):
+    """What is done to the records of a topic."""
+
+    title: str
+    transform: Callable[[DataFrame, str], DataFrame]
+    sink: str = "delta"
+
+
+class Told(NamedTuple):
+    """What one run of an arm tells of itself."""
+
+    records: int
+    whole_s: float
+    warm_records: int
+    warm_s: float
+    kept: int
+    """Rows of state: ids, or for a backfill ids that its ring holds."""
+    state_bytes: int
+    """In the files of RocksDB."""
+
+
+def _identified(records: DataFrame, _topic: str) -> DataFrame:
+    found = sf.filter("headers", lambda header: header["key"] == "_DUPL_ID")
+    identifier = sf.get(found, sf.lit(0))["value"].alias("id")
+    return records.select("topic", "partition", "offset", "timestamp", identifier)
+
+
+def _dropped(records: DataFrame, topic: str) -> DataFrame:
+    return _identified(records, topic).dropDuplicates(["id"])
+
+
+def _within(records: DataFrame, topic: str) -> DataFrame:
+    timed = _identified(records, topic).withWatermark("timestamp", "1 hour")
+    return timed.dropDuplicatesWithinWatermark(["id"])
+
+
+def _judged(records: DataFrame, topic: str) -> DataFrame:
+    route = RouteSettings(name=topic, inputs=(topic,), scope="partition")
+    ring: dict[str, dict[str, object]] = {"#": {"id_cache_size": HELD}}
+    return judged(records, Inputs((route,), ring, "bench", 12, 1 << 28, (topic,)))
+
+
+ARMS: Final[Mapping[str, Arm]] = {
+    "read": Arm("reading alone", _identified, "noop"),
+    "backfill": Arm("Ringfence's backfill", _judged),
+    "drop": Arm("dropDuplicates", _dropped),
+    "within": Arm("dropDuplicatesWithinWatermark", _within),
+}
+
+
+def main() -> int:
+    """Measure what was asked for."""
+    if len(sys.argv) == 4 and sys.argv[1] in ARMS:
+        return _arm(*sys.argv[1:])
+    parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
+    parser.add_argument("--records", type=int, default=2_000_000)
+    parser.add_argument("--rounds", type=int, default=2)
+    given = parser.parse_args()
+    console = Console(width=150 if not sys.stdout.isatty() else None)
+    workload = Workload(records=given.records)
+    with venue() as place:
+        found = _measured(place, workload, given.rounds, console.print)
+    console.print(table(found))
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    document = {"machine": described(), "versions": versions(), "spark": found.told()}
+    LATEST.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    console.print(f"written: {LATEST}")
+    return 0
+
+
+def _measured(place: Venue, workload: Workload, rounds: int, say: Callable[[str], None]) -> Finding:
+    told: dict[str, list[tuple[Told, int]]] = {name: [] for name in ARMS}
+    source = [place.broker.bootstrap_servers, place.input(workload)]
+    source.append(str(workload.records // BATCHES))
+    for number in range(rounds):
+        for name, arm in ARMS.items():
+            with tempfile.TemporaryDirectory() as folder:
+                run = _run(name, " ".join(source), Path(folder))
+            told[name].append(run)
+            rate = run[0].warm_records / run[0].warm_s
+            say(f"round {number + 1}: {arm.title}: {rate:,.0f} records a second")
+    settings = {
+        "records": workload.records,
+        "batches": BATCHES,
+        "partitions": workload.partitions,
+        "copies": workload.duplicate_share,
+        "rounds": rounds,
+    }
+    rows = [_row(ARMS[name].title, runs, told["backfill"]) for name, runs in told.items()]
+    return Finding("a history on Spark, local[2]", settings, rows)
+
+
+def _row(title: str, runs: list[tuple[Told, int]], ours: list[tuple[Told, int]]) -> Row:
+    pairs = zip(ours, runs, strict=True)
+    return {
+        "arm": title,
+        "records a second, warm": Spread.of(_rate(told) for told, _ in runs),
+        "backfill is … times as fast": Spread.of(
+            _rate(mine) / _rate(theirs) for (mine, _), (theirs, _) in pairs
+        ),
+        "whole, s": Spread.of(told.whole_s for told, _ in runs),
+        "peak memory, MiB": Spread.of(peak / MIB for _, peak in runs),
+        "ids kept": max(told.kept for told, _ in runs),
+        "state, bytes an id": Spread.of(
+            told.state_bytes / told.kept if told.kept else 0 for told, _ in runs
+        ),
+    }
+
+
+def _rate(told: Told) -> float:
+    return told.warm_records / told.warm_s
+
+
+def _run(name: str, source: str, folder: Path) -> tuple[Told, int]:
+    """One arm in a process of its own, and the most memory that it took."""
+    command = [sys.executable, "-m", "bench.spark", name, source, str(folder)]
+    peak = 0
+    with (folder / "log").open("w") as log:
+        running = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        while running.poll() is None:
+            peak = max(peak, _resident_bytes(running.pid))
+            time.sleep(_LOOK_S)
+    lines = (folder / "log").read_text(encoding="utf-8").splitlines()
+    if running.returncode:
+        raise RuntimeError(f"{name} ended with {running.returncode}:\n" + "\n".join(lines[-30:]))
+    return Told(*json.loads(lines[-1])), peak
+
+
+def _resident_bytes(pid: int) -> int:
+    """Of a process and all that it has started."""
+    found = 0
+    try:
+        for each in children_of(pid):
+            found += _resident_bytes(each)
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("VmRSS:"):
+                found += int(line.split()[1]) * 1024
+    except OSError:
+        pass  # it has ended meanwhile
+    return found
+
+
+def _arm(name: str, source: str, folder: str) -> int:
+    servers, topic, batch_records = source.split()
+    spark = open_session(connector_jars(None))
+    for key, value in STATE.items():
+        spark.conf.set(key, value)
+    began = time.monotonic()
+    options = {"maxOffsetsPerTrigger": batch_records}
+    records = read_topics(spark, servers, [topic], _PATIENT, options=options)
+    arm, out = ARMS[name], Path(folder)
+    query = (
+        arm.transform(records, topic)
+        .writeStream.format(arm.sink)
+        .outputMode("append")
+        .option("path", str(out / "verdicts"))
+        .option("checkpointLocation", str(out / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    told = _told(spark, query, name, out, time.monotonic() - began)
+    spark.stop()
+    print(json.dumps(told))
+    return 0
+
+
+def _told(spark: SparkSession, query: StreamingQuery, name: str, out: Path, whole_s: float) -> Told:
+    batches = [each for each in query.recentProgress if each.numInputRows]
+    warm = batches[1:]
+    kept, state_bytes = 0, 0
+    for operator in batches[-1].stateOperators:
+        kept += operator.numRowsTotal
+        state_bytes += int(operator.customMetrics["rocksdbSstFileSize"])
+    if name == "backfill":
+        verdicts = spark.read.format("delta").load(str(out / "verdicts"))
+        kept = verdicts.where("verdict = 'accepted'").count()
+        assert remembered(spark, out).count() > 0  # there is what the figure is of
+    return Told(
+        records=sum(each.numInputRows for each in batches),
+        whole_s=whole_s,
+        warm_records=sum(each.numInputRows for each in warm),
+        warm_s=sum(each.durationMs["triggerExecution"] for each in warm) / 1000,
+        kept=kept,
+        state_bytes=state_bytes,
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

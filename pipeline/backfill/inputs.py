@@ -1,0 +1,157 @@
+"""Inputs: what the configuration says of the topics that are read, as a value that travels.
+
+With `instead_of`, every topic is read as if its records had come by that input: of the output of a
+route, say, or of a topic that was copied.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Final
+
+from ringfence.headers import (
+    DUPLICATE_ID_ALIASES,
+    EXPIRES_AT,
+    GROUP,
+    GROUP_POSITION,
+    GROUP_SIZE,
+    NUMBER,
+    PREVIOUS,
+    PUBLISHER,
+    STREAM,
+)
+from service.addresses import AddressBook
+from service.checks import Rules
+from service.cluster import TopicInfo
+from service.config import Config, RouteSettings
+from service.inlet import Inlet
+from service.inlets import lost
+from service.rejection import RejectedError
+from service.route import Headers, InputRoute, resolve
+from service.target import Placing
+from service.topics import ByAddress, Targets, by_address
+from state.cache import Cache
+from state.edit import Source
+
+NO_ADDRESS: Final = -1
+"""In place of the partition that decides: the first hop refuses the record already."""
+
+_FIELD: Final = re.compile(r"\{header:([^{}]+)\}")
+_CLAIMS: Final = (
+    *sorted(DUPLICATE_ID_ALIASES),
+    *(EXPIRES_AT, GROUP, GROUP_SIZE, GROUP_POSITION),
+    *(PUBLISHER, NUMBER, STREAM, PREVIOUS),
+)
+_TOPIC: Final = TopicInfo("", 1, 1 << 30, "", {})
+
+
+class _AnyTopic(Targets):
+    """Targets that are all there: which of them are, a broker knows alone."""
+
+    def __init__(self) -> None:
+        """Nothing is asked."""
+
+    def find(self, name: str) -> TopicInfo | None:
+        """See `Targets.find`."""
+        del name
+        return _TOPIC
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """See the module."""
+
+    routes: tuple[RouteSettings, ...]
+    patterns: Mapping[str, Mapping[str, object]]
+    group_id: str
+    by_address_partitions: int
+    cache_memory_bytes: int
+    topics: tuple[str, ...]
+    instead_of: str | None = None
+
+    @classmethod
+    def of(cls, config: Config, topics: Sequence[str], instead_of: str | None) -> "Inputs":
+        """What a configuration says."""
+        # A batch is no restart, so nothing is forgotten between two of them.
+        patterns = {
+            pattern: {key: True if key == "persist_id_cache" else value for key, value in own}
+            for pattern, own in ((p, keys.items()) for p, keys in config.addresses.patterns.items())
+        }
+        return cls(
+            routes=config.routes,
+            patterns=patterns,
+            group_id=config.service.group_id,
+            by_address_partitions=config.service.by_address_partitions,
+            cache_memory_bytes=config.service.cache_memory_mb * 1024 * 1024,
+            topics=tuple(topics),
+            instead_of=instead_of,
+        )
+
+    @cached_property
+    def by_topic(self) -> Mapping[str, InputRoute]:
+        """The route of each topic, bound to the input that it stands for."""
+        names = {topic: self.instead_of or topic for topic in self.topics}
+        bound = resolve(self.routes, set(names.values()), self.group_id)
+        return {topic: bound[name] for topic, name in names.items() if name in bound}
+
+    @property
+    def by_address(self) -> ByAddress:
+        """The topic that records of scope `address` would go through."""
+        return ByAddress(by_address(self.group_id), self.by_address_partitions)
+
+    @property
+    def header_names(self) -> tuple[str, ...]:
+        """The headers that some check looks at."""
+        told = [text for route in self.by_topic.values() for text in _templates(route.settings)]
+        fields = [name for text in told for name in _FIELD.findall(text)]
+        return tuple(dict.fromkeys((*_CLAIMS, *fields)))
+
+    @property
+    def reads_values(self) -> bool:
+        """Whether ids are made of values."""
+        return any("{sha256:value}" in route.settings.id for route in self.by_topic.values())
+
+    @cached_property
+    def book(self) -> AddressBook:
+        """The settings of all addresses."""
+        return AddressBook.of(self.patterns)
+
+    def rules(self, cache: Cache) -> Rules:
+        """What decisions depend on: no sessions, and targets as if all were there."""
+        placing = Placing(_AnyTopic(), "", compressing=True, refused={}, homeless=set())
+        return Rules(
+            cluster_id="",
+            group_id=self.group_id,
+            epochs={},
+            book=self.book,
+            cache=cache,
+            placing=placing,
+            inlets=lambda written: lost(Source(repr(written), 0), "nothing is carried here"),
+            by_address=self.by_address,
+        )
+
+    def inlet_of(self, source: Source) -> Inlet:
+        """A partition that is read."""
+        return Inlet(source, self.by_topic[source.topic], 0)
+
+    def inlet(self, decider: Source) -> Inlet | None:
+        """A partition that decides, where it is one of an input itself."""
+        return self.inlet_of(decider) if decider.topic in self.by_topic else None
+
+    def number(self, topic: str, key: bytes | None, headers: Headers) -> int:
+        """Which partition by-address decides a record; `NO_ADDRESS` where it names none."""
+        try:
+            address = self.inlet_of(Source(topic, 0)).address(key, headers)
+        except RejectedError:
+            return NO_ADDRESS
+        return _number(self.by_address, address)
+
+
+@lru_cache(1 << 16)
+def _number(topic: ByAddress, address: str) -> int:
+    return topic.partition_of(address)
+
+
+def _templates(route: RouteSettings) -> tuple[str, ...]:
+    return route.address, route.output, route.id

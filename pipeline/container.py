@@ -1,0 +1,94 @@
+"""What a container of the Spark image begins with: a process of Spark's, or a command of ours.
+
+Spark on Kubernetes starts an image as `driver`, with what `spark-submit` is to be told, or as
+`executor`, with all that it needs in variables. Everything else is `ringfence pipeline ...`, in one
+process. Whatever it is takes the place of this process, so that it is the one that hears signals.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from tempfile import gettempdir
+from typing import Final, NamedTuple
+
+_EXECUTOR: Final = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
+_TOLD: Final = {
+    "--driver-url": "SPARK_DRIVER_URL",
+    "--executor-id": "SPARK_EXECUTOR_ID",
+    "--cores": "SPARK_EXECUTOR_CORES",
+    "--app-id": "SPARK_APPLICATION_ID",
+    "--hostname": "SPARK_EXECUTOR_POD_IP",
+    "--resourceProfileId": "SPARK_RESOURCE_PROFILE_ID",
+    "--podName": "SPARK_EXECUTOR_POD_NAME",
+}
+"""What an executor is told, and the variables that Spark puts it into."""
+
+
+class Start(NamedTuple):
+    """What is started."""
+
+    command: list[str]
+    environ: Mapping[str, str]
+    folder: str | None = None
+    """Where; None: where it is."""
+
+
+def start_of(arguments: Sequence[str], environ: Mapping[str, str]) -> Start:
+    """What these arguments of a container stand for."""
+    match arguments:
+        case ["driver", *told]:
+            return _in_a_pod(_driver(told, environ), environ)
+        case ["executor", *_]:
+            return _in_a_pod(_executor(environ), environ)
+        case _:
+            return Start(["ringfence", "pipeline", *arguments], environ)
+
+
+def _in_a_pod(command: list[str], environ: Mapping[str, str]) -> Start:
+    # The image calls itself localhost for a session in one process; pods have to find each other.
+    kept = {name: value for name, value in environ.items() if name != "SPARK_LOCAL_HOSTNAME"}
+    # An executor puts files where it stands, and the image's folder may be a volume of all pods.
+    return Start(command, {**kept, "SPARK_DIST_CLASSPATH": _jars(environ)}, folder=gettempdir())
+
+
+def _driver(told: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    # The pod is the cluster's part already: within it, this process is the driver.
+    mode = ["--deploy-mode", "client"]
+    bound = ["--conf", f"spark.driver.bindAddress={environ['SPARK_DRIVER_BIND_ADDRESS']}"]
+    return [f"{environ['SPARK_HOME']}/bin/spark-submit", *mode, *bound, *told]
+
+
+def _executor(environ: Mapping[str, str]) -> list[str]:
+    memory = environ["SPARK_EXECUTOR_MEMORY"]
+    told = [word for option, name in _TOLD.items() for word in (option, environ[name])]
+    return [
+        *(f"{environ['JAVA_HOME']}/bin/java", *_java_options(environ)),
+        *(f"-Xms{memory}", f"-Xmx{memory}", "-cp", _class_path(environ)),
+        *(_EXECUTOR, *told),
+    ]
+
+
+def _java_options(environ: Mapping[str, str]) -> Iterator[str]:
+    for number in count():
+        option = environ.get(f"SPARK_JAVA_OPT_{number}")
+        if option is None:
+            return
+        yield option
+
+
+def _class_path(environ: Mapping[str, str]) -> str:
+    first = [environ.get(name) for name in ("HADOOP_CONF_DIR", "SPARK_CONF_DIR")]
+    more = [environ.get("SPARK_CLASSPATH"), f"{environ['SPARK_HOME']}/jars/*", _jars(environ)]
+    return ":".join(entry for entry in (*first, *more) if entry)
+
+
+def _jars(environ: Mapping[str, str]) -> str:
+    return f"{environ['RINGFENCE_SPARK_JARS']}/*"
+
+
+if __name__ == "__main__":
+    start = start_of(sys.argv[1:], os.environ)
+    if start.folder is not None:
+        os.chdir(start.folder)
+    os.execvpe(start.command[0], start.command, start.environ)  # noqa: S606 - no shell is wanted

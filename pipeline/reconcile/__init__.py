@@ -1,0 +1,1 @@
+"""Reconcile: the proof, from the topics alone, that every record has had its fate."""

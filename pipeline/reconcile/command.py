@@ -1,0 +1,118 @@
+"""`ringfence pipeline reconcile` and `report`: the proof and its page, from a shell."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.errors import USAGE, PipelineError
+from pipeline.options import ClientProperties, Jars, properties_of, spark_command
+from pipeline.reconcile.findings import Findings, from_json, to_json
+
+FAULTY: Final = 1
+_ADDRESSES_SHOWN: Final = 10
+_FAULTS_SHOWN: Final = 20
+
+Html = Annotated[
+    Path | None, typer.Option("--html", dir_okay=False, help="Write the report there, one file.")
+]
+
+
+def reconcile(
+    *,
+    config: Annotated[
+        Path,
+        typer.Option(help="The file that `ringfence serve` reads."),
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the findings as JSON, whole.")
+    ] = False,
+    html: Html = None,
+    redriven: Annotated[
+        bool,
+        typer.Option(help="Dead letters were redriven: an output of one is none too many."),
+    ] = False,
+    resized: Annotated[
+        bool,
+        typer.Option(help="The file had other sizes once: what rings held is not judged."),
+    ] = False,
+    faults_max: Annotated[
+        int, typer.Option(min=1, help="How many faults are named; all are counted.")
+    ] = 10_000,
+    command_config: ClientProperties = None,
+    jars: Jars = None,
+) -> None:
+    """Prove from the topics that every record had one fate; exit 1 when something is wrong."""
+    with spark_command():
+        from pipeline.reconcile.judge import Look  # noqa: PLC0415
+        from pipeline.reconcile.run import run_reconcile  # noqa: PLC0415
+
+        properties = properties_of(command_config)
+        findings = run_reconcile(config, properties, Look(redriven, resized, faults_max), jars=jars)
+        _write(findings, html)
+    if as_json:
+        typer.echo(to_json(findings), nl=False)
+    else:
+        _show(findings, Console())
+    raise typer.Exit(0 if findings.is_faultless else FAULTY)
+
+
+def report(
+    findings: Annotated[
+        Path,
+        typer.Argument(exists=True, dir_okay=False, help="What `reconcile --json` has printed."),
+    ],
+    *,
+    html: Annotated[Path, typer.Option("--html", dir_okay=False, help="Write the report there.")],
+) -> None:
+    """Make the HTML report again, from findings that were kept as JSON."""
+    with spark_command():
+        _write(from_json(findings.read_text("utf-8")), html)
+
+
+def _write(findings: Findings, html: Path | None) -> None:
+    if html is None:
+        return
+    from pipeline.reconcile.report import to_html  # noqa: PLC0415 - jinja2 takes its time
+
+    try:
+        html.write_text(to_html(findings), "utf-8")
+    except OSError as error:
+        raise PipelineError(
+            f"{html} cannot be written: {error.strerror}", exit_code=USAGE
+        ) from error
+
+
+def _show(findings: Findings, console: Console) -> None:
+    console.print(_counted("fate", findings.fates, f"Records decided by {findings.group}"))
+    console.print(_addresses(findings))
+    console.print(_counted("fault", findings.faults_total, "Faults"))
+    for fault in findings.faults[:_FAULTS_SHOWN]:
+        console.print(f"{fault.kind}  {fault.place}  {fault.said}", highlight=False, markup=False)
+    left = sum(findings.faults_total.values()) - _FAULTS_SHOWN
+    if left > 0:
+        console.print(f"… and {left:,} more: --json names them")
+
+
+def _counted(name: str, numbers: Mapping[str, int], title: str) -> Table:
+    table = Table(name, "records", title=title)
+    for each, number in numbers.items():
+        table.add_row(each, f"{number:,}")
+    return table
+
+
+def _addresses(findings: Findings) -> Table:
+    columns = ("accepted", "duplicates", "missed", "ring", "for 99 %", "for 99.9 %", "for all")
+    shown = findings.addresses[:_ADDRESSES_SHOWN]
+    title = f"Rings: {len(shown):,} of {findings.addresses_total:,} addresses, the worst first"
+    table = Table("address", *columns, title=title)
+    for found in shown:
+        limit = f"{found.size:,}" if found.strategy == "ring" else found.strategy
+        table.add_row(
+            *(found.address, f"{found.accepted:,}", f"{found.duplicates:,}", f"{found.missed:,}"),
+            *(limit, f"{found.needed_99:,}", f"{found.needed_999:,}", f"{found.needed_all:,}"),
+        )
+    return table

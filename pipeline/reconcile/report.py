@@ -1,0 +1,228 @@
+"""Report: findings as one HTML page that opens anywhere, offline: no script, no font, no picture.
+
+What a reader wants to know first stands first: is anything wrong, and are the rings long enough?
+"""
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from pipeline.reconcile import charts
+from pipeline.reconcile.charts import Mark, Series
+from pipeline.reconcile.findings import (
+    ACCEPTED,
+    DUPLICATE,
+    MARKED,
+    NONE,
+    AddressFound,
+    Fault,
+    Findings,
+)
+
+FAULTS_SHOWN: Final = 500
+_DAY_MS: Final = 86_400_000
+_MEANING: Final = {
+    "no-fate": "inputs that neither went out nor are a dead letter",
+    "two-fates": "inputs that have a dead letter and another fate",
+    "doubled": "outputs that went out once more",
+    "out-of-order": "outputs that stand behind a later one",
+    "let-through": "ids that were accepted although their ring held them",
+    "false-duplicate": "dead letters that are no copy of what they name",
+    "unknown-output": "outputs that no input is like",
+    "unknown-letter": "dead letters of inputs that are not there",
+}
+
+
+class Ring(NamedTuple):
+    """An address as the table shows it."""
+
+    found: AddressFound
+    headroom: float | None
+    """How many times the size that was needed; None without copies or without a limit."""
+    verdict: str
+    colour: str
+    bar: Markup
+
+
+class Drawn(NamedTuple):
+    """A chart with what is said about it."""
+
+    title: str
+    said: str
+    svg: Markup
+
+
+def to_html(findings: Findings) -> str:
+    """The whole page."""
+    environment = Environment(
+        loader=PackageLoader("pipeline.reconcile", "."),
+        autoescape=select_autoescape(),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    page = environment.get_template("report.html")
+    return page.render(
+        findings=findings,
+        tiles=tiles(findings),
+        meaning=_MEANING,
+        rings=rings(findings.addresses),
+        answer=answer(findings.addresses),
+        charts=[*_distances(findings), *_over_time(findings)],
+        faults=_by_kind(findings.faults),
+        faults_shown=FAULTS_SHOWN,
+    )
+
+
+def tiles(findings: Findings) -> list[tuple[str, int]]:
+    """The few numbers that say what was looked at."""
+    fates = findings.fates
+    rejected = sum(n for name, n in fates.items() if name.startswith("rejected"))
+    excused = sum(n for name, n in fates.items() if name.startswith("excused"))
+    return [
+        ("records", sum(fates.values())),
+        ("accepted", fates.get(ACCEPTED, 0)),
+        ("duplicates", fates.get(DUPLICATE, 0) + fates.get(MARKED, 0)),
+        ("rejected otherwise", rejected),
+        ("not decided yet, or silent", excused),
+        ("without a fate", fates.get(NONE, 0)),
+    ]
+
+
+def answer(found: Sequence[AddressFound]) -> str:
+    """Whether the rings are long enough, in a sentence or two."""
+    short = [each for each in found if each.missed]
+    if short:
+        worst = short[0]
+        missed = sum(each.missed for each in short)
+        where = f"{len(short)} addresses" if len(short) > 1 else f"address {worst.address!r}"
+        return (
+            f"No. At {where} {_copies(missed)} came after the ring had forgotten their ids, and "
+            f"went out. A ring of {worst.needed_99:,} would have caught 99 % of the copies of "
+            f"{worst.address!r}, {worst.needed_999:,} 99.9 %, {worst.needed_all:,} all of them; "
+            f"it has {worst.size:,}."
+        )
+    limited = [each for each in found if each.copies and each.strategy == "ring"]
+    if not limited:
+        return "Nobody can tell: no copy has come to an address that has a ring."
+    tight = min(limited, key=lambda each: each.size / each.needed_all)
+    times = tight.size / tight.needed_all
+    return (
+        f"Yes: every copy was caught. The tightest is the ring of {tight.address!r}: the copy that "
+        f"came latest needed {tight.needed_all:,} of its {tight.size:,} ids, so it is "
+        f"{times:,.1f} times as long as it had to be."
+    )
+
+
+def rings(found: Sequence[AddressFound]) -> list[Ring]:
+    """The addresses with what is to be said of each."""
+    most = max((each.copies for each in found), default=0)
+    return [
+        Ring(each, _headroom(each), *_verdict(each), Markup(charts.share(each.copies, most, "dup")))  # noqa: S704 - numbers alone
+        for each in found
+    ]
+
+
+def _verdict(found: AddressFound) -> tuple[str, str]:
+    headroom = _headroom(found)
+    if found.missed:
+        return f"too short: {_copies(found.missed)} went out", "bad"
+    if headroom is None:
+        return "no limit" if found.copies else "no copies", "plain"
+    if headroom < 2:
+        return f"long enough, by {headroom:.1f} times only", "warn"
+    return f"long enough, {headroom:,.0f} times over", "good"
+
+
+def _headroom(found: AddressFound) -> float | None:
+    if not found.needed_all or found.strategy != "ring":
+        return None
+    return found.size / found.needed_all
+
+
+def _over_time(findings: Findings) -> list[Drawn]:
+    slots, labels = findings.slots, [_time(s.begin_ms, findings.slot_ms) for s in findings.slots]
+    if not slots:
+        return []
+    rates = [
+        100 * s.duplicates / all_of if (all_of := s.accepted + s.duplicates + s.rejected) else None
+        for s in slots
+    ]
+    rate = charts.over_time(
+        labels,
+        [Series("duplicates", "dup", rates)],
+        lambda percent: f"{percent:.3g} %",
+        "Share of duplicates over time",
+    )
+    p50 = [None if s.latency_p50_ms is None else s.latency_p50_ms / 1000 for s in slots]
+    p99 = [None if s.latency_p99_ms is None else s.latency_p99_ms / 1000 for s in slots]
+    drawn = [
+        Drawn(
+            "Duplicates over time",
+            "What share of the records was a copy, by the times of the records (UTC).",
+            Markup(rate),  # noqa: S704 - charts escape what they are given
+        )
+    ]
+    if any(value is not None for value in p50):
+        latency = charts.over_time(
+            labels,
+            [Series("median", "acc", p50), Series("99 %", "miss", p99)],
+            _seconds,
+            "Latency over time",
+        )
+        said = (
+            "From a record's time to its decision: bars are the median, points 99 %. Measured on "
+            "dead letters, which alone carry the time of their decision."
+        )
+        drawn.append(Drawn("Latency", said, Markup(latency)))  # noqa: S704
+    return drawn
+
+
+def _distances(findings: Findings) -> list[Drawn]:
+    named = {each.address: each for each in findings.addresses}
+    drawn = []
+    for address in dict.fromkeys(each.address for each in findings.distances):
+        found = named[address]
+        rows = [each for each in findings.distances if each.address == address]
+        powers = [each.power for each in rows]
+        series = [
+            Series("caught", "acc", [each.caught for each in rows]),
+            Series("missed", "miss", [each.missed for each in rows]),
+        ]
+        marks = [Mark(math.log2(found.needed_all), f"all: {found.needed_all:,}", "soft")]
+        if found.strategy == "ring" and found.size:
+            marks.append(Mark(math.log2(found.size), f"ring: {found.size:,}", "ring"))
+        svg = charts.by_distance(powers, series, marks, f"Distances of copies at {address}")
+        said = (
+            "How many other ids had come between a record and its copy. To the right of the ring's "
+            "line an id is forgotten, and caught only if it was accepted anew meanwhile"
+            + ("." if found.is_exact else "; estimated by time, for many partitions come together.")
+        )
+        drawn.append(Drawn(f"How late copies come: {address}", said, Markup(svg)))  # noqa: S704
+    return drawn
+
+
+def _by_kind(faults: Sequence[Fault]) -> dict[str, list[Fault]]:
+    found: dict[str, list[Fault]] = {}
+    for fault in faults[:FAULTS_SHOWN]:
+        found.setdefault(fault.kind, []).append(fault)
+    return found
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:,.0f} s" if seconds >= 100 else f"{seconds:.3g} s"
+
+
+def _copies(count: int) -> str:
+    return "1 copy" if count == 1 else f"{count:,} copies"
+
+
+def _time(at_ms: int, slot_ms: int) -> str:
+    form = "%H:%M:%S" if slot_ms < 60_000 else "%H:%M" if slot_ms < _DAY_MS else "%Y-%m-%d"
+    if _DAY_MS > slot_ms >= 3_600_000:
+        form = "%m-%d %H:%M"
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime(form)

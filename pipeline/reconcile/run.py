@@ -1,0 +1,91 @@
+"""The run of a reconciliation: a cut of the broker, the topics up to it, what is judged of them.
+
+Nothing is written anywhere, and the service may go on meanwhile.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ships none
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.admin import Admin
+from pipeline.client import java_properties, servers_of
+from pipeline.config_topic import set_over_rest
+from pipeline.errors import reading_failed
+from pipeline.jars import connector_jars
+from pipeline.reconcile.cut import Spans, take_cut
+from pipeline.reconcile.evidence import carried_of
+from pipeline.reconcile.findings import Findings
+from pipeline.reconcile.judge import Evidence, Look, judge, kept
+from pipeline.reconcile.plan import planned
+from pipeline.reconcile.settings import UNKNOWN, Earlier, earlier_of
+from pipeline.served import overlaid, read_config
+from pipeline.session import open_session
+from pipeline.source import read_spans
+from service.config import Config
+
+_ORIGINS: Final = "origin struct<topic: string, partition: int, offset: long>"
+
+
+class Cluster(NamedTuple):
+    """Where the topics are, and how to talk to it."""
+
+    servers: str
+    properties: Mapping[str, str]
+
+
+def run_reconcile(
+    file: Path, properties: Mapping[str, str], look: Look, *, jars: Path | None
+) -> Findings:
+    """The same in a session of its own, of what the service's configuration says."""
+    config = read_config(file)
+    cluster = Cluster(servers_of(config.kafka), java_properties(config.kafka, properties))
+    spark = open_session(connector_jars(jars))
+    try:
+        return reconcile(spark, config, cluster, look)
+    except (Py4JJavaError, PySparkException) as error:
+        raise reading_failed(cluster.servers, str(error)) or error from error
+    finally:
+        spark.stop()
+
+
+def reconcile(
+    spark: SparkSession,
+    config: Config,
+    cluster: Cluster,
+    look: Look = Look(),  # noqa: B008
+) -> Findings:
+    """What the topics tell of all that the group has decided."""
+    records = set_over_rest(spark, config, cluster.servers, cluster.properties)
+    unknown: tuple[Earlier, ...] = (UNKNOWN,) if look.resized else ()
+    earlier = unknown + earlier_of(config, records)
+    config = overlaid(config, records)
+    with Admin(spark, cluster.servers, cluster.properties) as admin:
+        plan = planned(config, admin.topics(), earlier)
+        carried = spark.createDataFrame([], _ORIGINS)
+
+        def carry(spans: Spans) -> None:
+            nonlocal carried
+            carried = kept(carried_of(_read(spark, cluster, spans, is_cleaned=True)))
+
+        cut = take_cut(admin, plan, carry)
+        spans = {partition: judged.span for partition, judged in cut.inputs.items()}
+        evidence = Evidence(
+            plan,
+            cut,
+            _read(spark, cluster, spans),
+            _read(spark, cluster, cut.outputs),
+            _read(spark, cluster, cut.letters),
+            carried,
+        )
+        return judge(spark, evidence, look)
+
+
+def _read(
+    spark: SparkSession, cluster: Cluster, spans: Spans, *, is_cleaned: bool = False
+) -> DataFrame:
+    """The records of these spans; `is_cleaned`: some may be deleted meanwhile, by right."""
+    return read_spans(spark, cluster.servers, spans, cluster.properties, is_cleaned=is_cleaned)

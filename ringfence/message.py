@@ -1,0 +1,54 @@
+"""A message as a publisher takes it, and as a row of its store.
+
+Keys and values are bytes or None; headers keep their order and repeats, each with bytes or None.
+"""
+
+import json
+from typing import NamedTuple
+
+Headers = tuple[tuple[str, bytes | None], ...]
+Row = tuple[int, bytes | None, bytes | None, str, int, int]
+"""Number, key, value, headers, timestamp, bytes."""
+
+
+class Message(NamedTuple):
+    """What a user publishes."""
+
+    value: bytes | None
+    key: bytes | None
+    headers: Headers
+    timestamp_ms: int
+
+    @property
+    def bytes(self) -> int:
+        """The payload: key, value and headers."""
+        headers = sum(len(name) + len(value or b"") for name, value in self.headers)
+        return len(self.value or b"") + len(self.key or b"") + headers
+
+
+class Numbered(NamedTuple):
+    """A message and its number."""
+
+    number: int
+    message: Message
+
+
+def row_of(number: int, message: Message) -> Row:
+    """The row that `numbered` reads."""
+    # Latin-1 gives every byte a character, so that JSON can hold it.
+    headers = json.dumps(
+        [(name, None if value is None else value.decode("latin-1"))
+         for name, value in message.headers]
+    )  # fmt: skip
+    return number, message.key, message.value, headers, message.timestamp_ms, message.bytes
+
+
+def numbered(
+    number: int, key: bytes | None, value: bytes | None, headers: str, timestamp_ms: int
+) -> Numbered:
+    """A row of the store as a value."""
+    pairs = tuple(
+        (name, None if text is None else text.encode("latin-1"))
+        for name, text in json.loads(headers)
+    )
+    return Numbered(number, Message(value, key, pairs, timestamp_ms))

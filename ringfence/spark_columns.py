@@ -1,0 +1,202 @@
+"""The columns of what Ringfence writes, and how each is read from a record's headers.
+
+Bytes stay bytes: key, value, header values and ids are binary, null apart from empty, headers in
+their order with repeats. A record without headers has an empty list. What is text on the wire is
+typed where it is a number, a time or a place; what cannot be read as its type is null and never
+stops a stream. Of several headers with one name the first that is not null counts, as for the
+service.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as sf
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from ringfence.headers import (
+    BOOKMARK,
+    DUPLICATE_ID,
+    DUPLICATE_ID_ALIASES,
+    EPOCH,
+    EXPIRES_AT,
+    GROUP,
+    GROUP_POSITION,
+    GROUP_SIZE,
+    MARK,
+    NUMBER,
+    PREVIOUS,
+    PUBLISHER,
+    STREAM,
+    DeadLetter,
+)
+
+
+def _schema(**columns: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+HEADERS: Final = ArrayType(_schema(key=StringType(), value=BinaryType()))
+PLACE: Final = _schema(topic=StringType(), partition=IntegerType(), offset=LongType())
+RECORD: Final = StructType(
+    [
+        *PLACE.fields,
+        StructField("timestamp", TimestampType()),
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("headers", HEADERS),
+    ]
+)
+CLAIM: Final = _schema(
+    duplicate_id=BinaryType(),
+    publisher=StringType(),
+    number=LongType(),
+    stream=LongType(),
+    previous=LongType(),
+    epoch=LongType(),
+    tx_id=BinaryType(),
+    tx_size=LongType(),
+    tx_position=LongType(),
+    expires_at=TimestampType(),
+)
+"""What a record says of itself."""
+MESSAGES: Final = StructType(
+    [
+        *RECORD.fields,
+        *CLAIM.fields,
+        StructField("bookmark", StringType()),
+        StructField("duplicate_of", PLACE),
+    ]
+)
+DEAD_LETTERS: Final = StructType(
+    [
+        *RECORD.fields,
+        *CLAIM.fields,
+        StructField("reason", StringType()),
+        StructField("cause", StringType()),
+        StructField("input_topic", StringType()),
+        StructField("input_partition", IntegerType()),
+        StructField("input_offset", LongType()),
+        StructField("input_timestamp", TimestampType()),
+        StructField("address", StringType()),
+        StructField("strategy", StringType()),
+        StructField("id", StringType()),
+        StructField("original", PLACE),
+        StructField("redrives", LongType()),
+    ]
+)
+
+_YEAR_9999_MS: Final = 253_402_300_799_999
+"""A later time is nobody's, and would stop the stream where it overflows."""
+_DIGITS: Final = r"^[0-9]{1,19}\z"
+
+
+def headers_of(headers: Column) -> Column:
+    """The headers, an empty list where there are none."""
+    return sf.coalesce(headers, sf.array().cast(HEADERS))
+
+
+def first(headers: Column, name: str) -> Column:
+    """The value of the first header of that name that is not null."""
+    found = sf.filter(headers, lambda header: (header["key"] == name) & ~header["value"].isNull())
+    return sf.get(found, sf.lit(0))["value"]
+
+
+def duplicate_id(headers: Column) -> Column:
+    """The id a message came with; its aliases agree, or it was never accepted."""
+    aliases = (DUPLICATE_ID, *sorted(DUPLICATE_ID_ALIASES - {DUPLICATE_ID}))
+    return sf.coalesce(*(first(headers, alias) for alias in aliases))
+
+
+def claim(headers: Column) -> list[Column]:
+    """The columns of CLAIM."""
+    columns = {
+        "duplicate_id": duplicate_id(headers),
+        "publisher": sf.try_validate_utf8(first(headers, PUBLISHER).cast("string")),
+        "number": number(first(headers, NUMBER)),
+        "stream": number(first(headers, STREAM)),
+        "previous": number(first(headers, PREVIOUS)),
+        "epoch": number(first(headers, EPOCH)),
+        "tx_id": first(headers, GROUP),
+        "tx_size": number(first(headers, GROUP_SIZE)),
+        "tx_position": number(first(headers, GROUP_POSITION)),
+        "expires_at": time(first(headers, EXPIRES_AT)),
+    }
+    return [column.alias(name) for name, column in columns.items()]
+
+
+def outcome(headers: Column) -> list[Column]:
+    """What the service adds to a message that it lets through: the last of each name."""
+    return [
+        text(headers, BOOKMARK).alias("bookmark"),
+        place(text(headers, MARK)).alias("duplicate_of"),
+    ]
+
+
+def verdict(headers: Column) -> list[Column]:
+    """What the service adds to a dead letter."""
+    ours = last_set(headers)
+    columns = {
+        "reason": text(ours, DeadLetter.REASON),
+        "cause": text(ours, DeadLetter.CAUSE),
+        "input_topic": text(ours, DeadLetter.TOPIC),
+        "input_partition": text(ours, DeadLetter.PARTITION).try_cast("int"),
+        "input_offset": text(ours, DeadLetter.OFFSET).try_cast("bigint"),
+        "input_timestamp": time(text(ours, DeadLetter.TIMESTAMP)),
+        "address": text(ours, DeadLetter.ADDRESS),
+        "strategy": text(ours, DeadLetter.STRATEGY),
+        "id": text(ours, DeadLetter.ID),
+        "original": place(text(ours, DeadLetter.ORIGINAL)),
+        "redrives": text(ours, DeadLetter.REDRIVES).try_cast("bigint"),
+    }
+    return [column.alias(name) for name, column in columns.items()]
+
+
+def last_set(headers: Column) -> Column:
+    """The headers that the last writer of a dead letter added: from the last reason on.
+
+    Not the last of each name: an earlier set may name what the last one leaves out.
+    """
+    from_end = sf.array_position(sf.reverse(headers["key"]), sf.lit(str(DeadLetter.REASON)))
+    length = from_end.cast("int")
+    return sf.when(length > 0, sf.slice(headers, -length, length)).otherwise(sf.array())
+
+
+def text(headers: Column, name: str) -> Column:
+    """The last header of that name, as text."""
+    named = sf.filter(headers, lambda header: header["key"] == str(name))
+    return sf.make_valid_utf8(sf.try_element_at(named, sf.lit(-1))["value"].cast("string"))
+
+
+def number(value: Column) -> Column:
+    """A number as the contract writes it: decimal digits, up to 2^63 - 1."""
+    digits = value.cast("string")
+    return sf.when(digits.rlike(_DIGITS), digits.try_cast("bigint"))
+
+
+def time(digits: Column) -> Column:
+    """Milliseconds since the epoch, written in decimal, as a time."""
+    time_ms = digits.cast("string").try_cast("bigint")
+    return sf.when(time_ms.between(0, _YEAR_9999_MS), sf.timestamp_millis(time_ms))
+
+
+def place(written: Column) -> Column:
+    """`topic-partition@offset` as its three parts."""
+    parts = [sf.regexp_extract(written, r"^(.+)-(\d+)@(\d+)$", group) for group in (1, 2, 3)]
+    return sf.when(
+        parts[0] != "",
+        sf.struct(
+            parts[0].alias("topic"),
+            parts[1].try_cast("int").alias("partition"),
+            parts[2].try_cast("bigint").alias("offset"),
+        ),
+    )

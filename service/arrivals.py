@@ -1,0 +1,265 @@
+"""Arrivals: partitions on their way from the grant to the first record that is read.
+
+In the order of the protocol: the committed offset, the ends of the logs, the store, the replay, the
+checks. A partition that only passes its records on has neither log nor store. `takeover.py` has
+what must agree.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from service import takeover
+from service.clock import Clock
+from service.cluster import Cluster
+from service.config import ServiceSettings
+from service.errors import ExitError
+from service.fetching import place_of
+from service.groups import Groups
+from service.kafka import Clients
+from service.partition import Facts, Log, Partition, Phase, addresses_of
+from state.changelog import decode
+from state.edit import Source
+from state.restore import Replay, Restorer
+from state.run import FORMAT
+from state.store import (
+    Identity,
+    Position,
+    Store,
+    StoreCorruptError,
+    StoreHeldError,
+    Stores,
+)
+
+_COMMITTED_TIMEOUT_S: Final = 0.5
+_RESTORE_SLICE_S: Final = 0.05
+_BUSY_PAUSE_S: Final = 0.25
+_SHORT_S: Final = 10.0
+_STILL_S: Final = 30.0
+
+
+class Arrivals:
+    """See the module."""
+
+    def __init__(
+        self,
+        clients: Clients,
+        cluster_id: str,
+        consumer: Consumer,
+        stores: Stores,
+        settings: ServiceSettings,
+        clock: Clock,
+        run: Callable[[Partition, int], None],
+        retake: Callable[[Partition], None],
+    ) -> None:
+        """`run` has a partition read from an offset on; `retake` has it arrive anew."""
+        self._cluster: Cluster = clients.cluster
+        self._cluster_id = cluster_id
+        self._consumer = consumer
+        self._stores = stores
+        self._settings = settings
+        self._clock = clock
+        self._run = run
+        self._retake = retake
+        self._busy: dict[Source, float] = {}
+        """Partitions whose stores somebody has still, and when to try again."""
+        self._short_since_s: dict[Source, float] = {}
+        """Partitions whose changelogs end before what was committed."""
+        self.restorer = Restorer(clients.restorer)
+        """What is being restored."""
+        self._stood: dict[Source, Position] = {}
+        self._still_since_s = clock.monotonic_s()
+
+    def step(self, partitions: Mapping[Source, Partition]) -> str | None:
+        """Move every one of them that does not run a little; tells what it waits for, if so."""
+        now_s = self._clock.monotonic_s()
+        self._busy = {source: at_s for source, at_s in self._busy.items() if source in partitions}
+        granted = [p for p in partitions.values() if p.phase is Phase.ASSIGNED]
+        waiting = self._take_over([p for p in granted if self._busy.get(p.source, 0.0) <= now_s])
+        waiting = waiting or self._busy_stores()
+        if self.restorer.replays:
+            self._renew_if_still(now_s)
+            self.restorer.step(_RESTORE_SLICE_S)
+            for partition in list(partitions.values()):
+                replay = self.replay(partition)
+                if replay is not None and replay.done:
+                    self._finish(partition, replay)
+        return waiting
+
+    def _renew_if_still(self, now_s: float) -> None:
+        stands = {log: each.position for log, each in self.restorer.replays.items()}
+        if stands != self._stood:
+            self._stood, self._still_since_s = stands, now_s
+        elif now_s - self._still_since_s > _STILL_S:
+            self._still_since_s = now_s
+            self.restorer.renew()
+
+    def replay(self, partition: Partition) -> Replay | None:
+        """What a partition that is being restored has still to read."""
+        return self.restorer.replays.get(partition.changelog) if partition.changelog else None
+
+    def drop(self, partition: Partition) -> None:
+        """It is not ours any more, or arrives anew."""
+        if partition.changelog is not None:
+            self.restorer.remove(partition.changelog)
+
+    def wipe(self, source: Source) -> None:
+        """Let its store begin from nothing."""
+        self._stores.wipe(source)
+
+    def close(self) -> None:
+        """Let the consumer of changelogs go."""
+        self.restorer.close()
+
+    def _take_over(self, partitions: Sequence[Partition]) -> str | None:
+        if not partitions:
+            return None
+        try:
+            committed = self._consumer.committed(
+                [place_of(partition) for partition in partitions], timeout=_COMMITTED_TIMEOUT_S
+            )
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._TIMED_OUT:  # noqa: SLF001 - its name
+                raise
+            names = ", ".join(f"{p.source.topic}-{p.source.partition}" for p in partitions)
+            return (
+                f"the committed offsets of {names}: an earlier transaction is still open, "
+                "or the broker does not answer"
+            )
+        facts = self._facts(partitions, committed)
+        for partition in partitions:
+            if self._is_short(partition, facts[partition.source]):
+                self._busy[partition.source] = self._clock.monotonic_s() + _BUSY_PAUSE_S
+                continue
+            try:
+                self._begin(partition, facts[partition.source])
+            except StoreHeldError:
+                self._busy[partition.source] = self._clock.monotonic_s() + _BUSY_PAUSE_S
+            else:
+                self._busy.pop(partition.source, None)
+        return None
+
+    def _is_short(self, partition: Partition, facts: Facts) -> bool:
+        """Whether a changelog seems to end before what was committed.
+
+        A broker that has just started tells less than it has; only what lasts is believed.
+        """
+        told, source, now_s = facts.metadata, partition.source, self._clock.monotonic_s()
+        is_same = told is not None and told.changelog_topic_id == facts.identity.changelog_topic_id
+        if told is None or not is_same or facts.changelog.end > told.last_offset:
+            self._short_since_s.pop(source, None)
+            return False
+        return now_s - self._short_since_s.setdefault(source, now_s) < _SHORT_S
+
+    def _busy_stores(self) -> str | None:
+        if not self._busy:
+            return None
+        doubted = sorted(self._busy.keys() & self._short_since_s.keys())
+        short = ", ".join(f"{source.topic}-{source.partition}" for source in doubted)
+        if short:
+            return f"the broker to tell the whole changelogs of {short}, which seem to be truncated"
+        names = ", ".join(f"{source.topic}-{source.partition}" for source in sorted(self._busy))
+        return f"the stores of {names}, which another process of this instance has open still"
+
+    def _facts(
+        self, partitions: Sequence[Partition], committed: Iterable[TopicPartition]
+    ) -> dict[Source, Facts]:
+        for place in committed:
+            if place.error is not None:
+                raise KafkaException(place.error)
+        logs = [log for p in partitions for log in (p.source, p.changelog) if log is not None]
+        topics = self._cluster.topics({log.topic for log in logs})
+        ends, starts = self._cluster.ends(logs), self._cluster.starts(logs)
+        found = {}
+        for partition, place in zip(partitions, committed, strict=True):
+            source, log = partition.source, partition.changelog
+            found[source] = Facts(
+                committed_offset=place.offset if place.offset >= 0 else None,
+                metadata=decode(place.metadata),
+                input=Log(starts[source], ends[source]),
+                changelog=Log(0, 0) if log is None else Log(starts[log], ends[log]),
+                identity=Identity(
+                    self._cluster_id,
+                    topics[source.topic].topic_id,
+                    "" if log is None else topics[log.topic].topic_id,
+                    FORMAT,
+                ),
+            )
+        return found
+
+    def _begin(self, partition: Partition, facts: Facts) -> None:
+        takeover.check_identity(partition, facts)
+        partition.facts = facts
+        if partition.changelog is None:
+            was_read = facts.committed_offset is not None
+            offset, _ = takeover.start_offset(partition, facts, self._settings, remembered=was_read)
+            self._arrived(partition, facts, offset)
+            return
+        partition.store = self._opened(partition, facts)
+        position = partition.store.position() or Position(
+            facts.identity, 0, facts.changelog.start, self._clock.wall_ms()
+        )
+        partition.phase = Phase.RESTORING
+        replay = Replay(partition.changelog, partition.store, position, facts.changelog.end)
+        if replay.done:
+            self._finish(partition, replay)
+        else:
+            self.restorer.add(replay)
+
+    def _opened(self, partition: Partition, facts: Facts) -> Store:
+        """The store of a partition, wiped when it is damaged or not the copy that we need."""
+        source = partition.source
+        try:
+            store = self._stores.open(source)
+        except StoreCorruptError:
+            fault: str | None = "damaged"
+        else:
+            fault = takeover.store_fault(store.position(), facts, self._clock.wall_ms())
+            if fault is None:
+                return store
+            store.close()
+        self._stores.wipe(source)
+        return self._stores.open(source)
+
+    def _finish(self, partition: Partition, replay: Replay) -> None:
+        """The store equals the changelog: check it against the offset, then read."""
+        self.restorer.remove(replay.changelog)
+        facts, store = partition.facts, replay.store
+        assert facts is not None  # set when the restore began
+        if takeover.is_too_old(replay.position, self._clock.wall_ms()):
+            self._retake(partition)
+            self.wipe(partition.source)
+            return
+        partition.addresses = addresses_of(store)
+        partition.groups = Groups.of(store)
+        try:
+            takeover.check_changelog(partition, facts, replay.position.changelog_next)
+            remembered = bool(partition.addresses or partition.groups.open)
+            offset, partition.to_clear = takeover.start_offset(
+                partition, facts, self._settings, remembered=remembered
+            )
+        except ExitError:
+            if self._is_outdated(partition, facts):
+                self._retake(partition)
+                return
+            raise
+        partition.changelog_next = replay.position.changelog_next
+        partition.restored_records = replay.records
+        self._arrived(partition, facts, offset)
+
+    def _arrived(self, partition: Partition, facts: Facts, offset: int) -> None:
+        partition.committed_offset = facts.committed_offset
+        if facts.metadata is not None:
+            partition.time_ms = facts.metadata.time_ms
+            partition.revision = facts.metadata.revision
+            partition.applied = facts.metadata.applied
+        self._run(partition, offset)
+
+    def _is_outdated(self, partition: Partition, facts: Facts) -> bool:
+        """Whether another owner has committed since: then it was us who stood still."""
+        try:
+            (now,) = self._consumer.committed([place_of(partition)], timeout=_COMMITTED_TIMEOUT_S)
+        except KafkaException:
+            return True
+        return (now.offset if now.offset >= 0 else None) != facts.committed_offset

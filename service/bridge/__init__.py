@@ -1,0 +1,1 @@
+"""The bridge: topics of one cluster into another, at least once, stamped, for a Ringfence there."""

@@ -1,0 +1,87 @@
+"""Check: what a bridge needs of both clusters, all of it asked before anything is changed."""
+
+from typing import NamedTuple
+
+from service.bridge.clients import KafkaClients
+from service.bridge.config import BridgeConfig
+from service.bridge.crossing import contradictions, missing_ends, targets_of
+from service.bridge.sides import Side, UnansweredError, asking, named
+from service.cluster import Cluster
+from service.errors import ExitCode, ExitError, Problem
+from service.rights import (
+    READING,
+    WRITING,
+    KafkaRights,
+    Rights,
+    not_makeable,
+    ungranted,
+    unseen,
+    user_of,
+)
+from service.route import absent
+from service.topics import new_dead_letters
+
+
+class Report(NamedTuple):
+    """What the clusters have, and what they lack."""
+
+    problems: tuple[Problem, ...]
+    crossings: tuple[str, ...]
+
+
+class Asked(NamedTuple):
+    """A cluster, and what it lets us do."""
+
+    cluster: Cluster
+    rights: Rights
+
+
+def check(config: BridgeConfig) -> Report:
+    """Ask both; ExitError 3 when one does not answer."""
+    clients = KafkaClients(config)
+    try:
+        source = Asked(clients.source, KafkaRights(clients.admin(config.source)))
+        target = Asked(clients.target, KafkaRights(clients.admin(config.target)))
+        return report_of(config, source, target)
+    except UnansweredError as error:
+        side: Side = error.side
+        where = named(side, config.source if side == "source" else config.target)
+        raise ExitError(
+            ExitCode.BROKER,
+            f"Asked, {where} answered {error.fault.cause}; "
+            "check the address, the network and our rights.",
+        ) from error
+
+
+def report_of(config: BridgeConfig, source: Asked, target: Asked) -> Report:
+    """The report, given clusters that answer."""
+    dead_letter = new_dead_letters(config.dead_letter, -1)
+    with asking("source"):
+        names = source.cluster.names()
+        # What we may not describe is in no list, and yet not missing.
+        names = names.union(source.rights.of_topics(absent(config.bridge.topics, names)))
+        targets = targets_of(config, names)
+        granted = source.rights.of_topics(targets)
+        sources = source.cluster.topics(targets.keys() - unseen(granted))
+        group = source.rights.of_groups([config.bridge.group_id])
+        cluster_id = source.cluster.cluster_id()
+    with asking("target"):
+        needs = dict.fromkeys([*targets.values(), dead_letter.name], WRITING)
+        may = target.rights.of_topics(needs)
+        found = target.cluster.topics(needs.keys() - unseen(may))
+        refused = target.rights.unmakeable([] if dead_letter.name in may else [dead_letter])
+        is_same = target.cluster.cluster_id() == cluster_id
+    missing = missing_ends(config, names, targets, may)
+    reader, writer = user_of(config.source.common), user_of(config.target.common)
+    problems = [
+        *(Problem(f"{end} does not exist", "create it") for end in missing),
+        *contradictions(config, targets, sources, found, is_same=is_same),
+        *ungranted("source topic", dict.fromkeys(targets, READING), granted, reader),
+        *ungranted("group", dict.fromkeys(group, ("READ",)), group, reader),
+        *ungranted("target topic", needs, may, writer),
+        *not_makeable(refused, writer),
+    ]
+    if not targets and not missing:
+        problems.append(Problem("no topic of the source fits bridge.topics", "mend the expression"))
+    crossings = tuple(f"{name} → {end}" for name, end in targets.items())
+    return Report(tuple(problems), crossings)

@@ -1,0 +1,145 @@
+"""Forward: what is sent for records of one partition, as values. No I/O.
+
+Key, value, order and repeats of headers, and timestamp stay as they came. The partition of the
+target is the same on every attempt. A record that cannot go where it should becomes a dead letter
+in its place.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import repeat
+from typing import Final, NamedTuple
+
+from confluent_kafka import KafkaError, Message, murmur2
+
+from ringfence.headers import Reason
+from service.bridge.positions import Position
+from service.bridge.stamp import stamped
+from service.claim import stamp_prefix
+from service.consume import UNREADABLE, offsets_of, read_headers
+from service.dead_letter import Envelope
+from service.route import Headers
+from service.target import size_bytes
+from state.edit import Source
+from state.rejection import Rejection
+
+# Whoever has longer headers is refused by the broker.
+_HEADERS_BYTES: Final = 64 * 1024
+_UNREADABLE: Final = Rejection(
+    Reason.UNREADABLE_HEADERS,
+    "a header name is not UTF-8 text; the record is kept here without its headers",
+)
+
+Report = Callable[[KafkaError | None, Message], None]
+Sending = tuple[str, bytes | None, bytes | None, int, Report, None, int, Headers]
+"""What `Producer.produce` takes, in its order: topic, value, key, partition, delivery report, no
+partitioner, timestamp in ms since the epoch (0: now), headers."""
+
+Failed = Callable[[Source, int, KafkaError | None, Message], None]
+"""Told of a record, by its place in the source, that was not delivered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What forwarding depends on, beside the records."""
+
+    cluster_id: str
+    """Of the source."""
+    stamping: bool
+    keep_partition: bool
+    compressing: bool
+    """Only the broker knows then whether a record fits."""
+    dead_letter: str
+    refused: Mapping[tuple[Source, int], Rejection] = field(default_factory=dict)
+    """Records that the target's broker refused by themselves."""
+
+
+class Shipment(NamedTuple):
+    """What goes out for records of one partition, in their order."""
+
+    records: list[Sending]
+    stamped: int
+    dead_letters: list[Reason]
+
+
+def forward(
+    position: Position, messages: Sequence[Message], rules: Rules, failed: Failed
+) -> Shipment:
+    """Make what is sent for these records.
+
+    What all of them have is read in columns, by callers written in C.
+    """
+    source, crossing = position.source, position.crossing
+    offsets = offsets_of(messages)
+    column: Sequence[Headers | None] = read_headers(messages)
+    outgoing: Sequence[Headers] = [headers or [] for headers in column]
+    if rules.stamping:
+        outgoing = stamped(column, offsets, stamp_prefix(rules.cluster_id, source))
+    keys = list(map(Message.key, messages))
+    times_ms = [max(timestamp, 0) for _, timestamp in map(Message.timestamp, messages)]
+    reports = map(partial, repeat(failed), repeat(source), offsets)
+    records: list[Sending] = list(
+        zip(
+            repeat(crossing.target),
+            map(Message.value, messages),
+            keys,
+            _partitions(position, keys, rules),
+            reports,
+            repeat(None),
+            times_ms,
+            outgoing,
+            strict=False,
+        )
+    )
+    rejected = dict(_rejected(position, messages, offsets, records, rules))
+    for row, why in rejected.items():
+        records[row] = _letter(source, messages[row], column[row], records[row], why, rules)
+    marks = sum(new is not old for new, old in zip(outgoing, column, strict=True))
+    return Shipment(records, marks if rules.stamping else 0, [w.reason for w in rejected.values()])
+
+
+def _partitions(position: Position, keys: Sequence[bytes | None], rules: Rules) -> Iterator[int]:
+    """The source's number, or as Java's clients place a key; without a key, by the source's."""
+    number, count = position.source.partition, position.crossing.partitions
+    if rules.keep_partition:
+        return repeat(number)
+    unkeyed = number % count
+    return iter([unkeyed if key is None else murmur2(key, count) for key in keys])
+
+
+def _rejected(
+    position: Position,
+    messages: Sequence[Message],
+    offsets: Sequence[int],
+    records: Sequence[Sending],
+    rules: Rules,
+) -> Iterator[tuple[int, Rejection]]:
+    """Rows of records that cannot be forwarded, and why; most often none."""
+    source, limit = position.source, position.crossing.record_bytes_max
+    if any(record[-1] is UNREADABLE for record in records):
+        yield from ((n, _UNREADABLE) for n, r in enumerate(records) if r[-1] is UNREADABLE)
+    if rules.refused:
+        places = [(source, offset) for offset in offsets]
+        yield from ((n, rules.refused[p]) for n, p in enumerate(places) if p in rules.refused)
+    if not rules.compressing and max(map(len, messages)) + _HEADERS_BYTES > limit:
+        for row, (topic, value, key, *_, headers) in enumerate(records):
+            size = size_bytes(key, value, headers)
+            if size > limit:
+                cause = f"{size} bytes with its headers; {topic} takes {limit}"
+                yield row, Rejection(Reason.TOO_LARGE, cause)
+
+
+def _letter(
+    source: Source,
+    message: Message,
+    headers: Headers | None,
+    record: Sending,
+    why: Rejection,
+    rules: Rules,
+) -> Sending:
+    """The record on its way to the dead letters, with the headers it came with."""
+    _, value, key, _, report, _, _, _ = record
+    readable = () if headers is None or headers is UNREADABLE else headers
+    letter = Envelope(source, None).letter(message, readable, None, why)
+    return (rules.dead_letter, value, key, 0, report, None, 0, letter)

@@ -1,0 +1,154 @@
+"""Pages of redrives: one, a table of them, a look before one begins, and a line of progress."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+from service.commands.cells import Cell, Tone, count, phase, several, share, span, visible, word
+from service.commands.command import Call
+from service.commands.letter_pages import breakdown, table
+from service.commands.page import Facts, Page, Part, Table, Title
+
+
+class Mode(StrEnum):
+    """What becomes of a dead letter that is redriven."""
+
+    THROUGH = "through"
+    FORGET = "forget"
+    BYPASS = "bypass"
+
+
+_MEANS: Final = {
+    Mode.THROUGH: "Each is decided again: a duplicate stays one.",
+    Mode.FORGET: "The id of each is forgotten, then it is accepted and remembered.",
+    Mode.BYPASS: "Each goes straight to its output; what is remembered stays as it is.",
+}
+_COUNTED: Final = ("scanned", "matched", "sent", "accepted", "refused", "waiting", "failed")
+_TITLES: Final = (
+    "id",
+    "state",
+    "mode",
+    "done",
+    "sent",
+    "accepted",
+    "refused",
+    "rate",
+    "begun",
+    "by",
+)
+
+
+def number_of(preview: Mapping[str, Any]) -> str:
+    """How many it would be about."""
+    told = several(preview["matched"], "dead letter")
+    return told if preview["complete"] else f"more than {told}"
+
+
+def preview_page(call: Call, mode: Mode, preview: Mapping[str, Any]) -> Page:
+    """What a redrive would be about: counts, and some of them."""
+    parts: list[Part] = [Title(f"{number_of(preview)}. {_MEANS[mode]}")]
+    parts += breakdown(preview, preview["matched"])
+    if preview["skipped"]:
+        rows = [[word(why), count(number, "warn")] for why, number in preview["skipped"].items()]
+        parts.append(Table(("cannot be redriven", "dead letters"), rows, ""))
+    if preview["samples"]:
+        parts += [Title("Some of them"), table(call, preview["samples"], "")]
+    return parts
+
+
+def redrives_table(call: Call, jobs: Sequence[Mapping[str, Any]]) -> Table:
+    """A table of redrives."""
+    rows = [_row(call, each) for each in jobs]
+    spare = ("by", "sent", "rate", "refused")
+    return Table(_TITLES, rows, "There are no redrives.", spare)
+
+
+def _row(call: Call, job: Mapping[str, Any]) -> list[Cell]:
+    done = job["progress"]
+    return [
+        word(job["id"]),
+        phase(job["state"]),
+        word(job["mode"]),
+        _done(job),
+        count(done["sent"]),
+        count(done["accepted"]),
+        count(done["refused"], "warn" if done["refused"] else ""),
+        _rate(job),
+        call.screen.when(job["created_at"]),
+        word(job["created_by"]),
+    ]
+
+
+def redrive_page(call: Call, job: Mapping[str, Any]) -> Page:
+    """The page of one redrive."""
+    done = job["progress"]
+    rows = [
+        ("state", phase(job["state"])),
+        ("done", _done(job)),
+        ("begun", call.screen.since(job["created_at"])),
+        ("ended", call.screen.since(job["ended_at"])),
+        ("by", word(job["created_by"])),
+        ("reason", word(job["reason"])),
+        ("mode", word(f"{job['mode']}: {_MEANS[Mode(job['mode'])]}")),
+        ("dead letters", word(_filter_text(job))),
+        ("rate", _rate(job)),
+        ("time left", span(None if job["eta_seconds"] is None else job["eta_seconds"] * 1_000)),
+    ]
+    rows += [("waits for", word(job["waiting_for"], "warn"))] if job["waiting_for"] else []
+    rows += [("error", word(job["error"], "bad"))] if job["error"] else []
+    counts = [count(done[name], _tone(name, done[name])) for name in _COUNTED]
+    skipped = [[word(why), count(number)] for why, number in done["skipped"].items()]
+    counted: list[Part] = [Table(_COUNTED, [counts], "")]
+    counted += [Table(("skipped because", "records"), skipped, "")] if skipped else []
+    return [
+        Title(f"Redrive {job['id']}"),
+        Facts([(name, cell._replace(right=False)) for name, cell in rows]),
+        *counted,
+    ]
+
+
+def _tone(name: str, number: int) -> Tone:
+    tones: Mapping[str, Tone] = {"failed": "bad", "refused": "warn"}
+    return tones.get(name, "") if number else ""
+
+
+def _filter_text(job: Mapping[str, Any]) -> str:
+    """What was ordered, as options would say it."""
+    if job["letters"]:
+        return f"{job['letters']:,} named one by one"
+    told = {"topic": job["topics"], **job["filter"]}
+    texts = []
+    for name, value in told.items():
+        if isinstance(value, Mapping):
+            texts += [f"{name} {key} = {each}" for key, each in value.items()]
+        elif value:
+            texts.append(f"{name} {', '.join(value) if isinstance(value, list) else value}")
+    return "; ".join(texts) or "all"
+
+
+def _done(job: Mapping[str, Any]) -> Cell:
+    if job["state"] == "done":
+        return share(1, 1)
+    return share(job["progress"]["scanned"], job["records_total"])
+
+
+def _rate(job: Mapping[str, Any]) -> Cell:
+    most = "" if job["max_per_second"] is None else f" of {job['max_per_second']:,.0f} at most"
+    rate = job["rate_per_second"]
+    return Cell(f"{rate:.1f}", f"{rate:,.0f}/s{most}", right=True)
+
+
+def progress_line(job: Mapping[str, Any]) -> str:
+    """How far it is, in a line."""
+    done = job["progress"]
+    ratio = _done(job).shown.strip()
+    left = job["eta_seconds"]
+    parts = [
+        f"{job['state']} {ratio}",
+        f"{done['sent']:,} sent",
+        f"{done['accepted']:,} accepted",
+        f"{job['rate_per_second']:,.0f}/s",
+    ]
+    parts += [] if left is None else [f"{span(left * 1_000).shown} left"]
+    parts += [visible(job["waiting_for"])] if job["waiting_for"] else []
+    return " · ".join(parts)

@@ -1,0 +1,212 @@
+"""`ringfence status`: the service, its partitions and its processes on one page."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+
+from service.commands.cells import (
+    Cell,
+    age,
+    count,
+    phase,
+    several,
+    share,
+    size,
+    span,
+    span_text,
+    word,
+)
+from service.commands.command import Call, single, verb
+from service.commands.page import Facts, Page, Part, Table, Title
+
+app = single()
+
+Watch = Annotated[
+    bool, typer.Option("--watch", "-w", help="Go on showing it, with rates, until Ctrl-C.")
+]
+Every = Annotated[
+    float, typer.Option("--every", metavar="SECONDS", help="How often, with --watch.", min=0.2)
+]
+
+LAG_RECORDS_WARN: Final = 10_000
+_PARTITION_TITLES: Final = (
+    "topic",
+    "partition",
+    "phase",
+    "committed",
+    "end",
+    "lag",
+    "restored",
+    "addresses",
+    "groups",
+    "instance",
+)
+_WORKER_TITLES: Final = (
+    "worker",
+    "hop",
+    "pid",
+    "phase",
+    "since",
+    "owns",
+    "restored",
+    "memory",
+    "beat",
+    "restarts",
+)
+_COUNTED: Final = ("records_consumed", "records_accepted", "duplicates", "dead_letters")
+
+
+class Look(NamedTuple):
+    """What the API told at one moment."""
+
+    at_s: float
+    status: Mapping[str, Any]
+    partitions: Mapping[str, Any]
+    workers: Mapping[str, Any]
+
+    @property
+    def document(self) -> Mapping[str, object]:
+        """As one document."""
+        return {
+            "status": self.status,
+            "partitions": self.partitions["partitions"],
+            "workers": self.workers["workers"],
+        }
+
+
+@verb(app, "status", "status", "status --watch", "status --json | jq .status.phase")
+def status(call: Call, *, watch: Watch = False, every: Every = 2.0) -> None:
+    """Show what the service does now: counts, partitions with lag, processes.
+
+    With --watch the page stays and shows rates, as top does; in a pipe each look is printed.
+    Exit 1 when it does not run.
+    """
+    if watch:
+        last: list[Look] = []
+
+        def again() -> tuple[object, Page]:
+            now = _look(call)
+            before = last[-1] if last else None
+            last[:] = [now]
+            return now.document, page(call, now, before)
+
+        call.screen.follow(again, every)
+    now = _look(call)
+    call.screen.show(now.document, lambda: page(call, now, None))
+    if now.status["phase"] not in {"running", "waiting"}:
+        raise typer.Exit(1)
+
+
+def _look(call: Call) -> Look:
+    api = call.api
+    return Look(
+        time.monotonic(),
+        api.get("/v1/status"),
+        api.get("/v1/partitions"),
+        api.get("/v1/workers"),
+    )
+
+
+def page(call: Call, now: Look, before: Look | None) -> Page:
+    """The page of one look; with rates where there was one before it."""
+    return [*_head(call, now.status), _flow(now, before), *_partitions(now), *_workers(now)]
+
+
+def _head(call: Call, status: Mapping[str, Any]) -> Sequence[Part]:
+    rows = [
+        ("phase", phase(status["phase"])),
+        ("group", word(f"{status['group_id']}, instance {status['instance']}")),
+        ("at", word(call.api.url)),
+        ("started", call.screen.since(status["started_at"])),
+        ("last commit", call.screen.since(status["last_commit_at"])),
+    ]
+    if status.get("config_fault"):
+        rows.insert(1, ("settings", word(status["config_fault"], "bad")))
+    if status["waiting_for"]:
+        rows.insert(1, ("waits for", word(status["waiting_for"], "warn")))
+    return [Facts(rows)]
+
+
+def _flow(now: Look, before: Look | None) -> Table:
+    """Counts since the start, and per second since the look before."""
+    status = now.status
+    titles = ["since the start", "total", *([] if before is None else ["per second"]), "share"]
+    rows = []
+    for key in _COUNTED:
+        tone: Any = "warn" if key == "dead_letters" and status[key] else ""
+        row = [word(key.removeprefix("records_").replace("_", " ")), count(status[key], tone)]
+        if before is not None:
+            passed_s = max(0.001, now.at_s - before.at_s)
+            row.append(count(round((status[key] - before.status[key]) / passed_s)))
+        rows.append([*row, share(status[key], status["records_consumed"])])
+    return Table(titles, rows, "")
+
+
+def _partitions(now: Look) -> Sequence[Part]:
+    found = now.partitions["partitions"]
+    lag = sum(each["lag_records"] or 0 for each in found)
+    more = "" if now.partitions["complete"] else ", and more that are not told of"
+    head = f"{several(len(found), 'partition')}{more}; {several(lag, 'record')} to go"
+    return [Title(head), partitions_table(found)]
+
+
+def partitions_table(found: Sequence[Mapping[str, Any]]) -> Table:
+    """A table of partitions."""
+    rows = [
+        [
+            word(each["topic"]),
+            count(each["partition"]),
+            phase("paused" if each.get("paused") else each["phase"]),
+            count(each["committed_offset"]),
+            count(each["end_offset"]),
+            _lag(each["lag_records"]),
+            _restored(each, is_done=each["phase"] == "running"),
+            count(each["addresses"]),
+            count(each["groups_open"]),
+            word(each.get("instance")),
+        ]
+        for each in found
+    ]
+    empty = "No partition is owned yet."
+    return Table(_PARTITION_TITLES, rows, empty, ("groups", "addresses", "committed"))
+
+
+def _lag(records: int | None) -> Cell:
+    return count(records, "warn" if records and records > LAG_RECORDS_WARN else "")
+
+
+def _restored(told: Mapping[str, Any], *, is_done: bool) -> Cell:
+    """Of a partition or of a process."""
+    remaining = told["restore_remaining_records"]
+    if is_done or remaining is None:
+        return share(None, None)
+    return share(told["restored_records"], told["restored_records"] + remaining)
+
+
+def _workers(now: Look) -> Sequence[Part]:
+    found = now.workers["workers"]
+    beat = span_text(now.status["heartbeat_age_ms"])
+    head = f"{several(len(found), 'process', 'processes')}; the quietest was heard {beat} ago"
+    return [Title(head), workers_table(found)]
+
+
+def workers_table(found: Sequence[Mapping[str, Any]]) -> Table:
+    """A table of processes."""
+    rows = [
+        [
+            count(each["worker"]),
+            word(each["hop"]),
+            word(each["pid"]),
+            phase(each["phase"]),
+            age(each["since"]),
+            count(each["partitions_owned"]),
+            _restored(each, is_done=not each["partitions_restoring"]),
+            size(each["memory_bytes"]),
+            span(each["heartbeat_age_ms"]),
+            count(each["restarts"], "warn" if each["restarts"] else ""),
+        ]
+        for each in found
+    ]
+    return Table(_WORKER_TITLES, rows, "No processes are told of.")

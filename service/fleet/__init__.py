@@ -1,0 +1,1 @@
+"""Fleet: the instances of a group, each of which answers for all."""

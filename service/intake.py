@@ -1,0 +1,110 @@
+"""Intake: what one transaction reads, a little at a time.
+
+A record is decided and sent while it is still in the processor's cache; ten thousand at once are
+not. So a batch is read in pieces, and the later ones never wait for records to come.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from itertools import accumulate
+from typing import Final
+
+from confluent_kafka import KafkaError, Message
+
+from service.assignment import Assignment
+from service.clock import Clock
+from service.config import ServiceSettings
+from service.consume import Batch, batch_of, errors_of
+from service.plan import Plan
+from service.watch import Watch
+from state.edit import Source
+
+# Measured: with fewer the calls cost more, with more the cache is too small.
+_AT_ONCE: Final = 512
+_NOTHING: Final = Batch((), 0)
+
+Heard = Callable[[KafkaError, Source | None], None]
+
+
+class Intake:
+    """Reads for the loop; keeps what the transaction in hand cannot take.
+
+    Invariant: what is kept follows the last record that was given out, so after a rewind it has
+    to be forgotten.
+    """
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        settings: ServiceSettings,
+        clock: Clock,
+        watch: Watch,
+        heard: Heard,
+    ) -> None:
+        self._assignment = assignment
+        self._settings = settings
+        self._clock = clock
+        self._watch = watch
+        self._heard = heard
+        self._kept: list[Message] = []
+        self.spent_s = 0.0
+        """How long all reading has taken."""
+
+    def begin(self, records_max: int) -> Batch:
+        """What was kept, has come, or comes while we wait; errors are told first."""
+        wait_s = self._settings.batch_wait_ms / 1000 if self._assignment.settled else 0.001
+        messages = self._kept or self._consumed(self._settings.batch_records_max, wait_s)
+        self._kept = []
+        errors = errors_of(messages)
+        for error, source in errors:
+            self._heard(error, source)
+        records = [m for m in messages if m.error() is None] if errors else messages
+        # After the errors: a partition whose offset is lost is not read any more.
+        return self._fitting(records, records_max, self._settings.batch_bytes_max, {})
+
+    def go_on(self, plan: Plan, records_max: int) -> Batch:
+        """What has come since and fits into the plan's transaction; empty when that is full."""
+        tally = plan.tally
+        room_records = records_max - tally.records_read
+        room_bytes = self._settings.batch_bytes_max - tally.bytes_read
+        if self._kept or room_records <= 0 or room_bytes <= 0:
+            return _NOTHING
+        messages = self._consumed(room_records, 0)
+        if any(map(Message.error, messages)):
+            self._kept = messages  # what follows from an error is done when nothing is open
+            return _NOTHING
+        return self._fitting(messages, room_records, room_bytes, plan.next_offsets)
+
+    def serve(self) -> None:
+        """Let the group speak, before something is committed that was not read just now."""
+        if not self._kept:
+            self._kept = self._consumed(1, 0)
+
+    def forget(self) -> None:
+        """Everything is read again from where it was committed."""
+        self._kept = []
+
+    def _consumed(self, records_max: int, wait_s: float) -> list[Message]:
+        started_s = self._clock.monotonic_s()
+        messages = self._assignment.consumer.consume(min(_AT_ONCE, records_max), wait_s)
+        took_s = self._clock.monotonic_s() - started_s
+        self.spent_s += took_s
+        if messages:
+            self._watch.stage("poll", took_s)
+        return messages
+
+    def _fitting(
+        self,
+        messages: list[Message],
+        records_max: int,
+        bytes_max: int,
+        decided: Mapping[Source, int],
+    ) -> Batch:
+        """As many as there is room for, but one at least; the rest is kept."""
+        count = min(records_max, len(messages))
+        if sum(map(len, messages)) > bytes_max:
+            ends = list(accumulate(map(len, messages)))
+            count = min(count, max(1, bisect_right(ends, bytes_max)))
+        if count < len(messages):
+            messages, self._kept = messages[:count], messages[count:]
+        return batch_of(messages, self._assignment.running, decided, self._clock.wall_ms())

@@ -1,0 +1,34 @@
+"""Settings: what the config topic tells, as far as it was read."""
+
+from service.instances import Instances
+from service.layout import Layout, layout_of
+from service.redrive.job import Jobs
+from service.revisions import Revisions
+from service.sessions import Sessions
+
+
+class Settings:
+    """The fold of the config topic up to a revision: the offset after its last record that decides.
+
+    The layout is no part of it, nor are redrives, instances and whatever else decisions do not
+    depend on: each revision has every deciding partition commit.
+    """
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.sessions = Sessions()
+        self.documents = Revisions()
+        self.redrives = Jobs()
+        self.instances = Instances()
+        self.layout: Layout | None = None
+        """None before the first start."""
+
+    def take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
+        """One record; a kind that this version does not know changes nothing."""
+        layout = layout_of(key, value)
+        if layout is not None:
+            self.layout = layout
+        elif self.redrives.take(key, value) or self.instances.take(key, value):
+            return
+        elif self.documents.take(key, value, offset + 1) or self.sessions.take(key, value):
+            self.revision = offset + 1

@@ -1,0 +1,111 @@
+"""Ordered: every message of a stream once and in order, as MSMQ's transactional queues have it.
+
+A message tells its stream, its number and the number of the one before, which a publisher that
+left some out links over the hole. It is the next one iff it is above the last of its stream and
+follows nothing that is missing, or begins a later stream. (MS-MQQB 3.1.5.8.6)
+"""
+
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from ringfence.headers import Reason
+from state.claim import Claim
+from state.edit import Origin, Source
+from state.rejection import Rejection
+from state.strategies.publishers import (
+    Standing,
+    accepted_at,
+    elsewhere,
+    pack_origin,
+    unpack_origin,
+)
+from state.strategies.strategy import Settings
+
+_NUMBERS: Final = struct.Struct("<QQ")
+
+
+class Last(NamedTuple):
+    """The last record that was accepted of a publisher."""
+
+    stream: int
+    number: int
+    origin: Origin
+
+
+class OrderedRule:
+    """See `Rule`."""
+
+    kind = b"o"
+    forgets = False
+    covers = True
+
+    def claims(self, claim: Claim) -> bool:
+        """See `Rule.claims`."""
+        told = (claim.publisher, claim.stream, claim.previous)
+        return bool(claim.number) and None not in told
+
+    def room(self, settings: Settings) -> int:
+        """See `Rule.room`."""
+        return settings.publishers_max
+
+    def verdict(
+        self, known: Last | None, claim: Claim, source: Source, _settings: Settings
+    ) -> Rejection | None:
+        """See `Rule.verdict`."""
+        if known is not None and source != (known.origin.topic, known.origin.partition):
+            return elsewhere(known.origin, source)
+        stream, previous = claim.stream or 0, claim.previous or 0
+        if known is None or stream > known.stream:
+            begins = f"expected is the first of stream {stream}, with 0 before it"
+            return (
+                _out_of_order(f"it follows number {previous}, and {begins}") if previous else None
+            )
+        if stream < known.stream:
+            begun = f"its publisher has begun stream {known.stream}"
+            return _out_of_order(f"it is of stream {stream}, and {begun}")
+        return _within(known, claim.number or 0, previous)
+
+    def accepted(
+        self, _known: Last | None, claim: Claim, origin: Origin, _settings: Settings
+    ) -> Last:
+        """See `Rule.accepted`."""
+        return Last(claim.stream or 0, claim.number or 0, origin)
+
+    def placed(
+        self, claim: Claim, origin: Origin, settings: Settings, _missing: Iterable[int]
+    ) -> Last:
+        """See `Rule.placed`: a number covers all before it."""
+        return self.accepted(None, claim, origin, settings)
+
+    def standing(self, entry: Last) -> Standing:
+        """See `Rule.standing`."""
+        source = Source(entry.origin.topic, entry.origin.partition)
+        return Standing(entry.number, entry.stream, source)
+
+    def pack(self, entry: Last) -> bytes:
+        """See `Rule.pack`."""
+        return _NUMBERS.pack(entry.stream, entry.number) + pack_origin(entry.origin)
+
+    def unpack(self, value: bytes) -> Last:
+        """See `Rule.unpack`."""
+        stream, number = _NUMBERS.unpack_from(value)
+        return Last(stream, number, unpack_origin(value[_NUMBERS.size :]))
+
+
+def _within(last: Last, number: int, previous: int) -> Rejection | None:
+    """The rule within a stream."""
+    if number <= last.number:
+        told, original = accepted_at(last.origin)
+        known = f"number {last.number} of stream {last.stream} {told}"
+        is_last = number == last.number
+        cause = f"its number is {number}, and {known}"
+        return Rejection(Reason.DUPLICATE, cause, original if is_last else None)
+    if previous > last.number:
+        expected = f"expected is the one that follows {last.number}"
+        return _out_of_order(f"it follows number {previous}, and {expected}")
+    return None
+
+
+def _out_of_order(cause: str) -> Rejection:
+    return Rejection(Reason.OUT_OF_ORDER, cause)

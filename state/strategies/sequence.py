@@ -1,0 +1,89 @@
+"""Sequence: the highest number of each publisher, as AMPS has it.
+
+A number that is not above it repeats; gaps are legal. A publisher writes one partition of an
+input: numbers from two could overtake each other, so the second is refused, never judged.
+"""
+
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from ringfence.headers import Reason
+from state.claim import Claim
+from state.edit import Origin, Source
+from state.rejection import Rejection
+from state.strategies.publishers import (
+    Standing,
+    accepted_at,
+    elsewhere,
+    pack_origin,
+    unpack_origin,
+)
+from state.strategies.strategy import Settings
+
+_NUMBER: Final = struct.Struct("<Q")
+
+
+class Last(NamedTuple):
+    """The record with the highest number."""
+
+    number: int
+    origin: Origin
+
+
+class SequenceRule:
+    """See `Rule`."""
+
+    kind = b"s"
+    forgets = False
+    covers = True
+
+    def claims(self, claim: Claim) -> bool:
+        """See `Rule.claims`."""
+        return claim.publisher is not None and bool(claim.number)
+
+    def room(self, settings: Settings) -> int:
+        """See `Rule.room`."""
+        return settings.publishers_max
+
+    def verdict(
+        self, known: Last | None, claim: Claim, source: Source, _settings: Settings
+    ) -> Rejection | None:
+        """See `Rule.verdict`."""
+        number = claim.number or 0
+        if known is None:
+            return None
+        if source != (known.origin.topic, known.origin.partition):
+            return elsewhere(known.origin, source)
+        if number > known.number:
+            return None
+        last = f"{known.number}, the last one of its publisher"
+        if number < known.number:
+            return Rejection(Reason.DUPLICATE, f"its number {number} is below {last}")
+        told, original = accepted_at(known.origin)
+        return Rejection(Reason.DUPLICATE, f"its number is {last}, which {told}", original)
+
+    def accepted(
+        self, _known: Last | None, claim: Claim, origin: Origin, _settings: Settings
+    ) -> Last:
+        """See `Rule.accepted`."""
+        return Last(claim.number or 0, origin)
+
+    def placed(
+        self, claim: Claim, origin: Origin, settings: Settings, _missing: Iterable[int]
+    ) -> Last:
+        """See `Rule.placed`: a number covers all before it."""
+        return self.accepted(None, claim, origin, settings)
+
+    def standing(self, entry: Last) -> Standing:
+        """See `Rule.standing`."""
+        return Standing(entry.number, None, Source(entry.origin.topic, entry.origin.partition))
+
+    def pack(self, entry: Last) -> bytes:
+        """See `Rule.pack`."""
+        return _NUMBER.pack(entry.number) + pack_origin(entry.origin)
+
+    def unpack(self, value: bytes) -> Last:
+        """See `Rule.unpack`."""
+        (number,) = _NUMBER.unpack_from(value)
+        return Last(number, unpack_origin(value[_NUMBER.size :]))

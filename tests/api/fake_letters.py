@@ -1,0 +1,144 @@
+"""Dead letters and redrives without Kafka: what is there is told, and what is ordered is kept."""
+
+from collections.abc import Sequence
+
+from service.control import NotPossible, Unavailable
+from service.letter import matches
+from service.letter_values import (
+    DeadLetterView,
+    LetterCounts,
+    LetterFilter,
+    LetterPage,
+    LetterPlace,
+    Order,
+    RedrivePreview,
+    RedriveView,
+    ToldPlace,
+)
+from service.redrive.job import Job, Span
+
+NOW_MS = 1_700_000_000_000
+PAST = "0-x"
+"""A redrive that has ended."""
+LETTER = DeadLetterView(
+    place=LetterPlace("orders.dlq", 0, 7),
+    time_ms=NOW_MS,
+    reason="duplicate",
+    cause="its id was accepted at orders-3@42 already",
+    source=ToldPlace("orders", 3, 90, 1_699_999_999_000),
+    address="orders",
+    strategy="ring",
+    identifier="id-1",
+    original="orders-3@42",
+    redrives=0,
+    key=b"customer-5",
+    value=b'{"secret": 1}',
+    headers=(("_DUPL_ID", b"id-1"), ("tenant", b"acme")),
+)
+FOREIGN = LETTER._replace(
+    place=LetterPlace("orders.dlq", 0, 8), reason=None, cause=None, source=None, address=None
+)
+
+
+class FakeLetters:
+    """Letters in a list."""
+
+    def __init__(
+        self, letters: Sequence[DeadLetterView] = (LETTER, FOREIGN), *, is_up: bool = True
+    ) -> None:
+        self._all = letters
+        self._is_up = is_up
+
+    def come(self, letter: DeadLetterView) -> None:
+        """One more is there, and the broker answers."""
+        self._all, self._is_up = (*self._all, letter), True
+
+    def go_away(self) -> None:
+        """The broker answers no more."""
+        self._is_up = False
+
+    @property
+    def _letters(self) -> Sequence[DeadLetterView]:
+        if not self._is_up:
+            raise Unavailable("The broker answered nothing; ask again.")
+        return self._all
+
+    def page(
+        self, wanted: LetterFilter, place: object | None, limit: int, *, newest: bool
+    ) -> LetterPage:
+        """See `Letters.page`."""
+        start = 0 if place is None else _number(place)
+        rows = [each for each in self._letters if matches(each, wanted)][start:]
+        rows = rows[::-1] if newest else rows
+        rest = start + limit if len(rows) > limit else None
+        return LetterPage(tuple(rows[:limit]), len(self._letters), rest)
+
+    def one(self, place: LetterPlace) -> DeadLetterView | None:
+        """See `Letters.one`."""
+        return next((each for each in self._letters if each.place == place), None)
+
+    def count(self, wanted: LetterFilter, place: object | None) -> LetterCounts:
+        """See `Letters.count`."""
+        if place is not None:
+            _number(place)
+        found = [each for each in self._letters if matches(each, wanted) and each.reason]
+        return LetterCounts(
+            scanned=len(self._letters),
+            matched=len(found),
+            foreign=len(self._letters) - len(found),
+            by_reason={"duplicate": len(found)},
+            by_address={"orders": len(found)},
+            by_topic={"orders.dlq": len(found)},
+            by_hour_ms={NOW_MS // 3_600_000 * 3_600_000: len(found)},
+            place=None,
+        )
+
+
+class FakeRedrives:
+    """Jobs that nobody carries out."""
+
+    def __init__(self, letters: FakeLetters, *, is_up: bool = True) -> None:
+        self._letters = letters
+        self._is_up = is_up
+        past = Job(PAST, Order("through", LetterFilter()), (), NOW_MS, NOW_MS)
+        self._all = {PAST: past.ended("done", NOW_MS)}
+
+    @property
+    def _jobs(self) -> dict[str, Job]:
+        if not self._is_up:
+            raise Unavailable("The config topic was not read yet; ask again.")
+        return self._all
+
+    def order(self, order: Order) -> RedriveView:
+        """See `Redrives.order`."""
+        if "nowhere" in order.filter.topics:
+            raise NotPossible("nowhere is no dead-letter topic of this group.")
+        name = f"{len(self._jobs)}-x"
+        job = Job(name, order, (Span("orders.dlq", 0, 0, 9),), NOW_MS, NOW_MS)
+        self._jobs[name] = job
+        return job.view
+
+    def preview(self, order: Order) -> RedrivePreview:
+        """See `Redrives.preview`."""
+        counts = self._letters.count(order.filter, None)
+        return RedrivePreview(9, counts, {"foreign": counts.foreign}, (LETTER,))
+
+    def all(self) -> tuple[RedriveView, ...]:
+        """See `Redrives.all`."""
+        return tuple(self._jobs[name].view for name in sorted(self._jobs, reverse=True))
+
+    def get(self, name: str) -> RedriveView | None:
+        """See `Redrives.get`."""
+        return self._jobs[name].view if name in self._jobs else None
+
+    def cancel(self, name: str) -> RedriveView | None:
+        """See `Redrives.cancel`."""
+        if name in self._jobs:
+            self._jobs[name] = self._jobs[name].ended("cancelled", NOW_MS)
+        return self.get(name)
+
+
+def _number(place: object) -> int:
+    if not isinstance(place, int):
+        raise NotPossible("The page token is none that a page has given.")
+    return place

@@ -1,0 +1,100 @@
+"""A service that asks who asks: its tokens, its issuer, and clients of each."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
+from starlette.testclient import TestClient
+
+from api.access import Access
+from api.app import create_app
+from api.jwks import Jwks, JwksError
+from api.view import ServiceView
+from service.sections import ApiSettings
+from service.tokens import ROLES, entry_of
+
+HERE: Final = "http://127.0.0.1:8080"
+ISSUER: Final = "https://issuer.example"
+AUDIENCE: Final = "ringfence"
+KEY: Final = generate_private_key(public_exponent=65537, key_size=2048)
+PEER: Final = "p" * 40
+TOKENS: Final = {role: f"token-of-{role}-".ljust(40, "x") for role in ROLES}
+
+
+def jwk_of(key: RSAPrivateKey, kid: str = "k1") -> dict[str, Any]:
+    """A public key as an issuer tells it."""
+    told: dict[str, Any] = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key()))
+    return told | {"kid": kid, "use": "sig", "alg": "RS256"}
+
+
+class Issuer:
+    """Tells its keys, or does not."""
+
+    def __init__(self) -> None:
+        self.keys = [jwk_of(KEY)]
+        self.is_away = False
+        self.asked: list[str] = []
+
+    def __call__(self, url: str) -> Mapping[str, Any]:
+        """See `Fetch`."""
+        self.asked.append(url)
+        if self.is_away:
+            raise JwksError("it is away")
+        if url.endswith("openid-configuration"):
+            return {"issuer": ISSUER, "jwks_uri": f"{ISSUER}/keys"}
+        return {"keys": self.keys}
+
+
+def claims(**changed: object) -> dict[str, Any]:
+    """What a good token says, with changes; None leaves a claim out."""
+    now_s = int(time.time())
+    told = {
+        "iss": ISSUER,
+        "aud": AUDIENCE,
+        "sub": "ada",
+        "roles": ["operator"],
+        "iat": now_s,
+        "exp": now_s + 600,
+        **changed,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def signed(told: Mapping[str, Any], key: Any = KEY, algorithm: str = "RS256", **header: Any) -> str:
+    """A token."""
+    return jwt.encode(dict(told), key, algorithm=algorithm, headers={"kid": "k1", **header})
+
+
+def settings(folder: Path, **changed: Any) -> ApiSettings:
+    """With a token for each role, a peer token and an issuer."""
+    lines = [entry_of(f"the-{role.replace(':', '-')}", role, TOKENS[role]).line for role in ROLES]
+    (folder / "tokens").write_text("# who\n\n" + "\n".join(lines) + "\n")
+    (folder / "peer").write_text(f"{PEER}\n")
+    told: dict[str, Any] = {
+        "auth": "tokens+oidc",
+        "tokens_file": str(folder / "tokens"),
+        "peer_token_file": str(folder / "peer"),
+        "oidc_issuer": ISSUER,
+        "oidc_audience": AUDIENCE,
+        **changed,
+    }
+    return ApiSettings(**told)
+
+
+def guarded(view: ServiceView, api: ApiSettings, issuer: Issuer | None = None) -> ServiceView:
+    """The service, asking who asks."""
+    keys = Jwks(api.oidc_issuer, api.oidc_jwks_url, time.monotonic, issuer or Issuer())
+    return replace(view, access=Access(api, keys), body_bytes_max=api.body_bytes_max)
+
+
+def client_of(view: ServiceView, token: str | None = None) -> TestClient:
+    """Somebody who presents a token, or nothing."""
+    client = TestClient(create_app(view), base_url=HERE, follow_redirects=False)
+    if token is not None:
+        client.headers["Authorization"] = f"Bearer {token}"
+    return client

@@ -1,0 +1,156 @@
+"""What is changed is written down before it is done, and what came of it after."""
+
+import io
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from api.app import create_app
+from api.view import ServiceView
+from service.control import Inbox
+from service.queries.addresses import AddressAnswer, AddressQuery
+from service.queries.ids import ChangeAnswer
+from service.queries.table import Answer, Query
+from service.status import Status
+from tests.api.conftest import client_of
+from tests.api.fake_service import RUNNING, STARTING, Clock, FakeAudit, make_view, serving
+from tests.api.guarded import TOKENS, guarded, settings
+from tests.api.guarded import client_of as bearer_of
+
+CLEAR = "/v1/addresses/orders:clear"
+NUMBER = {"address": "orders", "sequence": 9}
+
+
+@pytest.fixture
+def audit() -> FakeAudit:
+    return FakeAudit()
+
+
+@pytest.fixture
+def audited(view: ServiceView, audit: FakeAudit) -> ServiceView:
+    return replace(view, audit=audit)
+
+
+def test_a_change_is_recorded_before_it_is_made_and_after(clock: Clock, audit: FakeAudit) -> None:
+    seen: list[int] = []
+
+    def answer(query: Query) -> Answer:
+        if isinstance(query, AddressQuery):
+            return AddressAnswer(query.address, {}, (), complete=True)
+        seen.append(len(audit.written))
+        return ChangeAnswer(3, complete=True)
+
+    inbox = Inbox(depth=4)
+    with serving(inbox, answer):
+        client_of(replace(make_view(RUNNING, clock, inbox), audit=audit)).post(CLEAR)
+    assert seen == [1]
+    before, after = audit.written
+    assert (before.id, before.status) == (after.id, None)
+    assert after.status == 200
+
+
+def test_a_record_tells_who_what_when_and_why(
+    audited: ServiceView, audit: FakeAudit, tmp_path: Path
+) -> None:
+    client = bearer_of(guarded(audited, settings(tmp_path)), TOKENS["operator"])
+    client.put(
+        "/v1/publishers/P?reason=gap%20found&x=1",
+        json=NUMBER,
+        headers={"X-Request-Id": "r-1", "If-Match": "*"},
+    )
+    record = audit.written[-1]
+    assert (record.actor, record.roles, record.request_id) == ("the-operator", ("operator",), "r-1")
+    assert (record.method, record.path, record.query) == ("PUT", "/v1/publishers/P", "x=1")
+    assert (record.reason, record.source, record.status) == ("gap found", "testclient", 200)
+    assert record.before["sequences"][0]["sequence"] == 7  # type: ignore[index]  # as JSON
+    assert record.after["sequences"][0]["sequence"] == 9  # type: ignore[index]
+
+
+def test_what_cannot_be_recorded_is_not_done(clock: Clock, audit: FakeAudit) -> None:
+    audit.refuses = True
+    inbox = Inbox(depth=4)  # nobody answers: the loop is never asked
+    refused = client_of(replace(make_view(RUNNING, clock, inbox), audit=audit)).post(CLEAR)
+    assert refused.status_code == 503
+    assert refused.json()["type"] == "urn:ringfence:problem:audit-unavailable"
+    assert refused.headers["Retry-After"] == "3"
+    assert inbox._questions.empty()
+
+
+def test_every_operation_that_may_change_something_leaves_a_record(
+    audited: ServiceView, audit: FakeAudit
+) -> None:
+    client = client_of(audited)
+    for template, methods in create_app(audited).openapi()["paths"].items():
+        for method, operation in methods.items():
+            audit.written.clear()
+            client.request(method, re.sub(r"\{\w+\}", "1", template))
+            changes = method != "get" and operation["x-role"] in {"operator", "admin"}
+            assert len(audit.written) == (2 if changes else 0), (method, template)
+
+
+def test_what_fails_is_recorded_too(
+    audit: FakeAudit, clock: Clock, client_at: Callable[[Status], TestClient]
+) -> None:
+    del client_at
+    inbox = Inbox(depth=4)
+    with serving(inbox, lambda _: 1 / 0):  # type: ignore[arg-type, return-value]  # a bug of ours
+        client = client_of(replace(make_view(RUNNING, clock, inbox), audit=audit))
+        assert client.post(CLEAR).status_code == 500
+    client = client_of(replace(make_view(STARTING, clock, inbox), audit=audit))
+    assert client.post(CLEAR).status_code == 503
+    client.post("/v1/addresses:clear")
+    assert [each.status for each in audit.written] == [None, 500, None, 503, None, 422]
+
+
+def test_who_is_refused_leaves_none(audited: ServiceView, audit: FakeAudit, tmp_path: Path) -> None:
+    asking = guarded(audited, settings(tmp_path))
+    bearer_of(asking).post(CLEAR)
+    bearer_of(asking, TOKENS["viewer"]).post(CLEAR)
+    assert audit.written == []
+
+
+def test_a_reply_that_is_given_again_leaves_none(audited: ServiceView, audit: FakeAudit) -> None:
+    client = client_of(audited)
+    for _ in range(2):
+        client.post(CLEAR, headers={"Idempotency-Key": "k"})
+    assert len(audit.written) == 2
+
+
+def test_the_log_tells_of_each_change_in_one_line(
+    audited: ServiceView, logged: io.StringIO
+) -> None:
+    client_of(audited).post(f"{CLEAR}?reason=why", headers={"X-Request-Id": "r-2"})
+    (line,) = (json.loads(x) for x in logged.getvalue().splitlines() if '"audit"' in x)
+    assert (line["event"], line["path"], line["reason"]) == ("audit", CLEAR, "why")
+    assert (line["request_id"], line["actor"], line["status"]) == ("r-2", "anonymous", 200)
+
+
+def test_the_trail_is_read_newest_first_in_pages_and_by_what_is_asked(
+    audited: ServiceView,
+) -> None:
+    client = client_of(audited)
+    for name in "abc":
+        client.post(f"/v1/addresses/{name}:clear")
+    first = client.get("/v1/audit?page_size=2").json()
+    assert [each["path"][-7:] for each in first["records"]] == ["c:clear", "b:clear"]
+    rest = client.get(f"/v1/audit?page_size=2&page_token={first['next_page_token']}").json()
+    assert [each["path"][-7:] for each in rest["records"]] == ["a:clear"]
+    assert rest["next_page_token"] is None
+    by_path = client.get("/v1/audit?resource=/v1/addresses/b").json()["records"]
+    assert len(by_path) == 1
+    assert client.get("/v1/audit?actor=ada").json()["records"] == []
+    middle = by_path[0]["time"]
+    since = client.get("/v1/audit", params={"since": middle}).json()["records"]
+    until = client.get("/v1/audit", params={"until": middle}).json()["records"]
+    assert len(since) + len(until) == 3
+    assert by_path[0] in since
+
+
+@pytest.mark.parametrize("token", ["x", "e30", "WzFd"])
+def test_a_token_that_no_page_has_given_is_refused(client: TestClient, token: str) -> None:
+    assert client.get(f"/v1/audit?page_token={token}").status_code == 422

@@ -1,0 +1,213 @@
+"""The console: every page with real documents of the API, and what holds for all of them."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from urllib.parse import urldefrag, urlsplit
+
+import pytest
+from starlette.testclient import TestClient
+
+from api.console.pages.addresses import is_short
+from api.console.pages.partitions import by_owner
+from api.view import ServiceView
+from service.status import Status, WorkerStatus
+from tests.api.conftest import client_of
+from tests.api.console_pages import EVERY, Page, page_of
+from tests.api.fake_service import RESTORING_PARTITION, RUNNING, STARTED_AT, STARTING
+
+
+@pytest.mark.parametrize("path", EVERY)
+def test_a_page_is_whole_and_every_field_in_it_has_a_name(client: TestClient, path: str) -> None:
+    page = page_of(client, path)
+    assert len(page.ids) == len(set(page.ids))
+    assert page.tags.count("h1") == 1
+    assert page.tags.count("main") == 1
+    assert page.unnamed == []
+
+
+@pytest.mark.parametrize("path", EVERY)
+def test_a_page_loads_nothing_from_elsewhere_and_holds_no_style_and_no_script_of_its_own(
+    client: TestClient, path: str
+) -> None:
+    answer = client.get(path)
+    policy = answer.headers["Content-Security-Policy"]
+    assert "unsafe" not in policy
+    assert "default-src 'none'" in policy
+    page = Page(answer.text)
+    names = {name for name, _ in page.attributes}
+    assert "style" not in names
+    assert not [name for name in names if name.startswith("on")]
+    assert "style" not in page.tags
+    assert "<script>" not in answer.text
+    for place in (*page.loaded, *page.links, *(form.action for form in page.forms)):
+        assert not urlsplit(place).netloc
+        assert not urlsplit(place).scheme
+    for loaded in page.loaded:
+        assert client.get(loaded).status_code == 200
+
+
+@pytest.mark.parametrize("path", EVERY)
+def test_every_link_of_a_page_leads_to_a_page(client: TestClient, path: str) -> None:
+    page = page_of(client, path)
+    for link in page.links:
+        place, fragment = urldefrag(link)
+        found = page if not place else page_of(client, place)
+        assert not fragment or fragment in found.ids
+
+
+@pytest.mark.parametrize("path", EVERY)
+@pytest.mark.parametrize("status", [STARTING, RUNNING._replace(phase="waiting")])
+def test_a_page_of_a_service_that_cannot_answer_says_what_to_do(
+    client_at: Callable[[Status], TestClient], status: Status, path: str
+) -> None:
+    answer = client_at(status).get(path)
+    assert answer.status_code in {200, 503}
+    page = Page(answer.text)
+    if answer.status_code == 503:
+        assert "Try again" in page.text
+
+
+def test_what_it_waits_for_stands_on_the_first_page(
+    client_at: Callable[[Status], TestClient],
+) -> None:
+    waiting = RUNNING._replace(phase="waiting", waiting_for="the broker at b:1; look at it")
+    assert "the broker at b:1; look at it" in page_of(client_at(waiting), "/").text
+
+
+def test_counts_stand_on_the_first_page(client: TestClient) -> None:
+    text = page_of(client, "/").text
+    assert "Accepted" in text
+    assert "8 in all" in text
+    assert "2 in all" in text
+
+
+def test_a_partition_that_is_restored_shows_how_far(
+    client_at: Callable[[Status], TestClient],
+) -> None:
+    status = RUNNING._replace(partitions=(RESTORING_PARTITION,))
+    assert "41 left" in page_of(client_at(status), "/console/partitions").text
+
+
+def test_a_process_that_restores_shows_how_far(view: ServiceView) -> None:
+    well = WorkerStatus(7, 0, "inputs", "running", STARTED_AT, 0, None, 12, 2, 1 << 26)
+    half = RESTORING_PARTITION._replace(restored_records=41)
+    view = replace(view, workers=lambda: (well.restoring((half,)),))
+    assert "50 % of 1 partition" in page_of(client_of(view), "/console/partitions").text
+
+
+def test_partitions_of_all_instances_are_shown_with_their_owners(client: TestClient) -> None:
+    page = page_of(client, "/console/partitions")
+    assert "orders -3 0" in page.text
+    assert "orders -5 1" in page.text
+    assert "unreachable" in page.text
+    assert "it cannot be reached" in page.text
+
+
+def test_how_far_instances_are_is_summed_over_what_they_restore() -> None:
+    restoring: dict[str, object] = {
+        "instance": "a",
+        "phase": "restoring",
+        "restored_records": 30,
+        "restore_remaining_records": 10,
+    }
+    done = {**restoring, "phase": "running", "restore_remaining_records": 0}
+    unknown = {**restoring, "instance": "b", "restore_remaining_records": None}
+    more = {**restoring, "restored_records": 0, "restore_remaining_records": 20}
+    assert by_owner((done, restoring, more, unknown)) == {"a": 0.5, "b": None}
+
+
+@pytest.mark.parametrize(
+    ("horizon_ms", "resend_ms", "short"),
+    [(1_000, 2_000, True), (2_000, 2_000, False), (None, 2_000, False), (1_000, None, False)],
+)
+def test_an_address_is_too_short_that_forgets_before_its_publishers_end(
+    horizon_ms: int | None, resend_ms: int | None, *, short: bool
+) -> None:
+    assert is_short(horizon_ms, resend_ms) == short
+
+
+def test_how_long_publishers_resend_is_told_as_a_time(client: TestClient) -> None:
+    assert "is no time" not in page_of(client, "/console/addresses?resend=30m").text
+    assert "soon is no time" in page_of(client, "/console/addresses?resend=soon").text
+
+
+def test_what_is_counted_leads_to_what_was_counted(client: TestClient) -> None:
+    page = page_of(client, "/console/dead-letters?address=orders")
+    assert "/console/dead-letters?address=orders&reason=duplicate" in page.links
+
+
+def test_an_id_has_a_history_of_refusals(client: TestClient) -> None:
+    page = page_of(client, "/console/ids?address=orders&id=id-1")
+    (link,) = (link for link in page.links if "refusals" in link)
+    shown = page_of(client, link.partition("#")[0])
+    assert "/console/dead-letter?topic=orders.dlq&partition=0&offset=7" in shown.links
+    other = page_of(client, "/console/ids?address=orders&id=id-2&refusals=newest")
+    assert "None among these." in other.text
+
+
+def test_why_an_id_was_refused_has_an_answer(client: TestClient) -> None:
+    text = page_of(client, "/console/ids?address=orders&id=id-1").text
+    assert "Known." in text
+    assert "orders-3@42" in text
+    assert "19,999 more ids" in text
+    assert "Not known." in page_of(client, "/console/ids?address=orders&id=id-2").text
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [("a%2Fb+c%2Bd%25%C3%A9", "x%2Fy%3Fz%23%252F"), ("orders", "hex%3Aff00"), ("orders", "")],
+)
+def test_any_address_and_any_id_can_be_looked_up(
+    client: TestClient, address: str, told: str
+) -> None:
+    assert "Known." in page_of(client, f"/console/ids?address={address}&id={told}").text
+
+
+def test_what_the_service_is_told_is_shown_as_text_and_never_as_markup(client: TestClient) -> None:
+    name = "<script>alert(1)</script>"
+    for path in (
+        "/console/address?name=",
+        "/console/ids?id=x&address=",
+        "/console/addresses?prefix=",
+    ):
+        answer = client.get(path + name)
+        assert name not in answer.text
+        assert "&lt;script&gt;" in answer.text
+
+
+def test_a_page_that_there_is_not_is_a_page_that_says_so(client: TestClient) -> None:
+    assert "No page of the console" in page_of(client, "/console/no/such", 404).text
+    assert "kind" not in page_of(client, "/console/settings/edit?kind=other", 404).text
+
+
+def test_what_the_api_refuses_stands_on_the_page_in_its_words(client: TestClient) -> None:
+    page = page_of(client, "/console/address?name=", 422)
+    assert "an address has at least one character" in page.text
+
+
+def test_what_pages_load_changes_its_address_with_its_content(client: TestClient) -> None:
+    loaded = [each for each in page_of(client, "/").loaded if each]
+    assert len(loaded) == 3
+    for place in loaded:
+        assert re.fullmatch(r"/console/assets/[0-9a-f]{12}/[a-z]+\.[a-z]+", place)
+        assert "immutable" in client.get(place).headers["Cache-Control"]
+    assert client.get("/console/assets/x/no-such.js").status_code == 404
+
+
+def test_the_console_is_no_part_of_the_api_for_programs(client: TestClient) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    assert not [
+        path
+        for path in paths
+        if not path.startswith(("/v1/", "/livez", "/readyz", "/startupz", "/metrics"))
+    ]
+
+
+def test_samples_are_taken_while_the_application_runs(
+    view: ServiceView, client: TestClient
+) -> None:
+    with client:
+        page = page_of(client, "/")
+    assert "Samples are taken every five seconds" in page.text
+    assert view.board.read().phase == "running"

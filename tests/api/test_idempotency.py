@@ -1,0 +1,166 @@
+"""A POST that is sent again under its key is not done again."""
+
+import re
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from api import idempotency
+from api.app import create_app
+from api.idempotency import KEEP_S, Replies
+from api.view import ServiceView
+from service.control import Inbox
+from service.queries.addresses import AddressAnswer, AddressQuery
+from service.queries.ids import ChangeAnswer, ImportAnswer
+from service.queries.table import Answer, Query
+from tests.api.conftest import client_of
+from tests.api.fake_service import RUNNING, Clock, FakeAudit, make_view, serving
+from tests.api.guarded import TOKENS, guarded, settings
+from tests.api.guarded import client_of as bearer_of
+
+CLEAR = "/v1/addresses/orders:clear"
+IMPORT = "/v1/addresses/orders/ids:import"
+KEY = {"Idempotency-Key": "k"}
+IDS: dict[str, Any] = {"topic": "orders", "partition": 3, "ids": [{"id": "a"}]}
+
+
+def kind(answer: Any) -> str:
+    return str(answer.json()["type"]).rpartition(":")[2]
+
+
+def test_the_first_reply_is_given_again_and_nothing_is_done(clock: Clock) -> None:
+    asked: list[Query] = []
+
+    def answer(query: Query) -> Answer:
+        asked.append(query)
+        return ImportAnswer(len(asked), new=0, complete=True)
+
+    inbox = Inbox(depth=4)
+    with serving(inbox, answer):
+        client = client_of(make_view(RUNNING, clock, inbox))
+        first, again = (client.post(IMPORT, json=IDS, headers=KEY) for _ in range(2))
+        other = client.post(IMPORT, json=IDS, headers={"Idempotency-Key": "l"})
+        without = client.post(IMPORT, json=IDS)
+    assert len(asked) == 3
+    assert (first.json(), first.status_code) == (again.json(), again.status_code)
+    assert "Idempotency-Replayed" not in first.headers
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert first.headers["X-Request-Id"] != again.headers["X-Request-Id"]
+    assert [other.json()["ids"], without.json()["ids"]] == [2, 3]
+
+
+def test_every_post_of_the_api_takes_a_key(view: ServiceView) -> None:
+    client = client_of(view)
+    document = create_app(view).openapi()["paths"]
+    posts = [path for path, methods in document.items() if "post" in methods]
+    assert posts
+    for number, template in enumerate(posts):
+        named = {each["name"] for each in document[template]["post"]["parameters"]}
+        assert "Idempotency-Key" in named, template
+        path, key = re.sub(r"\{\w+\}", "1", template), {"Idempotency-Key": f"k{number}"}
+        body = {"reason": "again"}
+        first, again = (client.post(path, json=body, headers=key) for _ in range(2))
+        assert first.status_code == again.status_code, template
+        if first.status_code == 503:
+            continue  # which says: ask again
+        assert again.headers.get("Idempotency-Replayed") == "true", template
+        assert first.json().get("detail") == again.json().get("detail"), template
+        assert kind(client.post(path, json=[], headers=key)) == "idempotency-key-reused", template
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [(f"{IMPORT}?reason=x", IDS), (CLEAR, IDS), (IMPORT, IDS | {"partition": 4})],
+)
+def test_a_key_that_was_used_for_another_request_is_refused(
+    client: TestClient, path: str, body: dict[str, Any]
+) -> None:
+    client.post(IMPORT, json=IDS, headers=KEY)
+    refused = client.post(path, json=body, headers=KEY)
+    assert refused.status_code == 422
+    assert kind(refused) == "idempotency-key-reused"
+
+
+def test_two_actors_may_choose_the_same_key(view: ServiceView, tmp_path: Path) -> None:
+    asking = guarded(view, settings(tmp_path))
+    client = bearer_of(asking, TOKENS["operator"])
+    client.post(CLEAR, headers=KEY)
+    client.headers["Authorization"] = f"Bearer {TOKENS['admin']}"
+    other = client.post("/v1/addresses/other:clear", headers=KEY)
+    assert other.status_code == 200
+    assert "Idempotency-Replayed" not in other.headers
+
+
+def test_a_request_that_still_runs_is_not_begun_again(clock: Clock) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def answer(query: Query) -> Answer:
+        if isinstance(query, AddressQuery):
+            return AddressAnswer(query.address, {}, (), complete=True)
+        begun.set()
+        may_end.wait(5)
+        return ChangeAnswer(1, complete=True)
+
+    inbox = Inbox(depth=4)
+    view = replace(make_view(RUNNING, clock, inbox), ask_timeout_s=10.0)
+    with serving(inbox, answer), client_of(view) as client:
+        first = threading.Thread(target=lambda: client.post(CLEAR, headers=KEY))
+        first.start()
+        assert begun.wait(5)
+        second = client.post(CLEAR, headers=KEY)
+        may_end.set()
+        first.join(5)
+        third = client.post(CLEAR, headers=KEY)
+    assert second.status_code == 409
+    assert kind(second) == "idempotency-in-progress"
+    assert second.headers["Retry-After"] == "1"
+    assert third.headers["Idempotency-Replayed"] == "true"
+
+
+def test_what_could_not_be_done_now_is_tried_again(view: ServiceView) -> None:
+    audit = FakeAudit()
+    client = client_of(replace(view, audit=audit))
+    audit.refuses = True
+    assert client.post(CLEAR, headers=KEY).status_code == 503
+    audit.refuses = False
+    done = client.post(CLEAR, headers=KEY)
+    assert done.status_code == 200
+    assert "Idempotency-Replayed" not in done.headers
+
+
+def test_a_reply_that_is_too_large_to_be_kept_is_not_made_anew(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idempotency, "REPLY_BYTES_MAX", 3)
+    assert client.post(CLEAR, headers=KEY).status_code == 200
+    assert "was done" in client.post(CLEAR, headers=KEY).json()["detail"]
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256])
+def test_a_key_that_is_none_is_refused(client: TestClient, key: str) -> None:
+    assert client.post(CLEAR, headers={"Idempotency-Key": key}).status_code == 400
+
+
+def test_replies_are_bounded_in_time_number_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    replies = Replies(clock)
+    body = ({"type": "http.response.body", "body": b"x" * 10},)
+    assert replies.begin(("a", "1"), b"r") is None
+    replies.end(("a", "1"), body)
+    assert replies.begin(("a", "1"), b"r") is not None
+    clock.now_s += KEEP_S + 1
+    assert replies.begin(("a", "1"), b"r") is None
+    monkeypatch.setattr(idempotency, "REPLIES_MAX", 5)
+    for number in range(20):
+        replies.begin(("b", str(number)), b"r")
+        replies.end(("b", str(number)), body)
+    assert len(replies._kept) == 5
+    monkeypatch.setattr(idempotency, "BYTES_MAX", 25)
+    replies.begin(("c", ""), b"r")
+    replies.end(("c", ""), body)
+    assert replies._bytes <= 25
+    assert replies._bytes == sum(each.bytes for each in replies._kept.values())

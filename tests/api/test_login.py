@@ -1,0 +1,155 @@
+"""A browser logs in with a token, and is known by its cookie for a while."""
+
+import time
+from pathlib import Path
+
+import pytest
+from httpx2 import Headers
+from starlette.testclient import TestClient
+
+from api import cookies
+from api.app import create_app
+from api.view import ServiceView
+from service.tokens import entry_of
+from tests.api.guarded import HERE, KEY, PEER, TOKENS, claims, client_of, guarded, settings, signed
+
+CLEAR = "/v1/addresses/orders:clear"
+
+
+@pytest.fixture
+def asking(view: ServiceView, tmp_path: Path) -> ServiceView:
+    return guarded(view, settings(tmp_path))
+
+
+def logged_in(view: ServiceView, token: str = TOKENS["operator"]) -> TestClient:
+    client = client_of(view)
+    answer = client.post("/login", data={"token": token}, headers={"Origin": HERE})
+    assert answer.status_code == 303
+    return client
+
+
+def bearing(view: ServiceView, cookie: str) -> TestClient:
+    client = client_of(view)
+    client.headers = Headers(
+        [*client.headers.raw, (b"cookie", f"{cookies.NAME}={cookie}".encode())]
+    )
+    return client
+
+
+def test_a_token_that_was_shown_once_need_not_be_shown_again(asking: ServiceView) -> None:
+    client = logged_in(asking)
+    assert client.get("/v1/info").status_code == 200
+    assert client.post(CLEAR, headers={"Origin": HERE}).status_code == 200
+    assert client.get("/v1/audit").status_code == 403
+
+
+def test_the_cookie_is_for_this_browser_and_this_service_alone(asking: ServiceView) -> None:
+    client = client_of(asking)
+    sent = client.post("/login", data={"token": TOKENS["viewer"]}).headers["Set-Cookie"]
+    assert {"HttpOnly", "SameSite=strict", "Path=/", "Max-Age=3600"} <= set(sent.split("; "))
+    assert "Secure" not in sent
+    assert TOKENS["viewer"] not in sent
+
+
+@pytest.mark.parametrize("base", [HERE.replace("http:", "https:"), HERE])
+def test_over_tls_the_cookie_never_goes_another_way(asking: ServiceView, base: str) -> None:
+    client = TestClient(create_app(asking), base_url=base, follow_redirects=False)
+    origin = HERE.replace("http:", "https:")  # a proxy may end TLS in front of us
+    sent = client.post("/login", data={"token": TOKENS["viewer"]}, headers={"Origin": origin})
+    assert "Secure" in sent.headers["Set-Cookie"]
+
+
+@pytest.mark.parametrize("origin", [None, "null", "http://evil.example", "http://127.0.0.1:8081"])
+def test_a_cookie_changes_nothing_for_a_page_of_somebody_else(
+    asking: ServiceView, origin: str | None
+) -> None:
+    headers = {} if origin is None else {"Origin": origin}
+    assert logged_in(asking).post(CLEAR, headers=headers).status_code == 403
+
+
+def test_nobody_is_logged_in_by_a_page_of_somebody_else(asking: ServiceView) -> None:
+    client = client_of(asking)
+    answer = client.post("/login", data={"token": TOKENS["viewer"]}, headers={"Origin": "null"})
+    assert answer.status_code == 403
+    assert "Set-Cookie" not in answer.headers
+
+
+def test_a_cookie_ends_with_the_line_of_its_token(asking: ServiceView, tmp_path: Path) -> None:
+    client = logged_in(asking)
+    lines = (tmp_path / "tokens").read_text().splitlines()
+    (tmp_path / "tokens").write_text("\n".join(x for x in lines if "operator" not in x) + "\n")
+    time.sleep(1.1)  # the file is looked at once a second
+    assert client.get("/v1/info").status_code == 401
+
+
+def test_a_cookie_has_the_roles_that_its_line_has_now(asking: ServiceView, tmp_path: Path) -> None:
+    client = logged_in(asking)
+    line = entry_of("the-operator", "viewer", TOKENS["operator"]).line
+    (tmp_path / "tokens").write_text(f"{line}\n")
+    time.sleep(1.1)
+    assert client.get("/v1/info").status_code == 200
+    assert client.post(CLEAR, headers={"Origin": HERE}).status_code == 403
+
+
+def test_a_token_of_the_issuer_logs_in_for_as_long_as_it_holds(asking: ServiceView) -> None:
+    client = logged_in(asking, signed(claims(roles=["viewer"])))
+    assert client.get("/v1/info").status_code == 200
+    cookie = client.cookies[cookies.NAME]
+    assert asking.access is not None
+    read = asking.access._cookies.read
+    assert read(cookie, time.time()) is not None
+    assert read(cookie, time.time() + 601) is None
+
+
+@pytest.mark.parametrize("token", ["", "x", "y" * 64, PEER, signed(claims(), KEY)[:-2]])
+def test_a_token_that_does_not_hold_logs_nobody_in(asking: ServiceView, token: str) -> None:
+    client = client_of(asking)
+    assert client.post("/login", data={"token": token}).status_code in {401, 422}
+    page = client.post("/login", data={"token": token or "x"}, headers={"Accept": "text/html"})
+    assert page.status_code == 303
+    assert page.headers["Location"].startswith("/console/login?failed=true")
+    assert not client.cookies
+
+
+def test_who_logs_out_is_known_no_more(asking: ServiceView) -> None:
+    client = logged_in(asking)
+    client.post("/logout", headers={"Origin": HERE})
+    assert client.get("/v1/info").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given"),
+    [
+        ("/console/audit?actor=a", "/console/audit?actor=a"),
+        ("https://evil.example", "/"),
+        ("//evil.example", "/"),
+        ("/\\evil.example", "/"),
+        ("/a\r\nX: y", "/"),
+        ("", "/"),
+    ],
+)
+def test_who_logs_in_is_sent_nowhere_else(asking: ServiceView, wanted: str, given: str) -> None:
+    client = client_of(asking)
+    answer = client.post("/login", data={"token": TOKENS["viewer"], "next": wanted})
+    assert answer.headers["Location"] == given
+
+
+def test_a_cookie_of_another_process_or_a_changed_one_is_none(
+    asking: ServiceView, view: ServiceView, tmp_path: Path
+) -> None:
+    cookie = logged_in(asking).cookies[cookies.NAME]
+    other = bearing(guarded(view, settings(tmp_path)), cookie)
+    assert other.get("/v1/info").status_code == 401
+    for changed in (cookie[:-1], "A" + cookie, cookie.replace(".", ""), "", "x", "é", "." * 5000):
+        assert bearing(asking, changed).get("/v1/info").status_code == 401
+
+
+def test_replicas_that_sign_with_one_key_know_each_others_cookies(
+    view: ServiceView, tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_text("k" * 64)
+    one, other = (
+        guarded(view, settings(tmp_path, session_key_file=str(tmp_path / "key"))) for _ in range(2)
+    )
+    cookie = logged_in(one).cookies[cookies.NAME]
+    assert bearing(other, cookie).get("/v1/info").status_code == 200

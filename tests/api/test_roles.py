@@ -1,0 +1,190 @@
+"""Who may do what: every operation that there is, for every role, as the OpenAPI names it."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from starlette.testclient import TestClient
+from starlette.types import Scope
+
+from api.app import create_app
+from api.documents import Documented
+from api.roles import FREE, Principal, Rule, Rules
+from api.view import ServiceView
+from service.fleet.messages import ACTOR
+from service.gauges import OTHER
+from service.metrics import Metrics
+from service.tokens import LEVELS, PAYLOAD_READ, ROLES
+from tests.api.fake_service import FakeAudit
+from tests.api.guarded import HERE, PEER, TOKENS, client_of, guarded, settings
+
+UNSAFE: Final = ("post", "put", "patch", "delete")
+# Beside what each route says of itself: what must hold whatever it says.
+ADMIN_ONLY: Final = re.compile(r"/v1/(settings|address-settings|routes|audit|config)\b")
+RUNNING: Final = re.compile(r":(pause|resume)$")
+PAYLOADS: Final = re.compile(r"/payload\b|/raw\b")
+OPEN: Final = {"/livez", "/readyz", "/startupz", "/metrics"}
+
+
+@pytest.fixture
+def asking(view: ServiceView, tmp_path: Path) -> ServiceView:
+    return guarded(view, settings(tmp_path))
+
+
+def operations(view: ServiceView) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in create_app(view).openapi()["paths"].items():
+        for method, operation in methods.items():
+            yield method, path, operation
+
+
+def called(client: TestClient, method: str, path: str) -> int:
+    return client.request(method, re.sub(r"\{\w+\}", "1", path)).status_code
+
+
+def test_every_operation_names_a_role_that_there_is(asking: ServiceView) -> None:
+    for method, path, operation in operations(asking):
+        assert operation["x-role"] in {*ROLES, FREE}, (method, path)
+
+
+def test_every_operation_is_for_those_who_have_its_role(asking: ServiceView) -> None:
+    clients = {role: client_of(asking, TOKENS[role]) for role in ROLES}
+    stranger = client_of(asking)
+    for method, path, operation in operations(asking):
+        needed = operation["x-role"]
+        assert (called(stranger, method, path) == 401) == (needed != FREE), (method, path)
+        for role, client in clients.items():
+            may = Principal("", frozenset({role}), "token").may(needed)
+            assert (called(client, method, path) != 403) == may, (method, path, role)
+            assert called(client, method, path) != 401
+
+
+def test_what_changes_something_is_not_for_viewers_and_settings_are_for_admins(
+    asking: ServiceView,
+) -> None:
+    for method, path, operation in operations(asking):
+        role = operation["x-role"]
+        assert (role == FREE) == (path in OPEN), (method, path)
+        if method in {"put", "patch", "delete"}:
+            assert role in {"operator", "admin"}, (method, path)
+        if method in UNSAFE and ADMIN_ONLY.search(path) and not RUNNING.search(path):
+            assert role == "admin", (method, path)
+        if PAYLOADS.search(path):
+            assert role == PAYLOAD_READ, (method, path)
+
+
+def test_each_level_may_do_what_those_before_it_may_and_no_more() -> None:
+    for held, role in enumerate(LEVELS):
+        who = Principal("", frozenset({role}), "token")
+        assert [who.may(each) for each in LEVELS] == [held >= n for n in range(len(LEVELS))]
+        assert not who.may(PAYLOAD_READ)
+    reader = Principal("", frozenset({PAYLOAD_READ}), "token")
+    assert [reader.may(each) for each in ROLES] == [False, False, False, True]
+
+
+def test_who_is_not_known_is_told_how_to_say_who_he_is(asking: ServiceView) -> None:
+    refused = client_of(asking).get("/v1/info")
+    assert refused.status_code == 401
+    assert refused.headers["WWW-Authenticate"] == 'Bearer realm="ringfence"'
+    assert refused.json()["type"] == "urn:ringfence:problem:unauthenticated"
+
+
+def test_who_lacks_the_role_is_told_which(asking: ServiceView) -> None:
+    refused = client_of(asking, TOKENS["viewer"]).post("/v1/addresses/a:clear")
+    assert refused.status_code == 403
+    problem = refused.json()
+    assert problem["type"] == "urn:ringfence:problem:role-missing"
+    assert problem["missing_role"] == "operator"
+    assert 'scope="operator"' in refused.headers["WWW-Authenticate"]
+
+
+@pytest.mark.parametrize("path", ["/v1/nothing", "/favicon.ico", "/v1/info/", "/openapi.json"])
+def test_a_stranger_does_not_learn_what_there_is(asking: ServiceView, path: str) -> None:
+    assert client_of(asking).get(path).status_code == 401
+    assert client_of(asking, TOKENS["viewer"]).get(path).status_code in {200, 404}
+
+
+def test_a_path_that_is_written_in_another_way_has_no_other_rule(asking: ServiceView) -> None:
+    viewer = client_of(asking, TOKENS["viewer"])
+    for path in ("/v1/addresses/a%3Aclear", "/v1//addresses/a:clear", "/v1/./addresses/a:clear"):
+        assert viewer.post(path).status_code in {403, 404, 405}, path
+    assert client_of(asking).get("/livez/../v1/info").status_code == 401
+
+
+def test_metrics_can_be_kept_from_strangers(view: ServiceView, tmp_path: Path) -> None:
+    asking = guarded(view, settings(tmp_path, protect_metrics=True))
+    assert client_of(asking).get("/metrics").status_code == 401
+    assert client_of(asking, TOKENS["viewer"]).get("/metrics").status_code == 200
+    assert client_of(asking).get("/livez").status_code == 200
+
+
+def test_head_is_for_those_who_may_get(asking: ServiceView) -> None:
+    assert client_of(asking).head("/v1/info").status_code == 401
+    assert client_of(asking, TOKENS["viewer"]).head("/v1/info").status_code == 200
+
+
+def test_another_instance_may_do_anything_and_says_for_whom(asking: ServiceView) -> None:
+    assert isinstance(asking.audit, FakeAudit)
+    for token, told, actor in (
+        (PEER, {}, "peer"),
+        (PEER, {ACTOR: "ada"}, "ada"),
+        (TOKENS["operator"], {ACTOR: "ada"}, "the-operator"),
+    ):
+        cleared = client_of(asking, token).post("/v1/addresses/orders:clear", headers=told)
+        assert cleared.status_code == 200
+        assert asking.audit.written[-1].actor == actor
+
+
+@pytest.mark.parametrize("part", ["1", "a:clear", "ids", "a%2Fb", "ids%3Aimport", "%", "é", "*"])
+def test_the_rule_is_that_of_the_route_that_answers(view: ServiceView, part: str) -> None:
+    app = create_app(view)
+    answered: list[object] = []
+    asked: list[object] = []
+
+    class Noted(Rules):
+        def of(self, scope: Scope) -> Rule:
+            rule = super().of(scope)
+            asked.append(rule.path)
+            return rule
+
+    class Counted(Metrics):
+        def http_request(self, route: str, method: str, status: int, duration_s: float) -> None:
+            del method, status, duration_s
+            answered.append(None if route == OTHER else route)
+
+    assert isinstance(app, Documented)
+    app.rules.__class__ = Noted
+    assert isinstance(view.metrics, Metrics)
+    view.metrics.__class__ = Counted
+    client = TestClient(app, base_url=HERE)
+    for path, methods in app.openapi()["paths"].items():
+        for method in {*methods, "get"}:
+            client.request(method, re.sub(r"\{\w+\}", part, path))
+            if method in methods or asked[-1] is not None:
+                assert asked[-1] == answered[-1], (method, path, part)
+
+
+def test_without_authentication_anybody_may_do_anything(client: TestClient) -> None:
+    assert client.post("/v1/addresses/orders:clear").status_code == 200
+    assert client.get("/v1/audit").status_code == 200
+    client.headers["Authorization"] = "Bearer whatever"
+    assert client.get("/v1/info").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "auth", ["Basic YTpi", "Bearer", "Bearer ", "bearer  x", "x", "", "Bearer é"]
+)
+def test_what_is_no_token_lets_nobody_in(asking: ServiceView, auth: str) -> None:
+    client = client_of(asking)
+    refused = client.get("/v1/info", headers=[(b"Authorization", auth.encode())])
+    assert refused.status_code == 401
+
+
+def test_a_page_of_somebody_else_changes_nothing_even_without_authentication(
+    client: TestClient,
+) -> None:
+    clear = "/v1/addresses/orders:clear"
+    assert client.post(clear, headers={"Origin": "http://localhost:3000"}).status_code == 403
+    assert client.post(clear, headers={"Origin": "null"}).status_code == 403
+    assert client.post(clear, headers={"Origin": HERE}).status_code == 200

@@ -1,0 +1,143 @@
+"""A world of scope `address`: the order of the decisions is that of the topic by-address."""
+
+import threading
+from collections import defaultdict
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from ringfence.headers import ORIGIN
+from service.topics import BY_ADDRESS, by_address, changelog, fallback
+from tests.broker.conftest import create_topic
+from tests.broker.reading import drained
+from tests.broker.workload import (
+    PARTITIONS,
+    Fates,
+    Letter,
+    Record,
+    Seen,
+    judged_where,
+    seen,
+)
+from tests.broker.world import Manner, World, letter_of, same
+
+Lane = tuple[int, bytes]
+"""A partition of the input, and an address: what keeps its order."""
+
+
+def world_of(manner: Manner) -> type[World]:
+    """The world that services of this manner live in."""
+    return CarriedWorld if manner.scope == "address" else World
+
+
+class CarriedWorld(World):
+    """Reads by-address all the time: what was decided is deleted there."""
+
+    def __init__(self, *arguments: Any, manner: Manner, **more: Any) -> None:
+        service = f"{manner.service}\nby_address_partitions = {PARTITIONS}"
+        super().__init__(*arguments, manner=manner._replace(service=service), **more)
+        self._carried: dict[int, list[Seen]] = defaultdict(list)
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ends.set()
+        super().__exit__(kind, error, trace)
+
+    def create(self, *topics: str, replicas: int = 1) -> None:
+        super().create(*topics, replicas=replicas)
+        if not topics:
+            keep = {"retention.ms": "-1"}
+            create_topic(self.client, self.deciding, PARTITIONS, keep, replicas)
+            self._thread.start()
+
+    @property
+    def deciding(self) -> str:
+        return by_address(self.group)
+
+    @property
+    def changelog(self) -> str:
+        return changelog(self.group, BY_ADDRESS)
+
+    @property
+    def owned(self) -> int:
+        return 2 * PARTITIONS
+
+    @property
+    def decided(self) -> int:
+        """How many records lie behind the committed offsets of the second hop."""
+        consumer = Consumer({**self.client, "group.id": f"{self.group}.{BY_ADDRESS}"})
+        try:
+            places = [TopicPartition(self.deciding, number) for number in range(PARTITIONS)]
+            committed = {p.partition: p.offset for p in consumer.committed(places, timeout=2)}
+        except KafkaException:
+            return 0  # a transaction is open, or the broker is away
+        finally:
+            consumer.close()
+        carried = {number: list(rows) for number, rows in self._carried.items()}
+        return sum(row.offset < committed[n] for n, rows in carried.items() for row in rows)
+
+    def verify_fates(self) -> None:
+        """Every input has one fate, the model's, in order and unchanged."""
+        fates = self._judged()
+        assert fates.letters, "the workload has no duplicates, it proves nothing"
+        outputs = {n: [each.record for each in rows] for n, rows in self.read(self.output).items()}
+        letters = {n: list(map(letter_of, rows)) for n, rows in self.read(self.letters).items()}
+        same("the output", _lanes(outputs), _lanes(fates.outputs))
+        same("the dead letters", _lanes(letters), _lanes(fates.letters))
+        for glimpse in self._glimpses:
+            for number, rows in glimpse.items():
+                early = [each.record for each in rows]
+                assert early == outputs[number][: len(early)], "the output was read otherwise"
+        stray = drained(self.client, fallback(self.group), 1)
+        assert not stray, f"the fallback has dead letters: {stray[:3]}"
+
+    def _judged(self) -> Fates:
+        carried = [(n, _as_sent(row)) for n, rows in self._carried.items() for row in rows]
+        places = [(row.partition, row.offset) for _, row in carried]
+        assert len(places) == len(set(places)) == self._sent, "each input is passed on once"
+        return judged_where(self.input, carried)
+
+    def _read(self) -> None:
+        settings = {
+            "group.id": "nobody",
+            "isolation.level": "read_committed",
+            # What is decided is deleted after a while: whoever comes back late has missed it.
+            "reconnect.backoff.max.ms": 100,
+            "auto.offset.reset": "earliest",
+        }
+        consumer = Consumer({**self.client, **settings, "enable.auto.commit": False})
+        consumer.assign([TopicPartition(self.deciding, n, 0) for n in range(PARTITIONS)])
+        while not self._ends.is_set():
+            for message in consumer.consume(5_000, 0.1):
+                if message.error() is None:
+                    self._carried[message.partition() or 0].append(seen(message))
+        consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+
+def _as_sent(carried: Seen) -> Seen:
+    """A record where it lay in the input."""
+    *headers, (name, told) = carried.record.headers
+    assert name == ORIGIN, "the last header tells where it came from"
+    source, _, offset = (told or b"").rpartition(b"@")
+    partition = int(source.rpartition(b"-")[2])
+    return Seen(partition, int(offset), carried.record._replace(headers=tuple(headers)))
+
+
+def _lanes(rows: Mapping[int, list[Record] | list[Letter]]) -> list[tuple[Lane, object]]:
+    """What came by one partition to one address, in order, one lane after the other."""
+    found: dict[Lane, list[object]] = defaultdict(list)
+    for number, records in rows.items():
+        for record in records:
+            found[number, dict(record.headers)["addr"] or b""].append(record)
+    return [(lane, record) for lane in sorted(found) for record in found[lane]]

@@ -1,0 +1,199 @@
+"""Service: one process of the service, of the victim, or of a bridge, and a stage for several."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from confluent_kafka import KafkaException
+
+from tests.broker.workload import PARTITIONS
+from tools.broker.embedded import LAUNCH
+from tools.processes import children_of
+
+REPOSITORY = Path(__file__).parents[2]
+SERVE = ("-m", "service.cli", "serve", "--config")
+BRIDGE = ("-m", "service.cli", "bridge", "--config")
+VICTIM = ("-m", "tests.broker.victim")
+CATCH_UP_S = 180.0
+"""A call that hangs is ended after a minute; then a worker has to start and to be let in."""
+PATIENCE_S = 120.0
+END_S = 60.0
+IN_TIME_S = 20.0
+"""An open transaction's time, what the process has for its end, and a margin."""
+
+
+class Service:
+    """One process of the service, of the victim, or of a bridge."""
+
+    def __init__(self, config: Path, port: int, log: Path, program: Sequence[str] = SERVE) -> None:
+        self._config = config
+        self._program = program
+        self.port = port
+        self.log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(
+        self, victim: Mapping[str, str] | None = None, *, through: Sequence[str] = ()
+    ) -> None:
+        """Start it; with a step to be struck at, as the victim; through a command before it."""
+        program = self._program if victim is None else VICTIM
+        attached = [sys.executable, "-I", "-S", str(LAUNCH), "attached", str(os.getpid())]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*attached, *through, sys.executable, *program, str(self._config)],
+                cwd=REPOSITORY,
+                env={**os.environ, **(victim or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "it was never started"
+        return self._process
+
+    @property
+    def started(self) -> bool:
+        return self._process is not None
+
+    @property
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+    @property
+    def is_awake(self) -> bool:
+        """Whether it runs and is not stopped by a signal."""
+        stat = Path(f"/proc/{self.process.pid}/stat")
+        return not self.ended and stat.read_text().rpartition(")")[2].split()[0] != "T"
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the process that was started; to wake up, to its children too."""
+        workers = self.workers() if number is signal.SIGCONT else []
+        for pid in (*workers, self.process.pid):
+            os.kill(pid, number)
+
+    def workers(self) -> list[int]:
+        """The ids of its children."""
+        return children_of(self.process.pid)
+
+    def wait(self, limit_s: float = END_S) -> int:
+        """The status it ends with."""
+        try:
+            return self.process.wait(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it still runs after {limit_s} s\n{self.tail()}") from None
+
+    def stop(self, limit_s: float = END_S) -> None:
+        """SIGTERM, which has to end in status 0."""
+        self.signal(signal.SIGTERM)
+        status = self.wait(limit_s)
+        assert status == 0, f"SIGTERM ended in status {status}\n{self.tail()}"
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone; nothing where it was never started or has ended."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(10)
+
+    def wait_until_stopped(self, limit_s: float = 30.0) -> None:
+        """Until SIGSTOP took hold of it."""
+        eventually(lambda: not self.is_awake, limit_s, self)
+
+    def get(self, path: str, limit_s: float = 5.0) -> tuple[int, str]:
+        """Status and body of a page; status 0 while nobody listens."""
+        url = f"http://127.0.0.1:{self.port}{path}"
+        try:
+            with urllib.request.urlopen(url, timeout=limit_s) as page:
+                return page.status, page.read().decode()
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return refusal.code, refusal.read().decode()
+        except OSError:
+            return 0, ""
+
+    def wait_started(self, limit_s: float = 30.0) -> None:
+        """Until it answers at all; a program that is just being loaded ends by SIGTERM itself."""
+        eventually(lambda: self.get("/livez")[0] != 0, limit_s, self)
+
+    def wait_ready(self, partitions: int = PARTITIONS, limit_s: float = CATCH_UP_S) -> None:
+        """Until it is ready and owns so many partitions."""
+
+        def is_ready() -> bool:
+            return self.get("/readyz")[0] == 200 and len(self.partitions()) == partitions
+
+        eventually(is_ready, limit_s, self)
+
+    def wait_complaint(self, words: str, limit_s: float = 30.0) -> None:
+        """Until it says on /readyz that it is not ready, with these words."""
+
+        def complains() -> bool:
+            status, body = self.get("/readyz")
+            return status == 503 and words in body
+
+        eventually(complains, limit_s, self)
+
+    def partitions(self) -> list[dict[str, Any]]:
+        """Its own."""
+        told = json.loads(self.get("/v1/partitions?scope=instance")[1])
+        found: list[dict[str, Any]] = told["partitions"]
+        return found
+
+    def tail(self) -> str:
+        return self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
+
+
+S = TypeVar("S", bound=Service)
+
+
+class Stage:
+    """Where services come and go; a context manager that leaves no process behind."""
+
+    def __init__(self) -> None:
+        self._services: list[Service] = []
+
+    def adopted(self, service: S) -> S:
+        """A service as one of this stage's: its end is the stage's."""
+        self._services.append(service)
+        return service
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with ExitStack() as ends:
+            for service in self._services:
+                ends.callback(service.kill)
+
+
+def eventually(true: Callable[[], bool], limit_s: float, *services: Service) -> None:
+    """Until it is so; `limit_s` where nothing is slow. No clock judges: a busy machine has more."""
+    limit_s = max(limit_s, PATIENCE_S)
+    deadline = time.monotonic() + limit_s
+    while not _is_so(true):
+        if time.monotonic() > deadline:
+            logs = "\n".join(service.tail() for service in services)
+            raise AssertionError(f"not so within {limit_s} s: {true.__qualname__}\n{logs}")
+        time.sleep(0.1)
+
+
+def _is_so(true: Callable[[], bool]) -> bool:
+    try:
+        return true()
+    except (json.JSONDecodeError, KafkaException, TimeoutError):
+        return False  # nobody answered: it is asked again

@@ -1,0 +1,160 @@
+"""The audit on a real broker: who changed what outlives every process, and is bounded."""
+
+import json
+import statistics
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.audit import AuditQuery, AuditRecord, new_id
+from service.audit_topic import SURPLUS_MIN, AuditTopic
+from service.bulletin import Bulletin
+from service.clock import SystemClock
+from service.config import load
+from service.control import Unavailable
+from service.kafka import KafkaClients
+from service.tokens import entry_of
+from tests.broker.conftest import create_topic
+from tests.broker.service import eventually
+from tests.broker.world import World
+from tools.broker.cluster import Broker
+from tools.broker.config import _free_port as free_port
+
+pytestmark = pytest.mark.broker
+
+ADMIN = "a" * 40
+RECORDS_MAX = 100
+BEGUN_MS = time.time_ns() // 1_000_000
+
+
+def record(number: int = 0) -> AuditRecord:
+    """Each a millisecond after the one before: records of one have no order."""
+    return AuditRecord(
+        id=new_id(BEGUN_MS + number),
+        time_ms=BEGUN_MS + number,
+        actor="ada",
+        roles=("admin",),
+        request_id=f"r-{number}",
+        source="10.0.0.1",
+        method="POST",
+        path="/v1/addresses/orders:clear",
+        query="",
+        reason="",
+    )
+
+
+@contextmanager
+def followed(broker: Broker, folder: Path, topic: str) -> Iterator[AuditTopic]:
+    path = folder / "ringfence.toml"
+    lines = "\n".join(f'"{k}" = "{v}"' for k, v in broker.client_properties.items())
+    path.write_text(f'[kafka]\n{lines}\n[[routes]]\ninputs = ["a"]\n')
+    clients = KafkaClients(load(path, {}))
+    clock = SystemClock()
+    audit = AuditTopic(clients.audit_producer, topic, clock, RECORDS_MAX, lambda: bulletin.is_level)
+    bulletin = Bulletin(lambda: clients, topic, clock, audit.take)
+    bulletin.start()
+    try:
+        yield audit
+    finally:
+        bulletin.stop()
+
+
+def held(audit: AuditTopic) -> int:
+    page = audit.page(AuditQuery(), 1_000, None)
+    return len(page.records) if page.complete else -1
+
+
+def test_a_record_takes_no_tenth_of_a_second_and_others_see_it(
+    broker: Broker, tmp_path: Path, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic("config", cleanup_policy="compact")
+    with followed(broker, tmp_path, topic) as one, followed(broker, tmp_path, topic) as other:
+        one.write(record())
+        taken_s = []
+        for number in range(30):
+            begun_s = time.monotonic()
+            one.write(record(number))
+            taken_s.append(time.monotonic() - begun_s)
+        assert one.page(AuditQuery(), 1, None).records[0].request_id == "r-29"
+        eventually(lambda: held(other) == 31, 30.0)
+        print(f"a record takes {statistics.median(taken_s) * 1000:.1f} ms")
+        assert min(taken_s) < 0.1  # the others tell how busy the machine is
+
+
+def test_the_oldest_are_taken_away_when_there_are_too_many(
+    broker: Broker, tmp_path: Path, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic("config", cleanup_policy="compact")
+    with followed(broker, tmp_path, topic) as one, followed(broker, tmp_path, topic) as other:
+        eventually(lambda: held(one) == 0, 30.0)
+        for number in range(RECORDS_MAX + SURPLUS_MIN):
+            one.write(record(number))
+        eventually(lambda: held(one) == RECORDS_MAX and held(other) == RECORDS_MAX, 30.0)
+        newest = other.page(AuditQuery(), 1_000, None).records
+        assert newest[0].request_id == f"r-{RECORDS_MAX + SURPLUS_MIN - 1}"
+        assert newest[-1].request_id == f"r-{SURPLUS_MIN}"
+
+
+def test_what_cannot_be_written_is_unavailable_and_the_topic_is_waited_for(
+    broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+) -> None:
+    topic = topic_name("config")
+    with followed(broker, tmp_path, topic) as audit:
+        with pytest.raises(Unavailable, match="cannot be written"):
+            audit.write(record())
+        create_topic(broker.client_properties, topic, 1, {"cleanup.policy": "compact"})
+        eventually(lambda: held(audit) == 0, 30.0)
+        audit.write(record())
+        assert held(audit) == 1
+
+
+def asked(port: int, method: str, path: str, body: object = None, token: str = ADMIN) -> Any:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}{path}",
+        method=method,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310
+        content = answer.read()
+        return json.loads(content) if content else None
+
+
+def test_changes_over_rest_are_recorded_for_good(
+    broker: Broker,
+    tmp_path: Path,
+    topic_name: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "tokens").write_text(entry_of("ada", "admin", ADMIN).line)
+    monkeypatch.setenv("RINGFENCE_API__AUTH", "tokens")
+    monkeypatch.setenv("RINGFENCE_API__TOKENS_FILE", str(tmp_path / "tokens"))
+    port = free_port(0)
+    with World(broker.client_properties, tmp_path, topic_name("audit"), count=100) as world:
+        world.create()
+        service = world.service(port)
+        service.start()
+        eventually(lambda: service.get("/readyz")[0] == 200, 60.0, service)
+        assert service.get("/v1/partitions")[0] == 401
+        session = asked(port, "PUT", "/v1/publishers/P/session?reason=first", {"user": "u"})
+        assert session["epoch"] == 1
+        asked(port, "POST", "/v1/addresses/orders:clear?reason=second")
+        with pytest.raises(urllib.error.HTTPError):
+            asked(port, "DELETE", "/v1/publishers/P/session?user=another&reason=third")
+        service.kill()
+        service.start()
+        eventually(lambda: service.get("/readyz")[0] == 200, 60.0, service)
+        eventually(lambda: asked(port, "GET", "/v1/audit")["complete"], 30.0, service)
+        told = [
+            (each["actor"], each["reason"], each["status"])
+            for each in asked(port, "GET", "/v1/audit")["records"]
+        ]
+        assert told == [("ada", "third", 409), ("ada", "second", 200), ("ada", "first", 200)]
+        line = next(x for x in service.log.read_text().splitlines() if '"event": "audit"' in x)
+        assert json.loads(line)["actor"] == "ada"

@@ -1,0 +1,187 @@
+"""The command line on a real service: an operator finds out why a record was dropped, and mends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.broker.letters_world import PARTITIONS, Letters
+from tests.broker.service import REPOSITORY
+from tools.broker.cluster import Broker
+
+pytestmark = pytest.mark.broker
+
+COUNT: Final = 28
+ADDRESS: Final = "a3"
+"""Of numbers 3, 10, 17 and 24."""
+ID: Final = "id-3"
+
+
+class Following:
+    """A command that runs, and the lines that it has printed."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.letters: list[dict[str, Any]] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        self.letters.extend(map(json.loads, self._process.stdout))
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """Where the letters stand that it has told."""
+        return [(each["partition"], each["offset"]) for each in list(self.letters)]
+
+    def interrupt(self) -> int:
+        """Ctrl-C; the status that it ends with."""
+        self._process.send_signal(signal.SIGINT)
+        status = self._process.wait(30)
+        self._reader.join(10)
+        return status
+
+
+class Operator:
+    """Runs commands in a shell, in whose environment the service is named."""
+
+    def __init__(self, letters: Letters, home: Path) -> None:
+        self._environ = {
+            **os.environ,
+            "RINGFENCE_URL": f"http://127.0.0.1:{letters.port}",
+            "XDG_CONFIG_HOME": str(home),
+        }
+
+    def runs(self, *words: str, code: int = 0) -> str:
+        """Run a command that ends with this code, and return what it prints."""
+        ran = subprocess.run(
+            [sys.executable, "-m", "service.cli", *words, "--timeout", "30"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+            cwd=REPOSITORY,
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+        )
+        assert ran.returncode == code, f"{words} ended with {ran.returncode}\n{ran.stderr}"
+        return ran.stdout
+
+    @contextmanager
+    def follows(self, *words: str) -> Iterator["Following"]:
+        """Run a command that goes on until it is interrupted."""
+        with subprocess.Popen(
+            [sys.executable, "-m", "service.cli", *words, "--timeout", "10"],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=REPOSITORY,
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            # What a shell runs in the background, the tests perhaps, hears no Ctrl-C.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+        ) as process:
+            try:
+                yield Following(process)
+            finally:
+                process.kill()
+
+    def reads(self, *words: str, code: int = 0) -> dict[str, Any]:
+        """Run a command and return its document."""
+        document: dict[str, Any] = json.loads(self.runs(*words, "--json", code=code))
+        return document
+
+
+def test_an_operator_finds_out_why_a_record_was_dropped_and_lets_it_through(
+    broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+) -> None:
+    group = topic_name("cli")
+    with Letters(broker.client_properties, tmp_path, group) as letters:
+        operator = Operator(letters, tmp_path)
+        letters.send(0, COUNT, "first")
+        letters.send(0, COUNT, "again")
+        letters.start()
+        letters.wait_letters(COUNT)
+        refused = sorted(n for n in range(COUNT) if n % 7 == 3)
+        original = f"{letters.input}-{3 % PARTITIONS}@0"
+
+        assert operator.reads("status")["status"]["duplicates"] == COUNT
+        listed = operator.reads("address", "ls")["addresses"]
+        assert sum(each["ids_held"] for each in listed) == COUNT
+        held = operator.reads("address", "show", ADDRESS)
+        assert (held["ids_held"], held["duplicates"]) == (len(refused), len(refused))
+
+        found = operator.reads("dead-letter", "ls", "--address", ADDRESS)["dead_letters"]
+        assert sorted(each["id"] for each in found) == sorted(f"id-{n}" for n in refused)
+        (letter,) = [each for each in found if each["id"] == ID]
+        place = f"{letter['topic']}-{letter['partition']}@{letter['offset']}"
+        source = letter["source"]
+        for subject in (place, f"{source['topic']}-{source['partition']}@{source['offset']}"):
+            answer = operator.runs("why", subject)
+            assert f"duplicate of\t{original}\n" in answer
+            assert f"accepted record\t{original}\n" in answer
+
+        operator.runs("id", "get", ADDRESS, ID)
+        operator.runs("id", "forget", ADDRESS, ID, code=2)
+        operator.runs("id", "forget", ADDRESS, ID, "--yes", "--reason", "sent again")
+        operator.runs("id", "get", ADDRESS, ID, code=3)
+        letters.send(3, 1, "third")
+        letters.until(lambda: letters.values(letters.output)[b"third-3"] == 1, 30)
+
+        order = ("--mode", "forget", "--address", ADDRESS, "--because", "duplicate")
+        assert operator.reads("redrive", "start", *order, "--dry-run")["matched"] == len(refused)
+        operator.runs("redrive", "start", *order, "--yes", "--watch", "--reason", "let through")
+        (job,) = operator.reads("redrive", "ls")["redrives"]
+        assert (job["state"], job["progress"]["accepted"]) == ("done", len(refused))
+        written = letters.values(letters.output)
+        assert all(written[f"again-{n}".encode()] == 1 for n in refused)
+        assert written.total() == COUNT + 1 + len(refused)
+        letters.kill()
+        operator.runs("status", code=6)
+
+
+def test_tail_tells_each_dead_letter_once_over_a_death_of_the_service(
+    broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+) -> None:
+    with Letters(broker.client_properties, tmp_path, topic_name("tail")) as letters:
+        letters.send(0, COUNT, "first")
+        letters.start()
+        letters.wait_ready()
+        operator = Operator(letters, tmp_path)
+        with operator.follows("dead-letter", "tail", "--json", "--every", "0.2") as tail:
+            sent = 0
+
+            def has_begun() -> bool:
+                nonlocal sent
+                letters.send(sent % COUNT, 1, "again")
+                sent += 1
+                return bool(tail.letters)
+
+            letters.until(has_begun, 60)
+            letters.wait_letters(sent)
+            letters.kill()
+            letters.start()
+            letters.wait_ready()
+            letters.send(0, COUNT, "third")
+            letters.wait_letters(COUNT)
+            listed = operator.reads("dead-letter", "ls", "--oldest", "--limit", "1000")
+            first = min(each["time"] for each in list(tail.letters))
+            due = {
+                (each["partition"], each["offset"])
+                for each in listed["dead_letters"]
+                if each["time"] >= first
+            }
+            assert len(due) > COUNT
+            letters.until(lambda: due <= set(tail.places), 30)
+            assert tail.interrupt() == 130
+        assert len(tail.places) == len(set(tail.places)), "one was told twice"
+        assert set(tail.places) == due

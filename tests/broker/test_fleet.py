@@ -1,0 +1,248 @@
+"""Many instances, one API: any of them answers for all, and changes what another one owns."""
+
+import json
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringfence.headers import DUPLICATE_ID
+from service.fleet.messages import FORWARDED, PATH, Question, RollCall, question_text
+from tests.broker.service import Service, eventually
+from tests.broker.workload import PARTITIONS, Record
+from tests.broker.world import Manner, World
+from tools.broker.cluster import Broker
+from tools.broker.config import _free_port as free_port
+
+pytestmark = pytest.mark.broker
+
+IDS = 10
+"""On each partition, of the address a."""
+INSTANCES = 3
+
+
+def id_of(partition: int, number: int) -> str:
+    return f"id-{partition}-{number}"
+
+
+def work() -> list[tuple[int, Record]]:
+    """Ids that are known on one partition each."""
+    return [
+        (
+            partition,
+            Record(
+                key=None,
+                value=b"x",
+                headers=(("addr", b"a"), (DUPLICATE_ID, id_of(partition, number).encode())),
+                timestamp_ms=1_700_000_000_000,
+            ),
+        )
+        for partition in range(PARTITIONS)
+        for number in range(IDS)
+    ]
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> Path:
+    path = tmp_path / "peer-token"
+    path.write_text("0123456789abcdef0123456789abcdef\n")
+    return path
+
+
+@pytest.fixture
+def world(
+    broker: Broker, tmp_path: Path, topic_name: Callable[[str], str], token: Path
+) -> Iterator[World]:
+    manner = Manner(api=f'peer_token_file = "{token}"')
+    group = topic_name("fleet")
+    with World(broker.client_properties, tmp_path, group, work=work(), manner=manner) as own:
+        own.create()
+        yield own
+
+
+@pytest.fixture
+def fleet(world: World) -> list["Replica"]:
+    """Three instances that share the partitions, and know of each other."""
+    world.send()
+    found = [Replica(world, str(number)) for number in range(INSTANCES)]
+    for each in found:
+        each.service.start()
+    world.wait_decided()
+    settle(found)
+    return found
+
+
+class Replica:
+    """One instance, asked over HTTP."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.port = free_port(0)
+        self.name = name
+        self.service: Service = world.service(self.port, name)
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] = {}
+    ) -> tuple[int, Any]:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}", data=body, method=method, headers=dict(headers)
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=10) as reply:  # noqa: S310 - our own
+                return reply.status, json.loads(reply.read())
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return refusal.code, json.loads(refusal.read())
+
+    def get(self, path: str) -> Any:
+        status, told = self.ask("GET", path)
+        assert status == 200, told
+        return told
+
+    def knows(self, partition: int, number: int) -> dict[str, Any]:
+        told: dict[str, Any] = self.get(f"/v1/addresses/a/ids/{id_of(partition, number)}")
+        return told
+
+    def is_settled(self, instances: int) -> bool:
+        if self.service.get("/readyz")[0] != 200:
+            return False
+        told = self.get("/v1/instances")
+        owned = [each["partitions_owned"] for each in told["instances"]]
+        return told["complete"] and len(owned) == instances and all(owned)
+
+
+def settle(replicas: list[Replica]) -> None:
+    services = [each.service for each in replicas]
+    eventually(lambda: all(r.is_settled(len(replicas)) for r in replicas), 60, *services)
+
+
+def test_an_id_is_found_whichever_instance_is_asked(fleet: list[Replica]) -> None:
+    for replica in fleet:
+        for partition in range(PARTITIONS):
+            told = replica.knows(partition, 3)
+            assert (told["known"], told["complete"]) == (True, True)
+            assert [seen["partition"] for seen in told["sightings"]] == [partition]
+            assert replica.knows(partition, IDS)["known"] is False
+        page = replica.get("/v1/addresses/a/ids?limit=1000")
+        assert (len(page["ids"]), page["complete"]) == (IDS * PARTITIONS, True)
+        shared = replica.get("/v1/partitions")
+        assert shared["complete"] is True
+        assert [each["partition"] for each in shared["partitions"]] == list(range(PARTITIONS))
+        assert {each["instance"] for each in shared["partitions"]} == {"0", "1", "2"}
+        own = replica.get("/v1/partitions?scope=instance")
+        assert {each["instance"] for each in own["partitions"]} == {replica.name}
+        assert own["complete"] is False
+
+
+def test_a_change_takes_effect_at_its_owner(fleet: list[Replica]) -> None:
+    for partition, replica in enumerate([*fleet, fleet[0]]):
+        path = f"/v1/addresses/a/ids/{id_of(partition, 5)}"
+        assert replica.ask("DELETE", path)[1] == {"ids": 1, "complete": True}
+        assert [each.knows(partition, 5)["known"] for each in fleet] == [False] * INSTANCES
+        assert replica.ask("DELETE", path)[1]["ids"] == 0
+    for partition, replica in enumerate([*fleet, fleet[0]]):
+        topic = replica.get("/v1/partitions")["partitions"][0]["topic"]
+        ids = {"topic": topic, "partition": partition, "ids": [{"id": id_of(partition, 5)}]}
+        path, json_type = "/v1/addresses/a/ids:import", {"Content-Type": "application/json"}
+        status, told = replica.ask("POST", path, json.dumps(ids).encode(), json_type)
+        assert (status, told.get("ids")) == (200, 1), told
+        assert [each.knows(partition, 5)["known"] for each in fleet] == [True] * INSTANCES
+
+
+def test_all_that_is_forgotten_at_once_is_counted_over_all_instances(
+    fleet: list[Replica],
+) -> None:
+    cleared = fleet[1].ask("POST", "/v1/addresses/a:clear")[1]
+    assert cleared == {"ids": IDS * PARTITIONS, "complete": True}
+    assert not any(each.knows(0, 3)["known"] for each in fleet)
+
+
+def test_while_an_instance_is_gone_answers_are_a_part_and_whole_after_the_takeover(
+    fleet: list[Replica],
+) -> None:
+    stays, _, goes = fleet
+    lost = [each["partition"] for each in goes.service.partitions()]
+    goes.service.signal(signal.SIGKILL)
+    goes.service.wait()
+    told = stays.knows(lost[0], 3)
+    assert (told["known"], told["complete"]) == (False, False)
+    status, problem = stays.ask("POST", "/v1/addresses/a:clear")
+    assert status == 503, problem
+    assert "nothing was changed" in problem["detail"]
+    assert "Instance 2 does not answer" in problem["detail"]
+    (gone,) = [i for i in stays.get("/v1/instances")["instances"] if i["instance"] == "2"]
+    assert (gone["reachable"], gone["partitions_owned"]) == (False, None)
+
+    def is_found_again() -> bool:
+        status, told = stays.ask("GET", f"/v1/addresses/a/ids/{id_of(lost[0], 3)}")
+        return status == 200 and told["known"] and told["complete"]
+
+    eventually(is_found_again, 60, stays.service)
+    for each in fleet[:2]:
+        each.service.stop()
+
+
+def test_who_leaves_in_order_is_announced_no_more(fleet: list[Replica]) -> None:
+    stays = fleet[0]
+    fleet[2].service.stop()
+
+    def are_two() -> bool:
+        told = stays.get("/v1/instances")["instances"]
+        return [each["instance"] for each in told] == ["0", "1"]
+
+    eventually(are_two, 10, stays.service)
+    eventually(lambda: stays.is_settled(2), 60, stays.service)
+    assert stays.knows(3, 3)["complete"] is True
+
+
+def test_an_instance_with_another_token_is_not_answered(world: World, tmp_path: Path) -> None:
+    world.send()
+    one = Replica(world, "0")
+    foreign = tmp_path / "foreign-token"
+    foreign.write_text("f" * 32)
+    world.manner = world.manner._replace(api=f'peer_token_file = "{foreign}"')
+    other = Replica(world, "1")
+    for each in (one, other):
+        each.service.start()
+    world.wait_decided()
+
+    def know_of_each_other() -> bool:
+        replicas = (one, other)
+        if not all(each.service.get("/readyz")[0] == 200 for each in replicas):
+            return False
+        return all(len(each.get("/v1/instances")["instances"]) == 2 for each in replicas)
+
+    eventually(know_of_each_other, 60, one.service, other.service)
+    question = question_text(Question("0", RollCall(), 1000))
+    for bearing in ({}, {"Authorization": f"Bearer {foreign.read_text()}"}):
+        status, problem = one.ask("POST", PATH, question, {FORWARDED: "1", **bearing})
+        assert (status, problem["type"]) == (403, "urn:ringfence:problem:peers-only")
+    told = one.get("/v1/instances")
+    assert told["complete"] is False
+    assert told["instances"][1]["trouble"] == "its URL answers with status 403"
+    eventually(lambda: bool(other.service.partitions()), 30, other.service)
+    assert one.knows(other.service.partitions()[0]["partition"], 3)["complete"] is False
+
+
+def test_an_instance_whose_broker_is_silent_ends_without_taking_its_announcement_away(
+    own_broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+) -> None:
+    group = topic_name("silent")
+    with World(own_broker.client_properties, tmp_path, group, work=work()) as world:
+        world.create()
+        world.send()
+        alone = Replica(world, "0")
+        alone.service.start()
+        world.wait_decided()
+        alone.service.wait_ready()
+        time.sleep(3)  # by then it is announced
+        own_broker.suspend()
+        try:
+            alone.service.signal(signal.SIGTERM)
+            assert alone.service.wait(30) == 0, alone.service.tail()
+        finally:
+            own_broker.resume()

@@ -1,0 +1,186 @@
+"""Logs and offsets that are not what they were: refused with the cause, never passed in silence."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from state.run import FORMAT
+from tests.broker.conftest import create_topic
+from tests.broker.desk import Desk
+from tests.broker.service import eventually
+from tools.broker.cluster import Broker
+
+pytestmark = pytest.mark.broker
+
+HELD_WITHIN_S = 60.0
+
+
+@pytest.fixture
+def desk(broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[Desk]:
+    with Desk(broker.client_properties, tmp_path, topic_name("logs")) as own:
+        yield own
+
+
+@pytest.fixture
+def remembering(desk: Desk) -> Desk:
+    """A group that has decided three records, and runs no more."""
+    desk.create()
+    desk.send(b"1", b"2", b"3")
+    desk.serve_to_end()
+    return desk
+
+
+@pytest.mark.row(19)
+def test_a_changelog_that_was_deleted_is_not_made_anew_in_silence(remembering: Desk) -> None:
+    remembering.delete(remembering.changelog)
+    assert "was deleted and made anew" in remembering.refusal()
+
+
+@pytest.mark.row(19)
+def test_a_changelog_whose_first_records_were_deleted_is_refused_until_it_is_told_what_that_means(
+    remembering: Desk,
+) -> None:
+    desk = remembering
+    allow_deletion(desk, desk.changelog)
+    desk.truncate(desk.changelog, below=desk.end(desk.changelog))
+    assert f"changelog {desk.changelog}-0 below offset" in desk.refusal()
+    desk.forget_group()
+    desk.serve_to_end(service='on_reset_offset = "keep_state"')
+    assert (desk.count(desk.output), desk.count(desk.letters)) == (6, 0)
+    desk.send(b"1")
+    desk.serve_to_end()
+    assert (desk.count(desk.output), desk.count(desk.letters)) == (6, 1)
+
+
+@pytest.mark.row(19)
+def test_a_foreign_record_in_the_changelog_is_named(remembering: Desk) -> None:
+    producer = Producer(remembering.client)
+    producer.produce(remembering.changelog, key=b"foreign", value=b"?", partition=0)
+    assert producer.flush(20) == 0
+    place = f"{remembering.changelog}-0@{remembering.end(remembering.changelog) - 1}"
+    said = remembering.refusal()
+    assert "this version did not write" in said
+    assert place in said
+
+
+@pytest.mark.row(19)
+def test_a_changelog_with_more_partitions_than_its_input_is_read_as_before(
+    remembering: Desk,
+) -> None:
+    desk = remembering
+    desk.grow(desk.changelog, 3)
+    desk.send(b"1", b"4")
+    desk.serve_to_end()
+    assert (desk.count(desk.output), desk.count(desk.letters)) == (4, 1)
+
+
+@pytest.mark.row(20)
+@pytest.mark.parametrize("change", ["ahead", "deleted"])
+def test_an_offset_that_was_set_ahead_or_deleted_is_refused(remembering: Desk, change: str) -> None:
+    remembering.send(b"4", b"5")
+    if change == "ahead":
+        remembering.reset(5)
+    else:
+        remembering.forget_group()
+    assert "was reset by hand or has expired" in remembering.refusal()
+
+
+@pytest.mark.row(20)
+def test_records_that_were_deleted_before_they_were_decided_are_told_and_passed_on_request(
+    remembering: Desk,
+) -> None:
+    desk = remembering
+    desk.send(b"1", b"4", b"5")
+    desk.truncate(desk.input, below=4)
+    said = desk.refusal()
+    assert "the group is at 3" in said
+    assert "on_lost_offset" in said
+    desk.serve_to_end(service='on_lost_offset = "earliest"')
+    assert (desk.count(desk.output), desk.count(desk.letters)) == (5, 0)
+
+
+@pytest.mark.row(20)
+def test_partitions_that_were_added_to_the_input_are_refused_or_kept(remembering: Desk) -> None:
+    desk = remembering
+    desk.grow(desk.input, 2)
+    assert 'on_partitions_added = "keep"' in desk.refusal()
+    desk.send(b"4")
+    process = desk.service(more='on_partitions_added = "keep"')
+    eventually(lambda: desk.count_of_all(desk.output) == 4, 40, process)
+    process.stop()
+
+
+@pytest.mark.row(21)
+def test_transactions_that_hang_in_an_input_and_in_a_changelog_are_told(desk: Desk) -> None:
+    desk.create(desk.input, partitions=2)
+    desk.create(desk.output, desk.letters)
+    create_topic(desk.client, desk.changelog, 2, {"cleanup.policy": "compact"})
+    hanging = Producer(
+        {**desk.client, "transactional.id": desk.group, "transaction.timeout.ms": 300_000}
+    )
+    hanging.init_transactions(20)
+    hanging.begin_transaction()
+    hanging.produce(desk.input, value=b"never committed", partition=1)
+    hanging.produce(desk.changelog, key=b"never", value=b"committed", partition=0)
+    assert hanging.flush(20) == 0
+    service = desk.service()
+    service.wait_complaint(f"{desk.changelog}-0 to be readable from offset 0", HELD_WITHIN_S)
+
+    def is_counted() -> bool:
+        return "ringfence_held_back_partitions 1.0" in service.get("/metrics")[1]
+
+    eventually(is_counted, HELD_WITHIN_S, service)
+    hanging.abort_transaction(20)
+    eventually(lambda: service.get("/readyz")[0] == 200, 40, service)
+    service.stop()
+
+
+@pytest.mark.row(24)
+def test_an_output_with_fewer_partitions_takes_everything(desk: Desk) -> None:
+    desk.create(desk.input, partitions=3)
+    desk.create(desk.output, desk.letters)
+    producer = Producer(desk.client)
+    for number in range(30):
+        said = {"_DUPL_ID": b"%d" % (number // 6)}
+        producer.produce(desk.input, value=b"v", headers={**said}, partition=number % 3)
+    assert producer.flush(20) == 0
+    service = desk.service()
+    eventually(lambda: desk.count(desk.output) == 15, 40, service)
+    service.stop()
+    assert desk.count(desk.letters) == 15
+
+
+@pytest.mark.row(28)
+def test_what_a_newer_version_wrote_is_refused_and_the_documented_way_back_works(
+    remembering: Desk,
+) -> None:
+    desk = remembering
+    desk.reset(3, metadata=json.dumps({"f": FORMAT + 1, "more": "than we know"}))
+    newer = f"state format {FORMAT + 1}, this version reads {FORMAT}; run the newer version"
+    assert newer in desk.refusal()
+    desk.reset(3)
+    assert "was reset by hand" in desk.refusal()
+    desk.delete(desk.changelog)
+    desk.send(b"1", b"1")
+    desk.serve_to_end()
+    assert (desk.count(desk.output), desk.count(desk.letters)) == (4, 1)
+
+
+def allow_deletion(desk: Desk, topic: str) -> None:
+    """As an operator may who is short of space: what is compacted alone cannot be deleted."""
+    policy = ConfigEntry(
+        "cleanup.policy", "compact,delete", incremental_operation=AlterConfigOpType.SET
+    )
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[policy])
+    admin = AdminClient({**desk.client})
+    admin.incremental_alter_configs([resource])[resource].result(30)

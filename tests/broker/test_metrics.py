@@ -1,0 +1,80 @@
+"""The metrics of an instance that works: all that the page names, with the numbers of the model."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.broker.service import Service, eventually
+from tests.broker.test_workers import wait_shared
+from tests.broker.workload import CAPACITY, PARTITIONS
+from tests.broker.world import Manner, World
+from tests.unit.service.test_metrics_page import PAGE, documented
+from tools.broker.cluster import Broker
+from tools.broker.config import _free_port as free_port
+
+pytestmark = pytest.mark.broker
+
+
+def names(service: Service) -> set[str]:
+    """What is told, without the suffixes of histograms."""
+    families = text_string_to_metric_families(service.get("/metrics")[1])
+    return {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
+
+
+def sums(service: Service) -> dict[str, float]:
+    """Every sample, all labels together."""
+    found: dict[str, float] = defaultdict(float)
+    for family in text_string_to_metric_families(service.get("/metrics")[1]):
+        for sample in family.samples:
+            found[sample.name] += sample.value
+    return found
+
+
+def commits(service: Service) -> float:
+    """How many transactions came through."""
+    families = text_string_to_metric_families(service.get("/metrics")[1])
+    samples = [each for family in families for each in family.samples]
+    return sum(
+        each.value
+        for each in samples
+        if each.name == "ringfence_transactions_total" and each.labels["result"] == "committed"
+    )
+
+
+def test_every_metric_of_the_page_is_told_and_the_numbers_are_the_models(
+    broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+) -> None:
+    manner = Manner(workers=2)
+    with World(broker.client_properties, tmp_path, topic_name("metrics"), manner=manner) as world:
+        world.create()
+        service = world.service(free_port(0))
+        service.start()
+        wait_shared(service)
+        world.send()
+        world.wait_decided()
+        fates = world._judged()
+        held = sum(map(len, fates.rings.values()))
+        eventually(lambda: sums(service)["ringfence_ring_used_ids"] == held, 20, service)
+        assert names(service) == {row.name for row in documented(PAGE.read_text("utf-8"))}
+
+        told = sums(service)
+        duplicates = sum(map(len, fates.letters.values()))
+        assert told["ringfence_records_consumed_total"] == world.sent
+        assert told["ringfence_duplicates_total"] == duplicates
+        assert told["ringfence_dead_letters_total"] == duplicates
+        assert told["ringfence_duplicate_distance_seconds_count"] == duplicates
+        assert told["ringfence_records_forwarded_total"] == world.sent - duplicates
+        assert told["ringfence_ring_capacity_ids"] == CAPACITY * len(fates.rings)
+        assert told["ringfence_ring_horizon_seconds"] > 0
+        assert told["ringfence_assigned_partitions"] == PARTITIONS
+        assert told["ringfence_consumer_lag_seconds"] == 0
+        assert told["ringfence_end_to_end_latency_seconds_count"] == 2 * commits(service)
+        assert told["ringfence_rebalances_total"] >= 2, "each worker has heard of its share"
+        assert told["ringfence_state_bytes"] > told["ringfence_rocksdb_memtable_bytes"] / 100 > 0
+        assert told["ringfence_state_disk_free_bytes"] > 0
+        assert told["ringfence_waiting"] == 0
+        assert '"event": "duplicate"' in service.log.read_text()
+        service.stop()

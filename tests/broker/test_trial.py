@@ -1,0 +1,66 @@
+"""`ringfence try`: one message sent twice to a live input, and what is told of the two."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.broker.desk import Desk
+from tests.broker.service import REPOSITORY
+from tools.broker.cluster import Broker
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def desk(broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[Desk]:
+    with Desk(broker.client_properties, tmp_path, topic_name("try")) as own:
+        yield own
+
+
+def tried(config: Path, topic: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if name != "KAFKA_BOOTSTRAP_SERVERS"}
+    return subprocess.run(
+        [sys.executable, "-m", "service.cli", "try", topic, "--config", str(config)],
+        cwd=REPOSITORY,
+        env=kept,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
+    )
+
+
+@pytest.mark.parametrize("strategy", ["ring", "sequence", "ordered"])
+def test_a_copy_is_kept_out_whatever_the_strategy_reads(desk: Desk, strategy: str) -> None:
+    desk.create()
+    more = f'[addresses."#"]\nstrategy = "{strategy}"'
+    service = desk.service(more=more)
+    done = tried(desk.folder / "ringfence.toml", desk.input)
+    assert done.returncode == 0, done.stdout + done.stderr + service.tail()
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"sent       {desk.input}-0@0 and {desk.input}-0@1"
+    assert sorted(line.split("-0@")[0] for line in lines[1:3]) == [
+        f"accepted   {desk.output}",
+        f"duplicate  {desk.letters}",
+    ]
+    assert lines[3] == "One came out, its copy was kept out."
+    assert (desk.count(desk.output), desk.count(desk.letters)) == (1, 1)
+
+
+def test_what_lets_all_through_is_told_with_exit_1(desk: Desk) -> None:
+    desk.create()
+    desk.service(more='[addresses."#"]\nid_cache_size = 0')
+    done = tried(desk.folder / "ringfence.toml", desk.input)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "nothing is remembered for this address" in done.stdout
+
+
+def test_a_topic_that_no_route_reads_is_refused_with_those_that_are(desk: Desk) -> None:
+    desk.create()
+    done = tried(desk.config(), desk.output)
+    assert done.returncode == 2
+    assert done.stderr == f"ringfence: No route reads {desk.output}; inputs are: {desk.input}.\n"

@@ -1,0 +1,195 @@
+"""Several workers of one instance: they share the work, and one that ends or hangs is replaced."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.broker.service import Service, eventually
+from tests.broker.victim import Step
+from tests.broker.workload import PARTITIONS
+from tests.broker.world import PLAIN, Manner, World
+from tools.broker.cluster import Broker
+from tools.broker.config import _free_port as free_port
+
+pytestmark = pytest.mark.broker
+
+LIMIT_S = 10.0
+
+
+@pytest.fixture
+def world(broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[World]:
+    with World(
+        broker.client_properties, tmp_path, topic_name("workers"), manner=Manner(workers=2)
+    ) as own:
+        own.create()
+        yield own
+
+
+def workers(service: Service) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(service.get("/v1/workers")[1])["workers"]
+    return found
+
+
+def status(service: Service) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(service.get("/v1/status")[1])
+    return found
+
+
+def wait_shared(service: Service) -> None:
+    """Until each has its share: after a hang and two looks of the group's, if need be.
+
+    Halves at first; who comes back after its session was over is given what the group sees fit.
+    """
+    service.wait_ready()
+
+    def is_shared() -> bool:
+        owned = [worker["partitions_owned"] for worker in workers(service)]
+        return bool(min(owned) > 0 and sum(owned) == PARTITIONS)
+
+    eventually(is_shared, 90, service)
+
+
+@contextmanager
+def always_answering(service: Service) -> Iterator[None]:
+    """Meanwhile the API answers every request, and says that the instance lives."""
+    silent: list[tuple[int, str]] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.wait(0.05):
+            for path in ("/livez", "/v1/status", "/metrics"):
+                answer = service.get(path)
+                if answer[0] != 200:
+                    silent.append(answer)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(30)
+    assert silent == []
+
+
+def limited(step: Step = Step.BEFORE_BEGIN, count: int = 0, **more: str) -> dict[str, str]:
+    """A victim that is struck as told, or not at all, and whose silence is borne for a while."""
+    fate = {"VICTIM_STEP": step, "VICTIM_COUNT": str(count), "VICTIM_SIGNAL": "HANG"}
+    return {**fate, "VICTIM_LIMIT_S": str(LIMIT_S), **more}
+
+
+def test_two_workers_share_the_partitions_and_decide_everything_once(world: World) -> None:
+    service = world.service(free_port(0))
+    service.start()
+    wait_shared(service)
+    world.send()
+    world.wait_decided()
+    eventually(lambda: status(service)["records_consumed"] == 3000, 5, service)
+    assert status(service)["transactions_committed"] >= 15
+    rings = json.loads(service.get("/v1/addresses?name=a")[1])
+    assert [ring["partition"] for ring in rings["partitions"]] == [0, 1, 2, 3]
+    assert rings["complete"]
+    service.stop()
+    world.verify()
+    world.verify_store()
+    world.manner = PLAIN
+    alone = world.service(free_port(0))
+    alone.start()
+    alone.wait_ready()
+    assert [part["restored_records"] for part in alone.partitions()] == [0, 0, 0, 0]
+    alone.stop()
+
+
+def test_a_worker_that_is_killed_is_replaced_and_nothing_is_lost_or_doubled(world: World) -> None:
+    service = world.service(free_port(0))
+    world.send(500)
+    service.start()
+    wait_shared(service)
+    with always_answering(service):
+        victim = workers(service)[0]["pid"]
+        world.send(1500)
+        os.kill(victim, signal.SIGKILL)
+        service.wait_complaint("worker 0", 10)
+        world.send()
+        world.wait_decided()
+        wait_shared(service)
+    first, second = workers(service)
+    assert (first["restarts"], first["last_exit_code"]) == (1, -signal.SIGKILL)
+    assert (second["restarts"], second["last_exit_code"]) == (0, None)
+    told = service.get("/metrics")[1]
+    assert 'ringfence_worker_restarts_total{hop="inputs",worker="0"} 1.0' in told
+    service.stop()
+    world.verify()
+    world.verify_store()
+
+
+def test_a_worker_that_is_stopped_is_replaced_after_the_limit(world: World) -> None:
+    service = world.service(free_port(0))
+    world.send(500)
+    service.start(limited())
+    wait_shared(service)
+    with always_answering(service):
+        os.kill(workers(service)[1]["pid"], signal.SIGSTOP)
+        world.send()
+        world.wait_decided()
+        wait_shared(service)
+    assert workers(service)[1]["last_exit_code"] == -signal.SIGKILL
+    assert "worker_unheard" in service.log.read_text()
+    service.stop()
+    world.verify()
+    world.verify_store()
+
+
+def test_a_loop_that_hangs_in_a_call_ends_itself_and_is_replaced(
+    world: World, tmp_path: Path
+) -> None:
+    service = world.service(free_port(0))
+    world.send()
+    service.start(limited(Step.AFTER_FLUSH, 3, VICTIM_ONCE=str(tmp_path / "struck")))
+    world.wait_decided()
+    wait_shared(service)
+    assert sorted(w["last_exit_code"] or 0 for w in workers(service)) == [0, 6]
+    log = service.log.read_text()
+    assert "loop_hangs" in log
+    assert "victim.py" in log, "the stacks tell where"
+    service.stop()
+    world.verify()
+    world.verify_store()
+
+
+def test_a_supervisor_that_is_killed_alone_takes_its_workers_with_it(world: World) -> None:
+    service = world.service(free_port(0))
+    world.send()
+    service.start()
+    world.wait_decided(300)
+    children = service.workers()
+    service.signal(signal.SIGKILL)
+    service.wait()
+    service.start()
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), 5, service)
+    world.wait_decided()
+    service.stop()
+    world.verify()
+    world.verify_store()
+
+
+def test_a_worker_that_is_told_to_end_does_so_in_order_and_comes_back(world: World) -> None:
+    service = world.service(free_port(0))
+    world.send(500)
+    service.start()
+    wait_shared(service)
+    os.kill(workers(service)[0]["pid"], signal.SIGTERM)
+    eventually(lambda: workers(service)[0]["restarts"] == 1, 20, service)
+    world.send()
+    world.wait_decided()
+    wait_shared(service)
+    assert workers(service)[0]["last_exit_code"] == 0
+    service.stop()
+    world.verify()

@@ -1,0 +1,222 @@
+"""Two clusters and a bridge between them; at the target, where it is asked for, a service.
+
+The workload says nothing of time or chance: record n is the same in every run. Half of it names
+no id, so that only the stamp can keep its copies out.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from ringfence.headers import DUPLICATE_ID
+from tests.broker.conftest import create_topic
+from tests.broker.reading import drained
+from tests.broker.service import BRIDGE, Service, Stage, eventually
+from tests.broker.workload import FIRST_MS, Headers, Record, Seen
+from tools.broker.config import _free_port as free_port
+
+PARTITIONS = 4
+ARRIVE_S = 180.0
+
+
+def record(number: int) -> Record:
+    """One of the workload: with and without key, value, note and id of its own."""
+    key = None if number % 5 == 0 else b"k%d" % (number % 1000)
+    value = None if number % 7 == 0 else b"v%d" % number
+    headers: Headers = () if number % 3 else (("note", None), ("note", b"\xff"))
+    if number % 2:
+        name = DUPLICATE_ID if number % 4 == 1 else "_AMQ_DUPL_ID"
+        headers = (*headers, (name, b"id-%d" % number))
+    return Record(key, value, headers, FIRST_MS + number)
+
+
+class TwoClusters(Stage):
+    """See the module."""
+
+    def __init__(
+        self, source: Mapping[str, str], target: Mapping[str, str], folder: Path, name: str
+    ) -> None:
+        super().__init__()
+        self.source, self.target = dict(source), dict(target)
+        self.folder = folder
+        self.topic, self.arrivals = name, f"far.{name}"
+        self.group = f"{name}-bridge"
+        self.sent: dict[int, list[Record]] = {number: [] for number in range(PARTITIONS)}
+
+    def create(self, arrivals: int = PARTITIONS, **config: str) -> None:
+        """Both topics."""
+        keep = {"retention.ms": "-1"}
+        create_topic(self.source, self.topic, PARTITIONS, keep)
+        settings = {name.replace("_", "."): value for name, value in config.items()}
+        create_topic(self.target, self.arrivals, arrivals, keep | settings)
+
+    def delete_before(self, offset: int) -> None:
+        """The records of the first partition below an offset."""
+        place = TopicPartition(self.topic, 0, offset)
+        admin = self._admin()  # its own name: futures never resolve once it is collected
+        admin.delete_records([place])[place].result(20)
+
+    def bridge(self, target: str = "", session_ms: int = 2000) -> Service:
+        """A bridge, not yet started."""
+        port = free_port(0)
+        config = self.config(port, target, session_ms)
+        bridge = Service(config, port, config.with_suffix(".log"), BRIDGE)
+        self._services.append(bridge)
+        return bridge
+
+    def config(self, port: int = 0, target: str = "", session_ms: int = 2000) -> Path:
+        """The file of a bridge."""
+        text = f"""
+[api]
+port = {port}
+[bridge]
+topics = ["{self.topic}"]
+target_topic = "far.{{topic}}"
+group_id = "{self.group}"
+session_timeout_ms = {session_ms}
+[bridge.source]
+{_properties(self.source)}
+[bridge.target]
+{_properties(self.target)}
+{target}
+"""
+        path = self.folder / f"bridge-{port}.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def service(self) -> Service:
+        """A service at the target, not yet started."""
+        port = free_port(0)
+        text = f"""
+[kafka]
+{_properties(self.target)}
+[service]
+group_id = "{self.topic}-far"
+state_dir = "{self.folder / "state"}"
+session_timeout_ms = 6000
+create_topics = true
+[api]
+port = {port}
+[[routes]]
+inputs = ["{self.arrivals}"]
+scope = "partition"
+"""
+        config = self.folder / "service.toml"
+        config.write_text(text, encoding="utf-8")
+        service = Service(config, port, config.with_suffix(".log"))
+        self._services.append(service)
+        return service
+
+    def send(self, numbers: range) -> None:
+        """These of the workload, to the source."""
+        producer = Producer(
+            {
+                **self.source,
+                "linger.ms": 5,
+                "queue.buffering.max.messages": len(numbers) + 1,
+                "enable.idempotence": True,  # a batch that is sent again stays in its place
+            }
+        )
+        for number in numbers:
+            each, partition = record(number), number % PARTITIONS
+            self.sent[partition].append(each)
+            producer.produce(
+                self.topic,
+                each.value,
+                each.key,
+                partition,
+                timestamp=each.timestamp_ms,
+                headers=list(each.headers),
+            )
+        assert producer.flush(30) == 0, "the source did not take the workload within 30 s"
+
+    def stamped(self) -> Iterator[tuple[int, list[Record]]]:
+        """What has to come out at the far end, by partition and in order."""
+        cluster = self._admin().list_topics(timeout=10).cluster_id
+        for number, records in self.sent.items():
+            wanted = []
+            for offset, each in enumerate(records):
+                stamp = f"{cluster}/{self.topic}/{number}/{offset}".encode()
+                has_id = any(name.endswith("_DUPL_ID") for name, _ in each.headers)
+                more: Headers = () if has_id else ((DUPLICATE_ID, stamp),)
+                wanted.append(each._replace(headers=(*each.headers, *more)))
+            yield number, wanted
+
+    def arrived(self) -> int:
+        """How many records stand in the target topic, copies included."""
+        consumer = Consumer({**self.target, "group.id": "nobody"})
+        places = [TopicPartition(self.arrivals, number) for number in range(PARTITIONS)]
+        ends: list[int] = []
+
+        def are_told() -> bool:
+            try:
+                ends[:] = [consumer.get_watermark_offsets(p, timeout=10)[1] for p in places]
+            except KafkaException:
+                return False  # the broker is away, or a new partition has no leader yet
+            return True
+
+        try:
+            eventually(are_told, ARRIVE_S)
+        finally:
+            consumer.close()
+        return sum(ends)
+
+    def wait_arrived(self, count: int, bridge: Service) -> None:
+        """Until so many stand in the target topic."""
+        eventually(lambda: self.arrived() >= count, ARRIVE_S, bridge)
+
+    def wait_forwarded(self, bridge: Service) -> None:
+        """Until everything that was sent is committed at the source."""
+        self.wait_offsets(sum(map(len, self.sent.values())), bridge)
+
+    def wait_offsets(self, wanted: int, bridge: Service) -> None:
+        """Until the offsets that are committed at the source add up to this."""
+        consumer = Consumer({**self.source, "group.id": self.group})
+        places = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
+
+        def is_forwarded() -> bool:
+            try:
+                committed = consumer.committed(places, timeout=5)
+            except KafkaException:
+                return False
+            return sum(max(0, place.offset) for place in committed) == wanted
+
+        try:
+            eventually(is_forwarded, ARRIVE_S, bridge)
+        finally:
+            consumer.close()
+
+    def wait_decided(self, service: Service) -> None:
+        """Until the service has decided all that has arrived."""
+        arrived = self.arrived()
+
+        def is_decided() -> bool:
+            return sum(p["committed_offset"] or 0 for p in service.partitions()) >= arrived
+
+        try:
+            eventually(is_decided, ARRIVE_S, service)
+        except AssertionError as late:
+            late.add_note(f"{arrived} arrived; it says {service.get('/v1/status')}")
+            late.add_note(f"{service.get('/v1/partitions?scope=instance')}")
+            raise
+
+    def read(self, topic: str, partitions: int = PARTITIONS) -> dict[int, list[Record]]:
+        """Everything in a topic of the target, by partition."""
+        found: dict[int, list[Record]] = {number: [] for number in range(partitions)}
+        for each in self.seen(topic, partitions):
+            found[each.partition].append(each.record)
+        return found
+
+    def seen(self, topic: str, partitions: int = PARTITIONS) -> list[Seen]:
+        """The same, each where it lies."""
+        return drained(self.target, topic, partitions)
+
+    def _admin(self) -> AdminClient:
+        return AdminClient(dict(self.source))
+
+
+def _properties(client: Mapping[str, str]) -> str:
+    return "\n".join(f'"{name}" = {json.dumps(value)}' for name, value in client.items())

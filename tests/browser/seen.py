@@ -1,0 +1,85 @@
+"""What a test sees of a page in a browser, and the pages that there are."""
+
+import shutil
+import time
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
+
+BROWSER: Final = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        shutil.which("chromedriver") is None, reason="chromedriver is not installed"
+    ),
+]
+PATIENCE_S: Final = 60.0
+PAGES: Final = (
+    "/",
+    "/console/partitions",
+    "/console/addresses?resend=30m",
+    "/console/address?name=orders.berlin",
+    "/console/address?name=payments.card&retry_window=30m",
+    "/console/ids",
+    "/console/dead-letters",
+    "/console/redrives",
+    "/console/redrives/new",
+    "/console/settings",
+    "/console/settings/edit?kind=address&name=orders.*",
+    "/console/audit",
+    "/console/login",
+)
+
+
+def until(driver: Chrome, url: str, true: Callable[[], bool]) -> None:
+    """Load a page again until it shows something."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    driver.get(url)
+    while not true():
+        assert time.monotonic() < deadline_s, f"{url} shows nothing within {PATIENCE_S} s"
+        time.sleep(0.5)
+        driver.get(url)
+
+
+def wait_for(driver: Chrome, true: Callable[[], bool]) -> None:
+    """For what a page shows by itself; what is replaced meanwhile is looked for again."""
+    patience = WebDriverWait(driver, PATIENCE_S, 0.2, ignored_exceptions=[Exception])
+    patience.until(lambda _: true())
+
+
+def one(driver: Chrome, selector: str) -> WebElement:
+    """What is there, or comes: a form that was sent may take its time to lead to a page."""
+    patience = WebDriverWait(driver, PATIENCE_S, 0.1)
+    return patience.until(lambda browser: browser.find_element(By.CSS_SELECTOR, selector))
+
+
+def every(driver: Chrome, selector: str) -> list[WebElement]:
+    return driver.find_elements(By.CSS_SELECTOR, selector)
+
+
+def texts(driver: Chrome, selector: str) -> list[str]:
+    """Of all that are there at one moment: pages replace parts of themselves."""
+    patience = WebDriverWait(driver, PATIENCE_S, 0.05, [StaleElementReferenceException])
+    return patience.until(lambda _: ([each.text for each in every(driver, selector)],))[0]
+
+
+def number(driver: Chrome, selector: str) -> int:
+    """The first number there; 0 where there is none yet."""
+    return next((int(text.replace(",", "")) for text in texts(driver, selector)), 0)
+
+
+def button(driver: Chrome, text: str) -> WebElement:
+    """The button that begins with these words."""
+    path = f"//main//button[starts-with(normalize-space(), '{text}')]"
+    patience = WebDriverWait(driver, PATIENCE_S, 0.1)
+    return patience.until(lambda browser: browser.find_element(By.XPATH, path))
+
+
+def link(driver: Chrome, text: str) -> WebElement:
+    patience = WebDriverWait(driver, PATIENCE_S, 0.1)
+    return patience.until(lambda browser: browser.find_element(By.LINK_TEXT, text))

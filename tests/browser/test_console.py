@@ -1,0 +1,150 @@
+"""The console in a browser, on a live service and a real broker."""
+
+from collections.abc import Iterator
+
+import pytest
+from selenium.webdriver import ActionChains, Chrome
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select
+
+from tests.browser.seen import (
+    BROWSER,
+    PAGES,
+    button,
+    every,
+    link,
+    number,
+    one,
+    texts,
+    until,
+    wait_for,
+)
+from tools.pictures.browser import Look, complaints, dress, hosts_asked, opened
+from tools.pictures.scene import Scene
+
+pytestmark = BROWSER
+LIMIT = 12
+CUT = """
+return [...document.querySelectorAll(".table")]
+  .filter((each) => each.scrollWidth > each.clientWidth)
+  .map((each) => each.getAttribute("aria-label"))
+"""
+"""The tables that hide a part of themselves."""
+OUTLINE = "return getComputedStyle(document.activeElement).outlineStyle"
+
+
+@pytest.fixture(scope="module")
+def driver(scene: Scene) -> Iterator[Chrome]:
+    with opened(Look()) as browser:
+        yield browser
+        assert hosts_asked(browser) <= {scene.url.removeprefix("http://")}
+
+
+def test_each_page_holds_real_data_and_asks_nobody_else(scene: Scene, driver: Chrome) -> None:
+    until(driver, scene.url + "/console/dead-letters", lambda: bool(every(driver, "tbody tr")))
+    assert hosts_asked(driver) == {scene.url.removeprefix("http://")}
+    for page in PAGES:
+        # A service that has just started may not have all its partitions for good.
+        until(driver, scene.url + page, lambda: not every(driver, ".note.bad"))
+        assert one(driver, "h1").text
+        assert hosts_asked(driver) == {scene.url.removeprefix("http://")}, page
+        assert complaints(driver) == [], page
+    until(driver, scene.url + "/console/addresses", lambda: len(every(driver, "tbody tr")) == 7)
+
+
+def test_no_page_is_wider_than_a_phone(scene: Scene, driver: Chrome) -> None:
+    dress(driver, Look(390, 844))
+    try:
+        for page in PAGES:
+            driver.get(scene.url + page)
+            wide = driver.execute_script("return document.documentElement.scrollWidth")
+            assert wide <= 390, page
+    finally:
+        dress(driver, Look())
+
+
+def test_no_table_is_cut_in_a_window_of_1280_pixels(scene: Scene, driver: Chrome) -> None:
+    for page in PAGES:
+        driver.get(scene.url + page)
+        assert driver.execute_script(CUT) == [], page
+
+
+def test_who_goes_by_the_keyboard_sees_where_he_is(scene: Scene, driver: Chrome) -> None:
+    for page in ("/console/addresses", "/console/redrives/new", "/console/settings"):
+        until(driver, scene.url + page, lambda: not every(driver, ".note.bad"))
+        for _ in range(16):
+            ActionChains(driver).send_keys(Keys.TAB).perform()
+            reached = driver.switch_to.active_element
+            told = f"{page}: {reached.tag_name} {reached.text}"
+            assert driver.execute_script(OUTLINE) != "none", told
+
+
+def test_the_first_page_goes_on_by_itself(scene: Scene, driver: Chrome) -> None:
+    driver.get(scene.url)
+    before = one(driver, ".figures .total").text
+    wait_for(driver, lambda: one(driver, ".figures .total").text != before)
+    assert complaints(driver) == []
+
+
+def test_keys_lead_to_the_search_and_through_a_table(scene: Scene, driver: Chrome) -> None:
+    until(driver, scene.url + "/console/addresses", lambda: len(every(driver, "tbody tr")) > 1)
+    one(driver, "body").send_keys("/")
+    assert driver.switch_to.active_element.get_attribute("name") == "prefix"
+    driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+    one(driver, "body").send_keys("jj")
+    links = [link.text for link in every(driver, "tbody a")]
+    assert driver.switch_to.active_element.text == links[1]
+    driver.get(scene.url)
+    one(driver, "body").send_keys(Keys.TAB)
+    assert driver.switch_to.active_element.text == "Skip to the content"
+
+
+def test_why_a_record_was_dropped_is_two_clicks_from_its_dead_letter(
+    scene: Scene, driver: Chrome
+) -> None:
+    # Of an address that no other test makes smaller.
+    page = scene.url + "/console/dead-letters?reason=duplicate&address=payments.card"
+    until(driver, page, lambda: bool(every(driver, "tbody tr")))
+    original = every(driver, "tbody tr:first-child td")[4].text
+    one(driver, "tbody a").click()
+    link(driver, "History of its id").click()
+    wait_for(driver, lambda: "Known." in one(driver, ".note").text)
+    assert original in one(driver, ".pairs").text
+
+
+def test_the_redrive_wizard_leads_from_a_filter_to_records_that_were_let_through(
+    scene: Scene, driver: Chrome
+) -> None:
+    page = scene.url + "/console/redrives/count?address=orders.berlin&reason=duplicate"
+    until(driver, page, lambda: number(driver, ".figures dd") >= LIMIT)
+    driver.get(scene.url + "/console/redrives/new")
+    one(driver, "main [name=address]").send_keys("orders.berlin")
+    Select(one(driver, "main [name=reason]")).select_by_visible_text("duplicate")
+    button(driver, "Count them").click()
+    one(driver, "input[value=forget]").click()
+    one(driver, "[name=limit]").send_keys(str(LIMIT))
+    one(driver, "[name=max_per_second]").send_keys("6")
+    one(driver, "[name=why]").send_keys("the shop asked for them")
+    button(driver, "Go on").click()
+    wait_for(driver, lambda: "the shop asked for them" in one(driver, "main").text)
+    button(driver, "Redrive").click()
+    assert one(driver, "svg.bar.long").is_displayed()
+    wait_for(driver, lambda: one(driver, ".head .phase").text == "done")
+    told = dict(zip(texts(driver, ".figures dt"), texts(driver, ".figures dt + dd"), strict=True))
+    assert told["Accepted"] == str(LIMIT), told
+    assert complaints(driver) == []
+
+
+def test_a_setting_is_previewed_put_in_force_and_seen(scene: Scene, driver: Chrome) -> None:
+    driver.get(scene.url + "/console/settings/edit?kind=address&name=orders.*")
+    text = one(driver, "textarea")
+    text.clear()
+    text.send_keys("id_cache_size = 200")
+    one(driver, "[name=reason]").send_keys("to see what is forgotten")
+    button(driver, "Preview").click()
+    assert '+   "id_cache_size": 200' in one(driver, ".diff").text
+    assert "What would be forgotten" in one(driver, "main").text
+    button(driver, "Put in force").click()
+    wait_for(driver, lambda: "id_cache_size 200" in one(driver, "main").text)
+    driver.get(scene.url + "/console/audit")
+    assert "to see what is forgotten" in one(driver, "tbody").text

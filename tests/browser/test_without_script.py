@@ -1,0 +1,81 @@
+"""The console where no script runs: everything can be read and done."""
+
+from collections.abc import Iterator
+
+import pytest
+from selenium.webdriver import Chrome
+from selenium.webdriver.support.ui import Select
+
+from tests.browser.seen import (
+    BROWSER,
+    PAGES,
+    button,
+    every,
+    link,
+    number,
+    one,
+    texts,
+    until,
+    wait_for,
+)
+from tools.pictures.browser import Look, complaints, opened
+from tools.pictures.scene import Scene
+
+pytestmark = BROWSER
+LIMIT = 6
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Chrome]:
+    with opened(Look(), runs_scripts=False) as browser:
+        yield browser
+
+
+def test_every_page_is_whole(scene: Scene, driver: Chrome) -> None:
+    for page in PAGES:
+        until(driver, scene.url + page, lambda: not every(driver, ".note.bad"))
+        assert one(driver, "h1").text
+        assert complaints(driver) == [], page
+    driver.get(scene.url)
+    assert every(driver, "noscript meta"), "a browser that runs scripts holds no elements there"
+
+
+def test_the_first_page_is_loaded_again(scene: Scene, driver: Chrome) -> None:
+    driver.get(scene.url)
+    before = one(driver, ".figures .total").text
+    wait_for(driver, lambda: one(driver, ".figures .total").text != before)
+
+
+def test_the_redrive_wizard_is_walked_by_forms_alone(scene: Scene, driver: Chrome) -> None:
+    page = scene.url + "/console/redrives/count?address=orders.lyon&reason=duplicate"
+    until(driver, page, lambda: number(driver, ".figures dd") >= LIMIT)
+    driver.get(scene.url + "/console/redrives")
+    link(driver, "New redrive…").click()
+    one(driver, "main [name=address]").send_keys("orders.lyon")
+    Select(one(driver, "main [name=reason]")).select_by_visible_text("duplicate")
+    button(driver, "Count them").click()
+    one(driver, "input[value=forget]").click()
+    one(driver, "[name=limit]").send_keys(str(LIMIT))
+    one(driver, "[name=max_per_second]").send_keys("2")
+    one(driver, "[name=why]").send_keys("without a script")
+    button(driver, "Go on").click()
+    wait_for(driver, lambda: "without a script" in one(driver, "main").text)
+    button(driver, "Redrive").click()
+    assert one(driver, "svg.bar.long").is_displayed()
+    wait_for(driver, lambda: one(driver, ".head .phase").text == "done")
+    told = dict(zip(texts(driver, ".figures dt"), texts(driver, ".figures dt + dd"), strict=True))
+    assert told["Accepted"] == str(LIMIT), told
+
+
+def test_an_id_is_looked_up_and_forgotten(scene: Scene, driver: Chrome) -> None:
+    until(driver, scene.url + "/console/address?name=orders.porto", lambda: _ids(driver))
+    every(driver, "#ids tbody a")[0].click()
+    assert "Known." in one(driver, ".note").text
+    one(driver, "details.act summary").click()
+    one(driver, "[name=reason]").send_keys("to see that it goes")
+    button(driver, "Forget it").click()
+    wait_for(driver, lambda: "Forgotten." in one(driver, ".note").text)
+
+
+def _ids(driver: Chrome) -> bool:
+    return bool(every(driver, "#ids tbody a"))

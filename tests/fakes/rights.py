@@ -1,0 +1,45 @@
+"""The fake's answers to `service.rights.Rights`: everything is granted save what is denied."""
+
+from collections.abc import Iterable
+
+from confluent_kafka import KafkaError
+
+from service.cluster import NewTopicInfo
+from service.rights import Granted
+from tests.fakes.log import FakeCluster
+
+ALL = frozenset({"READ", "WRITE", "CREATE", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS"})
+
+
+class FakeRights:
+    """See `service.rights.Rights`."""
+
+    def __init__(self, log: FakeCluster, transaction_max_ms: int | None = None) -> None:
+        self._log = log
+        self._transaction_max_ms = transaction_max_ms
+
+    def of_topics(self, names: Iterable[str]) -> dict[str, Granted]:
+        """See `Rights.of_topics`."""
+        return {
+            name: self._granted(name)
+            for name in names
+            if name in self._log.logs or self._log.denies(name, "DESCRIBE")
+        }
+
+    def of_groups(self, group_ids: Iterable[str]) -> dict[str, Granted]:
+        """See `Rights.of_groups`."""
+        return {group_id: self._granted(f"group {group_id}") for group_id in group_ids}
+
+    def unmakeable(self, topics: Iterable[NewTopicInfo]) -> dict[str, KafkaError]:
+        """See `Rights.unmakeable`."""
+        refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+        return {t.name: refused for t in topics if self._log.denies(t.name, "CREATE")}
+
+    def transaction_max_ms(self) -> int | None:
+        """See `Rights.transaction_max_ms`."""
+        return self._transaction_max_ms
+
+    def _granted(self, name: str) -> frozenset[str]:
+        if self._log.denies(name, "DESCRIBE"):
+            return frozenset()
+        return frozenset(each for each in ALL if not self._log.denies(name, each))

@@ -1,0 +1,111 @@
+"""A namespace of a real Kubernetes that enforces the restricted standard, and a release in it."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from tests.helm.chart import CHART_DIR, MINIMAL, Helm, Object, RefusedError
+from tools.errors import ToolError
+from tools.kubernetes.control_plane import Kubernetes
+
+RELEASE = "demo"
+NAME = "demo-ringfence"
+WITHIN_S = 180.0
+
+
+class Namespace(NamedTuple):
+    """Where a release is installed, upgraded and taken away."""
+
+    name: str
+    kubernetes: Kubernetes
+    client: Helm
+
+    def kubectl(self, *arguments: str, given: str | None = None) -> str:
+        return self.kubernetes.kubectl(f"--namespace={self.name}", *arguments, given=given)
+
+    def helm(
+        self, *arguments: str, values: Mapping[str, object] | None = None, chart: Path | None = None
+    ) -> str:
+        """Run Helm; RefusedError with what it says when it fails."""
+        given = [] if chart is None else [RELEASE, str(chart), "--values", str(MINIMAL)]
+        given += [] if values is None else ["--values", "-"]
+        done = subprocess.run(
+            [str(self.client.binary), *arguments, *given, "--namespace", self.name],
+            input=yaml.safe_dump(dict(values or {})),
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise RefusedError(done.stdout + done.stderr)
+        return done.stdout
+
+    def environment(self) -> dict[str, str]:
+        home = self.client.home
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "HELM_CACHE_HOME": str(home / "cache"),
+            "HELM_CONFIG_HOME": str(home / "config"),
+            "HELM_DATA_HOME": str(home / "data"),
+            "KUBECONFIG": str(self.kubernetes.kubeconfig),
+        }
+
+    def install(self, values: Mapping[str, object], chart: Path = CHART_DIR) -> str:
+        return self.helm("install", "--wait", values=values, chart=chart)
+
+    def upgrade(self, values: Mapping[str, object], chart: Path = CHART_DIR) -> str:
+        return self.helm("upgrade", "--wait", values=values, chart=chart)
+
+    def get(self, *what: str) -> Object:
+        found: Object = json.loads(self.kubectl("get", *what, "--output=json"))
+        return found
+
+    def names(self, kind: str) -> list[str]:
+        return [each["metadata"]["name"] for each in self.get(kind)["items"]]
+
+    def evict(self, pod: str) -> None:
+        """Ask that a pod goes, as a drain of its node does; ToolError when that is refused."""
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": self.name},
+        }
+        path = f"/api/v1/namespaces/{self.name}/pods/{pod}/eviction"
+        self.kubectl("create", "--raw", path, "--filename", "-", given=json.dumps(eviction))
+
+
+def new_namespace(kubernetes: Kubernetes, helm: Helm, name: str) -> Namespace:
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": labels},
+    }
+    kubernetes.kubectl("create", "--filename", "-", given=json.dumps(document))
+    return Namespace(name, kubernetes, helm)
+
+
+def eventually(holds: Callable[[], Any], what: str) -> None:
+    """Wait until something holds that controllers bring about."""
+    deadline_s = time.monotonic() + WITHIN_S
+    while not holds():
+        assert time.monotonic() < deadline_s, f"not within {WITHIN_S:g} s: {what}"
+        time.sleep(0.1)
+
+
+def refused(action: Callable[[], Any]) -> str:
+    """Return why something was refused; it has to be."""
+    try:
+        action()
+    except (RefusedError, ToolError) as error:
+        return str(error)
+    raise AssertionError("nothing refused it")

@@ -1,0 +1,176 @@
+"""From `helm install` to the first duplicate kept out: what is told is typed, and nothing else.
+
+The cluster is a real API server with pods in name alone; pod 0 runs beside it as a process on a
+real broker, from what the API server has of it, and `kubectl exec` leads into it.
+"""
+
+import os
+import re
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.helm.chart import CHART_DIR, Helm
+from tests.helm.inside import Inside
+from tests.helm.live import eventually, new_namespace
+from tools.broker.cluster import Broker, open_broker
+from tools.kubernetes.control_plane import Kubernetes
+from tools.kubernetes.documents import Pods
+
+pytestmark = [pytest.mark.helm, pytest.mark.broker, pytest.mark.timeout(1800)]
+
+REPOSITORY = CHART_DIR.parents[2]
+README = (CHART_DIR / "README.md").read_text("utf-8")
+LEAVES_WITHIN_S = 20.0
+
+
+class Shell(NamedTuple):
+    """Where an operator types: with helm and kubectl, in a folder with his values."""
+
+    folder: Path
+    variables: dict[str, str]
+
+    def type(self, command: str) -> str:
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.folder,
+            env=self.variables,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+
+class Installed(NamedTuple):
+    """What stands after the commands of the README."""
+
+    shell: Shell
+    notes: str
+
+    def told(self, word: str) -> str:
+        """The command of the notes that has a word."""
+        lines = re.findall(r"^ +(kubectl .*)$", self.notes, re.MULTILINE)
+        (command,) = [line for line in lines if word in line]
+        return str(command)
+
+
+def block(language: str, word: str) -> str:
+    """The block of the README that has a word."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    return next(str(each) for each in blocks if word in each)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with open_broker(tmp_path_factory.mktemp("broker"), heap_mb=512) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def shell(kubernetes: Kubernetes, helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    folder = tmp_path_factory.mktemp("shell")
+    programs = folder / "bin"
+    programs.mkdir()
+    (programs / "helm").symlink_to(helm.binary)
+    (programs / "kubectl").symlink_to(kubernetes.program)
+    (folder / "deploy").symlink_to(REPOSITORY / "deploy")
+    namespace = new_namespace(kubernetes, helm, "streams")
+    config = yaml.safe_load(kubernetes.kubeconfig.read_text())
+    config["contexts"][0]["context"]["namespace"] = namespace.name
+    (folder / "kubeconfig").write_text(yaml.safe_dump(config))
+    variables = namespace.environment() | {
+        "PATH": f"{programs}:{os.defpath}",
+        "KUBECONFIG": str(folder / "kubeconfig"),
+    }
+    return Shell(folder, variables)
+
+
+@pytest.fixture(scope="module")
+def installed(
+    shell: Shell, pods: Pods, broker: Broker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installed]:
+    topic = f"orders-{time.time_ns()}"
+    admin = AdminClient(dict(broker.client_properties))
+    for created in admin.create_topics([NewTopic(topic, 2, 1)]).values():
+        created.result(30)
+    values = yaml.safe_load(block("yaml", "bootstrap.servers"))
+    values["config"]["kafka"] = dict(broker.client_properties)
+    values["config"]["routes"] = [{"inputs": [topic]}]
+    values["config"]["service"] = {"group_id": topic, "create_topics": True}
+    (shell.folder / "my-values.yaml").write_text(yaml.safe_dump(values))
+    notes = shell.type(block("sh", "helm install")).partition("NOTES:")[2]
+    kinds = "statefulset,configmap"
+    objects = yaml.safe_load(shell.type(f"kubectl get {kinds} --output=yaml"))["items"]
+    inside = Inside.of(objects, tmp_path_factory.mktemp("mounts"), pods.port)
+    inside.open_to(pods.folder)
+    log = shell.folder / "pod.log"
+    process = inside.start(log)
+    try:
+        eventually(lambda: answer(pods.port, "/readyz") == 200, f"ready: {log}")
+        yield Installed(shell, notes)
+        process.terminate()
+        assert process.wait(LEAVES_WITHIN_S) == 0, log.read_text()[-4000:]
+    finally:
+        process.kill()
+        process.wait(LEAVES_WITHIN_S)
+
+
+def answer(port: int, path: str) -> int:
+    """The status of an answer, 0 when there is none."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as found:
+            return int(found.status)
+    except OSError:
+        return 0
+
+
+def test_the_commands_of_the_notes_lead_to_the_first_duplicate_kept_out(
+    installed: Installed,
+) -> None:
+    rolled_out = installed.shell.type(installed.told("rollout status"))
+    assert "roll out complete" in rolled_out or "rolling update complete" in rolled_out
+    checked = installed.shell.type(installed.told("ringfence check"))
+    assert "ringfence.toml is good." in checked
+    tried = installed.shell.type(installed.told("ringfence try"))
+    assert "One came out, its copy was kept out." in tried
+
+
+def test_the_command_of_the_notes_leads_to_the_console(installed: Installed) -> None:
+    if not is_free(8080):
+        pytest.skip("port 8080 of this machine is taken, and the command names it")
+    command = installed.told("port-forward")
+    process = subprocess.Popen(
+        ["bash", "-c", f"exec {command}"],
+        cwd=installed.shell.folder,
+        env=installed.shell.variables,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        eventually(lambda: answer(8080, "/livez") == 200, "the API answers")
+        with urllib.request.urlopen("http://127.0.0.1:8080/", timeout=5) as page:
+            assert "Ringfence" in page.read().decode()
+    finally:
+        process.terminate()
+        process.wait(LEAVES_WITHIN_S)
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

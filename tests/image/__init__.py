@@ -1,0 +1,1 @@
+"""The image, built from the Dockerfile and run without an engine."""

@@ -1,0 +1,383 @@
+"""Redriving: a seeded run in which dead letters are redriven while everything goes wrong.
+
+Senders stand in the place of coordinators: there may be two at once, they forget what they knew,
+are not answered, and go on when all is over. What they know beyond a crash is what was written, and
+what the owners tell.
+"""
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
+
+from confluent_kafka import KafkaException
+
+from ringfence.headers import Reason
+from service.answers import answer
+from service.commit import OutcomeUnknownError, TransactionAbortedError
+from service.config_record import ConfigRecord
+from service.config_topic import Writer
+from service.control import NotPossible, Unavailable
+from service.letter import view_of
+from service.letter_reader import SpanReader
+from service.letter_values import MODES, DeadLetterView, LetterFilter, LetterPlace, Order
+from service.letter_ways import Ways
+from service.queries.redrives import (
+    LettersRedrive,
+    MarksAnswer,
+    MarksQuery,
+    MarksRemoval,
+    RedriveAnswer,
+    ToldMark,
+)
+from service.queries.table import Answer, Query
+from service.redrive.drive import Drive, Step, halves
+from service.redrive.job import Job, Span
+from service.settings import Settings
+from service.topics import by_address, config_topic
+from state.edit import Source
+from state.store import StoreCorruptError, StoreFailedError
+from tests.fakes.admin import FakeAdmin
+from tests.fakes.clients import FakeClients
+from tests.fakes.partition import Fate
+from tests.simulation.instance import FakeClock, Instance
+from tests.simulation.invariants import Broken, check_disk
+from tests.simulation.scenario import GROUP, LATE, OUTPUT_LIMIT_BYTES, Scenario, Sent, scenario
+from tests.simulation.trouble import Crash
+from tests.simulation.world import World
+
+NAME = "1-x"
+ROUNDS_MAX = 4_000
+OF_GROUPS = frozenset({"_TX_ID", "_TX_SIZE", "_TX_SEQ"})
+
+T = TypeVar("T")
+
+
+def redriving(seed: int) -> Scenario:
+    """As the seed has it, but all ids are remembered, and nothing waits for others."""
+    case = scenario(seed)
+    return replace(
+        case,
+        sent=tuple(_alone(sent) for sent in case.sent if sent.source.topic != LATE),
+        is_set=False,
+        capacities=(dict.fromkeys(case.addresses, 1_000),),
+        on_duplicate="dead_letter",
+        strategy="ring",
+        audited=False,
+        sessions=False,
+        late_output=False,
+        sets_clocks=False,
+        crashes=frozenset(),
+        freezes=frozenset(),
+    )
+
+
+def _alone(sent: Sent) -> Sent:
+    headers = [each for each in sent.record.headers or [] if each[0] not in OF_GROUPS]
+    return replace(sent, member=None, record=sent.record._replace(headers=headers))
+
+
+class Outcome(NamedTuple):
+    """What is to become of a letter: how often it comes out, and as a letter, once more."""
+
+    outputs: int
+    letters: int
+    counted: str
+
+
+class Sender:
+    """One that believes it is its turn."""
+
+    def __init__(self, world: "RedriveWorld") -> None:
+        self._world = world
+        self._chance = world.chance
+        self._drive: Drive | None = None
+        self._step: Step | None = None
+        self._waiting: list[deque[LettersRedrive]] = []
+        self.is_done = False
+
+    def act(self) -> None:
+        """Do the next thing there is to do."""
+        with suppress(KafkaException):
+            if self._drive is None:
+                self._take_up()
+            elif self._step is None:
+                self._take_step(self._drive)
+            elif any(self._waiting):
+                self._send(self._drive)
+            else:
+                self._advance(self._drive, self._step)
+
+    def forget(self) -> None:
+        """Crash: all that is left is what was written."""
+        self._drive, self._step, self.is_done = None, None, False
+
+    def _take_up(self) -> None:
+        marks = self._world.marks()
+        if marks is not None and self._world.job.is_running:
+            reader = SpanReader(FakeClients(self._world.log, GROUP, "reader"))
+            self._drive = Drive(self._world.job, self._world.ways().way, reader, marks)
+
+    def _take_step(self, drive: Drive) -> None:
+        if self.is_done:
+            return
+        try:
+            self._step = drive.next(self._chance.choice((1, 2, 5, 100)))
+        except KafkaException:
+            self.forget()
+            return
+        self._waiting = [deque(commands) for commands in self._step.commands]
+
+    def _send(self, drive: Drive) -> None:
+        """To any owner, what comes next for it."""
+        queue = self._chance.choice([each for each in self._waiting if each])
+        told = self._world.ask(queue[0])
+        if self._chance.random() < 0.1 or not isinstance(told, RedriveAnswer):
+            return  # nobody answers, or the answer is lost
+        command = queue.popleft()
+        if told.result == "refused":
+            queue.extendleft(reversed(halves(command)))
+        if told.result == "ended":
+            self.is_done, self._step = True, None
+            return
+        drive.answered(told)
+
+    def _advance(self, drive: Drive, step: Step) -> None:
+        drive.advance(step)
+        self._step = None
+        if step.is_last:
+            self._world.write(drive.job.ended("done", 2))
+            self.is_done = True
+        elif self._chance.random() < 0.3:
+            self._world.write(drive.job)
+
+
+class RedriveWorld(World):
+    """See the module."""
+
+    def __init__(self, case: Scenario) -> None:
+        super().__init__(case)
+        self.mode = self.chance.choice(MODES)
+        self.limit = self.chance.choice((None, None, 3))
+        self.job: Job
+        self.before: list[DeadLetterView] = []
+
+    def run(self) -> None:
+        """Have some records decided, redrive what was refused, and see what became of it."""
+        rest = self._unsent[len(self._unsent) // 2 :]
+        del self._unsent[len(self._unsent) // 2 :]
+        while self._unsent:
+            self._publish(5)
+        self._settle()
+        self.before = self.letters()
+        self._order()
+        self._unsent = rest
+        self._start_trouble()
+        senders = [Sender(self) for _ in range(self.chance.choice((1, 2, 2)))]
+        late = self._redrive(senders)
+        while self._unsent:
+            self._publish(5)
+        self._settle()
+        self._clear()
+        self._settle_late(late)
+        for instance in self.instances:
+            check_disk(self.log, instance.disk)
+        self._check()
+
+    # The way of a redrive.
+
+    def _order(self) -> None:
+        spans = [
+            Span(topic, log.number, 0, log.end)
+            for topic in self._letter_topics()
+            for log in self.log.logs[topic].partitions
+        ]
+        order = Order(self.mode, LetterFilter(), limit=self.limit)
+        self.job = Job(NAME, order, tuple(spans), 1, 1)
+        self.write(self.job)
+
+    def _start_trouble(self) -> None:
+        first = self._steps
+        steps = [first + step for step in self.chance.sample(range(1_500), 6)]
+        self.case = replace(self.case, crashes=frozenset(steps[:4]), freezes=frozenset(steps[4:]))
+        self._calm, self.freedom.trouble = False, self.chance.choice((0.0, 0.01, 0.05))
+
+    def _redrive(self, senders: list[Sender]) -> Sender:
+        """Until one of them is done; gives one that may not have heard of it."""
+        for number in range(ROUNDS_MAX):
+            if number > ROUNDS_MAX // 2:
+                self._calm, self.freedom.trouble = True, 0.0
+            self._round()
+            sender = self.chance.choice(senders)
+            sender.act()
+            if self.chance.random() < 0.02:
+                sender.forget()
+            if not self.job.is_running:
+                return senders[0]
+        raise Broken("redrive", "it does not come to an end")
+
+    def _clear(self) -> None:
+        """Have all marks removed, once the end is known."""
+        for _ in range(ROUNDS_MAX):
+            for instance in self.instances:
+                if instance.runs:
+                    self._asked(instance, MarksRemoval(NAME))
+                self._act(instance)
+            if self.marks() == ():
+                return
+            self.log.wait(0.2)
+        raise Broken("redrive", "its marks are not removed")
+
+    def _settle_late(self, late: Sender) -> None:
+        """Who has not heard of the end goes on; everything it asks for comes too late."""
+        for _ in range(50):
+            late.act()
+            for instance in self.instances:
+                self._act(instance)
+
+    def write(self, job: Job) -> None:
+        """As a coordinator does: what has become of the job stands."""
+
+        def change(settings: Settings) -> ConfigRecord:
+            now = settings.redrives.by_id.get(NAME)
+            has_ended = now is not None and not now.is_running
+            return (now if now is not None and has_ended else job).record
+
+        clock = FakeClock(self.log)
+        writer = Writer(lambda: FakeClients(self.log, GROUP, "admin"), config_topic(GROUP), clock)
+        writer.write(change)
+        if not hasattr(self, "job") or self.job.is_running:
+            self.job = job
+
+    # What is asked.
+
+    def ways(self) -> Ways:
+        """Which partition decides a letter."""
+        topics = FakeAdmin(self.log).topics(self.case.topics)
+        return Ways(self.case.config("0", 0), topics)
+
+    def ask(self, command: LettersRedrive) -> Answer | None:
+        """What the owner answers; None where there is none, or it dies over it."""
+        for instance in self.instances:
+            if instance.runs and not instance.dead:
+                told = self._asked(instance, command)
+                if told is not None:
+                    return told
+        return None
+
+    def marks(self) -> tuple[ToldMark, ...] | None:
+        """What all owners tell; None while not every partition has one."""
+        found: list[ToldMark] = []
+        owned: set[Source] = set()
+        for instance in self.instances:
+            loop = instance._loop
+            told = self._asked(instance, MarksQuery(NAME)) if loop is not None else None
+            if isinstance(told, MarksAnswer) and instance._loop is loop and loop is not None:
+                found += told.marks
+                owned |= set(loop.assignment.running)
+        wanted = {
+            Source(log.topic, log.number)
+            for name in self._deciding()
+            for log in self.log.logs[name].partitions
+        }
+        return tuple(found) if wanted <= owned else None
+
+    def _asked(self, instance: Instance, query: Query) -> Answer | None:
+        loop = instance._loop
+        assert loop is not None  # the caller looked
+        self._acting.append(instance)
+        try:
+            try:
+                return answer(query, loop)
+            except TransactionAbortedError as aborted:
+                loop.aborted(aborted.fault)
+            except (OutcomeUnknownError, StoreFailedError):
+                instance._end()
+            except StoreCorruptError as damaged:
+                loop.damaged(damaged)
+            except (Unavailable, NotPossible, KafkaException):
+                pass
+        except OutcomeUnknownError:
+            instance._end()
+        except Crash:
+            instance._gone()
+        finally:
+            self._acting.pop()
+        return None
+
+    # What must hold.
+
+    def letters(self) -> list[DeadLetterView]:
+        """All dead letters that are committed, in the order in which they are redriven."""
+        found = []
+        for topic in self._letter_topics():
+            for log in self.log.logs[topic].partitions:
+                for entry in log.archive:
+                    is_there = entry.transaction and entry.transaction.fate is Fate.COMMITTED
+                    if entry.record is not None and is_there:
+                        place = LetterPlace(topic, log.number, entry.offset)
+                        r = entry.record
+                        view = view_of(place, r.timestamp_ms, r.key, r.value, r.headers or [])
+                        found.append(view)
+        return found
+
+    def _check(self) -> None:
+        outputs, letters = self._counts()
+        wanted = Counter[str]()
+        ways = self.ways()
+        seen = 0
+        for view in self.before:
+            is_meant = self.limit is None or seen < self.limit
+            seen += is_meant
+            outcome = self._expected(view, ways) if is_meant else Outcome(0, 0, "")
+            wanted[outcome.counted] += bool(outcome.counted)
+            assert view.value is not None
+            came = outputs[view.value], letters[view.value] - 1
+            if came != outcome[:2]:
+                raise Broken("redrive", f"{self.mode}: {view.place} {view.reason}: {came}")
+        for place, sent in self.sent.items():
+            value = sent.record.value or b""
+            redriven = any(view.value == value for view in self.before)
+            if not redriven and outputs[value] + letters[value] != 1:
+                raise Broken("I2", f"{place} came out {outputs[value]} + {letters[value]} times")
+        self._check_progress(wanted)
+
+    def _check_progress(self, wanted: Mapping[str, int]) -> None:
+        """What the job tells is what has become of the letters, to the last of them."""
+        told = self.job.progress
+        counted = (told.accepted, told.refused, told.failed, sum(told.skipped.values()))
+        kinds = ("accepted", "refused", "failed", "skipped")
+        if counted != tuple(wanted.get(kind, 0) for kind in kinds):
+            raise Broken("redrive", f"{self.mode}: {counted} were counted of {dict(wanted)}")
+
+    def _expected(self, view: DeadLetterView, ways: Ways) -> Outcome:
+        if isinstance(ways.way(view), str):
+            return Outcome(0, 0, "skipped")
+        is_large = len(view.value or b"") > OUTPUT_LIMIT_BYTES  # a duplicate is not too large yet
+        if self.mode == "bypass":
+            return Outcome(0, 0, "failed") if is_large else Outcome(1, 0, "accepted")
+        if self.mode == "forget" and view.reason == Reason.DUPLICATE and not is_large:
+            return Outcome(1, 0, "accepted")
+        return Outcome(0, 1, "refused")
+
+    def _counts(self) -> tuple[Counter[bytes], Counter[bytes]]:
+        outputs, letters = Counter[bytes](), Counter[bytes]()
+        for name in self.case.topics:
+            for log in self.log.logs[f"{name}.unique"].partitions:
+                records = self.log.records(f"{name}.unique", log.number)
+                outputs.update(record.value or b"" for record in records)
+        letters.update(view.value or b"" for view in self.letters())
+        return outputs, letters
+
+    def _letter_topics(self) -> list[str]:
+        named = [f"{name}.dlq" for name in self.case.topics] + [self.fallback]
+        return sorted(name for name in named if name in self.log.logs)
+
+    def _deciding(self) -> tuple[str, ...]:
+        return (by_address(GROUP),) if self.case.scope == "address" else self.case.topics
+
+
+def simulate_redrive(seed: int) -> None:
+    """Run one seed; raises Broken when something does not hold."""
+    RedriveWorld(redriving(seed)).run()

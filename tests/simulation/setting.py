@@ -1,0 +1,100 @@
+"""Setting: what an administrator changes while everything goes wrong, and what held by then."""
+
+import contextlib
+import random
+from collections.abc import Callable
+from typing import cast
+
+from service.bulletin import Bulletin
+from service.changes import Standing
+from service.control import Unavailable
+from service.editor import Editor
+from service.overlay import Keys, Overlay
+from service.part import Part
+from service.topics import config_topic
+from tests.fakes.clients import FakeClients
+from tests.fakes.log import FakeCluster
+from tests.simulation.instance import FakeClock
+from tests.simulation.scenario import DEFAULT_SIZE, GROUP, LATE, SIZES_OF_RINGS, Scenario
+
+
+class Nobody:
+    """In place of the thread that reads along: nobody asks."""
+
+    def wait(self, _revision: int, _timeout_s: float) -> None:
+        """See `Bulletin.wait`."""
+
+
+class Setting:
+    """The administrator, with the real editor."""
+
+    def __init__(self, case: Scenario, log: FakeCluster) -> None:
+        self._case = case
+        self._log = log
+        self._chance = random.Random(case.seed + 3)
+        self._written: list[tuple[int, Overlay]] = [(0, Overlay())]
+        self._editor = Editor(
+            case.config("admin", 0),
+            lambda hop: FakeClients(log, GROUP, "admin", part=Part(0, hop)),
+            cast("Bulletin", Nobody()),
+            FakeClock(log),
+        )
+
+    def perhaps(self) -> None:
+        """Change something now and then."""
+        if self._case.is_set and self._chance.random() < 0.08:
+            change = self._chance.choice((self._resized, self._resized, self._routed, self._paused))
+            self._edit(change)
+
+    def settle(self) -> None:
+        """Have everything read."""
+        if self._case.is_set:
+            self._edit(lambda overlay: self._late(overlay)._replace(paused=()))
+
+    def overlay_at(self, revision: int) -> Overlay:
+        """Return what was set at a revision."""
+        return [overlay for written, overlay in self._written if written <= revision][-1]
+
+    def sizes_at(self, life: int, revision: int) -> dict[str, int]:
+        """Return the ring sizes of a life at a revision."""
+        sizes = dict(self._case.capacity_of(life))
+        for address, keys in self.overlay_at(revision).addresses.items():
+            given = None if keys is None else keys["id_cache_size"]
+            sizes[address] = given if isinstance(given, int) else DEFAULT_SIZE
+        return sizes
+
+    def topics_at(self, revision: int) -> set[str]:
+        """Return the inputs that had a route at a revision."""
+        late = {LATE} if LATE in self.overlay_at(revision).routes else set()
+        return {*self._case.topics, *late}
+
+    def _edit(self, change: Callable[[Overlay], Overlay]) -> None:
+        if config_topic(GROUP) not in self._log.logs:
+            return
+
+        def changed(standing: Standing) -> Overlay:
+            return change(standing.overlay)
+
+        with contextlib.suppress(Unavailable):
+            edited = self._editor.edit(changed, actor="", reason="")
+            if edited.revision > self._written[-1][0]:
+                self._written.append((edited.revision, edited.overlay))
+
+    def _resized(self, overlay: Overlay) -> Overlay:
+        address = self._chance.choice(self._case.addresses)
+        size: Keys | None = {"id_cache_size": self._chance.choice(SIZES_OF_RINGS)}
+        if self._chance.random() < 0.2:
+            size = None
+        return overlay.with_address(address, size, in_file=True)
+
+    def _routed(self, overlay: Overlay) -> Overlay:
+        if LATE not in overlay.routes:
+            return self._late(overlay)
+        return overlay.with_route(LATE, None, in_file=False)
+
+    def _late(self, overlay: Overlay) -> Overlay:
+        return overlay.with_route(LATE, self._case.late_route, in_file=False)
+
+    def _paused(self, overlay: Overlay) -> Overlay:
+        name = self._chance.choice(("route", LATE) if LATE in overlay.routes else ("route",))
+        return overlay.with_pause(name, paused=name not in overlay.paused)

@@ -1,0 +1,259 @@
+"""Backfill of a table on a real Spark: in which order, to which verdicts, and on over restarts."""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import httpx2
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from typer.testing import CliRunner
+
+from pipeline.backfill.judge import Row
+from pipeline.backfill.run import Count, Pace, Source, backfill, inputs_of
+from pipeline.backfill.seed import seed
+from pipeline.backfill.target import read_verdicts
+from pipeline.command import app
+from pipeline.errors import CONTRADICTION, USAGE, PipelineError
+from ringfence.spark_columns import RECORD
+from service.config import Config, load
+from state.edit import Source as Partition
+from tests.unit.pipeline.backfill.histories import NOW_MS, history
+from tests.unit.pipeline.backfill.the_service import Said, TheService
+
+pytestmark = pytest.mark.spark
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+PACE = Pace(batch_records=1_500)
+CONFIGURATION = """
+[kafka]
+"bootstrap.servers" = "127.0.0.1:1"
+[[routes]]
+inputs = ["orders"]
+address = "all.{header:_TENANT}"
+[[routes]]
+inputs = ["returns"]
+scope = "partition"
+[addresses."#"]
+strategy = "window"
+window_size = 300
+window_ms = 4000
+"""
+ORDERS = [Partition("orders", number) for number in range(3)]
+RETURNS = [Partition("returns", number) for number in range(2)]
+
+
+class World(NamedTuple):
+    config: Config
+    source: Source
+    target: Path
+    rows: Sequence[Row]
+    counts: tuple[Count, ...]
+
+
+def frame(spark: SparkSession, rows: Sequence[Row]) -> DataFrame:
+    content = [
+        (
+            *row.source,
+            row.own_offset,
+            EPOCH + timedelta(milliseconds=row.timestamp_ms),
+            row.own_key,
+            row.own_value,
+            [(name, value) for name, value in row.headers],
+        )
+        for row in rows
+    ]
+    return spark.createDataFrame(content, RECORD)
+
+
+def configured(folder: Path, text: str = CONFIGURATION) -> Config:
+    file = folder / "ringfence.toml"
+    file.write_text(text)
+    return load(file, {})
+
+
+@pytest.fixture(scope="module")
+def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A table of records in no order, in more files than one, decided in a few batches."""
+    random, folder = Random(1), tmp_path_factory.mktemp("backfill")
+    rows = [
+        row._replace(headers=[*row.headers, ("_TENANT", random.choice([b"a", b"b", b"c", None]))])
+        for row in history(random, "window", ORDERS, 2_500, groups=False)
+    ]
+    rows += history(random, "window", RETURNS, 2_000)
+    shuffled = frame(spark, random.sample(rows, len(rows)))
+    shuffled.repartition(3).write.parquet(str(folder / "table"))
+    config = configured(folder)
+    source = Source("", {}, (), folder / "table", "parquet")
+    counts = backfill(spark, config, source, folder / "target", pace=PACE)
+    return World(config, source, folder / "target", rows, counts)
+
+
+def found(spark: SparkSession, world: World) -> dict[tuple[Partition, int], Said]:
+    said = {}
+    table = read_verdicts(spark, world.target)
+    for row in table.collect():
+        original = row["original"]
+        place = None if original is None else "{}-{}@{}".format(*original)
+        said[Partition(row["topic"], row["partition"]), row["offset"]] = Said(row["verdict"], place)
+    assert len(said) == table.count()
+    return said
+
+
+def deciders(spark: SparkSession, world: World) -> Mapping[Partition, list[Row]]:
+    """The records of each deciding partition, in the order that the verdicts tell."""
+    by_place = {(row.source, row.own_offset): row for row in world.rows}
+    rows: dict[Partition, list[Row]] = {}
+    table = read_verdicts(spark, world.target).where("topic = 'orders'").orderBy("position")
+    for row in table.collect():
+        decider = Partition(row["decider_topic"], row["decider_partition"])
+        place = (Partition(row["topic"], row["partition"]), row["offset"])
+        rows.setdefault(decider, []).append(by_place[place])
+    for source in RETURNS:
+        rows[source] = [row for row in world.rows if row.source == source]
+    return rows
+
+
+def test_the_verdicts_are_those_of_the_service_in_the_same_order(
+    spark: SparkSession, world: World
+) -> None:
+    inputs = inputs_of(world.config, world.source._replace(topics=("orders", "returns")))
+    expected: dict[tuple[Partition, int], Said] = {}
+    for decider, rows in deciders(spark, world).items():
+        if decider.partition >= 0:
+            expected |= TheService(decider, inputs, Random(1), NOW_MS).say(rows)
+        else:
+            nowhere = {(row.source, row.own_offset): Said("no-address", None) for row in rows}
+            expected |= nowhere
+    assert found(spark, world) == expected
+    assert {"accepted", "duplicate", "duplicate-in-transaction", "expired", "no-address"} < {
+        said.verdict for said in expected.values()
+    }
+
+
+def test_records_of_a_partition_stay_in_order_and_partitions_are_merged_by_time(
+    spark: SparkSession, world: World
+) -> None:
+    for decider, rows in deciders(spark, world).items():
+        for source in {row.source for row in rows}:
+            offsets = [row.own_offset for row in rows if row.source == source]
+            assert offsets == sorted(offsets)
+        if decider.topic == "ringfence.by-address":
+            ahead = [
+                max(earlier.timestamp_ms for earlier in rows[: at + 1]) - row.timestamp_ms
+                for at, row in enumerate(rows)
+            ]
+            # By as much as times go back within a partition, and no more.
+            assert max(ahead) <= 3_200
+
+
+def test_what_is_told_at_the_end_counts_every_verdict(spark: SparkSession, world: World) -> None:
+    assert {each.address for each in world.counts} == {"all.a", "all.b", "all.c", "returns", None}
+    assert sum(each.records for each in world.counts) == len(found(spark, world))
+    # The others wait for the rest of their groups.
+    assert 0.97 * len(world.rows) < len(found(spark, world)) < len(world.rows)
+
+
+def test_what_is_remembered_is_handed_over_with_the_places_of_what_was_accepted(
+    spark: SparkSession, world: World
+) -> None:
+    lines: list[tuple[str, Mapping[str, Any]]] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        address = request.url.path.split("/")[3]
+        told = [(address, json.loads(line)) for line in request.content.splitlines()]
+        lines.extend(told)
+        return httpx2.Response(200, json={"ids": len(told), "new": len(told)})
+
+    with httpx2.Client(base_url="http://api", transport=httpx2.MockTransport(answer)) as client:
+        result = seed(spark, world.target, client, reason="test")
+    accepted = {place for place, each in found(spark, world).items() if each.verdict == "accepted"}
+    assert lines
+    assert {address for address, _ in lines} >= {"all.a", "all.b", "all.c", "returns"}
+    for _, row in lines:
+        assert (Partition(row["topic"], row["partition"]), row["offset"]) in accepted
+    assert sum(each.sent for each in result.addresses) == len(lines)
+    assert ["publisher" in why for why in result.left_out] == [True]
+
+
+def test_another_run_decides_nothing_twice(spark: SparkSession, world: World) -> None:
+    again = backfill(spark, world.config, world.source, world.target, pace=PACE)
+    assert again == world.counts
+
+
+def test_steps_that_have_lost_their_dates_are_those_that_were_read(
+    spark: SparkSession, world: World
+) -> None:
+    steps = world.target / "steps"
+    names = sorted(each.name for each in steps.iterdir())
+    for file in steps.glob("part-*"):
+        os.utime(file)
+    assert backfill(spark, world.config, world.source, world.target, pace=PACE) == world.counts
+    assert sorted(each.name for each in steps.iterdir()) == names
+
+
+def test_steps_that_are_gone_are_not_made_anew_under_a_backfill_that_has_begun(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    target = tmp_path / "target"
+    shutil.copytree(world.target, target)
+    (target / "steps" / "_SUCCESS").unlink()
+    with pytest.raises(PipelineError, match="is gone or not whole") as told:
+        backfill(spark, world.config, world.source, target, pace=PACE)
+    assert told.value.exit_code == CONTRADICTION
+
+
+def test_other_settings_are_refused(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    other = configured(tmp_path, CONFIGURATION.replace("300", "400"))
+    with pytest.raises(PipelineError, match=r"another patterns\.#\.window_size: ") as told:
+        backfill(spark, other, world.source, world.target, pace=PACE)
+    assert told.value.exit_code == CONTRADICTION
+
+
+def test_a_table_without_a_column_is_refused(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    lacking = frame(spark, world.rows[:1]).drop("offset", "headers")
+    lacking.write.parquet(str(tmp_path / "lacking"))
+    source = world.source._replace(table=tmp_path / "lacking")
+    with pytest.raises(PipelineError, match="has no column offset, headers") as told:
+        backfill(spark, world.config, source, tmp_path / "target")
+    assert told.value.exit_code == USAGE
+
+
+def test_a_topic_that_no_route_reads_is_refused(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    only = configured(tmp_path, '[kafka]\n"bootstrap.servers" = "x:1"\n[[routes]]\ninputs = ["a"]')
+    with pytest.raises(PipelineError, match="no route reads orders, returns"):
+        backfill(spark, only, world.source, tmp_path / "target")
+    stands = world.source._replace(instead_of="a")
+    assert set(inputs_of(only, stands._replace(topics=("x",))).by_topic) == {"x"}
+
+
+def test_half_a_target_is_refused(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    for half in ("verdicts", "checkpoint"):
+        folder = tmp_path / half
+        (folder / half).mkdir(parents=True)
+        with pytest.raises(PipelineError, match="give another folder, or delete this one"):
+            backfill(spark, world.config, world.source, folder)
+
+
+def test_a_configuration_that_is_wrong_is_told_in_its_own_words(tmp_path: Path) -> None:
+    file = tmp_path / "ringfence.toml"
+    file.write_text("[servic]")
+    words = ["backfill", "--config", str(file), "--target", str(tmp_path / "target")]
+    told = CliRunner().invoke(app, words)
+    assert told.exit_code == USAGE
+    assert "servic" in told.stderr
+
+
+def test_a_folder_that_is_of_no_backfill_seeds_nothing(tmp_path: Path) -> None:
+    told = CliRunner().invoke(app, ["seed", "--target", str(tmp_path)])
+    assert told.exit_code == USAGE
+    assert "is no folder of a backfill" in told.stderr

@@ -1,0 +1,52 @@
+"""The notebook of the documentation runs, and tells the truth."""
+
+import runpy
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from pyspark.sql import SparkSession
+
+from ringfence.headers import DeadLetter
+from tools.broker.cluster import Broker
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+NOTEBOOK = Path(__file__).parents[2] / "docs" / "examples" / "read_output.py"
+
+
+def test_the_notebook_reads_what_was_committed(
+    spark: SparkSession,
+    broker: Broker,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = [f"notebook-{uuid4().hex[:8]}.{kind}" for kind in ("unique", "dlq")]
+    admin = AdminClient(dict(broker.client_properties))
+    for made in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
+        made.result(30)
+    producer = Producer({**broker.client_properties, "transactional.id": names[0]})
+    producer.init_transactions(30)
+    for is_kept in (True, False):
+        producer.begin_transaction()
+        for number in range(7):
+            flight = b'{"carrier": "%b"}' % (b"UA" if number < 4 else b"DL")
+            headers: list[tuple[str, str | bytes | None]] = [("_DUPL_ID", b"%d" % number)]
+            producer.produce(names[0], flight, b"k", headers=headers)
+            why = [*headers, (str(DeadLetter.REASON), b"duplicate"), (str(DeadLetter.ID), b"x9")]
+            producer.produce(names[1], flight, b"k", headers=why)
+        assert producer.flush(30) == 0
+        (producer.commit_transaction if is_kept else producer.abort_transaction)(30)
+    monkeypatch.setenv("BOOTSTRAP_SERVERS", broker.bootstrap_servers)
+    monkeypatch.setenv("OUTPUT", names[0])
+    monkeypatch.setenv("DEAD_LETTERS", names[1])
+    found = runpy.run_path(str(NOTEBOOK))
+    shown = capsys.readouterr().out
+    assert found["spark"] is spark
+    assert "7 messages" in shown
+    assert "|     UA|    4|" in shown
+    assert "|duplicate|" in shown
+    assert spark.sql("SELECT sum(count) FROM per_day").first() == (7,)

@@ -1,0 +1,34 @@
+"""What a session is told: what answers rest on everywhere, the rest only where it is our own."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.session import settings
+
+pytestmark = pytest.mark.spark
+
+ANSWERS_REST_ON = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+}
+OURS = {
+    *("spark.master", "spark.jars", "spark.driver.memory", "spark.driver.extraJavaOptions"),
+    *("spark.driver.host", "spark.driver.bindAddress", "spark.ui.enabled"),
+    *("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"),
+}
+
+
+def test_what_was_submitted_keeps_what_it_was_told() -> None:
+    submitted = settings([Path("/a.jar")], {"PYSPARK_GATEWAY_PORT": "1"})
+    assert submitted.items() >= ANSWERS_REST_ON.items()
+    assert not OURS & submitted.keys()
+
+
+def test_a_session_of_our_own_is_small_and_on_this_machine() -> None:
+    here = settings([Path("/a.jar"), Path("/b.jar")], {})
+    assert here.items() >= ANSWERS_REST_ON.items()
+    assert here.keys() >= OURS
+    assert here["spark.jars"] == "/a.jar,/b.jar"
+    assert here["spark.sql.shuffle.partitions"] == "2"

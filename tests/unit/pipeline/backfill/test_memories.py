@@ -1,0 +1,109 @@
+"""What a judge remembers, told to a service, has it answer as if it had been there."""
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from pipeline.backfill.inputs import Inputs
+from pipeline.backfill.judge import Judge, Row
+from pipeline.backfill.memories import Memories, Number, Shelf, shelves_of
+from pipeline.backfill.shelves import Shelves, shelf_of_page, unpacked_entries
+from ringfence.headers import DUPLICATE_ID, NUMBER, PUBLISHER
+from service.adoption.past import Line
+from state.edit import Source
+from tests.unit.pipeline.backfill.histories import NOW_MS, STRATEGIES, history, inputs_of, route
+from tests.unit.pipeline.backfill.test_judge import BY_ADDRESS, OWN, Dict
+from tests.unit.pipeline.backfill.the_service import TheService
+
+HOLDS_ALL = {
+    "id_cache_size": 10_000,
+    "window_size": 10_000,
+    "window_ms": 10**12,
+    "audit_depth": 1_000,
+    "process_expired": False,
+}
+
+
+def shelves(decider: Source, entries: Dict) -> Iterator[Shelf]:
+    found = [(shelf_of_page(key), content) for key, content in sorted(entries.items())]
+    return shelves_of(
+        (decider, shelf, unpacked_entries(content)) for shelf, content in found if shelf
+    )
+
+
+def remembered(decider: Source, inputs: Inputs, rows: list[Row]) -> Dict:
+    entries = Dict()
+    for at in range(0, len(rows), 700):
+        judge = Judge(decider, inputs, Shelves(entries), NOW_MS)
+        judge.judge(rows[at : at + 700])
+        judge.close()
+    return entries
+
+
+@pytest.mark.parametrize("scope", ["partition", "address"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_service_that_is_told_answers_as_one_that_was_there(strategy: str, scope: str) -> None:
+    random = Random(strategy)
+    inputs = inputs_of({"#": {**HOLDS_ALL, "strategy": strategy}}, route("orders", scope=scope))
+    decider = OWN if scope == "partition" else BY_ADDRESS
+    rows = [
+        row._replace(headers=[each for each in row.headers if not _is_of_a_window(strategy, each)])
+        for row in history(random, strategy, [OWN], 3_000, groups=False)
+    ]
+    claims = {DUPLICATE_ID} if strategy in {"ring", "window"} else {PUBLISHER}
+    rows = [row for row in rows if claims & {name for name, _ in row.headers}]
+    memories = Memories(inputs)
+    told = [
+        each
+        for shelf in shelves(decider, remembered(decider, inputs, rows))
+        for each in memories.tell(shelf)
+    ]
+    itself = TheService(decider, inputs, random, NOW_MS)
+    before, again = itself.say(rows), itself.say(rows)
+    service = TheService(decider, inputs, random, NOW_MS)
+    service.know(told)
+    said = service.say(rows)
+    assert [each.verdict for each in said.values()] == [each.verdict for each in again.values()]
+    # What was out of order may be in order by now.
+    accepted = {place for place, each in said.items() if each.verdict == "accepted"}
+    assert not [place for place in accepted if before[place].verdict == "accepted"]
+    assert memories.left_out == {}
+    assert told
+
+
+def _is_of_a_window(strategy: str, header: tuple[str, bytes | None]) -> bool:
+    return strategy == "window" and header[0] == PUBLISHER
+
+
+def test_numbers_that_an_audit_has_not_seen_may_still_come() -> None:
+    inputs = inputs_of({"#": {"strategy": "audit", "audit_depth": 10}}, route("orders"))
+
+    def row(offset: int, number: int) -> Row:
+        headers = [(PUBLISHER, b"p"), (NUMBER, b"%d" % number)]
+        return Row(OWN, offset, NOW_MS - 1, None, None, headers)
+
+    came = [row(at, number) for at, number in enumerate([1, 40, 42, 45, 44])]
+    entries = remembered(BY_ADDRESS, inputs, came)
+    (told,) = (
+        each for shelf in shelves(BY_ADDRESS, entries) for each in Memories(inputs).tell(shelf)
+    )
+    assert isinstance(told, Number)
+    assert told.row["sequence"] == 45
+    assert told.row["missing"] == [36, 37, 38, 39, 41, 43]
+
+
+def test_ids_of_publishers_are_counted_and_left_out() -> None:
+    inputs = inputs_of({"#": {"strategy": "window"}}, route("orders"))
+    headers = [(DUPLICATE_ID, b"x"), (PUBLISHER, b"p")]
+    plain = [(DUPLICATE_ID, b"y")]
+    rows = [Row(OWN, at, NOW_MS, None, None, each) for at, each in enumerate([headers, plain])]
+    memories = Memories(inputs)
+    (told,) = (
+        each
+        for shelf in shelves(BY_ADDRESS, remembered(BY_ADDRESS, inputs, rows))
+        for each in memories.tell(shelf)
+    )
+    assert isinstance(told, Line)
+    assert told.row["id"] == "y"
+    assert list(memories.left_out.values()) == [1]

@@ -1,0 +1,175 @@
+"""What the service says of records: its own deciding code, on batches that are committed.
+
+Every record bears its place as its value, so what goes out tells which record it was.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+from typing import NamedTuple
+
+from confluent_kafka import Message
+
+from api.id_schemas import ImportedLine
+from api.publisher_schemas import Number as NumberIn
+from pipeline.backfill.inputs import Inputs
+from pipeline.backfill.judge import ACCEPTED, Row
+from pipeline.backfill.memories import Number
+from ringfence.headers import MARK, DeadLetter
+from service.adoption.past import Line
+from service.apply import apply
+from service.carried import name_of, trace
+from service.checks import Rules
+from service.cluster import TopicInfo
+from service.consume import Batch, Slice
+from service.decide import decide, import_ids, place_publisher
+from service.inlets import finder
+from service.partition import Facts, Log, Partition, Phase
+from service.plan import Plan
+from service.route import Headers
+from service.target import Placing
+from service.topics import Targets
+from state.cache import Cache
+from state.claim import Claim
+from state.edit import Source
+from state.memory import MemoryStore
+from state.store import Identity
+from tests.fakes.admin import FakeAdmin
+from tests.fakes.log import FakeCluster
+
+CHANGELOG = Source("changelog", 0)
+FALLBACK = "fallback"
+
+
+class Said(NamedTuple):
+    """What is compared."""
+
+    verdict: str
+    original: str | None
+
+
+class TheService:
+    """One deciding partition."""
+
+    def __init__(self, decider: Source, inputs: Inputs, random: Random, now_ms: int) -> None:
+        self._random, self._now_ms = random, now_ms
+        self._is_own = decider.topic in inputs.by_topic
+        self._partition = Partition(
+            source=decider,
+            inlet=inputs.inlet(decider),
+            changelog=CHANGELOG,
+            phase=Phase.RUNNING,
+            store=MemoryStore(),
+            facts=Facts(None, None, Log(0, 0), Log(0, 0), Identity("", "", "", 1)),
+        )
+        cluster = FakeCluster()
+        targets = {name for route in inputs.by_topic.values() for name in route.targets()}
+        for name in (*targets, FALLBACK):
+            cluster.create_topic(name, 1)
+        found = Targets(FakeAdmin(cluster))
+        found.refresh([*targets, FALLBACK])
+        self._cache = Cache(1 << 30)
+        self._rules = Rules(
+            cluster_id="",
+            group_id=inputs.group_id,
+            epochs={},
+            book=inputs.rules(self._cache).book,
+            cache=self._cache,
+            placing=Placing(found, FALLBACK, compressing=True, refused={}, homeless=set()),
+            inlets=finder(inputs.routes, inputs.group_id, _no_topics),
+            by_address=inputs.by_address,
+        )
+
+    def say(self, rows: Sequence[Row]) -> Mapping[tuple[Source, int], Said]:
+        """The verdict on each record, decided in this order and in batches of any size."""
+        said: dict[tuple[Source, int], Said] = {}
+        at = 0
+        while at < len(rows):
+            size = self._random.choice([1, 7, 100, 5_000])
+            part = rows[at : at + size]
+            self._say(part, at, said)
+            at += size
+        return said
+
+    def know(self, told: Iterable[Line | Number]) -> None:
+        """What the admin API would have it know."""
+        for each in told:
+            plan, partition = Plan(), self._partition
+            if isinstance(each, Line):
+                known = ImportedLine.model_validate_json(json.dumps(each.row)).placed()
+                filled = import_ids(
+                    partition, each.address, [known], self._rules, plan, self._now_ms
+                )
+            else:
+                number = NumberIn.model_validate_json(json.dumps(each.row))
+                assert number.topic is not None
+                assert number.partition is not None
+                claim = Claim(
+                    publisher=each.publisher,
+                    number=number.sequence,
+                    stream=number.stream,
+                    previous=0,
+                )
+                writes = Source(number.topic, number.partition)
+                filled = place_publisher(
+                    partition,
+                    number.address,
+                    claim,
+                    writes,
+                    self._rules,
+                    plan,
+                    number.missing,
+                )
+            for _ in filled:
+                pass
+            apply(plan, {CHANGELOG: 10}, {partition.source: partition}, self._cache, self._now_ms)
+
+    def _say(self, rows: Sequence[Row], first: int, said: dict[tuple[Source, int], Said]) -> None:
+        messages = [self._message(row, at) for at, row in enumerate(rows, first)]
+        plan, partition = Plan(), self._partition
+        batch = Batch((Slice.of(partition, messages),), self._now_ms)
+        for outputs in decide([batch], self._rules, plan):
+            for _, value, _, _, _, _, _, headers in outputs:
+                if value is not None and b"@" in value:
+                    said[_place(value)] = _said(headers)
+        apply(plan, {CHANGELOG: 10}, {partition.source: partition}, self._cache, self._now_ms)
+
+    def _message(self, row: Row, position: int) -> Message:
+        headers: list[tuple[str, str | bytes | None]] = list(row.headers)
+        if not self._is_own:
+            headers.append(trace(name_of(row.source), row.own_offset))
+        return Message(
+            topic=self._partition.source.topic,
+            partition=self._partition.source.partition,
+            offset=row.own_offset if self._is_own else position,
+            key=row.own_key,
+            value=value_of(row.source, row.own_offset),
+            headers=headers,
+            timestamp=(1, row.timestamp_ms),
+        )
+
+
+def value_of(source: Source, offset: int) -> bytes:
+    """What every record bears."""
+    return f"{source.topic}-{source.partition}@{offset}".encode()
+
+
+def _place(value: bytes) -> tuple[Source, int]:
+    name, _, offset = value.decode().rpartition("@")
+    topic, _, partition = name.rpartition("-")
+    return Source(topic, int(partition)), int(offset)
+
+
+def _said(headers: Headers) -> Said:
+    told = {name: (value or b"").decode() for name, value in headers if name in _OURS}
+    if MARK in told:
+        return Said("duplicate", told[MARK] or None)
+    reason = told.get(DeadLetter.REASON)
+    return Said(ACCEPTED if reason is None else reason, told.get(DeadLetter.ORIGINAL))
+
+
+_OURS = {*(name.value for name in DeadLetter), MARK}
+
+
+def _no_topics() -> Mapping[str, TopicInfo]:
+    return {}

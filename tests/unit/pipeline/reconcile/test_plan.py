@@ -1,0 +1,68 @@
+"""What is to be reconciled follows from the configuration and the topics that exist."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import USAGE, PipelineError
+from pipeline.reconcile.plan import Rule, planned
+from pipeline.served import read_config
+from ringfence.headers import DUPLICATE_ID
+from service.config import Config
+
+TOPICS = {"a.eu", "a.us", "b", "b.out", "a.eu.unique", "g.dead-letters", "a.eu.dlq", "x", "y", "z"}
+
+
+def config(tmp_path: Path, routes: str) -> Config:
+    file = tmp_path / "ringfence.toml"
+    file.write_text(
+        f'[kafka]\n"bootstrap.servers" = "b:1"\n[service]\ngroup_id = "g"\n{routes}', "utf-8"
+    )
+    return read_config(file)
+
+
+def test_routes_tell_inputs_outputs_and_dead_letters_that_exist(tmp_path: Path) -> None:
+    routes = """
+[[routes]]
+name = "as"
+inputs = ["^a\\\\.(eu|us)$"]
+address = "in.{topic}"
+[[routes]]
+inputs = ["b"]
+scope = "partition"
+address = "of.{header:A}"
+id = "{key}"
+output = "b.out"
+missing_id = "stamp"
+"""
+    plan = planned(config(tmp_path, routes), TOPICS)
+    assert plan.rules == (
+        Rule(("a.eu", "a.us"), "in.{topic}", "", "address"),
+        Rule(("b",), "of.{header:A}", "{key}", "partition"),
+    )
+    assert plan.outputs == {"a.eu.unique", "b.out"}
+    assert plan.letters == {"a.eu.dlq", "g.dead-letters"}
+    assert plan.targets == {
+        "a.eu": {"a.eu.unique", "a.eu.dlq", "g.dead-letters"},
+        "a.us": {"g.dead-letters"},
+        "b": {"b.out", "g.dead-letters"},
+    }
+    assert plan.carried == "g.by-address"
+    assert plan.stamps
+
+
+def test_what_a_record_steers_goes_to_one_of_the_allowed(tmp_path: Path) -> None:
+    routes = (
+        f'[[routes]]\ninputs = ["b"]\nscope = "partition"\noutput = "{{header:{DUPLICATE_ID}}}"\n'
+        'allowed_outputs = ["x", "y"]\n'
+    )
+    plan = planned(config(tmp_path, routes), TOPICS)
+    assert plan.outputs == {"x", "y"}
+    assert plan.carried is None
+
+
+def test_a_broker_without_the_inputs_is_told(tmp_path: Path) -> None:
+    routes = '[[routes]]\ninputs = ["gone"]\n'
+    with pytest.raises(PipelineError, match="no topic on the broker is an input") as told:
+        planned(config(tmp_path, routes), TOPICS)
+    assert told.value.exit_code == USAGE

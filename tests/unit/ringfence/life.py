@@ -1,0 +1,86 @@
+"""One life of a publisher without threads: its store, its courier, and when it dies."""
+
+import shutil
+from pathlib import Path
+
+from ringfence.courier import Courier, Manners
+from ringfence.message import Message
+from ringfence.publish_errors import PublisherError
+from ringfence.publish_file import Owner
+from ringfence.publish_store import PublishStore, Room
+from tests.fakes.judge import FakeSessions, FakeWire, Judge
+
+ACK_WAIT_S = 5.0
+
+
+class KilledError(BaseException):
+    """The end of a life, which nothing in it can catch."""
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Life:
+    """See the module. `steps_left` more passings of the seams, or None for ever."""
+
+    def __init__(
+        self, judge: Judge, store: Path, clock: Clock, *, now_ms: int = 0, gap_allowed: bool = False
+    ) -> None:
+        self.judge = judge
+        self.path = store
+        self.clock = clock
+        self.steps_left: int | None = None
+        self.wires: list[FakeWire] = []
+        self.told: list[PublisherError] = []
+        owner = Owner("p", "orders", "orders")
+        self.store = PublishStore(str(store), owner, Room(10**6, 10**9), now_ms)
+        self.courier = Courier(
+            "p",
+            self.store,
+            FakeSessions(judge, passes=self._passes),
+            self._connect,
+            Manners(gap_allowed, ACK_WAIT_S),
+            self.told.append,
+            clock,
+        )
+
+    def _passes(self) -> None:
+        if self.steps_left is not None:
+            self.steps_left -= 1
+            if self.steps_left < 0:
+                raise KilledError
+
+    def _connect(self) -> FakeWire:
+        self._passes()
+        self.wires.append(FakeWire(self.judge, 0, self._passes))
+        return self.wires[-1]
+
+    def publish(self, *values: bytes) -> range:
+        return self.store.append([Message(value, None, (), 1) for value in values])
+
+    def run(self, steps: int = 4) -> None:
+        """Some steps, each a second apart, with the service deciding what it finds."""
+        for _ in range(steps):
+            self.clock.now_s += 1
+            self.courier.step()
+            self.judge.judge(1000)
+
+    def kill(self) -> Path:
+        """End it as `kill -9` does; where the files are that were left behind."""
+        left = self.path.with_name(self.path.name + "+")
+        for end in ("", "-wal"):
+            shutil.copy(f"{self.path}{end}", f"{left}{end}")
+        self.end()
+        return left
+
+    def end(self) -> None:
+        for wire in self.wires:
+            wire.close()
+        self.store.close()

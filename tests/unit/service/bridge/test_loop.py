@@ -1,0 +1,352 @@
+"""The loop of a bridge: an offset is committed after delivery, and never before."""
+
+from collections.abc import Iterator
+from itertools import repeat
+
+import pytest
+from confluent_kafka import KafkaError, TopicPartition
+
+from service.errors import ExitCode, ExitError
+from state.edit import Source
+from tests.fakes.errors import plain, retriable
+from tests.fakes.partition import Record
+from tests.fakes.producer import FakeProducer
+from tests.unit.service.bridge.crossing_over import GROUP, ORDERS, Bridging
+
+
+def silent() -> Exception:
+    return retriable(KafkaError._TIMED_OUT, "no answer")
+
+
+def gone() -> Exception:
+    return plain(KafkaError._TRANSPORT, "the connection is gone")
+
+
+def test_what_is_there_and_what_comes_is_forwarded_and_committed() -> None:
+    bridging = Bridging(partitions=2)
+    bridging.send(b"1", b"2")
+    bridging.send(b"3", partition=1)
+    bridging.turns()
+    bridging.send(b"4")
+    bridging.turns()
+    assert bridging.arrived(0) == [b"1", b"2", b"4"]
+    assert bridging.arrived(1) == [b"3"]
+    assert bridging.committed() == 3
+    assert bridging.committed(Source("orders", 1)) == 1
+    assert bridging.board.read().records_accepted == 4
+
+
+def test_another_life_goes_on_where_the_last_one_committed() -> None:
+    bridging = Bridging()
+    bridging.send(b"1")
+    bridging.turns()
+    bridging.loop.positions.close()
+    bridging.send(b"2")
+    bridging.begin()
+    bridging.turns()
+    assert bridging.arrived() == [b"1", b"2"]
+
+
+def test_a_bridge_that_died_between_delivery_and_commit_sends_the_same_again() -> None:
+    bridging = Bridging()
+    bridging.send(b"1", b"2")
+    bridging.faults.at["commit"] = iter([RuntimeError("killed")])
+    with pytest.raises(RuntimeError):
+        bridging.turns()
+    bridging.loop.positions.close()
+    bridging.begin()
+    bridging.turns()
+    records = bridging.cluster.records("far.orders")
+    assert [record.value for record in records] == [b"1", b"2", b"1", b"2"]
+    assert records[0] == records[2]
+    assert records[1] == records[3]
+    assert bridging.committed() == 2
+
+
+def test_nothing_is_committed_while_the_target_does_not_answer() -> None:
+    bridging = Bridging()
+    bridging.send(b"1")
+    bridging.faults.at["flush"] = repeat(silent(), 40)
+    bridging.turns()
+    assert bridging.faults.passed["commit"] == 1, "once, after all was delivered"
+    assert bridging.arrived() == [b"1"]
+    assert bridging.committed() == 1
+
+
+def test_what_is_not_delivered_within_a_session_is_taken_back_and_read_again() -> None:
+    bridging = Bridging()
+    bridging.turns()
+    bridging.send(b"1")
+    made = bridging.clients.producers
+    bridging.faults.at["flush"] = repeat(silent(), 50)
+    bridging.turns(1)
+    assert bridging.clients.producers == made
+    assert bridging.arrived() == []
+    assert "the target's broker" in (bridging.board.read().waiting_for or "")
+    bridging.turns()
+    assert bridging.clients.producers == made + 1
+    assert bridging.arrived() == [b"1"]
+    assert bridging.board.read().phase == "running"
+
+
+def test_a_target_that_does_not_answer_is_told_and_ends_it_at_last() -> None:
+    bridging = Bridging()
+    bridging.send(b"1")
+    bridging.faults.at["flush"] = repeat(silent())
+    with pytest.raises(ExitError, match="the target's broker at b:1") as ended:
+        bridging.turns(100)
+    assert ended.value.exit_code is ExitCode.BROKER
+    assert bridging.board.read().phase == "waiting"
+    assert bridging.committed() is None
+
+
+def test_a_commit_that_fails_is_followed_by_the_same_records_again() -> None:
+    bridging = Bridging()
+    bridging.send(b"1", b"2")
+    bridging.faults.at["commit"] = iter([gone()])
+    bridging.turns()
+    assert bridging.arrived() == [b"1", b"2", b"1", b"2"]
+    assert bridging.committed() == 2
+    assert bridging.board.read().phase == "running"
+
+
+def test_what_comes_while_a_commit_is_answered_is_read_next() -> None:
+    bridging = Bridging()
+    bridging.turns()
+    bridging.send(b"1")
+
+    def more() -> Iterator[None]:
+        bridging.send(b"2", b"3")
+        yield None
+
+    bridging.faults.at["commit"] = more()
+    bridging.turns(1)
+    assert bridging.committed() == 1
+    assert bridging.arrived() == [b"1"]
+    bridging.turns()
+    assert bridging.arrived() == [b"1", b"2", b"3"]
+    assert bridging.committed() == 3
+
+
+def test_what_was_kept_of_a_partition_that_is_taken_away_and_comes_back_is_read_anew() -> None:
+    bridging = Bridging()
+    bridging.turns()
+    bridging.send(b"1", b"2")
+    positions = bridging.loop.positions
+    positions._kept = positions._consumed(10, 0)
+    assert positions._kept
+    places = positions._consumer.assignment()
+    positions._on_revoke(positions._consumer, places)
+    positions._on_assign(positions._consumer, places)
+    bridging.turns()
+    assert bridging.arrived() == [b"1", b"2"]
+
+
+def test_a_commit_that_nobody_answers_is_told_and_asked_again() -> None:
+    bridging = Bridging()
+    bridging.turns()
+    answer = bridging.loop.positions._note_commit
+    bridging.send(b"1")
+    bridging.clients.answers = lambda *_answer: None
+    bridging.turns(1)
+    assert "the source's broker" in (bridging.board.read().waiting_for or "")
+    bridging.clients.answers = answer
+    bridging.turns()
+    assert bridging.board.read().phase == "running"
+    assert bridging.arrived() == [b"1", b"1"]
+
+
+def test_what_the_broker_refuses_is_a_dead_letter_and_order_is_kept() -> None:
+    bridging = Bridging()
+    large = b"x" * 200
+    bridging.send(b"1", large, b"2", large, b"3")
+    bridging.turns(20)
+    assert list(dict.fromkeys(bridging.arrived())) == [b"1", b"2", b"3"]
+    assert set(bridging.letters()) == {(large, b"too-large")}
+    assert bridging.committed() == 5
+
+
+def test_of_records_that_share_a_request_only_the_guilty_one_is_a_dead_letter() -> None:
+    bridging = Bridging()
+    bridging.cluster.create_topic("far.orders", 1, cleanup_policy="compact")
+    bridging.send(b"1", b"2")
+    bridging.send(b"no key", key=None)
+    bridging.send(b"3")
+    bridging.turns(20)
+    assert list(dict.fromkeys(bridging.arrived())) == [b"1", b"2", b"3"]
+    assert bridging.letters() == [(b"no key", b"no-output")]
+    made = bridging.clients.producers
+    bridging.send(b"4", b"5")
+    bridging.turns()
+    assert bridging.arrived()[-2:] == [b"4", b"5"]
+    assert bridging.clients.producers == made, "requests are shared again"
+
+
+def test_a_dead_letter_that_is_refused_as_well_ends_it_with_5() -> None:
+    bridging = Bridging()
+    bridging.cluster.create_topic("g.dead-letters", 1, limit_bytes=100)
+    bridging.send(b"x" * 200)
+    with pytest.raises(ExitError, match=r"orders-0@0.*g\.dead-letters") as ended:
+        bridging.turns()
+    assert ended.value.exit_code is ExitCode.CONTRADICTION
+    assert bridging.committed() is None
+
+
+def test_records_that_the_client_delivers_again_are_left_out() -> None:
+    bridging = Bridging()
+    bridging.send(b"1", b"2", b"3")
+    bridging.turns()
+    positions = bridging.loop.positions
+    positions._consumer.seek(TopicPartition("orders", 0, 1))
+    bridging.send(b"4")
+    bridging.turns()
+    assert bridging.arrived() == [b"1", b"2", b"3", b"4"]
+
+
+def test_a_partition_that_was_taken_away_is_not_committed() -> None:
+    bridging = Bridging()
+    bridging.turns()
+    bridging.send(b"1")
+    positions = bridging.loop.positions
+    bridging.loop._prepare()
+    assert bridging.loop._send()
+    bridging.loop._sender.settle(lambda _waited_s: None)
+    positions._on_revoke(positions._consumer, positions._consumer.assignment())
+    positions.commit(lambda _waited_s: None)
+    assert bridging.arrived() == [b"1"]
+    assert bridging.committed() is None
+
+
+def test_a_topic_that_is_missing_at_the_target_is_waited_for() -> None:
+    bridging = Bridging(arrivals=0)
+    bridging.send(b"1")
+    bridging.turns()
+    status = bridging.board.read()
+    assert status.phase == "waiting"
+    assert "the target topic far.orders" in (status.waiting_for or "")
+    bridging.cluster.create_topic("far.orders", 1)
+    bridging.turns(60)
+    assert bridging.arrived() == [b"1"]
+    assert bridging.board.read().phase == "running"
+
+
+def test_a_target_topic_that_goes_is_waited_for_and_nothing_is_passed_over() -> None:
+    bridging = Bridging()
+    bridging.turns()
+    del bridging.cluster.logs["far.orders"]
+    bridging.send(b"1")
+    bridging.turns()
+    assert "the target topic far.orders" in (bridging.board.read().waiting_for or "")
+    bridging.cluster.create_topic("far.orders", 1)
+    bridging.turns(60)
+    assert bridging.arrived() == [b"1"]
+
+
+def test_too_few_partitions_at_the_target_end_it_with_5() -> None:
+    with pytest.raises(ExitError, match="add partitions") as ended:
+        Bridging(partitions=3, arrivals=2).turns()
+    assert ended.value.exit_code is ExitCode.CONTRADICTION
+
+
+def test_by_key_fewer_partitions_are_enough() -> None:
+    bridging = Bridging(partitions=3, arrivals=2, keep_partition=False)
+    bridging.send(b"1", partition=2, key=None)
+    bridging.turns()
+    assert bridging.arrived(0) == [b"1"]
+
+
+def test_a_topic_is_never_forwarded_into_itself() -> None:
+    with pytest.raises(ExitError, match="read and written"):
+        Bridging(target_topic="{topic}").turns()
+
+
+def test_an_offset_that_is_gone_from_the_source_ends_it_with_5() -> None:
+    bridging = Bridging()
+    bridging.send(b"1")
+    bridging.turns()
+    bridging.loop.positions.close()
+    bridging.send(b"2", b"3")
+    log = bridging.cluster.log("orders", 0)
+    assert log is not None
+    log.delete_before(2)
+    bridging.begin()
+    with pytest.raises(ExitError, match="1 is not among 2 to 3") as ended:
+        bridging.turns()
+    assert ended.value.exit_code is ExitCode.CONTRADICTION
+
+
+def test_a_source_that_never_answers_ends_the_start_within_half_a_minute() -> None:
+    bridging = Bridging()
+    bridging.faults.at["names"] = repeat(silent())
+    began_s = bridging.clock.monotonic_s()
+    with pytest.raises(ExitError, match="the source's broker at a:1") as ended:
+        bridging.turns(1000)
+    assert ended.value.exit_code is ExitCode.BROKER
+    assert bridging.clock.monotonic_s() - began_s < 30
+
+
+def test_a_source_that_goes_while_nothing_comes_is_noticed() -> None:
+    bridging = Bridging()
+    bridging.turns()
+    bridging.faults.at["cluster_id"] = repeat(silent())
+    bridging.turns()
+    assert bridging.board.read().phase == "running", "nobody has said anything"
+    bridging.clients.shake(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    bridging.turns(1)
+    assert "the source's broker" in (bridging.board.read().waiting_for or "")
+
+
+def test_a_stop_finishes_the_batch_and_commits_it() -> None:
+    bridging = Bridging()
+    bridging.turns()
+    bridging.send(b"1")
+    bridging.faults.at["produce"] = bridging.stopping()
+    bridging.loop.run()
+    assert bridging.arrived() == [b"1"]
+    assert bridging.committed() == 1
+    assert bridging.board.read().phase == "stopping"
+
+
+def test_a_stop_does_not_wait_for_a_silent_target_and_commits_nothing() -> None:
+    bridging = Bridging()
+    bridging.turns()
+    bridging.send(b"1")
+    bridging.faults.at["flush"] = repeat(silent())
+    bridging.faults.at["produce"] = bridging.stopping()
+    began_s = bridging.clock.monotonic_s()
+    bridging.loop.run()
+    assert bridging.clock.monotonic_s() - began_s < 10
+    assert bridging.committed() is None
+
+
+def test_what_a_transaction_left_out_is_not_forwarded_and_no_lag() -> None:
+    bridging = Bridging()
+    producer = FakeProducer(bridging.cluster, "upstream")
+    producer.init_transactions()
+    for value, end in ((b"lost", producer.abort_transaction), (b"1", producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce("orders", value, b"k", 0)
+        producer.flush()
+        end()
+    bridging.turns(20)
+    assert bridging.arrived() == [b"1"]
+    assert [each.lag_records for each in bridging.board.read().partitions] == [0]
+    assert bridging.loop.positions.caught_up
+
+
+def test_a_header_of_another_s_record_is_as_it_came() -> None:
+    bridging = Bridging()
+    bridging.cluster.write("orders", 0, Record(None, None, [("_DUPL_ID", b"1"), ("a", None)], 7))
+    bridging.turns()
+    (record,) = bridging.cluster.records("far.orders")
+    assert record == Record(None, None, [("_DUPL_ID", b"1"), ("a", None)], 7)
+
+
+def test_the_group_is_left_at_the_end() -> None:
+    bridging = Bridging()
+    bridging.turns()
+    assert bridging.cluster.group(GROUP).members
+    bridging.loop.stop()
+    bridging.loop.run()
+    assert not bridging.cluster.group(GROUP).members
+    assert ORDERS not in bridging.loop.positions.running

@@ -1,0 +1,172 @@
+"""What an address remembers besides its own ids: stamps of bridges, and duplicates it told of."""
+
+from typing import Final
+
+import pytest
+
+from ringfence.headers import DUPLICATE_ID, NUMBER, PUBLISHER, DeadLetter
+from service.addresses import AddressBook
+from service.answers import answer
+from service.caches import AUDIT, BRIDGE, settings_of
+from service.config import RouteSettings
+from service.queries.addresses import AddressQuery
+from tests.fakes.partition import Record
+from tests.unit.service.deciding import World, named, reasons, record, told, topics
+from tests.unit.service.living import Living, turns
+
+STAMP: Final = b"4L6g3nShT-eMCtK--X86sw/orders/3/17"
+OTHER: Final = b"4L6g3nShT-eMCtK--X86sw/orders/3/18"
+
+
+def audited(strategy: str = "ring", **settings: object) -> World:
+    return World(addresses={"#": {"dead_letter_audit": True, "strategy": strategy, **settings}})
+
+
+def counted(offset: int, number: int) -> object:
+    return record(offset, (PUBLISHER, b"P"), (NUMBER, b"%d" % number))
+
+
+# Bridges.
+
+
+def test_stamped_ids_are_remembered_apart_and_once() -> None:
+    world = World(addresses={"orders": {"id_cache_size": 1}})
+    world.commit(named(0, b"a"))
+    plan = world.commit(named(1, STAMP), named(2, b"a"), named(3, STAMP))
+    assert reasons(plan.outputs) == [None, "duplicate", "duplicate"]
+    assert told(plan.outputs[2][-1])[DeadLetter.ADDRESS] == "orders"
+    assert told(plan.outputs[2][-1])[DeadLetter.ORIGINAL] == "orders-1@1"
+    assert world.partition.addresses == {"orders", "BRIDGE.orders"}
+
+
+def test_their_cache_has_the_settings_of_its_name() -> None:
+    world = World(addresses={"BRIDGE.orders": {"id_cache_size": 1}})
+    world.commit(named(0, STAMP))
+    plan = world.commit(named(1, STAMP), named(2, OTHER), named(3, STAMP))
+    assert reasons(plan.outputs) == ["duplicate", None, None]
+
+
+def test_of_size_0_nothing_stamped_is_lost() -> None:
+    world = World(addresses={"#": {"id_cache_size": 0}})
+    plan = world.commit(named(0, STAMP), named(1, STAMP))
+    assert reasons(plan.outputs) == [None, None]
+
+
+@pytest.mark.parametrize("strategy", ["audit", "sequence", "ordered"])
+def test_stamps_count_where_an_address_goes_by_numbers(strategy: str) -> None:
+    world = World(addresses={"#": {"strategy": strategy}})
+    world.commit(named(0, STAMP))
+    assert reasons(world.commit(named(1, STAMP), named(2, OTHER)).outputs) == ["duplicate", None]
+
+
+def test_a_number_of_its_own_goes_before_a_stamp() -> None:
+    world = World(addresses={"#": {"strategy": "sequence"}})
+    numbered = ((PUBLISHER, b"P"), (NUMBER, b"1"))
+    world.commit(record(0, (DUPLICATE_ID, STAMP), *numbered))
+    plan = world.commit(record(1, (DUPLICATE_ID, OTHER), *numbered))
+    assert reasons(plan.outputs) == ["duplicate"]
+
+
+def test_ids_of_a_template_are_never_taken_for_stamps() -> None:
+    world = World(RouteSettings(name="orders", inputs=("orders",), scope="partition", id="{key}"))
+    world.commit(record(0, key=STAMP))
+    assert world.partition.addresses == {"orders"}
+
+
+def test_the_one_that_stamps_remembers_nothing() -> None:
+    stamping = World(
+        RouteSettings(name="orders", inputs=("orders",), scope="partition", missing_id="stamp")
+    )
+    assert stamping.commit(record(0)).edits == {}
+
+
+# Dead letters that are deduplicated.
+
+
+@pytest.mark.parametrize("strategy", ["ring", "window"])
+def test_of_one_id_the_first_duplicate_is_dead_lettered_and_the_rest_are_counted(
+    strategy: str,
+) -> None:
+    world = audited(strategy)
+    world.commit(named(0, b"a"), named(1, b"b"))
+    first = world.commit(named(2, b"a"), named(3, b"a"))
+    assert reasons(first.outputs) == ["duplicate"]
+    assert first.tally.duplicates.total() == 2
+    later = world.commit(named(4, b"a"), named(5, b"b"))
+    assert reasons(later.outputs) == ["duplicate"]
+    assert later.tally.accepted.total() == 0
+
+
+@pytest.mark.parametrize("strategy", ["audit", "sequence"])
+def test_numbers_are_told_of_once_too(strategy: str) -> None:
+    world = audited(strategy)
+    records = [counted(offset, number) for offset, number in enumerate((1, 2, 1, 1, 2, 2))]
+    plan = world.commit(*records)  # type: ignore[arg-type]
+    assert reasons(plan.outputs) == [None, None, "duplicate", "duplicate"]
+
+
+def test_an_id_that_was_forgotten_begins_anew() -> None:
+    world = audited(id_cache_size=2)
+    first = world.commit(named(0, b"a"), named(1, b"a"), named(2, b"b"), named(3, b"c"))
+    assert reasons(first.outputs) == [None, "duplicate", None, None]
+    assert reasons(world.commit(named(4, b"a"), named(5, b"a")).outputs) == [None, "duplicate"]
+
+
+def test_each_address_tells_for_itself_so_no_copy_of_a_fan_out_is_lost() -> None:
+    route = RouteSettings(name="orders", inputs=("orders",), scope="partition", address="{key}")
+    world = World(route, addresses={"#": {"dead_letter_audit": True}})
+    copies = [named(n, b"a", key=key) for n, key in enumerate((b"x", b"y", b"x", b"y", b"x"))]
+    plan = world.commit(*copies)
+    assert topics(plan) == ["orders.unique"] * 2 + ["orders.dlq"] * 2
+
+
+def test_other_reasons_are_told_of_every_time() -> None:
+    world = audited()
+    late = ("_EXPIRES_AT", b"1")
+    plan = world.commit(
+        record(0, (DUPLICATE_ID, b"a"), late), record(1, (DUPLICATE_ID, b"a"), late)
+    )
+    assert reasons(plan.outputs) == ["expired", "expired"]
+
+
+def test_what_was_told_of_is_known_after_a_restart() -> None:
+    living = Living(addresses={"#": {"dead_letter_audit": True}})
+    living.send("a", "a")
+    living.running().close()
+    living.send("a")
+    turns(living.running())
+    assert living.values("orders.dlq") == ["a"]
+
+
+# Under their names.
+
+
+def test_a_cache_of_what_was_told_of_lasts_as_long_as_a_window() -> None:
+    book = AddressBook.of({"#": {"strategy": "window", "window_size": 7}})
+    audit = settings_of(book, AUDIT + "orders")
+    assert (audit.strategy, audit.window_size) == ("window", 14)
+
+
+def test_a_cache_is_a_ring_where_numbers_count() -> None:
+    book = AddressBook.of({"#": {"strategy": "sequence", "publishers_max": 7}})
+    assert settings_of(book, "orders").strategy == "sequence"
+    assert settings_of(book, BRIDGE + "orders").strategy == "ring"
+    audit = settings_of(book, AUDIT + "orders")
+    assert (audit.strategy, audit.capacity) == ("ring", 14)
+
+
+@pytest.mark.parametrize("cache", [BRIDGE, AUDIT])
+def test_who_asks_for_a_cache_by_its_name_is_told_what_it_holds(cache: str) -> None:
+    living = Living(addresses={"#": {"dead_letter_audit": True, "strategy": "sequence"}})
+    headers: list[tuple[str, bytes | None]] = [(DUPLICATE_ID, STAMP), (PUBLISHER, b"P")]
+    numbers: list[list[tuple[str, bytes | None]]] = [[], [(NUMBER, b"1")]]
+    for numbered in numbers:
+        for _ in range(2):
+            record = Record(None, b"", [*headers, *numbered], 0)
+            living.cluster.write("orders", 0, record)
+    loop = living.running()
+    (held,) = answer(AddressQuery(cache + "orders"), loop).partitions  # type: ignore[union-attr]
+    assert held.ids_held == 1
+    living.cluster.write("orders", 0, Record(None, b"", headers, 0))
+    turns(loop)
+    assert living.committed() == 5

@@ -1,0 +1,67 @@
+"""A cluster that does not answer says so as a KafkaException, whoever notices first."""
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from service import cluster
+from service.cluster import KafkaCluster
+
+
+class Silent:
+    """An admin client whose answers do not come, not even that they are late."""
+
+    def describe_cluster(self, *, request_timeout: float) -> Future[object]:
+        del request_timeout
+        return Future()
+
+
+def test_an_answer_that_never_comes_is_a_question_that_timed_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cluster, "REQUEST_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(cluster, "_GRACE_S", 0.0)
+    with pytest.raises(KafkaException) as refused:
+        KafkaCluster(lambda: cast("AdminClient", Silent())).cluster_id()
+    assert refused.value.args[0].code() == KafkaError._TIMED_OUT
+
+
+class Forgetful:
+    """An admin client that has forgotten every broker, and asks nobody ever again."""
+
+    def list_topics(self, *, timeout: float) -> object:
+        del timeout
+        reason = "Failed to get metadata: Local: Broker transport failure"
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT, reason))
+
+
+class Knowing:
+    """One that knows a broker."""
+
+    def list_topics(self, *, timeout: float) -> object:
+        del timeout
+        return SimpleNamespace(topics={"orders": None})
+
+
+def test_a_client_that_has_long_enough_found_no_broker_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[object] = []
+
+    def make() -> AdminClient:
+        made.append(Knowing() if made else Forgetful())
+        return cast("AdminClient", made[-1])
+
+    asked = KafkaCluster(make)
+    with pytest.raises(KafkaException, match="transport failure"):
+        asked.names()
+    assert len(made) == 1, "once is no proof"
+    monkeypatch.setattr(cluster, "_FORGETFUL_S", 0.0)
+    with pytest.raises(KafkaException, match="transport failure"):
+        asked.names()
+    assert asked.names() == asked.names() == {"orders"}
+    assert len(made) == 2

@@ -1,0 +1,95 @@
+"""What one transaction reads: pieces that follow each other, and nothing that it may not commit."""
+
+from collections.abc import Callable, Collection, Iterator
+
+import pytest
+from confluent_kafka import KafkaError
+
+from service import intake
+from state.edit import Source
+from tests.fakes.log import Chance
+from tests.unit.service.living import GROUP, Living, refused, turn_until_running, turns
+
+OTHER = Source("orders", 1)
+
+
+@pytest.fixture(autouse=True)
+def _two_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "_AT_ONCE", 2)
+
+
+class Errors(Chance):
+    """Errors that come before the messages, one for each call of the client."""
+
+    errors: Iterator[KafkaError | None] = iter(())
+    told = False
+
+    def message_error(self, topics: Collection[str]) -> KafkaError | None:
+        error = next(self.errors, None) if "orders" in topics else None
+        self.told = self.told or error is not None
+        return error
+
+
+def at_read(number: int, do: Callable[[], object]) -> Iterator[None]:
+    """As a fault: something that happens when the client is asked for the n-th time."""
+    for _ in range(number - 1):
+        yield None
+    do()
+
+
+def test_what_comes_in_many_pieces_is_one_transaction_with_every_record_once() -> None:
+    living = Living(partitions=2)
+    living.send(*"abcbad")
+    living.send("e", partition=1)
+    living.running()
+    assert living.faults.passed["begin_transaction"] == 1
+    assert living.values("orders.unique") == ["a", "b", "c", "d"]
+    assert living.values("orders.dlq") == ["b", "a"]
+    assert (living.committed(), living.committed(OTHER)) == (6, 1)
+
+
+def test_a_partition_taken_away_in_the_middle_of_a_transaction_aborts_it() -> None:
+    living = Living(partitions=2)
+    loop = living.loop()
+    turn_until_running(loop)
+    group = living.cluster.group(GROUP)
+    living.faults.at["consume"] = at_read(
+        2, lambda: group.join("9", frozenset({"orders"}), 10**9, living.cluster.now_ms)
+    )
+    for partition in (0, 1):
+        living.send(*"abc", partition=partition)
+    loop.turn()
+    assert living.faults.passed["abort_transaction"] == 1
+    (kept,) = loop.assignment.running
+    assert living.committed(kept) is None
+    turns(loop, 3)
+    (gone,) = {Source("orders", 0), OTHER} - {kept}
+    assert (living.committed(kept), living.committed(gone)) == (3, None)
+    assert living.values("orders.unique", kept.partition) == ["a", "b", "c"]
+    assert living.values("orders.unique", gone.partition) == []
+
+
+def test_an_error_in_the_middle_waits_until_nothing_is_open() -> None:
+    chance = Errors()
+    living = Living(chance=chance)
+    loop = living.loop()
+    turn_until_running(loop)
+    living.send(*"abcdef")
+    chance.errors = iter([None, KafkaError(KafkaError._TRANSPORT)])
+    loop.turn()
+    assert living.values("orders.unique") == ["a", "b"]
+    assert chance.told
+    turns(loop, 3)
+    assert living.values("orders.unique") == list("abcdef")
+    assert living.faults.passed["abort_transaction"] == 0
+
+
+def test_what_was_kept_is_forgotten_when_its_predecessors_are_read_again() -> None:
+    living = Living(batch_bytes_max=1000)
+    loop = living.loop()
+    turn_until_running(loop)
+    living.faults.at["commit_transaction"] = iter([refused()])
+    living.send("a", "b", size=1000)  # a has a transaction of its own; b is kept meanwhile
+    turns(loop, 4)
+    assert living.values("orders.unique") == ["a", "b"]
+    assert living.committed() == 2

@@ -1,0 +1,52 @@
+"""Membership: nothing is committed for a group that we are not told to be in."""
+
+from ringfence.headers import DUPLICATE_ID
+from tests.fakes.partition import Headers, Record
+from tests.simulation.disk import Disk
+from tests.unit.service.living import Living, turns, waiting_for
+
+
+def test_who_is_no_member_of_the_group_commits_nothing() -> None:
+    living = Living()
+    loop = living.running()
+    living.send("a")
+    consumer = loop.assignment.consumer
+    loop.assignment._on_lost(consumer, [])
+    loop.turn()
+    assert "no member" in (waiting_for(living) or "")
+    assert living.committed() is None
+    loop.assignment._on_assign(consumer, [])
+    turns(loop)
+    assert living.values("orders.unique") == ["a"]
+
+
+def test_the_group_is_told_of_the_generation_that_it_told_us_of() -> None:
+    """What the client knows by itself may be of one in which our partitions are another's."""
+    living = Living(partitions=2)
+    loop = living.running()
+    told, consumer = loop.assignment.membership(), loop.assignment.consumer
+    other = living.loop("1", Disk(living.cluster.step))
+    turns(other, 5)
+    assert consumer.consumer_group_metadata() != told
+    assert loop.assignment.membership() == told
+    turns(loop, 3)
+    assert loop.assignment.membership() == consumer.consumer_group_metadata()
+
+
+def test_the_group_speaks_before_something_is_committed_that_was_not_read() -> None:
+    living = Living(partitions=2, addresses={"#": {"group_timeout_ms": 1_000}})
+    headers: Headers = [("_TX_ID", b"t"), ("_TX_SIZE", b"2"), ("_TX_SEQ", b"1")]
+    headers = [*headers, (DUPLICATE_ID, b"a")]
+    for partition in (0, 1):
+        living.cluster.write("orders", partition, Record(None, b"a", [*headers], 0))
+    loop = living.running()
+    turns(loop, 2)
+    other = living.loop("1", Disk(living.cluster.step))
+    turns(other, 5)
+    living.cluster.wait(2)
+    for _ in range(5):
+        turns(loop, 1)
+        turns(other, 1)
+        living.cluster.wait(1)
+    assert len(loop.assignment.partitions) == len(other.assignment.partitions) == 1
+    assert [living.values("orders.dlq", partition) for partition in (0, 1)] == [["a"], ["a"]]

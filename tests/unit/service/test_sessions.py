@@ -1,0 +1,254 @@
+"""Sessions: a name belongs to who took it last, and the committed offsets tell since when."""
+
+from collections.abc import Collection
+from itertools import repeat
+from typing import Final
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from ringfence.headers import DUPLICATE_ID, EPOCH, NUMBER, PUBLISHER, DeadLetter
+from service.config_record import ConfigRecord
+from service.config_topic import Follower, Writer
+from service.sessions import Session, record_of
+from service.settings import Settings
+from state.changelog import decode
+from tests.fakes.errors import fenced
+from tests.fakes.log import Chance
+from tests.fakes.partition import Record
+from tests.unit.service.deciding import World, reasons, record, told
+from tests.unit.service.living import GROUP, ORDERS, Living, gone, turns
+
+TOPIC: Final = "g.config"
+SEQUENCE: Final = {"#": {"strategy": "sequence"}}
+Header = tuple[str, bytes | None]
+
+
+def said(publisher: str = "P", epoch: int | None = None) -> list[Header]:
+    headers: list[Header] = [(PUBLISHER, publisher.encode())]
+    return headers if epoch is None else [*headers, (EPOCH, b"%d" % epoch)]
+
+
+def opening(publisher: str = "P", user: str = "", epoch: int = 1) -> ConfigRecord:
+    return record_of(publisher, Session(epoch, user, 0))
+
+
+def writer(living: Living) -> Writer:
+    return Writer(lambda: living.clients("admin"), TOPIC, living.clock)
+
+
+def revision(living: Living) -> int | None:
+    found = living.cluster.group(GROUP).committed.get(ORDERS)
+    metadata = None if found is None else decode(found.metadata)
+    return None if metadata is None else metadata.revision
+
+
+def send(living: Living, value: bytes, *headers: Header) -> None:
+    living.cluster.write("orders", 0, Record(None, value, list(headers), living.cluster.now_ms))
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize("epoch", [None, 0, 1])
+def test_a_record_of_an_earlier_epoch_or_of_none_is_refused(epoch: int | None) -> None:
+    world = World(epochs={"P": 2})
+    plan = world.commit(record(0, *said(epoch=epoch), (DUPLICATE_ID, b"a")))
+    assert reasons(plan.outputs) == ["name-in-use"]
+    assert "epoch 2" in told(plan.outputs[0][-1])[DeadLetter.CAUSE]
+    again = world.commit(record(1, *said(epoch=2), (DUPLICATE_ID, b"a")))
+    assert reasons(again.outputs) == [None]
+
+
+def test_who_never_opened_a_session_is_not_checked() -> None:
+    world = World(epochs={"P": 2})
+    plan = world.commit(
+        record(0, *said("Q"), (DUPLICATE_ID, b"a")), record(1, (DUPLICATE_ID, b"b"))
+    )
+    assert reasons(plan.outputs) == [None, None]
+
+
+def test_an_epoch_that_is_no_number_is_invalid() -> None:
+    world = World(epochs={"P": 2})
+    plan = world.commit(record(0, (PUBLISHER, b"P"), (EPOCH, b"two")))
+    assert reasons(plan.outputs) == ["invalid-claim"]
+
+
+@pytest.mark.parametrize("strategy", ["ring", "window", "audit", "sequence"])
+def test_every_strategy_keeps_out_who_lost_the_name(strategy: str) -> None:
+    world = World(addresses={"#": {"strategy": strategy}}, epochs={"P": 1})
+    numbered = ((NUMBER, b"1"), (DUPLICATE_ID, b"a"))
+    assert reasons(world.commit(record(0, *said(), *numbered)).outputs) == ["name-in-use"]
+
+
+# In the loop.
+
+
+def test_a_session_decides_from_the_offset_that_says_so() -> None:
+    living = Living(addresses=SEQUENCE)
+    send(living, b"1", *said(), (NUMBER, b"1"))
+    loop = living.running()
+    written = writer(living).write(lambda _: opening())
+    turns(loop, 1)
+    assert revision(living) == written
+    send(living, b"2", *said(), (NUMBER, b"2"))
+    send(living, b"3", *said(epoch=1), (NUMBER, b"3"))
+    turns(loop, 2)
+    assert living.values("orders.unique") == ["1", "3"]
+    assert living.reasons("orders.dlq") == ["name-in-use"]
+
+
+def test_a_partition_of_which_nothing_was_read_says_so_too() -> None:
+    living = Living()
+    loop = living.running()
+    assert living.committed() is None
+    written = writer(living).write(lambda _: opening())
+    turns(loop, 1)
+    assert (living.committed(), revision(living)) == (0, written)
+
+
+def test_sessions_hold_over_a_restart() -> None:
+    living = Living(addresses=SEQUENCE)
+    living.running().close()
+    writer(living).write(lambda _: opening())
+    send(living, b"1", *said(), (NUMBER, b"1"))
+    turns(living.running())
+    assert living.reasons("orders.dlq") == ["name-in-use"]
+
+
+def test_a_name_that_was_given_back_is_free_and_its_epochs_go_on() -> None:
+    living = Living()
+    loop = living.running()
+    writer(living).write(lambda _: opening())
+    writer(living).write(lambda _: record_of("P", Session(1, "", 0, is_open=False)))
+    send(living, b"1", *said(), (DUPLICATE_ID, b"a"))
+    turns(loop, 2)
+    assert living.values("orders.unique") == ["1"]
+
+    def next_epoch(settings: Settings) -> ConfigRecord:
+        return opening(epoch=settings.sessions.by_publisher["P"].epoch + 1)
+
+    writer(living).write(next_epoch)
+    turns(loop, 1)
+    assert loop.sessions.epochs == {"P": 2}
+
+
+def test_a_config_topic_that_was_made_anew_holds_nobody_up() -> None:
+    living = Living()
+    loop = living.running()
+    for _ in range(3):
+        writer(living).write(lambda _: opening())
+    turns(loop, 1)
+    loop.close()
+    del living.cluster.logs[TOPIC]
+    send(living, b"1", *said(), (DUPLICATE_ID, b"a"))
+    turns(living.running())
+    assert living.values("orders.unique") == ["1"]
+    assert revision(living) == 0
+
+
+# The topic.
+
+
+def test_each_writer_sees_what_was_written_before() -> None:
+    living = Living()
+    living.running()
+    seen: list[int] = []
+
+    def change(settings: Settings) -> ConfigRecord:
+        seen.append(len(settings.sessions.by_publisher))
+        return opening(f"P{len(seen)}")
+
+    revisions = [writer(living).write(change) for _ in range(3)]
+    assert seen == [0, 1, 2]
+    assert revisions == sorted(set(revisions))
+
+
+def test_what_a_change_raises_comes_through_and_nothing_is_written() -> None:
+    living = Living()
+    living.running()
+    before = living.cluster.records(TOPIC)
+
+    def refuse(_settings: Settings) -> ConfigRecord:
+        raise ValueError("taken")
+
+    with pytest.raises(ValueError, match="taken"):
+        writer(living).write(refuse)
+    assert living.cluster.records(TOPIC) == before
+
+
+def test_what_a_writer_left_open_when_it_died_holds_nobody_up() -> None:
+    living = Living()
+    living.running().close()
+    dying = living.clients("admin").settings_producer()
+    dying.init_transactions()
+    dying.begin_transaction()
+    dying.produce(TOPIC, b"{}", b"[]", 0)
+    dying.flush()
+    started_ms = living.cluster.now_ms
+    living.running()
+    assert living.cluster.now_ms - started_ms < 5_000
+
+
+class Telling(Chance):
+    """One error, when the config topic is asked for."""
+
+    def __init__(self) -> None:
+        self.errors: list[KafkaError] = []
+
+    def message_error(self, topics: Collection[str]) -> KafkaError | None:
+        return self.errors.pop() if self.errors and TOPIC in topics else None
+
+
+def test_what_comes_with_an_error_is_not_lost() -> None:
+    chance = Telling()
+    living = Living(chance=chance)
+    loop = living.running()
+    writer(living).write(lambda _: opening())
+    chance.errors = [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no")]
+    turns(loop, 3)
+    assert not chance.errors
+    assert loop.sessions.epochs == {"P": 1}
+
+
+def test_a_follower_that_does_not_reach_the_end_says_so() -> None:
+    living = Living()
+    living.running()
+    writer(living).write(lambda _: opening())
+    living.faults.at["consume"] = iter([gone()])
+    with pytest.raises(KafkaException):
+        Follower(living.clients("other"), TOPIC, living.clock).catch_up()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (None, b"{}"),
+        (b"[]", b"{}"),
+        (b'["session"]', b"{}"),
+        (b'["session","P"]', None),
+        (b'["session","P"]', b'{"epoch":1}'),
+        (b'["session","P"]', b'{"epoch":"1","user":"","opened_at_ms":0,"is_open":true}'),
+        (b'["route","P"]', b'{"epoch":1,"user":"","opened_at_ms":0,"is_open":true}'),
+    ],
+)
+def test_what_another_version_wrote_is_passed_over(key: bytes | None, value: bytes | None) -> None:
+    settings = Settings()
+    settings.take(4, key, value)
+    assert (settings.revision, settings.sessions.epochs) == (0, {})
+
+
+@pytest.mark.parametrize("step", ["init_transactions", "commit_transaction"])
+def test_a_writer_whom_another_comes_between_looks_and_writes_again(step: str) -> None:
+    living, looked = Living(), list[int]()
+
+    def change(settings: Settings) -> ConfigRecord:
+        looked.append(settings.revision)
+        return opening()
+
+    living.faults.at[step] = iter([fenced(), fenced(), None])
+    assert writer(living).write(change) > 0
+    assert len(looked) == (3 if step == "commit_transaction" else 1)
+    living.faults.at[step] = repeat(fenced())
+    with pytest.raises(KafkaException):
+        writer(living).write(change)

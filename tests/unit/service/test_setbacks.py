@@ -1,0 +1,281 @@
+"""What the broker refuses, lacks or has lost: waited for, left to a policy, or the end."""
+
+from collections.abc import Collection
+from dataclasses import replace
+from itertools import cycle, repeat
+
+import pytest
+from confluent_kafka import KafkaError, Message
+
+from service import config_topic as module
+from service.commit import OutcomeUnknownError
+from service.errors import ExitCode, ExitError
+from service.topics import config_topic
+from state.edit import Edit, Source
+from state.run import key
+from state.store import StoreCorruptError
+from tests.fakes.log import Chance
+from tests.fakes.partition import Record
+from tests.unit.service.living import (
+    GROUP,
+    ORDERS,
+    ROUTE,
+    Living,
+    gone,
+    turns,
+    waiting_for,
+)
+
+
+def without_output(chance: Chance | None = None) -> Living:
+    living = Living(chance=chance)
+    del living.cluster.logs["orders.unique"]
+    return living
+
+
+STEERED = replace(ROUTE, output="{header:TO}", allowed_outputs=("orders.unique", "later"))
+
+
+def steer(living: Living, *targets: bytes) -> None:
+    for number, target in enumerate(targets):
+        headers: list[tuple[str, bytes | None]] = [("TO", target)]
+        living.cluster.write("orders", 0, Record(None, b"%d" % number, headers, 1))
+
+
+def test_a_record_that_names_an_absent_topic_holds_up_nothing() -> None:
+    living = Living(STEERED)
+    steer(living, b"orders.unique", b"later", b"orders.unique")
+    turns(living.running())
+    assert living.values("orders.unique") == ["0", "2"]
+    assert living.reasons("g.dead-letters") == ["no-output"]
+    assert (living.committed(), waiting_for(living)) == (3, None)
+
+
+def test_a_topic_that_was_absent_and_is_there_now_is_written() -> None:
+    living = Living(STEERED)
+    steer(living, b"later")
+    loop = living.running()
+    turns(loop)
+    assert living.reasons("g.dead-letters") == ["no-output"]
+    living.cluster.create_topic("later")
+    for _ in range(8):
+        steer(living, b"later")
+        living.cluster.wait(1.0)
+        loop.turn()
+    turns(loop)
+    assert living.values("later")
+    assert living.reasons("g.dead-letters").count("no-output") <= 4
+
+
+def test_a_missing_output_topic_is_named_waited_for_and_written_when_it_is_there() -> None:
+    living = without_output()
+    living.send("a", "b")
+    loop = living.loop()
+    turns(loop, 5)
+    assert "orders.unique" in (waiting_for(living) or "")
+    assert living.committed() is None
+    living.cluster.create_topic("orders.unique")
+    turns(loop)
+    assert living.board.read().phase == "running"
+    assert living.values("orders.unique") == ["a", "b"]
+
+
+class Sluggish(Chance):
+    """Fetches nothing two times of three."""
+
+    calls = 0
+
+    def fetched(self, records_max: int) -> int:
+        self.calls += 1
+        return 0 if self.calls % 3 else records_max
+
+
+def test_a_round_that_brings_nothing_does_not_end_the_wait_for_a_topic() -> None:
+    living = without_output(Sluggish())
+    living.send("a")
+    loop = living.loop()
+    turns(loop, 5)
+    for _ in range(10):
+        loop.turn()
+        assert living.board.read().phase == "waiting"
+    living.cluster.create_topic("orders.unique")
+    turns(loop)
+    assert living.board.read().phase == "running"
+
+
+@pytest.mark.parametrize("chance", [Chance(), Sluggish()], ids=["each round", "now and then"])
+def test_a_topic_that_stays_missing_ends_the_process_with_exit_code_3(chance: Chance) -> None:
+    living = without_output(chance)
+    living.send("a")
+    loop = living.loop()
+    begun_s = living.clock.monotonic_s()
+    with pytest.raises(ExitError, match=r"orders\.unique") as caught:
+        turns(loop, 200)
+    assert caught.value.exit_code is ExitCode.BROKER
+    assert 0 <= living.clock.monotonic_s() - begun_s - 300 < 10
+
+
+def test_clients_that_find_no_broker_for_long_are_given_up_with_their_life() -> None:
+    living = Living()
+    loop = living.running()
+    living.faults.at["names"] = repeat(gone())
+    begun_s = living.clock.monotonic_s()
+    with pytest.raises(OutcomeUnknownError, match="_TRANSPORT"):
+        turns(loop, 5_000)
+    assert living.clock.monotonic_s() - begun_s < 60
+
+
+def test_a_broker_that_answers_now_and_then_ends_no_life() -> None:
+    living = Living()
+    loop = living.running()
+    living.faults.at["names"] = cycle([gone(), None])
+    turns(loop, 1_000)
+    assert living.clock.monotonic_s() > 60
+
+
+def test_a_follower_that_finds_no_broker_gets_a_new_client_and_misses_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    living = Living()
+    loop = living.running()
+    answers = iter([False])
+    monkeypatch.setattr(module, "finds_a_broker", lambda _client, _topic: next(answers, True))
+    begun_s = living.clock.monotonic_s()
+    while living.clock.monotonic_s() - begun_s < 60:
+        loop.turn()
+    assert living.faults.passed["close"] == 1
+    settings = loop.follower.settings
+    assert settings.layout is not None
+    key, value = settings.layout.record
+    settings.layout = None
+    living.cluster.write(config_topic(GROUP), 0, Record(key, value, None, 1))
+    loop.turn()
+    assert settings.layout is not None
+
+
+@pytest.mark.parametrize("instance", ["0", "1"], ids=["owner", "idle"])
+def test_a_consumer_that_finds_no_broker_is_given_up_with_its_life(instance: str) -> None:
+    living = Living()
+    loops = {"0": living.running(), "1": living.loop("1")}
+    loop = loops[instance]
+    turns(loop, 100)
+    assert waiting_for(living) is None
+    living.faults.at["metadata"] = repeat(gone())
+    with pytest.raises(OutcomeUnknownError, match="the consumer finds no broker"):
+        turns(loop, 5_000)
+
+
+class Telling(Chance):
+    """The client tells of errors beside the records."""
+
+    def __init__(self) -> None:
+        self.errors: list[KafkaError] = []
+
+    def message_error(self, topics: Collection[str]) -> KafkaError | None:
+        return self.errors.pop() if self.errors and "orders" in topics else None
+
+
+def test_a_missing_right_to_read_is_waited_for() -> None:
+    chance = Telling()
+    living = Living(chance=chance)
+    loop = living.running()
+    chance.errors = [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no")]
+    living.send("a")
+    loop.turn()
+    assert "TOPIC_AUTHORIZATION_FAILED" in (waiting_for(living) or "")
+    turns(loop)
+    assert waiting_for(living) is None
+    assert living.values("orders.unique") == ["a"]
+
+
+def test_an_error_that_the_client_mends_itself_is_passed_over() -> None:
+    chance = Telling()
+    living = Living(chance=chance)
+    loop = living.running()
+    chance.errors = [KafkaError(KafkaError._ALL_BROKERS_DOWN, "gone")]
+    living.send("a")
+    loop.turn()
+    assert waiting_for(living) is None
+    assert living.values("orders.unique") == ["a"]
+
+
+@pytest.mark.parametrize(("policy", "read"), [("earliest", ["d", "e"]), ("latest", [])])
+def test_an_offset_that_the_log_has_lost_is_left_to_the_policy(
+    policy: str, read: list[str]
+) -> None:
+    living = Living(on_lost_offset=policy)
+    living.send("a")
+    loop = living.running()
+    living.send("b", "c", "d", "e")
+    log = living.cluster.log(*ORDERS)
+    assert log is not None
+    log.delete_before(3)
+    turns(loop)
+    assert living.values("orders.unique") == ["a", *read]
+
+
+def test_an_offset_that_the_log_has_lost_ends_the_process_where_no_policy_says_otherwise() -> None:
+    living = Living()
+    living.send("a")
+    loop = living.running()
+    living.send("b", "c")
+    log = living.cluster.log(*ORDERS)
+    assert log is not None
+    log.delete_before(2)
+    with pytest.raises(ExitError, match="on_lost_offset") as caught:
+        turns(loop)
+    assert caught.value.exit_code is ExitCode.CONTRADICTION
+
+
+def test_records_that_come_with_the_loss_of_their_offset_are_decided_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    living = Living(on_lost_offset="earliest")
+    loop = living.running()
+    living.send("a")
+    consumer = loop.assignment.consumer
+    genuine = consumer.consume
+    lost = Message(
+        topic="orders",
+        partition=0,
+        error=KafkaError(KafkaError._AUTO_OFFSET_RESET, "Broker: Offset out of range"),
+    )
+    monkeypatch.setattr(consumer, "consume", lambda *rest: [*genuine(*rest), lost])
+    loop.turn()
+    monkeypatch.undo()
+    turns(loop)
+    assert living.values("orders.unique") == ["a"]
+
+
+def test_a_damaged_store_is_wiped_and_restored_and_remembers_what_it_did() -> None:
+    living = Living(replace(ROUTE, address="{header:_DUPL_ID}"))
+    living.send("a")
+    loop = living.running()
+    store = loop.assignment.running[ORDERS].store
+    assert store is not None
+    position = store.position()
+    assert position is not None
+    store.apply([Edit(key("a", 0), b"torn")], position)
+    loop.cache.drop(ORDERS)
+    living.send("a", "b")
+    turns(loop)
+    assert living.faults.passed["store.wipe"] == 1
+    assert living.values("orders.unique") == ["a", "b"]
+    assert living.values("orders.dlq") == ["a"]
+
+
+def test_a_store_that_is_damaged_as_it_is_applied_takes_all_of_its_transaction_along() -> None:
+    living = Living(partitions=3)
+    loop = living.running()
+    for partition in range(3):
+        living.send(f"a{partition}", partition=partition)
+    middle = Source("orders", 1)
+    living.faults.at["store.apply"] = iter([None, StoreCorruptError(middle, "a bit flipped")])
+    turns(loop, 30)
+    for partition in range(3):
+        living.send(f"a{partition}", f"b{partition}", partition=partition)
+    turns(loop, 30)
+    for partition in range(3):
+        came_out = living.values("orders.unique", partition)
+        assert came_out == [f"a{partition}", f"b{partition}"]
+        assert living.values("orders.dlq", partition) == [f"a{partition}"]

@@ -1,0 +1,186 @@
+"""Both hops on one cluster, one loop each, as the processes of an instance run them."""
+
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import murmur2
+
+from ringfence.headers import DUPLICATE_ID, NUMBER, PUBLISHER, DeadLetter
+from service.answers import answer
+from service.config import RouteSettings
+from service.control import NotPossible, Unavailable
+from service.errors import ExitCode, ExitError
+from service.loop import Loop
+from service.part import Hop, Part
+from service.queries.ids import IdAnswer, IdQuery, IdsImport, Known
+from service.queries.publishers import NumberChange, PublisherAnswer, PublisherQuery
+from service.registry import Registry
+from state.edit import Source
+from tests.fakes.clients import FakeClients
+from tests.fakes.partition import Record
+from tests.simulation.disk import Disk
+from tests.unit.service.living import GROUP, Living, Turning, turn_until_running
+
+ROUTE = RouteSettings(name="orders", inputs=("orders",), address="{key}", output="orders.unique")
+WIDE = 3
+BY_ADDRESS = f"{GROUP}.by-address"
+
+
+class Hops:
+    """One instance with both of its processes."""
+
+    def __init__(self, **settings: object) -> None:
+        own = {"partitions": WIDE, "by_address_partitions": 2, **settings}
+        self.living = Living(ROUTE, **own)  # type: ignore[arg-type]  # by name
+        self.carrying = self.loop(Hop.INPUTS)
+        self.deciding = self.loop(Hop.ADDRESSES)
+        turn_until_running(self.carrying)
+        turn_until_running(self.deciding)
+
+    def loop(self, hop: Hop) -> Loop:
+        living = self.living
+        clients = FakeClients(living.cluster, GROUP, "0", part=Part(0, hop))
+        stores = Disk(living.cluster.step)
+        return Loop(living.config, clients, stores, living.clock, living.watch)
+
+    def send(self, partition: int, key: bytes, identifier: bytes) -> None:
+        cluster, headers = self.living.cluster, [(DUPLICATE_ID, identifier)]
+        cluster.write("orders", partition, Record(key, identifier, list(headers), cluster.now_ms))
+
+    def turns(self, count: int = 4) -> None:
+        for _ in range(count):
+            self.carrying.turn()
+            self.deciding.turn()
+
+    def out(self, topic: str) -> list[Record]:
+        return [r for n in range(WIDE) for r in self.living.cluster.records(topic, n)]
+
+
+def test_a_duplicate_on_another_partition_is_caught() -> None:
+    hops = Hops()
+    hops.send(0, b"k", b"1")
+    hops.turns()
+    hops.send(2, b"k", b"1")
+    hops.turns()
+    assert [record.value for record in hops.out("orders.unique")] == [b"1"]
+    (letter,) = hops.out("orders.dlq")
+    assert dict(letter.headers or [])[DeadLetter.ORIGINAL] == b"orders-0@0"
+
+
+def test_the_first_hop_commits_in_the_group_and_the_second_in_one_of_its_own() -> None:
+    hops = Hops()
+    hops.send(1, b"k", b"1")
+    hops.turns()
+    assert hops.living.committed(Source("orders", 1)) == 1
+    decided = hops.living.cluster.group(BY_ADDRESS).committed
+    assert decided[Source(BY_ADDRESS, murmur2(b"k", 2))].offset == 1
+
+
+def test_what_is_decided_is_deleted_and_nothing_else() -> None:
+    hops = Hops()
+    hops.send(0, b"k", b"1")
+    hops.turns()
+    hops.carrying.turn()
+    hops.living.clock.sleep(31)
+    hops.deciding.turn()
+    log = hops.living.cluster.log(BY_ADDRESS, murmur2(b"k", 2))
+    assert log is not None
+    assert log.start == 1
+    hops.send(0, b"k", b"2")
+    hops.carrying.turn()
+    hops.living.clock.sleep(31)
+    assert log.start == 1
+    hops.turns()
+    assert [record.value for record in hops.out("orders.unique")] == [b"1", b"2"]
+
+
+def test_an_offset_that_was_reset_by_hand_ends_the_start_unless_it_is_allowed() -> None:
+    hops = Hops()
+    hops.send(0, b"k", b"1")
+    hops.turns()
+    hops.carrying.close()
+    committed = hops.living.cluster.group(GROUP).committed
+    committed[Source("orders", 0)] = committed[Source("orders", 0)]._replace(metadata="")
+    carrying = hops.loop(Hop.INPUTS)
+    with pytest.raises(ExitError, match="reset by hand") as caught:
+        turn_until_running(carrying)
+    assert caught.value.exit_code is ExitCode.CONTRADICTION
+    living = hops.living
+    service = replace(living.config.service, on_reset_offset="keep_state")
+    living.config = replace(living.config, service=service)
+    turn_until_running(hops.loop(Hop.INPUTS))
+
+
+def test_an_id_is_imported_and_found_on_the_partition_of_its_address() -> None:
+    hops = Hops()
+    change = IdsImport("k", "orders", 2, (Known(b"1", 5, None),))
+    with pytest.raises(NotPossible):
+        answer(change, hops.carrying)
+    answer(change, hops.deciding)
+    found = answer(IdQuery("k", b"1"), hops.deciding)
+    assert isinstance(found, IdAnswer)
+    (sighting,) = found.sightings
+    assert (sighting.topic, sighting.partition, sighting.offset) == ("orders", 2, 5)
+    hops.send(0, b"k", b"1")
+    hops.turns()
+    (letter,) = hops.out("orders.dlq")
+    assert dict(letter.headers or [])[DeadLetter.ORIGINAL] == b"orders-2@5"
+
+
+def test_stamps_are_imported_where_the_address_is_decided_that_they_belong_to() -> None:
+    hops = Hops()
+    stamp = b"cluster/orders/0/7"
+    keys = [b"k%d" % number for number in range(8)]
+    for key in keys:
+        change = IdsImport(f"BRIDGE.{key.decode()}", "orders", 0, (Known(stamp, 7, None),))
+        answer(change, hops.deciding)
+        hops.send(1, key, stamp)
+    hops.turns()
+    assert (len(hops.out("orders.unique")), len(hops.out("orders.dlq"))) == (0, len(keys))
+
+
+def test_nothing_is_imported_from_what_is_no_partition_of_an_input() -> None:
+    hops = Hops()
+    with pytest.raises(NotPossible):
+        answer(IdsImport("k", "another", 0, (Known(b"1", 5, None),)), hops.deciding)
+
+
+def test_a_publisher_whose_number_is_set_goes_on_on_its_partition() -> None:
+    hops = Hops(addresses={"#": {"strategy": "sequence"}})
+    answer(NumberChange("P", "k", 4, None, "orders", 1), hops.deciding)
+    for partition, number in ((1, 4), (1, 5), (2, 6)):
+        headers = [(PUBLISHER, b"P"), (NUMBER, b"%d" % number)]
+        record = Record(b"k", b"%d" % number, list(headers), 1)
+        hops.living.cluster.write("orders", partition, record)
+        hops.turns()
+    assert [record.value for record in hops.out("orders.unique")] == [b"5"]
+    told = answer(PublisherQuery("P"), hops.deciding)
+    assert isinstance(told, PublisherAnswer)
+    (place,) = told.places
+    assert (place.topic, place.partition, place.number) == ("orders", 1, 5)
+    answer(NumberChange("P", "k", 9), hops.deciding)
+
+
+def test_a_session_is_given_out_when_both_hops_go_by_it() -> None:
+    hops = Hops(addresses={"#": {"strategy": "sequence"}})
+    living = hops.living
+    config = living.config
+
+    def clients(hop: Hop) -> FakeClients:
+        return FakeClients(living.cluster, GROUP, "admin", part=Part(0, hop))
+
+    only_one = Registry(config, clients, Turning(living, hops.carrying))
+    with pytest.raises(Unavailable, match="by-address"):
+        only_one.open("P", "me")
+    both = Registry(config, clients, Turning(living, hops.deciding))
+    assert both.open("P", "me").epoch == 2
+
+
+def test_where_nothing_was_decided_yet_it_begins_at_the_beginning_whatever_the_inputs_do() -> None:
+    hops = Hops(on_missing_offset="latest")
+    hops.deciding.close()
+    hops.send(0, b"k", b"1")
+    hops.carrying.turn()
+    hops.deciding = hops.loop(Hop.ADDRESSES)
+    hops.turns(8)
+    assert [record.value for record in hops.out("orders.unique")] == [b"1"]

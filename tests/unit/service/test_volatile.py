@@ -1,0 +1,68 @@
+"""Addresses that are not kept: in memory alone, and in no log."""
+
+from typing import Final
+
+import pytest
+
+from service.config import RouteSettings
+from state.cache import Cache
+from state.keys import RUNS, prefix
+from tests.unit.service.deciding import World, named, reasons, topics
+from tests.unit.service.living import LOG, ORDERS, Living, turns
+
+ROUTE: Final = RouteSettings(name="orders", inputs=("orders",), scope="partition")
+FORGETFUL: Final = {"orders": {"persist_id_cache": False}}
+
+
+def test_it_detects_while_it_lives_and_writes_nothing() -> None:
+    living = Living(addresses=FORGETFUL)
+    living.send("a", "b", "a")
+    loop = living.running()
+    living.send("b")
+    turns(loop, 2)
+    assert living.values("orders.unique") == ["a", "b"]
+    assert living.values("orders.dlq") == ["a", "b"]
+    assert living.cluster.records(*LOG) == []
+
+
+def test_it_forgets_at_a_restart_and_loses_nothing() -> None:
+    living = Living(addresses=FORGETFUL)
+    living.send("a")
+    living.running().close()
+    living.send("a", "a")
+    living.running()
+    assert living.values("orders.unique") == ["a", "a"]
+    assert living.values("orders.dlq") == ["a"]
+
+
+def test_it_forgets_with_a_partition_that_is_taken_over_anew() -> None:
+    living = Living(addresses=FORGETFUL)
+    living.send("a")
+    loop = living.running()
+    loop.assignment.retake(ORDERS, wipe=False)
+    living.send("a")
+    turns(loop)
+    assert living.values("orders.unique") == ["a", "a"]
+
+
+@pytest.mark.parametrize("strategy", ["ring", "window"])
+def test_what_was_kept_before_is_deleted(strategy: str) -> None:
+    keeping = {"orders": {"strategy": strategy}}
+    world = World(ROUTE, addresses=keeping)
+    world.commit(named(0, b"a"))
+    world.addresses = {"orders": {"strategy": strategy, "persist_id_cache": False}}
+    world.cache = Cache(1 << 30)
+    plan = world.commit(named(1, b"a"), named(2, b"a"))
+    assert len(topics(plan)) == 2
+    assert reasons(plan.outputs)[0] is None
+    assert [edit.value for edits in plan.edits.values() for edit in edits] == [None]
+    assert list(world.store.scan(prefix(RUNS, "orders"))) == []
+    assert not world.decide(named(3, b"b")).edits
+
+
+def test_a_small_ring_lets_go_of_what_it_outlived() -> None:
+    world = World(ROUTE, addresses={"orders": {"persist_id_cache": False, "id_cache_size": 2}})
+    for offset in range(20):
+        world.commit(named(offset, b"%d" % offset))
+    assert len(list(world.partition.volatile.scan(b"r"))) <= 4
+    assert world.store.position() is None

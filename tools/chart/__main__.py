@@ -1,0 +1,20 @@
+"""`python -m tools.chart`: writes the table of values in the chart's README.md anew."""
+
+import sys
+
+from tools.chart.readme import README, renewed
+from tools.errors import ToolError
+
+
+def main() -> int:
+    """Write it; say what has no description."""
+    try:
+        README.write_text(renewed(README.read_text("utf-8")), "utf-8")
+    except ToolError as problem:
+        print(problem, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""What values.yaml says of each value: its path, its default, and the comment beside or above it.
+
+A mapping written in lines is a section, and what is in it are values; one in braces is a value.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import yaml
+
+from tools.errors import ToolError
+
+
+class Value(NamedTuple):
+    """One row of the table."""
+
+    path: str
+    default: str
+    """As values.yaml has it; empty for an empty text."""
+    meaning: str
+
+
+def values_of(text: str) -> list[Value]:
+    """Return every value, in the order of the file."""
+    root = yaml.compose(text)
+    assert isinstance(root, yaml.MappingNode)
+    return list(_walk(root, "", text.splitlines()))
+
+
+def _walk(section: yaml.MappingNode, prefix: str, lines: list[str]) -> Iterator[Value]:
+    for key, value in section.value:
+        path = prefix + key.value
+        if isinstance(value, yaml.MappingNode) and not value.flow_style:
+            yield from _walk(value, f"{path}.", lines)
+            continue
+        start, end = value.start_mark, value.end_mark
+        default = lines[start.line][start.column : end.column]
+        meaning = _beside(lines[end.line][end.column :]) or _above(lines, key.start_mark.line)
+        if not meaning:
+            raise ToolError(f"values.yaml says nothing of {path}: write a comment beside or above")
+        if "|" in meaning + default:
+            raise ToolError(f"values.yaml has a bar beside {path}, which would end its cell")
+        yield Value(path, "" if default == '""' else default, meaning)
+
+
+def _beside(rest: str) -> str:
+    return rest.strip().lstrip("# ")
+
+
+def _above(lines: list[str], line: int) -> str:
+    indent = len(lines[line]) - len(lines[line].lstrip())
+    found: list[str] = []
+    for before in reversed(lines[:line]):
+        if not before.startswith(" " * indent + "#"):
+            break
+        found.append(before.strip().lstrip("# "))
+    return " ".join(reversed(found))

@@ -1,0 +1,430 @@
+"""Panels: what the dashboard shows, row by row. `@` in an expression is what the viewer chose."""
+
+from typing import Final, NamedTuple
+
+AT: Final = "@"
+
+
+class Line(NamedTuple):
+    """A query and how its series are named."""
+
+    query: str
+    name: str
+
+
+class Panel(NamedTuple):
+    """One picture."""
+
+    title: str
+    unit: str
+    lines: tuple[Line, ...]
+    tells: str
+    """What to see in it."""
+    kind: str = "timeseries"
+    stacked: bool = False
+
+
+class Row(NamedTuple):
+    """Panels that belong together."""
+
+    title: str
+    panels: tuple[Panel, ...]
+    width: int = 8
+    height: int = 8
+
+
+def _rate(metric: str, by: str, more: str = "") -> str:
+    return f"sum by ({by}) (rate(ringfence_{metric}{{@{more}}}[$__rate_interval]))"
+
+
+def _quantile(share: float, metric: str, by: str = "") -> str:
+    labels = f"le, {by}" if by else "le"
+    return f"histogram_quantile({share}, {_rate(f'{metric}_bucket', labels)})"
+
+
+_NOW: Final = Row(
+    "Now",
+    (
+        Panel(
+            "Instances",
+            "short",
+            (Line("count(ringfence_build_info{@})", ""),),
+            "Instances that tell their metrics.",
+            "stat",
+        ),
+        Panel(
+            "Waiting",
+            "short",
+            (Line("sum(ringfence_waiting{@})", ""),),
+            "Instances that decide nothing; their /readyz says why.",
+            "stat",
+        ),
+        Panel(
+            "Lag",
+            "short",
+            (Line("sum(ringfence_consumer_lag_records{@})", ""),),
+            "Records that wait.",
+            "stat",
+        ),
+        Panel(
+            "Since the last commit",
+            "s",
+            (Line("time() - max(ringfence_last_commit_timestamp_seconds{@})", ""),),
+            "Long is right only where nothing comes.",
+            "stat",
+        ),
+        Panel(
+            "Duplicates",
+            "percentunit",
+            (
+                Line(
+                    "sum(ringfence:duplicates:rate5m{$job_only}) "
+                    "/ sum(ringfence:consumed:rate5m{$job_only})",
+                    "",
+                ),
+            ),
+            "Their share of all records, over five minutes.",
+            "stat",
+        ),
+        Panel(
+            "Dead letters that are no duplicates",
+            "short",
+            (
+                Line(
+                    "sum(increase(ringfence_dead_letters_total"
+                    '{@, reason!~"duplicate|duplicate-in-transaction"}[1h]))',
+                    "",
+                ),
+            ),
+            "In the last hour; anything but none asks for a look.",
+            "stat",
+        ),
+    ),
+    width=4,
+    height=4,
+)
+
+_FLOW: Final = Row(
+    "Flow",
+    (
+        Panel(
+            "Records",
+            "rps",
+            (
+                Line(_rate("records_consumed_total", "route"), "{{route}} decided"),
+                Line(_rate("records_forwarded_total", "route"), "{{route}} accepted"),
+                Line(_rate("duplicates_total", "route"), "{{route}} duplicates"),
+                Line(_rate("records_carried_total", "route"), "{{route}} first hop"),
+            ),
+            "Decided is accepted, duplicates and what was rejected for another reason.",
+        ),
+        Panel(
+            "Share of duplicates",
+            "percentunit",
+            (Line("ringfence:duplicates:ratio_rate5m{$job_only}", "{{route}}"),),
+            "A jump is a publisher that resends, or one that gives many messages one id.",
+        ),
+        Panel(
+            "Dead letters by reason",
+            "rps",
+            (Line(_rate("dead_letters_total", "route, reason"), "{{route}} {{reason}}"),),
+            "All but duplicates are records that could not be decided or sent on.",
+            stacked=True,
+        ),
+        Panel(
+            "Duplicates by address",
+            "rps",
+            (Line(_rate("duplicates_total", "address", ', address=~"$address"'), "{{address}}"),),
+            "Of the addresses chosen above.",
+            stacked=True,
+        ),
+        Panel(
+            "Bytes",
+            "Bps",
+            (Line(_rate("bytes_consumed_total", "instance"), "{{instance}}"),),
+            "Keys and values of what was decided.",
+        ),
+        Panel(
+            "Redelivery distance",
+            "s",
+            (
+                Line(_quantile(0.5, "duplicate_distance_seconds"), "half"),
+                Line(_quantile(0.95, "duplicate_distance_seconds"), "95 %"),
+                Line(_quantile(0.99, "duplicate_distance_seconds"), "99 %"),
+            ),
+            "How long after its original a duplicate comes. Keep it well below the horizon.",
+        ),
+    ),
+)
+
+_LAG: Final = Row(
+    "Lag and latency",
+    (
+        Panel(
+            "Lag in records",
+            "short",
+            (Line("sum by (topic) (ringfence_consumer_lag_records{@})", "{{topic}}"),),
+            "Up to the end of the partition, open transactions and all.",
+        ),
+        Panel(
+            "Lag in seconds",
+            "s",
+            (Line("max by (topic) (ringfence_consumer_lag_seconds{@})", "{{topic}}"),),
+            "For how long the next record may have waited, on the worst partition.",
+        ),
+        Panel(
+            "From a record's timestamp to its commit",
+            "s",
+            (
+                Line(_quantile(0.5, "end_to_end_latency_seconds", "record"), "{{record}} half"),
+                Line(_quantile(0.99, "end_to_end_latency_seconds", "record"), "{{record}} 99 %"),
+            ),
+            "Of the oldest and of the newest record of each transaction.",
+        ),
+    ),
+)
+
+_RINGS: Final = Row(
+    "Rings",
+    (
+        Panel(
+            "Horizon",
+            "s",
+            (
+                Line(
+                    'min by (address) (ringfence_ring_horizon_seconds{@, address=~"$address"})',
+                    "{{address}}",
+                ),
+                Line("ringfence:retry_window_seconds", "retry window"),
+            ),
+            "A line below the retry window forgets ids while their duplicates may still come.",
+        ),
+        Panel(
+            "Fill",
+            "percentunit",
+            (
+                Line(
+                    'sum by (address) (ringfence_ring_used_ids{@, address=~"$address"}) '
+                    "/ sum by (address) (ringfence_ring_capacity_ids{@})",
+                    "{{address}}",
+                ),
+            ),
+            "Full is as it should be: from then on the horizon counts.",
+        ),
+        Panel(
+            "Ids let go of",
+            "cps",
+            (
+                Line(
+                    _rate("ring_evictions_total", "address", ', address=~"$address"'),
+                    "{{address}}",
+                ),
+            ),
+            "Each makes room for a newer one.",
+        ),
+    ),
+)
+
+_TRANSACTIONS: Final = Row(
+    "Transactions",
+    (
+        Panel(
+            "Transactions",
+            "cps",
+            (Line(_rate("transactions_total", "result"), "{{result}}"),),
+            "Aborted ones are done again; of unknown ones the broker is asked.",
+        ),
+        Panel(
+            "Duration",
+            "s",
+            (
+                Line(_quantile(0.5, "transaction_duration_seconds"), "half"),
+                Line(_quantile(0.99, "transaction_duration_seconds"), "99 %"),
+            ),
+            "From begin to commit; transaction_timeout_ms is the end of patience.",
+        ),
+        Panel(
+            "Stages of a batch",
+            "s",
+            (
+                Line(
+                    f"{_rate('batch_duration_seconds_sum', 'stage')} "
+                    f"/ {_rate('batch_duration_seconds_count', 'stage')}",
+                    "{{stage}}",
+                ),
+            ),
+            "Means. Much commit is the broker, much apply the disk, much lookup the processor.",
+        ),
+    ),
+)
+
+_STATE: Final = Row(
+    "State",
+    (
+        Panel(
+            "Records still to restore",
+            "short",
+            (Line("sum by (instance) (ringfence_restore_remaining_records{@})", "{{instance}}"),),
+            "While it is above none, those partitions wait.",
+        ),
+        Panel(
+            "Disk",
+            "bytes",
+            (
+                Line("sum by (instance) (ringfence_state_bytes{@})", "{{instance}} state"),
+                Line("min by (instance) (ringfence_state_disk_free_bytes{@})", "{{instance}} free"),
+            ),
+            "Of the state folder.",
+        ),
+        Panel(
+            "Memory",
+            "bytes",
+            (
+                Line("sum(ringfence_cache_memory_bytes{@})", "ids"),
+                Line("sum(ringfence_rocksdb_block_cache_usage_bytes{@})", "RocksDB blocks"),
+                Line("sum(ringfence_rocksdb_memtable_bytes{@})", "RocksDB memtables"),
+                Line("sum(process_resident_memory_bytes{@})", "all processes"),
+            ),
+            "What ids and stores take of all that the processes do.",
+        ),
+        Panel(
+            "RocksDB: to be compacted",
+            "bytes",
+            (
+                Line(
+                    "sum by (instance) (ringfence_rocksdb_pending_compaction_bytes{@})",
+                    "{{instance}}",
+                ),
+            ),
+            "Growing for long, it ends in writes that wait.",
+        ),
+        Panel(
+            "RocksDB: writes that waited",
+            "short",
+            (
+                Line(
+                    "sum by (instance) (increase(ringfence_rocksdb_write_stalls_total{@}"
+                    "[$__rate_interval]))",
+                    "{{instance}}",
+                ),
+            ),
+            "None is usual.",
+        ),
+        Panel(
+            "RocksDB: files and keys",
+            "short",
+            (
+                Line("sum(ringfence_rocksdb_sst_bytes{@})", "bytes"),
+                Line("sum(ringfence_rocksdb_estimated_keys{@})", "keys"),
+            ),
+            "A key is a run of ids.",
+        ),
+    ),
+)
+
+_PROCESSES: Final = Row(
+    "Instances and workers",
+    (
+        Panel(
+            "Partitions",
+            "short",
+            (Line("sum by (instance) (ringfence_assigned_partitions{@})", "{{instance}}"),),
+            "Shared out evenly, they differ by one at most.",
+            stacked=True,
+        ),
+        Panel(
+            "Rebalances, restarts, fencings",
+            "short",
+            (
+                Line(
+                    "sum by (kind) (increase(ringfence_rebalances_total{@}[$__rate_interval]))",
+                    "{{kind}}",
+                ),
+                Line(
+                    "sum by (instance, worker) "
+                    "(increase(ringfence_worker_restarts_total{@}[$__rate_interval]))",
+                    "restart {{instance}}/{{worker}}",
+                ),
+                Line("sum(increase(ringfence_fenced_total{@}[$__rate_interval]))", "fenced"),
+            ),
+            "Each costs a pause of the partitions that move.",
+        ),
+        Panel(
+            "Held back and waiting",
+            "short",
+            (
+                Line("sum by (instance) (ringfence_held_back_partitions{@})", "{{instance}} held"),
+                Line("sum by (instance) (ringfence_waiting{@})", "{{instance}} waits"),
+                Line("sum by (instance) (ringfence_groups_open{@})", "{{instance}} groups"),
+            ),
+            "Inputs behind an open transaction; instances that wait; groups that are not whole.",
+        ),
+        Panel(
+            "Processor",
+            "short",
+            (
+                Line(
+                    "sum by (instance) (rate(process_cpu_seconds_total{@}[$__rate_interval]))",
+                    "{{instance}}",
+                ),
+            ),
+            "Cores. A loop takes one at the most.",
+        ),
+        Panel(
+            "Errors of the Kafka client",
+            "cps",
+            (Line(_rate("client_errors_total", "code"), "{{code}}"),),
+            "By librdkafka's names; it goes on by itself after most of them.",
+        ),
+        Panel(
+            "Open files",
+            "short",
+            (Line("sum by (instance) (process_open_fds{@})", "{{instance}}"),),
+            "Of all processes of an instance.",
+        ),
+    ),
+)
+
+_API: Final = Row(
+    "API",
+    (
+        Panel(
+            "Requests",
+            "reqps",
+            (Line(_rate("http_requests_total", "status"), "{{status}}"),),
+            "By status.",
+            stacked=True,
+        ),
+        Panel(
+            "Time to answer",
+            "s",
+            (Line(_quantile(0.99, "http_request_duration_seconds", "route"), "{{route}} 99 %"),),
+            "By route.",
+        ),
+        Panel(
+            "Revision of the settings",
+            "none",
+            (Line("max by (instance) (ringfence_config_revision{@})", "{{instance}}"),),
+            "The same on all instances a moment after a change.",
+        ),
+        Panel(
+            "Refused for who asks",
+            "reqps",
+            (Line(_rate("http_auth_failures_total", "reason"), "{{reason}}"),),
+            "Wrong or missing tokens.",
+        ),
+        Panel(
+            "Versions",
+            "short",
+            (
+                Line(
+                    "count by (version, librdkafka) (ringfence_build_info{@})",
+                    "{{version}}, librdkafka {{librdkafka}}",
+                ),
+            ),
+            "More than one while an upgrade rolls.",
+        ),
+    ),
+)
+
+ROWS: Final = (_NOW, _FLOW, _LAG, _RINGS, _TRANSACTIONS, _STATE, _PROCESSES, _API)

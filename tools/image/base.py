@@ -1,0 +1,79 @@
+"""Bases made on the spot of Debian's packages, where no registry is in reach.
+
+Each stands in for an official image that the Dockerfile names: of Python, with a `python` and a pip
+that can be taken away below /usr/local, and of Maven with its Java. Made once, and kept.
+"""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tools.image.buildah import Buildah
+from tools.image.errors import ImageError
+
+_SUITE: Final = "bookworm"
+_TIMEOUT_S: Final = 900
+
+
+class Base(NamedTuple):
+    """What a base is made of."""
+
+    name: str
+    packages: tuple[str, ...]
+    settle: str = "true"
+    """What is done to its files at the end, as a shell does it; $1 is where they lie."""
+    left_out: tuple[str, ...] = ()
+    """Paths that no package may bring."""
+
+
+PYTHON: Final = Base(
+    f"localhost/ringfence-base-python:{_SUITE}-slim",
+    ("ca-certificates", "python3", "python3-pip-whl"),
+    """
+    ln -s /usr/bin/python3 "$1/usr/local/bin/python"
+    rm -f "$1"/usr/lib/python3.*/EXTERNALLY-MANAGED
+    chroot "$1" sh -c 'PYTHONPATH=$(ls /usr/share/python-wheels/pip-*.whl) python -m pip install \
+      --quiet --root-user-action ignore --no-index --find-links /usr/share/python-wheels pip'
+    chroot "$1" dpkg --purge python3-pip-whl
+    """,
+    ("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*"),
+)
+JAVA: Final = Base(
+    f"localhost/ringfence-base-java:{_SUITE}",
+    ("ca-certificates", "maven", "openjdk-17-jdk-headless"),
+)
+
+
+def made(buildah: Buildah, base: Base) -> str:
+    """Return the name of a base, made first if it is not there."""
+    if base.name not in buildah.images():
+        context = buildah.folder / "base"
+        context.mkdir(parents=True, exist_ok=True)
+        _bootstrap(base, context / "base.tar")
+        file = context / "Dockerfile"
+        file.write_text("FROM scratch\nADD base.tar /\n", encoding="ascii")
+        buildah.build(file, context, "--tag", base.name)
+        shutil.rmtree(context)
+    return base.name
+
+
+def _bootstrap(base: Base, tar: Path) -> None:
+    program = shutil.which("mmdebstrap")
+    if program is None:
+        raise ImageError("No mmdebstrap on the PATH: install it (Debian: apt install mmdebstrap).")
+    done = subprocess.run(
+        [
+            *(program, "--quiet", "--variant=minbase", f"--include={','.join(base.packages)}"),
+            *(f"--dpkgopt=path-exclude={path}" for path in base.left_out),
+            *(f"--customize-hook={base.settle}", _SUITE, str(tar)),
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode:
+        said = "\n".join(done.stderr.splitlines()[-20:])
+        raise ImageError(f"mmdebstrap could not make a base of Debian's packages:\n{said}")

@@ -1,0 +1,92 @@
+"""Build: the image of this checkout, on a base made on the spot, kept for the next time.
+
+What pip and Maven are told on this machine (an index, a mirror, certificates) reaches the build as
+secrets and mounts, which stay in no layer.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from service.version import product_version
+from tools.image import base
+from tools.image.buildah import Buildah
+from tools.image.dockerfile import digest
+from tools.jars import RUN_FOLDER, exclusive
+
+CHECKOUT: Final = Path(__file__).parents[2]
+DOCKERFILE: Final = CHECKOUT / "Dockerfile"
+FOLDER: Final = RUN_FOLDER / "image"
+TARGETS: Final = ("service", "spark")
+CERTIFICATES: Final = Path("/etc/ssl/certs")
+"""Whom this machine trusts, the build trusts."""
+MAVEN_SETTINGS: Final = Path.home() / ".m2" / "settings.xml"
+_WAIT_S: Final = 1800.0
+
+
+class Image(NamedTuple):
+    """An image that is there."""
+
+    buildah: Buildah
+    name: str
+    version: str
+
+
+def built(target: str = "service") -> Image:
+    """The image of a target of the Dockerfile, built first unless the checkout is as it was.
+
+    ImageError where that fails.
+    """
+    buildah, version = Buildah(FOLDER), product_version()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    repository = f"localhost/ringfence-{target}"
+    name = f"{repository}:{digest(DOCKERFILE, Path(base.__file__))[:12]}"
+    with exclusive(FOLDER / "lock", _WAIT_S):
+        before = [one for one in buildah.images() if one.startswith(f"{repository}:")]
+        if name not in before:
+            _build(buildah, target, name, version)
+            for outdated in before:
+                buildah.run("rmi", outdated)
+    return Image(buildah, name, version)
+
+
+def _build(buildah: Buildah, target: str, name: str, version: str) -> None:
+    arguments = {"PYTHON": base.made(buildah, base.PYTHON), "VERSION": version}
+    if target == "spark":
+        arguments["JAVA"] = base.made(buildah, base.JAVA)
+    mounted = sorted({str(CERTIFICATES), *_pip_files()})
+    with tempfile.NamedTemporaryFile("w") as pip_config:
+        pip_config.write("\n".join(["[global]", *map(" = ".join, _pip_settings().items())]))
+        pip_config.flush()
+        secrets = {"pip.conf": Path(pip_config.name), "settings.xml": MAVEN_SETTINGS}
+        buildah.build(
+            DOCKERFILE,
+            CHECKOUT,
+            *("--target", target, "--tag", name),
+            *each("--build-arg", [f"{key}={told}" for key, told in arguments.items()]),
+            *each("--secret", [f"id={key},src={at}" for key, at in secrets.items() if at.exists()]),
+            *each("--volume", [f"{path}:{path}:ro" for path in mounted if Path(path).exists()]),
+        )
+
+
+def each(option: str, values: Sequence[str]) -> Iterator[str]:
+    """An option, once for each of its values."""
+    for value in values:
+        yield from (option, value)
+
+
+def _pip_settings() -> dict[str, str]:
+    """What pip is told here, wherever it is told it."""
+    asked = [sys.executable, "-m", "pip", "config", "list"]
+    done = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=60)
+    told = (line.partition("=") for line in done.stdout.splitlines())
+    return {name.rpartition(".")[2]: value.strip("'") for name, _, value in told}
+
+
+def _pip_files() -> list[str]:
+    """The files and folders that those settings name, beside the certificates."""
+    paths = [Path(told) for told in _pip_settings().values() if told.startswith("/")]
+    return [str(path) for path in paths if CERTIFICATES not in path.parents]
