@@ -145,9 +145,21 @@ class Service:
 
     def partitions(self) -> list[dict[str, Any]]:
         """Its own."""
-        told = json.loads(self.get("/v1/partitions?scope=instance")[1])
-        found: list[dict[str, Any]] = told["partitions"]
+        found: list[dict[str, Any]] = self.told("/v1/partitions?scope=instance")["partitions"]
         return found
+
+    def told(self, path: str) -> Any:
+        """What a page says; asked again where it cannot be said just now (503), or nobody is up."""
+        answers = [(0, "")]
+
+        def is_told() -> bool:
+            answers.append(self.get(path))
+            status = answers[-1][0]
+            assert status in {0, 200, 503}, f"{path}: {answers[-1]}"
+            return status == 200
+
+        eventually(is_told, PATIENCE_S, self)
+        return json.loads(answers[-1][1])
 
     def tail(self) -> str:
         return self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""

@@ -3,7 +3,6 @@
 The pause of a partition that stays where it is is printed, not judged.
 """
 
-import json
 import random
 import signal
 import threading
@@ -114,7 +113,7 @@ def services(broker: Broker, group: str, tmp_path: Path) -> Iterator[list[Servic
 
 def decided_by(services: Sequence[Service]) -> list[int]:
     """How many deciding partitions each worker has."""
-    pages = [json.loads(service.get("/v1/workers")[1])["workers"] for service in services]
+    pages = [service.told("/v1/workers")["workers"] for service in services]
     return [w["partitions_owned"] for page in pages for w in page if w["hop"] == BY_ADDRESS]
 
 

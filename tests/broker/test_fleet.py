@@ -99,9 +99,7 @@ class Replica:
                 return refusal.code, json.loads(refusal.read())
 
     def get(self, path: str) -> Any:
-        status, told = self.ask("GET", path)
-        assert status == 200, told
-        return told
+        return self.service.told(path)
 
     def knows(self, partition: int, number: int) -> dict[str, Any]:
         told: dict[str, Any] = self.get(f"/v1/addresses/a/ids/{id_of(partition, number)}")

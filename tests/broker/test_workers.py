@@ -1,6 +1,5 @@
 """Several workers of one instance: they share the work, and one that ends or hangs is replaced."""
 
-import json
 import os
 import signal
 import threading
@@ -33,12 +32,12 @@ def world(broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> I
 
 
 def workers(service: Service) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(service.get("/v1/workers")[1])["workers"]
+    found: list[dict[str, Any]] = service.told("/v1/workers")["workers"]
     return found
 
 
 def status(service: Service) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(service.get("/v1/status")[1])
+    found: dict[str, Any] = service.told("/v1/status")
     return found
 
 
@@ -93,7 +92,7 @@ def test_two_workers_share_the_partitions_and_decide_everything_once(world: Worl
     world.wait_decided()
     eventually(lambda: status(service)["records_consumed"] == 3000, 5, service)
     assert status(service)["transactions_committed"] >= 15
-    rings = json.loads(service.get("/v1/addresses?name=a")[1])
+    rings = service.told("/v1/addresses?name=a")
     assert [ring["partition"] for ring in rings["partitions"]] == [0, 1, 2, 3]
     assert rings["complete"]
     service.stop()

@@ -90,6 +90,8 @@ def controllers(place: Place) -> list[str]:
             f"--cert-dir={place.folder / 'controllers'}",
             f"--service-account-private-key-file={place.key}",
         ),
+        # Nobody loses a node here; on a busy machine a lease is renewed late.
+        "--node-monitor-grace-period=1h",
     ]
 
 
@@ -107,6 +109,8 @@ def nodes(place: Place) -> list[str]:
     port = place.ports.nodes
     return [
         *("kwok", f"--kubeconfig={place.kubeconfig}", f"--config={place.stages}"),
-        *("--manage-all-nodes", f"--node-ip={HOST}", f"--node-port={port}"),
+        # A node that gets ready again without a name of its own loses its address (kwok 0.8.0).
+        *("--manage-all-nodes", f"--node-name={HOST}"),
+        *(f"--node-ip={HOST}", f"--node-port={port}"),
         f"--server-address={HOST}:{port}",
     ]
