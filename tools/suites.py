@@ -55,7 +55,7 @@ SUITES: Final = (
     Suite("unit", UNIT, processes=2),
     Suite("simulation", "simulation"),
     Suite("oracle", "oracle", JAVA),
-    Suite("broker", "broker and not spark and not helm and not browser", JAVA, processes=2),
+    Suite("broker", "broker and not spark and not helm and not browser", JAVA, processes=3),
     Suite("spark", "spark", JAVA),
     Suite("browser", "browser", ("chromium", "chromedriver", *JAVA)),
     Suite("helm", "helm", ("go", *JAVA), ("tools.helm",), is_built_ahead=True),

@@ -1,5 +1,6 @@
 """The server on a real socket of this machine."""
 
+import contextlib
 import http.client
 import socket
 from collections.abc import Iterator
@@ -54,6 +55,26 @@ def test_the_longest_id_fits_in_a_path(server: ServerHandle) -> None:
     status, body = get(server, "/v1/addresses/a%2Fb/ids/hex:" + LONGEST_ID.hex())
     assert status == 200
     assert b'"known":true' in body
+
+
+def test_no_answer_waits_for_an_acknowledgement(
+    server: ServerHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Head and body are two segments; the second one would be held back for 40 ms."""
+    accept, accepted = socket.socket.accept, []
+
+    def accepting(listener: socket.socket) -> tuple[socket.socket, object]:
+        found = accept(listener)
+        accepted.append(found[0])
+        return found
+
+    monkeypatch.setattr(socket.socket, "accept", accepting)
+    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=10)
+    with contextlib.closing(connection):
+        connection.request("GET", "/livez")
+        assert connection.getresponse().status == 200
+        (theirs,) = accepted
+        assert theirs.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_head_has_no_body(server: ServerHandle) -> None:

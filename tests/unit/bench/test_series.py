@@ -8,6 +8,7 @@ from bench.latency import percentile
 from bench.machine import MIB
 from bench.progress import Point, pace_from
 from bench.results import Spread
+from bench.series.asking import Spell, trios_of
 from bench.series.held import with_bytes_per_id
 from bench.series.stages import divided, per_message
 from bench.series.sweeps import shared
@@ -58,3 +59,10 @@ def test_a_cost_is_shared_out_as_the_samples_are() -> None:
 
 def test_settings_that_change_from_step_to_step_are_no_common_ones() -> None:
     assert shared([{"a": 1, "b": 2}, {"a": 1, "b": 3}]) == {"a": 1}
+
+
+def test_an_asked_spell_is_set_beside_the_two_around_it() -> None:
+    spells = [Spell(4.0, rate, 5.0) for rate in (100.0, 90.0, 80.0, 60.0, 40.0, 30.0)]
+    ratios = [trio.rate_ratio for trio in trios_of(spells)]
+    assert ratios == [1.0, 1.0], "a machine that gets slower is no cost of being asked"
+    assert next(trios_of(spells)).loop_ratio == 1.0
