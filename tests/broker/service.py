@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -144,8 +145,11 @@ class Service:
         eventually(complains, limit_s, self)
 
     def partitions(self) -> list[dict[str, Any]]:
-        """Its own."""
-        found: list[dict[str, Any]] = self.told("/v1/partitions?scope=instance")["partitions"]
+        """Its own; TimeoutError while it does not tell."""
+        status, text = self.get("/v1/partitions?scope=instance")
+        if status != HTTPStatus.OK:
+            raise TimeoutError(f"/v1/partitions: {status} {text}")
+        found: list[dict[str, Any]] = json.loads(text)["partitions"]
         return found
 
     def told(self, path: str) -> Any:
@@ -156,7 +160,7 @@ class Service:
             answers.append(self.get(path))
             status = answers[-1][0]
             assert status in {0, 200, 503}, f"{path}: {answers[-1]}"
-            return status == 200
+            return status == HTTPStatus.OK
 
         eventually(is_told, PATIENCE_S, self)
         return json.loads(answers[-1][1])

@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 
 from ringfence.headers import DeadLetter
 from tests.broker.conftest import create_topic
+from tests.broker.desk import SERVICE_ENDS_S
 from tests.broker.raw import send_raw
 from tests.broker.service import IN_TIME_S, REPOSITORY, Service, eventually
 from tests.broker.two_clusters import PARTITIONS, TwoClusters
@@ -214,7 +215,7 @@ def test_a_bridge_that_wakes_after_the_takeover_goes_on_and_passes_nothing_over(
 def sentence(bridge: Service, status: int) -> str:
     """What a bridge that ends by itself says last."""
     bridge.start()
-    assert bridge.wait(40) == status, bridge.tail()
+    assert bridge.wait(SERVICE_ENDS_S) == status, bridge.tail()
     return bridge.tail().splitlines()[-1]
 
 

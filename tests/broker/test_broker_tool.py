@@ -36,7 +36,7 @@ def produce(client: Mapping[str, str], topic: str, *values: bytes) -> list[int]:
     producer = Producer({"message.timeout.ms": "10000", "linger.ms": "0", "log_level": 0, **client})
     for value in values:
         producer.produce(topic, value, on_delivery=lambda error, _: outcomes.append(code_of(error)))
-    producer.flush(15)
+    producer.flush(60)
     return outcomes
 
 
@@ -62,7 +62,7 @@ def read(client: Mapping[str, str], topic: str, count: int) -> list[bytes | None
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
         values: list[bytes | None] = []
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while len(values) < count and time.monotonic() < deadline:
             message = consumer.poll(0.2)
             if message is not None and message.error() is None:

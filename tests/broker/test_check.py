@@ -26,7 +26,7 @@ def desk(broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> It
         yield own
 
 
-def ringfence(command: str, config: Path, limit_s: float = 40) -> subprocess.CompletedProcess[str]:
+def ringfence(command: str, config: Path) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if name != "KAFKA_BOOTSTRAP_SERVERS"}
     return subprocess.run(
         [sys.executable, "-m", "service.cli", command, "--config", str(config)],
@@ -35,7 +35,7 @@ def ringfence(command: str, config: Path, limit_s: float = 40) -> subprocess.Com
         capture_output=True,
         text=True,
         check=False,
-        timeout=limit_s,
+        timeout=SERVICE_ENDS_S,
     )
 
 
@@ -76,7 +76,7 @@ def test_check_names_five_faults_at_once_each_with_its_mend(desk: Desk) -> None:
 
 def test_serve_ends_with_3_when_the_broker_cannot_be_reached(desk: Desk) -> None:
     desk.client["bootstrap.servers"] = f"127.0.0.1:{free_port(0)}"
-    done = ringfence("serve", desk.config(), limit_s=SERVICE_ENDS_S)
+    done = ringfence("serve", desk.config())
     assert done.returncode == 3, done.stderr
     assert desk.client["bootstrap.servers"] in sentence(done.stderr)
 

@@ -89,7 +89,7 @@ class Owners(Meanwhile):
 def _partitions(service: Service) -> list[dict[str, Any]]:
     try:
         return [] if service.ended else service.partitions()
-    except (ValueError, KeyError, AssertionError):
+    except (AssertionError, TimeoutError):
         return []  # it does not listen yet, or not any more
 
 

@@ -97,7 +97,7 @@ def all_of(parts: dict[int, list[Seen]]) -> list[Seen]:
     return [each for part in parts.values() for each in part]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_every_group_is_whole_wherever_the_service_is_killed(
     broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
 ) -> None:

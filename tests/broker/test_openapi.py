@@ -32,7 +32,7 @@ pytestmark = pytest.mark.broker
 
 EXAMPLES = 20
 LIMIT_S = 90.0
-ASKED_AGAIN = 10
+ASKED_AGAIN = 60
 """Some answers wait: for what is set to be applied, or for a partition that is being given away."""
 
 

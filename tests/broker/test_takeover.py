@@ -58,7 +58,7 @@ def restored(service: Service, topic: str) -> int:
     return int(found)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_what_was_remembered_is_taken_over_with_an_empty_disk_and_with_its_own_copy(
     broker: Broker, group: str, pair: list[Service]
 ) -> None:

@@ -64,7 +64,7 @@ def always_answering(service: Service) -> Iterator[None]:
     def ask() -> None:
         while not over.wait(0.05):
             for path in ("/livez", "/v1/status", "/metrics"):
-                answer = service.get(path)
+                answer = service.get(path, 30)
                 if answer[0] != 200:
                     silent.append(answer)
 

@@ -128,7 +128,7 @@ def test_the_redrive_wizard_leads_from_a_filter_to_records_that_were_let_through
     button(driver, "Go on").click()
     wait_for(driver, lambda: "the shop asked for them" in one(driver, "main").text)
     button(driver, "Redrive").click()
-    assert one(driver, "svg.bar.long").is_displayed()
+    wait_for(driver, lambda: one(driver, "svg.bar.long").is_displayed())
     wait_for(driver, lambda: one(driver, ".head .phase").text == "done")
     told = dict(zip(texts(driver, ".figures dt"), texts(driver, ".figures dt + dd"), strict=True))
     assert told["Accepted"] == str(LIMIT), told

@@ -300,7 +300,7 @@ def test_a_fenced_producer_with_nothing_to_say_does_not_notice(log: Log) -> None
 
 
 def test_a_transaction_past_its_timeout_looks_like_one_of_a_zombie(log: Log) -> None:
-    topic, producer = log.topic(), ready(log, "slow", 1_000)
+    topic, producer = log.topic(), ready(log, "slow", 5_000)
     producer.begin_transaction()
     send(producer, topic, b"late")
     for _ in range(30):  # The broker looks for such transactions only now and then.

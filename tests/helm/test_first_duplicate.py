@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.helm, pytest.mark.broker, pytest.mark.timeout(1800)]
 
 REPOSITORY = CHART_DIR.parents[2]
 README = (CHART_DIR / "README.md").read_text("utf-8")
-LEAVES_WITHIN_S = 20.0
+LEAVES_WITHIN_S = 60.0
 
 
 class Shell(NamedTuple):

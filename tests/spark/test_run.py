@@ -45,7 +45,8 @@ class Publisher:
     def __init__(self, broker: Broker, topic: str) -> None:
         self.topic = topic
         self._sent = 0
-        identity = {"transactional.id": f"{topic}-publisher"}
+        # One that stays open while Spark reads is not to be ended by the broker.
+        identity = {"transactional.id": f"{topic}-publisher", "transaction.timeout.ms": 600_000}
         self._producer = Producer({**broker.client_properties, **identity})
         self._producer.init_transactions(30)
 

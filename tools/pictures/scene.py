@@ -132,7 +132,7 @@ class Scene:
         """Ask the service to end."""
         if self._service is not None:
             self._service.terminate()
-            self._service.wait(20)
+            self._service.wait(60)
 
     def _publish(self) -> None:
         chance = random.Random(7)
