@@ -70,7 +70,8 @@ def test_the_redrive_wizard_is_walked_by_forms_alone(scene: Scene, driver: Chrom
 def test_an_id_is_looked_up_and_forgotten(scene: Scene, driver: Chrome) -> None:
     until(driver, scene.url + "/console/address?name=orders.porto", lambda: _ids(driver))
     every(driver, "#ids tbody a")[0].click()
-    assert "Known." in one(driver, ".note").text
+    wait_for(driver, lambda: "/console/ids?" in driver.current_url)
+    until(driver, driver.current_url, lambda: "Known." in one(driver, ".note").text)
     one(driver, "details.act summary").click()
     one(driver, "[name=reason]").send_keys("to see that it goes")
     button(driver, "Forget it").click()
