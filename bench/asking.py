@@ -90,7 +90,7 @@ def asked(stage: Stage, paths: Sequence[str], per_s: float) -> Iterator[list[flo
 def _answered(connection: socket.socket, path: str) -> bool:
     """Whether the answer is a good one, once all of it is there."""
     connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-    head, body = b"", b""
+    head = b""
     while not (blank := head.find(_BLANK_LINE)) + 1:
         head += _received(connection)
     length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
