@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from bench.java import classpath
-from service.tuning import with_large_pages
+from service.tuning import with_heap_tuned
 from tools.broker.embedded import LAUNCH
 from tools.jars import java_command
 
@@ -63,7 +63,7 @@ def running(arm: Arm, stage: Stage) -> Iterator[Running]:
         process = subprocess.Popen(
             [*ATTACHED, str(os.getpid()), *arm.command(stage)],
             cwd=ROOT,
-            env=with_large_pages(os.environ),  # as Ringfence has its workers
+            env=with_heap_tuned(os.environ),  # as Ringfence has its workers
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

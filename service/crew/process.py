@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
 from service.crew.messages import ToChild, ToSupervisor
-from service.tuning import with_large_pages
+from service.tuning import with_heap_tuned
 
 
 def start(
@@ -32,7 +32,7 @@ def start(
         command = [sys.executable, "-P", *program, str(fd), str(os.getpid())]
         process = subprocess.Popen(
             command,
-            env=with_large_pages(os.environ),
+            env=with_heap_tuned(os.environ),
             stdin=subprocess.DEVNULL,
             pass_fds=(fd,),
         )
