@@ -27,8 +27,8 @@ from tools.errors import ToolError
 
 LATENCY_RATE: Final = 1_000
 LATENCY_S: Final = 12.0
-ASKED_ROUNDS: Final = 4
-"""Each is asked for some twenty seconds."""
+ASKED_ROUNDS: Final = 7
+"""Each is asked for some ten to twenty seconds; together it is to be a minute."""
 
 
 KEYS: Final = [*(trial.key for trial in TRIALS), "latency", "asked", "artemis"]
