@@ -16,7 +16,10 @@ _TAKEN_BYTES: Final = 16 * 1024 * 1024
 _LARGE_BYTES: Final = 32 * 1024 * 1024
 """The most that glibc takes for what it maps by itself."""
 _TUNABLES: Final = "GLIBC_TUNABLES"
-_HEAP: Final = {"glibc.malloc.hugetlb": 1, "glibc.malloc.arena_max": 128}
+_ARENAS: Final = "glibc.malloc.arena_max"
+_ARENAS_TOO: Final = "MALLOC_ARENA_MAX"
+"""An older name, a variable of its own; people set it in containers."""
+_HEAP: Final = {"glibc.malloc.hugetlb": 1, _ARENAS: 128}
 
 
 def calm_garbage_collector() -> None:
@@ -67,5 +70,6 @@ def with_heap_tuned(environment: Mapping[str, str]) -> dict[str, str]:
     C library ignores it.
     """
     given = environment.get(_TUNABLES, "")
-    ours = [f"{name}={value}" for name, value in _HEAP.items() if name not in given]
+    chosen = f"{given}:{_ARENAS}" if _ARENAS_TOO in environment else given
+    ours = [f"{name}={value}" for name, value in _HEAP.items() if name not in chosen]
     return {**environment, _TUNABLES: ":".join(filter(None, (given, *ours)))}

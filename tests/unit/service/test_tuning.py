@@ -26,6 +26,8 @@ def test_what_else_is_tuned_stays() -> None:
 def test_who_has_chosen_is_not_overruled() -> None:
     chosen = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=0:glibc.malloc.arena_max=4"}
     assert with_heap_tuned(chosen) == chosen
+    tuned = with_heap_tuned({"MALLOC_ARENA_MAX": "2"})
+    assert tuned == {"MALLOC_ARENA_MAX": "2", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
 def test_a_process_starts_with_it() -> None:
