@@ -154,7 +154,6 @@ class _Decider:
         self._groups = GroupsDraft(partition.groups, partition.kept_store)
         self._places = Places(partition, rules.book, rules.cache, self._groups.waiting)
         self._progress = Progress(partition.source, partition.time_ms)
-        self._grouping = Grouping(self._groups, self._places, self._opened)
         self._desks: dict[bytes, Desk] = {}
         """By the inlet as records tell it; of those that tell none there is one."""
         self._lost: list[bytes] = []
@@ -174,9 +173,10 @@ class _Decider:
         offsets, sizes_bytes = part.offsets, part.sizes_bytes
         columns = Columns(part.messages, offsets, offsets, times_ms, column, sizes_bytes)
         tally, size_bytes_max = self._plan.tally, max(sizes_bytes)
+        grouping = self._grouping()
         for desk, rows in self._by_desk(columns):
             desk.lanes.make_room(size_bytes_max)
-            desk.decide(rows)
+            desk.decide(rows, grouping)
             tally.consumed[desk.route] += len(rows.messages)
             tally.bytes_consumed[desk.route] += sum(rows.sizes_bytes)
         self._delete_outlived()
@@ -190,7 +190,7 @@ class _Decider:
         for name in groups:
             timeout_ms = self._places.at(name.address).settings.group_timeout_ms
             cause = f"its group was not complete after group_timeout_ms, {timeout_ms} ms"
-            records = self._grouping.give_up(name, Rejection(Reason.GROUP_INCOMPLETE, cause))
+            records = self._grouping().give_up(name, Rejection(Reason.GROUP_INCOMPLETE, cause))
             self._plan.given_up |= {(self._source, record.own_offset) for record in records}
         return progress.outputs
 
@@ -200,12 +200,14 @@ class _Decider:
         """See `redrive`."""
         progress, partition = self._progress, self._partition
         progress.outputs, progress.now_ms = [], now_ms
+        grouping = self._grouping()
         for letter in letters:
             # What was passed on by address has no place here any more: the last one stands for it.
             offset = letter.own_offset if partition.inlet else max(0, partition.next_offset - 1)
             desk = self._desk(NOWHERE if partition.inlet else name_of(letter.source))
             self._check_home(letter, desk)
-            outcome = redecided(letter, mode, offset, desk, progress.outputs, self._plan.tally)
+            outputs, tally = progress.outputs, self._plan.tally
+            outcome = redecided(letter, mode, offset, desk, grouping, outputs, tally)
             outcomes.append(outcome)
         self._delete_outlived()
         return progress.outputs
@@ -278,6 +280,14 @@ class _Decider:
             desk.lanes.count(plan.tally)
         return acknowledged(self._rules.group_id, self._places, self._progress.now_ms)
 
+    def _grouping(self) -> Grouping:
+        """What decides groups, for as long as one call takes.
+
+        It refers to this decider. If this kept it, each transaction would leave a cycle behind,
+        with all that goes out for its last records, until the next search for cycles.
+        """
+        return Grouping(self._groups, self._places, self._opened)
+
     def _opened(self, parked: Parked) -> Opened:
         """A record that waited, as its inlet has it."""
         if self._partition.inlet is not None:
@@ -313,7 +323,7 @@ class _Decider:
         desk = self._desks.get(written)
         if desk is None:
             inlet = self._inlet(written)
-            parts = (self._rules, self._plan.tally, self._places, self._progress, self._grouping)
+            parts = (self._rules, self._plan.tally, self._places, self._progress)
             desk = self._desks[written] = Desk(inlet, *parts)
             self._routes[inlet.source] = desk.route
             if inlet.fault is not None:

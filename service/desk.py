@@ -48,7 +48,6 @@ class Desk:
         tally: Tally,
         places: Places,
         progress: Progress,
-        grouping: Grouping,
     ) -> None:
         self.checks = Checks(inlet, rules, tally, places, progress)
         self.lanes = Lanes(inlet, places, rules.placing)
@@ -59,11 +58,11 @@ class Desk:
         self._source, self._tally = inlet.source, tally
         self._distance = tally.distances_ms.append
         self._progress = progress
-        self.fates = Fates(places, self.checks, grouping)
+        self.fates = Fates(places, self.checks)
         self._identifier = identifier_of(inlet.route.settings.id)
         self._besides = BESIDES_IN_SESSIONS if rules.epochs else BESIDES
 
-    def decide(self, columns: Columns) -> None:
+    def decide(self, columns: Columns, grouping: Grouping) -> None:
         """Give every record its fate; what goes out for it is added to the progress.
 
         This is the one loop that runs for each record. What all records have is read in columns,
@@ -113,7 +112,7 @@ class Desk:
                     continue
             progress.time_ms = time_ms
             record: Record = message if self._is_own else Carried(message, spot - base)
-            self.fates.decide(record, [] if headers is None else headers, offset)
+            self.fates.decide(record, [] if headers is None else headers, offset, grouping)
         progress.time_ms = time_ms
 
     def _repetition(

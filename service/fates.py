@@ -20,13 +20,18 @@ from state.claim import NO_CLAIM
 class Fates:
     """The records of one inlet in one transaction."""
 
-    def __init__(self, places: Places, checks: Checks, grouping: Grouping) -> None:
+    def __init__(self, places: Places, checks: Checks) -> None:
         self._places = places
         self._checks = checks
-        self._grouping = grouping
 
     def decide(
-        self, record: Record, headers: Headers, offset: int, *, forgives: bool = False
+        self,
+        record: Record,
+        headers: Headers,
+        offset: int,
+        grouping: Grouping,
+        *,
+        forgives: bool = False,
     ) -> None:
         """Give one record its fate; `offset` is where it stands in the partition that decides.
 
@@ -48,9 +53,7 @@ class Fates:
             outgoing = headers if member else checks.with_id(record, headers, place, claim)
             checks.check_time(place, claim)
             if member is not None:
-                self._grouping.join(
-                    checks, record, headers, place, member, offset, forgives=forgives
-                )
+                grouping.join(checks, record, headers, place, member, offset, forgives=forgives)
                 return
             known = checks.judged(record, place, claim)
             verdict = None if forgives else known

@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from ringfence.headers import DeadLetter
 from service.desk import Desk
+from service.grouping import Grouping
 from service.letter_values import Letter, Mode
 from service.plan import Output, Tally
 from service.rejection import RejectedError
@@ -23,7 +24,13 @@ class Misdirected(Exception):  # noqa: N818 - the letter is whole, and its way i
 
 
 def redecided(
-    letter: Letter, mode: Mode, offset: int, desk: Desk, outputs: list[Output], tally: Tally
+    letter: Letter,
+    mode: Mode,
+    offset: int,
+    desk: Desk,
+    grouping: Grouping,
+    outputs: list[Output],
+    tally: Tally,
 ) -> Outcome:
     """Give it its fate; what goes out for it is added to the outputs.
 
@@ -32,7 +39,8 @@ def redecided(
     if mode == "bypass":
         outcome = _bypassed(letter, desk)
     else:
-        outcome = _decided(letter, offset, desk, outputs, tally, forgives=mode == "forget")
+        forgives = mode == "forget"
+        outcome = _decided(letter, offset, desk, grouping, outputs, tally, forgives=forgives)
     tally.redriven[mode, outcome] += 1
     return outcome
 
@@ -53,13 +61,14 @@ def _decided(
     letter: Letter,
     offset: int,
     desk: Desk,
+    grouping: Grouping,
     outputs: list[Output],
     tally: Tally,
     *,
     forgives: bool,
 ) -> Outcome:
     letters, repeats, first = _letters(tally), tally.duplicates.total(), len(outputs)
-    desk.fates.decide(letter, list(letter.headers), offset, forgives=forgives)
+    desk.fates.decide(letter, list(letter.headers), offset, grouping, forgives=forgives)
     if _letters(tally) > letters:
         _count_up(letter, outputs, first)
         return "refused"

@@ -109,7 +109,6 @@ class Judge:
         waiting = self._groups.waiting
         self._places = Places(self._partition, self._rules.book, self._rules.cache, waiting)
         self._progress = Progress(decider, shelves.standing.time_ms, now_ms)
-        self._grouping = Grouping(self._groups, self._places, self._opened)
         self._findings = _Findings()
         self._desks: dict[Source, _Desk] = {}
 
@@ -117,8 +116,10 @@ class Judge:
         """The verdicts on these records, which come in the order in which they are decided."""
         findings = self._findings
         findings.verdicts = []
+        # Not kept: it refers to this judge, and would keep all of a batch alive with it.
+        grouping = Grouping(self._groups, self._places, self._opened)
         for source, start, end in _runs(rows):
-            self._desk(source).judge(rows[start:end], self._position + start)
+            self._desk(source).judge(rows[start:end], self._position + start, grouping)
         self._position += len(rows)
         return findings.verdicts
 
@@ -138,7 +139,7 @@ class Judge:
             inlet = self._inputs.inlet_of(source)
             checks = _Checks(inlet, self._rules, self._places, self._progress, self._findings)
             desk = self._desks[source] = _Desk(
-                inlet, checks, self._rules, self._places, self._grouping, self._progress
+                inlet, checks, self._rules, self._places, self._progress
             )
         return desk
 
@@ -242,18 +243,17 @@ class _Desk:
         checks: _Checks,
         rules: Rules,
         places: Places,
-        grouping: Grouping,
         progress: Progress,
     ) -> None:
         self.checks = checks
         self._is_own = inlet.source == progress.source
         self._base = places.spots.base(inlet.source)
         self._lanes = Lanes(inlet, places, rules.placing)
-        self._fates = Fates(places, checks, grouping)
+        self._fates = Fates(places, checks)
         self._identifier = identifier_of(inlet.route.settings.id)
         self._progress = progress
 
-    def judge(self, rows: Sequence[Row], position: int) -> None:
+    def judge(self, rows: Sequence[Row], position: int, grouping: Grouping) -> None:
         """Every record that follows, the first of which is to be decided at this position."""
         progress, lanes, base = self._progress, self._lanes, self._base
         findings = self.checks.findings
@@ -270,7 +270,8 @@ class _Desk:
                 lane = lanes.by_value.get(named) or lanes.open(named, key, headers)
             if lane is None or identifier is None:
                 progress.time_ms, findings.position = time_ms, at
-                self._fates.decide(row, headers, offset if self._is_own else at)
+                at_decider = offset if self._is_own else at
+                self._fates.decide(row, headers, at_decider, grouping)
                 continue
             number = lane.admit(identifier, base + offset, time_ms)
             verdict, cause, original = ACCEPTED, None, None

@@ -1,5 +1,7 @@
 """The loop: what comes in gets through once, whatever aborts, ends a life or is set meanwhile."""
 
+import gc
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -57,6 +59,21 @@ def test_a_batch_is_cut_by_its_bytes_too() -> None:
     living.send("a", "b", size=1000)
     living.running()
     assert living.faults.passed["begin_transaction"] == 2
+
+
+def test_what_a_transaction_held_is_freed_without_a_search_for_cycles() -> None:
+    living = Living()
+    living.send("a")
+    loop = living.running()
+    gc.collect()
+    gc.disable()
+    try:
+        living.send("a", "b", "c")
+        turns(loop)
+        assert living.committed() == 4
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_what_was_accepted_in_an_earlier_life_is_a_duplicate_in_the_next() -> None:
