@@ -46,7 +46,8 @@ FETCHING: Final[Mapping[str, object]] = {
 """Where no configuration says otherwise."""
 
 PRODUCING: Final[Mapping[str, object]] = {
-    "linger.ms": 5,
+    # A piece of a batch is on its way while the next is decided; a flush would wait for all of it.
+    "linger.ms": 1,
     "batch.num.messages": 10_000,
     "retry.backoff.ms": 10,
     # Offsets for a group without a coordinator wait until any connection opens or closes; without
