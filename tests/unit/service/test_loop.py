@@ -5,6 +5,8 @@ import gc
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from ringfence import headers
+from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, GROUP_POSITION, GROUP_SIZE
 from service.commit import OutcomeUnknownError
 from service.errors import ExitCode, ExitError
 from service.loop import Loop
@@ -68,9 +70,16 @@ def test_what_a_transaction_held_is_freed_without_a_search_for_cycles() -> None:
     gc.collect()
     gc.disable()
     try:
-        living.send("a", "b", "c")
+        living.send("a", "b")
+        whole = [(headers.GROUP, b"g"), (GROUP_SIZE, b"1"), (GROUP_POSITION, b"1")]
+        for claims in (
+            [(DUPLICATE_ID, b"c"), *whole],
+            [(DUPLICATE_ID, b"d"), (EXPIRES_AT, b"no time")],
+        ):
+            living.cluster.write("orders", 0, Record(None, b"", [*claims], living.cluster.now_ms))
         turns(loop)
-        assert living.committed() == 4
+        assert living.values("orders.unique") == ["a", "b", ""]
+        assert living.reasons("orders.dlq") == ["duplicate", "invalid-claim"]
         assert gc.collect() == 0
     finally:
         gc.enable()
