@@ -28,7 +28,7 @@ from tools.errors import ToolError
 LATENCY_RATE: Final = 1_000
 LATENCY_S: Final = 12.0
 ASKED_ROUNDS: Final = 5
-"""At least; each is asked for some nine seconds. Seven are a minute, and all takes one more."""
+"""At least; each is asked for some nine seconds. Seven are a minute, but then all takes fifteen."""
 
 
 KEYS: Final = [*(trial.key for trial in TRIALS), "latency", "asked", "artemis"]

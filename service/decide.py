@@ -187,10 +187,11 @@ class _Decider:
         """Dead-letter what waits in these groups."""
         progress = self._progress
         progress.outputs, progress.now_ms = [], now_ms
+        grouping = self._grouping()
         for name in groups:
             timeout_ms = self._places.at(name.address).settings.group_timeout_ms
             cause = f"its group was not complete after group_timeout_ms, {timeout_ms} ms"
-            records = self._grouping().give_up(name, Rejection(Reason.GROUP_INCOMPLETE, cause))
+            records = grouping.give_up(name, Rejection(Reason.GROUP_INCOMPLETE, cause))
             self._plan.given_up |= {(self._source, record.own_offset) for record in records}
         return progress.outputs
 
@@ -200,13 +201,12 @@ class _Decider:
         """See `redrive`."""
         progress, partition = self._progress, self._partition
         progress.outputs, progress.now_ms = [], now_ms
-        grouping = self._grouping()
+        grouping, outputs, tally = self._grouping(), progress.outputs, self._plan.tally
         for letter in letters:
             # What was passed on by address has no place here any more: the last one stands for it.
             offset = letter.own_offset if partition.inlet else max(0, partition.next_offset - 1)
             desk = self._desk(NOWHERE if partition.inlet else name_of(letter.source))
             self._check_home(letter, desk)
-            outputs, tally = progress.outputs, self._plan.tally
             outcome = redecided(letter, mode, offset, desk, grouping, outputs, tally)
             outcomes.append(outcome)
         self._delete_outlived()
