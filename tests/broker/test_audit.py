@@ -141,6 +141,7 @@ def test_changes_over_rest_are_recorded_for_good(
         service = world.service(port)
         service.start()
         eventually(lambda: service.get("/readyz")[0] == 200, 60.0, service)
+        eventually(lambda: asked(port, "GET", "/v1/audit")["complete"], 30.0, service)
         assert service.get("/v1/partitions")[0] == 401
         session = asked(port, "PUT", "/v1/publishers/P/session?reason=first", {"user": "u"})
         assert session["epoch"] == 1

@@ -1,8 +1,9 @@
 """The metrics of an instance that works: all that the page names, with the numbers of the model."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -17,6 +18,8 @@ from tools.broker.config import _free_port as free_port
 
 pytestmark = pytest.mark.broker
 
+COMMITS: Final = "ringfence_transactions_total"
+
 
 def names(service: Service) -> set[str]:
     """What is told, without the suffixes of histograms."""
@@ -25,23 +28,21 @@ def names(service: Service) -> set[str]:
 
 
 def sums(service: Service) -> dict[str, float]:
-    """Every sample, all labels together."""
+    """Every sample of one page, all labels together; and how many transactions came through."""
     found: dict[str, float] = defaultdict(float)
     for family in text_string_to_metric_families(service.get("/metrics")[1]):
         for sample in family.samples:
             found[sample.name] += sample.value
+            if sample.name == COMMITS and sample.labels["result"] == "committed":
+                found["commits"] += sample.value
     return found
 
 
-def commits(service: Service) -> float:
-    """How many transactions came through."""
-    families = text_string_to_metric_families(service.get("/metrics")[1])
-    samples = [each for family in families for each in family.samples]
-    return sum(
-        each.value
-        for each in samples
-        if each.name == "ringfence_transactions_total" and each.labels["result"] == "committed"
-    )
+def is_level(told: Mapping[str, float], held: int) -> bool:
+    """Whether each worker has told of all that it did: they do so from time to time."""
+    latencies = told["ringfence_end_to_end_latency_seconds_count"]
+    is_even = latencies == 2 * told["commits"]
+    return is_even and told["ringfence_ring_used_ids"] == held
 
 
 def test_every_metric_of_the_page_is_told_and_the_numbers_are_the_models(
@@ -57,7 +58,7 @@ def test_every_metric_of_the_page_is_told_and_the_numbers_are_the_models(
         world.wait_decided()
         fates = world._judged()
         held = sum(map(len, fates.rings.values()))
-        eventually(lambda: sums(service)["ringfence_ring_used_ids"] == held, 20, service)
+        eventually(lambda: is_level(sums(service), held), 20, service)
         assert names(service) == {row.name for row in documented(PAGE.read_text("utf-8"))}
 
         told = sums(service)
@@ -71,7 +72,7 @@ def test_every_metric_of_the_page_is_told_and_the_numbers_are_the_models(
         assert told["ringfence_ring_horizon_seconds"] > 0
         assert told["ringfence_assigned_partitions"] == PARTITIONS
         assert told["ringfence_consumer_lag_seconds"] == 0
-        assert told["ringfence_end_to_end_latency_seconds_count"] == 2 * commits(service)
+        assert told["commits"] > 0
         assert told["ringfence_rebalances_total"] >= 2, "each worker has heard of its share"
         assert told["ringfence_state_bytes"] > told["ringfence_rocksdb_memtable_bytes"] / 100 > 0
         assert told["ringfence_state_disk_free_bytes"] > 0

@@ -67,7 +67,7 @@ def after(time_text: str) -> str:
 
 def newest_time(letters: Letters) -> str:
     """When the last decision was made."""
-    page = letters.ask("/v1/dead-letters?newest=true&page_size=1000")[1]
+    page = letters.told("/v1/dead-letters?newest=true&page_size=1000")
     return max(str(each["time"]) for each in page["dead_letters"])
 
 
@@ -148,7 +148,7 @@ def test_a_redrive_that_is_cancelled_sends_no_more_and_can_be_begun_again(
 
 
 def test_named_letters_are_redriven_and_no_others(letters: Letters) -> None:
-    page = letters.ask("/v1/dead-letters?page_size=1000&newest=true")[1]["dead_letters"]
+    page = letters.told("/v1/dead-letters?page_size=1000&newest=true")["dead_letters"]
     chosen = [
         {"topic": each["topic"], "partition": each["partition"], "offset": each["offset"]}
         for each in (*page[::300], page[1])
@@ -178,7 +178,7 @@ def test_letters_are_found_by_time_address_header_and_key(letters: Letters) -> N
     assert count_of("key=k7") == 1 + 1
     assert count_of("header._DUPL_ID=id-3&header.addr=twice") == 1 + 2
     assert count_of("reason=expired") == 0
-    newest = letters.ask("/v1/dead-letters?newest=true&page_size=5")[1]["dead_letters"]
+    newest = letters.told("/v1/dead-letters?newest=true&page_size=5")["dead_letters"]
     times = [each["time"] for each in newest]
     assert times == sorted(times, reverse=True)
     assert all(each["time"] >= until.replace("+00:00", "Z") for each in newest)
@@ -188,7 +188,7 @@ def test_letters_are_found_by_time_address_header_and_key(letters: Letters) -> N
 def test_pages_give_each_letter_once(letters: Letters, newest: str) -> None:
     found, token = Counter[tuple[int, int]](), ""
     while True:
-        page = letters.ask(f"/v1/dead-letters?newest={newest}&page_size=300&page_token={token}")[1]
+        page = letters.told(f"/v1/dead-letters?newest={newest}&page_size=300&page_token={token}")
         here = [(each["partition"], each["offset"]) for each in page["dead_letters"]]
         found.update(here)
         for number in range(4):
@@ -210,7 +210,7 @@ def test_a_foreign_record_breaks_nothing_and_is_skipped(letters: Letters) -> Non
     for number, headers in enumerate(odd):
         producer.produce(letters.letters, value=None, headers=headers, partition=number)
     assert producer.flush(20) == 0
-    summary = letters.ask("/v1/dead-letters:summary")[1]
+    summary = letters.told("/v1/dead-letters:summary")
     assert (summary["foreign"], summary["dead_letters"]) == (3, SOME)
     job = letters.wait_job(letters.redrive(mode="bypass"))
     assert job["progress"]["skipped"] == {"foreign": 3}
