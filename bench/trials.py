@@ -62,11 +62,11 @@ def warm_up(place: Venue, workload: Workload, say: Callable[[str], None]) -> Non
 
 
 def compared(place: Venue, trial: Trial, rounds: int, say: Callable[[str], None]) -> Comparison:
-    """Alternate the arms, round by round."""
+    """Alternate the arms; every second round in reverse, so that none always follows the same."""
     place.input(trial.workload)
     paces: dict[str, list[Pace]] = {arm.name: [] for arm in trial.arms}
-    for _ in range(rounds):
-        for arm in trial.arms:
+    for number in range(rounds):
+        for arm in trial.arms[:: -1 if number % 2 else 1]:
             pace = place.pace(arm, trial.workload, **trial.setup)
             paces[arm.name].append(pace)
             say(f"{trial.title}: {TITLES[arm.name]}: {pace.second_half:,.0f}/s")
