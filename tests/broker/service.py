@@ -96,10 +96,17 @@ class Service:
             raise AssertionError(f"it still runs after {limit_s} s\n{self.tail()}") from None
 
     def stop(self, limit_s: float = END_S) -> None:
-        """SIGTERM, which has to end in status 0."""
+        """SIGTERM, which has to end in status 0; a program being loaded would end by it itself."""
+        eventually(lambda: self._hears(signal.SIGTERM), 30, self)
         self.signal(signal.SIGTERM)
         status = self.wait(limit_s)
         assert status == 0, f"SIGTERM ended in status {status}\n{self.tail()}"
+
+    def _hears(self, number: int) -> bool:
+        """Whether it handles a signal by now, or has ended, which its status will tell."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        told = dict(line.split(":\t", 1) for line in lines)
+        return told["State"][0] == "Z" or bool(int(told["SigCgt"], 16) >> (number - 1) & 1)
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone; nothing where it was never started or has ended."""

@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 
 from service.topics import by_address
+from tests.broker.conftest import create_topic
 from tests.broker.scattered import (
     ORIGINAL,
     TRACE,
@@ -66,12 +67,14 @@ def test_a_million_scattered_ids_are_decided_as_the_model_says_with_ten_kills(
     places = inputs_of(client, group)
     todo = work(COUNT, len(places), CAPACITY, SEED)
     send(client, todo, places)
-    service.start()
-    service.wait_ready(len(places) + DECIDING)
+    create_topic(client, by_address(group), DECIDING, {"retention.ms": "-1"})
     with ExitStack() as reading:
         topics = {by_address(group): TRACE, f"{group}-out": TRACE, f"{group}-dlq": ORIGINAL}
         readers = [Reader(client, topic, header) for topic, header in topics.items()]
         carried, outputs, letters = (reading.enter_context(reader) for reader in readers)
+        # Only now: what was decided is deleted from by-address.
+        service.start()
+        service.wait_ready(len(places) + DECIDING)
         kill_often(service, lambda: outputs.count + letters.count, KILLS)
         eventually(lambda: outputs.count + letters.count >= COUNT, 180, service)
         time.sleep(2)  # for what might come twice

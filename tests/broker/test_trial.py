@@ -39,6 +39,7 @@ def test_a_copy_is_kept_out_whatever_the_strategy_reads(desk: Desk, strategy: st
     desk.create()
     more = f'[addresses."#"]\nstrategy = "{strategy}"'
     service = desk.service(more=more)
+    service.wait_ready(1)
     done = tried(desk.folder / "ringfence.toml", desk.input)
     assert done.returncode == 0, done.stdout + done.stderr + service.tail()
     lines = done.stdout.splitlines()
@@ -53,7 +54,7 @@ def test_a_copy_is_kept_out_whatever_the_strategy_reads(desk: Desk, strategy: st
 
 def test_what_lets_all_through_is_told_with_exit_1(desk: Desk) -> None:
     desk.create()
-    desk.service(more='[addresses."#"]\nid_cache_size = 0')
+    desk.service(more='[addresses."#"]\nid_cache_size = 0').wait_ready(1)
     done = tried(desk.folder / "ringfence.toml", desk.input)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "nothing is remembered for this address" in done.stdout

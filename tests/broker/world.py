@@ -57,6 +57,7 @@ class Manner(NamedTuple):
     consumer: str = ""
     route: str = ""
     api: str = ""
+    session_ms: int = 6_000
 
 
 PLAIN: Final = Manner()
@@ -117,7 +118,7 @@ group_id = "{self.group}"
 instance = "{instance}"
 state_dir = "{self.folder / volume}"
 batch_records_max = 200
-session_timeout_ms = 6000
+session_timeout_ms = {self.manner.session_ms}
 transaction_timeout_ms = 3000
 workers = {self.manner.workers}
 {self.manner.service}

@@ -146,6 +146,8 @@ def test_a_setting_is_previewed_put_in_force_and_seen(scene: Scene, driver: Chro
     assert '+   "id_cache_size": 200' in one(driver, ".diff").text
     assert "What would be forgotten" in one(driver, "main").text
     button(driver, "Put in force").click()
-    wait_for(driver, lambda: "id_cache_size 200" in one(driver, "main").text)
+    wait_for(driver, lambda: driver.current_url.startswith(scene.url + "/console/settings?"))
+    settings = scene.url + "/console/settings"
+    until(driver, settings, lambda: "id_cache_size 200" in one(driver, "main").text)
     driver.get(scene.url + "/console/audit")
     assert "to see what is forgotten" in one(driver, "tbody").text

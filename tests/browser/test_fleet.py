@@ -14,7 +14,7 @@ from ringfence.headers import DUPLICATE_ID
 from tests.broker.service import Service, eventually
 from tests.broker.workload import PARTITIONS, Record
 from tests.broker.world import Manner, World
-from tests.browser.seen import BROWSER, button, every, link, one, texts, wait_for
+from tests.browser.seen import BROWSER, button, every, link, one, texts, until, wait_for
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 from tools.pictures.browser import Look, complaints, opened
@@ -102,8 +102,8 @@ def test_a_fleet_is_one_service_in_every_console(fleet: list[Replica], driver: C
         assert complaints(driver) == []
 
     first, second, third = fleet
-    driver.get(first.url + "/console/redrives/count?reason=duplicate")
-    wait_for(driver, lambda: bool(every(driver, "input[value=forget]")))
+    count = first.url + "/console/redrives/count?reason=duplicate"
+    until(driver, count, lambda: bool(every(driver, "input[value=forget]")))
     one(driver, "input[value=forget]").click()
     one(driver, "[name=why]").send_keys(WHY)
     button(driver, "Go on").click()

@@ -3,6 +3,7 @@
 Everything listens on the loopback address only. A caller's property goes before ours.
 """
 
+import os
 import random
 import re
 import socket
@@ -129,13 +130,23 @@ def _free_port(taken: int) -> int:
     that very port as its own, would be connected to itself, and the broker could not come back.
     """
     # Not the shared generator: two processes with the same seed would want the same ports.
-    chance = random.SystemRandom()
+    chance, (low, high) = random.SystemRandom(), _share()
     for _ in range(1000):
-        port = chance.randrange(_PORT_MIN, _ephemeral_port_min())
+        port = chance.randrange(low, high)
         if port != taken and _is_free(port):
             return port
     message = f"No free port on {HOST} between {_PORT_MIN} and {_ephemeral_port_min()}: free some."
     raise BrokerError(message)
+
+
+def _share() -> tuple[int, int]:
+    """Tests that run side by side choose from parts of their own: a port is bound only later."""
+    low, high = _PORT_MIN, _ephemeral_port_min()
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    if not worker.isdecimal():
+        return low, high
+    ports = (high - low) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    return low + int(worker) * ports, low + (int(worker) + 1) * ports
 
 
 def _ephemeral_port_min() -> int:

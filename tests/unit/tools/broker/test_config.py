@@ -1,6 +1,8 @@
 import socket
 from pathlib import Path
 
+import pytest
+
 from tools.broker import config, secured
 
 
@@ -21,6 +23,17 @@ def test_ports_that_others_have_taken_since_are_not_wanted_back(tmp_path: Path) 
         other.bind((config.HOST, first.client))
         other.listen()
         assert first.client not in config.choose_ports(path)
+
+
+def test_tests_that_run_side_by_side_never_choose_the_same_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "2")
+    chosen: list[set[int]] = []
+    for worker in ("gw0", "gw1"):
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", worker)
+        chosen.append({config.choose_ports(tmp_path / "none").client for _ in range(50)})
+    assert max(chosen[0]) < min(chosen[1])
 
 
 def test_a_node_listens_on_the_loopback_address_only(tmp_path: Path) -> None:
