@@ -2,10 +2,12 @@
 
 Outputs, dead letters, changelog and input offsets become visible together or not at all. A commit
 that timed out may only be committed again; past the deadline the broker alone knows its outcome.
-Invariant: local state may change iff `commit` returned.
+Invariants: local state may change iff `commit` returned; no transaction begins on a producer of
+which an earlier request may still be on its way to the broker.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -32,6 +34,16 @@ _NOT_DELIVERED: Final = Fault(
 
 _UNDECIDED: Final = Fault(
     Remedy.ABORT, of_record=True, fenced=False, cause="its records could not be decided"
+)
+
+SLOW: Final = Fault(
+    Remedy.ABORT,
+    of_record=False,
+    fenced=False,
+    cause="deciding took too much of transaction_timeout_ms; what was loaded stays in memory",
+)
+EXPIRED: Final = SLOW._replace(
+    cause="the transaction took longer than transaction_timeout_ms, and the broker ended it"
 )
 
 Marks = Callable[[Mapping[Source, int]], list[TopicPartition]]
@@ -70,24 +82,32 @@ class Committer:
         self._timeout_s = transaction_timeout_ms / 1000
         self._clock = clock
         self._producer: Producer | None = None
-        self._batch_bytes_max = 0
+        self._batch_bytes_max = self._largest_batch_bytes = 0
         self._suspect = False
 
     def prepare(self, batch_bytes_max: int) -> None:
-        """Have a producer that no earlier transaction can reach; it fences those of its name.
+        """Have a producer whose batches are no larger than this; it fences those of its name."""
+        self._batch_bytes_max = batch_bytes_max
+        self._trusted()
 
-        It is made anew after anything indefinite: librdkafka lets the late end of transaction k
-        fall into transaction k + 1 (it has no KIP-890 part 2).
+    def _trusted(self) -> Producer:
+        """The producer, replaced when one of its requests may still reach the broker.
+
+        librdkafka sends a request again when its connection breaks, and lacks part 2 of KIP-890:
+        the late first copy, an EndTxn above all, would take effect in a later transaction of the
+        same producer epoch. The epoch of the next producer makes the broker refuse it.
         """
-        if self._producer is not None:
-            self._producer.poll(0)  # what it has to tell of errors, before it is trusted
-        fits = batch_bytes_max >= self._batch_bytes_max
-        if self._producer is not None and fits and not self._suspect:
-            return
-        self.close()
-        producer = self._clients.producer(batch_bytes_max, self._note_error)
-        self._run(lambda: producer.init_transactions(_STEP_TIMEOUT_S))
-        self._producer, self._batch_bytes_max, self._suspect = producer, batch_bytes_max, False
+        if self._producer is not None and not self._suspect:
+            self._serve(self._producer)
+        is_too_large = self._batch_bytes_max < self._largest_batch_bytes
+        if self._producer is None or self._suspect or is_too_large:
+            self.close()
+            producer = self._clients.producer(self._batch_bytes_max, self._note_error)
+            self._run(lambda: producer.init_transactions(_STEP_TIMEOUT_S))
+            self._serve(producer)  # what failed before its first transaction does no harm
+            self._producer, self._largest_batch_bytes = producer, self._batch_bytes_max
+            self._suspect = False
+        return self._producer
 
     def commit(
         self, plan: Plan, outputs: Iterable[Sequence[Output]], marks: Marks, group: object
@@ -95,47 +115,48 @@ class Committer:
         """All of the plan, or TransactionAbortedError, or OutcomeUnknownError.
 
         `outputs` fills the plan while it is read: what is decided is sent while the rest is still
-        being decided. What it raises comes through, after an abort. `group` is the group metadata
-        of the generation in which the batch was read.
+        being decided. Its first part is decided, and loads what it needs, before the transaction
+        begins. What it raises comes through, after an abort. `group` is the group metadata of the
+        generation in which the batch was read.
         """
-        producer = self._producer
-        assert producer is not None  # prepare comes first
-        started_s = self._clock.monotonic_s()
+        parts = iter(outputs)
+        first = next(parts, ())
+        producer = self._trusted()
+        began_s = self._clock.monotonic_s()
         try:
             self._run(producer.begin_transaction)
-            changelog = self._write(producer, plan, outputs)
+            changelog = self._write(producer, plan, chain([first], parts), began_s)
             offsets = marks(changelog.written)
             # After a record that was not delivered this fails, and with that record's error.
             self._run(lambda: producer.send_offsets_to_transaction(offsets, group, _STEP_TIMEOUT_S))
             if changelog.awaited:
                 raise TransactionAbortedError(_NOT_DELIVERED)
-            self._end(producer)
-        except TransactionAbortedError as aborted:
-            fault = aborted.fault
-        except OutcomeUnknownError as unknown:
-            if unknown.fault.fenced and self._clock.monotonic_s() - started_s > self._timeout_s:
-                # Not by a rival: the broker ends a transaction, and its producer, that is too old.
-                cause = f"it took longer than transaction_timeout_ms; {unknown.fault.cause}"
-                raise OutcomeUnknownError(
-                    unknown.fault._replace(fenced=False, cause=cause)
-                ) from unknown
-            raise
+        except (TransactionAbortedError, OutcomeUnknownError) as failed:
+            fault = failed.fault
         except Exception:
-            self._abort(producer, _UNDECIDED)
+            self._abort(producer, _UNDECIDED, began_s)
             raise
         else:
-            if self._clock.monotonic_s() - started_s > self._timeout_s / 2:
-                self._suspect = True
-            return
-        self._abort(producer, fault)  # when nothing is handled any more, see `without_frames`
-        raise TransactionAbortedError(fault)
+            aborted = self._end(producer, began_s)
+            if aborted is None:
+                return
+            fault = aborted
+        # When nothing is handled any more, see `without_frames`.
+        raise TransactionAbortedError(self._abort(producer, fault, began_s))
+
+    def _serve(self, producer: Producer) -> None:
+        """Have the producer report errors and lost connections."""
+        try:
+            producer.poll(0)
+        except KafkaException as error:  # a fatal one; no transaction is open
+            raise OutcomeUnknownError(fault_of(error.args[0])) from error
 
     def close(self) -> None:
         """Drop the producer; what it left open, its successor or the broker's timeout aborts."""
         self._producer = None
 
     def _write(
-        self, producer: Producer, plan: Plan, outputs: Iterable[Sequence[Output]]
+        self, producer: Producer, plan: Plan, outputs: Iterable[Sequence[Output]], began_s: float
     ) -> "_Changelog":
         """Everything into the logs.
 
@@ -146,6 +167,8 @@ class Committer:
         try:
             for part in outputs:
                 self._awaits(0.0)
+                if self._waited_s(began_s) > self._timeout_s / 2:
+                    raise TransactionAbortedError(SLOW)  # while there is time to abort it
                 send(producer, part)
                 changelog.write(producer)
             changelog.write(producer)
@@ -169,8 +192,11 @@ class Committer:
                 if error.args[0].txn_requires_abort() or error.args[0].fatal():
                     raise
 
-    def _end(self, producer: Producer) -> None:
-        """Commit, and again while the answer is out; never abort what may be committed."""
+    def _end(self, producer: Producer, began_s: float) -> Fault | None:
+        """Commit, and again while the answer is out; never abort what may be committed.
+
+        Gives what it has to be aborted for. OutcomeUnknownError where only the broker knows.
+        """
         started_s = self._clock.monotonic_s()
         maybe_committed = False
         while True:
@@ -180,23 +206,45 @@ class Committer:
             except KafkaException as error:
                 fault = fault_of(error.args[0])
             else:
-                return
+                self._suspect = self._suspect or self._waited_s(began_s) > self._timeout_s / 2
+                return None
             if fault.remedy is Remedy.ABORT and not maybe_committed:
-                raise TransactionAbortedError(fault)
+                return fault
+            if self._has_expired(fault, began_s):
+                fault = EXPIRED._replace(cause=f"{EXPIRED.cause}; {fault.cause}")
+                raise OutcomeUnknownError(fault)
             is_late = self._waited_s(started_s) > self._timeout_s + _SCAN_S
             if fault.remedy is not Remedy.RETRY or is_late:
                 raise OutcomeUnknownError(fault)
             maybe_committed = self._suspect = True
 
-    def _abort(self, producer: Producer, cause: Fault) -> None:
-        self._suspect = self._suspect or not (cause.of_record or cause.of_group)
-        try:
-            self._run(lambda: producer.abort_transaction(_STEP_TIMEOUT_S))
-        except TransactionAbortedError as error:
-            raise OutcomeUnknownError(cause) from error
-        except OutcomeUnknownError as error:
-            # An abort may end fatally (librdkafka #4849); what led to it says more.
-            raise OutcomeUnknownError(error.fault if error.fault.fenced else cause) from error
+    def _abort(self, producer: Producer, cause: Fault, began_s: float) -> Fault:
+        """Abort what was never told to commit, and give the cause.
+
+        OutcomeUnknownError where the broker does not confirm it, or a rival took the name over.
+        The broker itself ends a transaction that is older than its timeout, and fences its
+        producer: that is an abort too, and costs neither the partitions nor what is in memory.
+        """
+        self._suspect = True
+        fault = cause
+        if cause.remedy is not Remedy.REBUILD:
+            try:
+                self._run(lambda: producer.abort_transaction(_STEP_TIMEOUT_S))
+            except TransactionAbortedError:
+                raise OutcomeUnknownError(cause) from None
+            except OutcomeUnknownError as error:
+                # An abort may end fatally (librdkafka #4849); what led to it says more.
+                fault = error.fault if error.fault.fenced else cause._replace(remedy=Remedy.REBUILD)
+        if self._has_expired(fault, began_s):
+            return EXPIRED
+        if fault.remedy is Remedy.REBUILD:
+            raise OutcomeUnknownError(fault)
+        return cause
+
+    def _has_expired(self, fault: Fault, began_s: float) -> bool:
+        """Whether the broker, and no rival, fenced the producer: for the age of its transaction."""
+        is_fenced = fault.fenced and not fault.of_group
+        return is_fenced and self._waited_s(began_s) > self._timeout_s
 
     def _run(self, step: Callable[[], None]) -> None:
         """A step that may be repeated, until it is done, is refused, or its time is up."""
@@ -220,7 +268,7 @@ class Committer:
         return self._clock.monotonic_s() - since_s
 
     def _note_error(self, _error: KafkaError) -> None:
-        """A broker lost or a request timed out: nothing that came with it is certain."""
+        """A connection was lost or a request timed out: a copy of it may still arrive."""
         self._suspect = True
 
 

@@ -24,6 +24,8 @@ from service.topics import config_topic
 
 LIBRDKAFKA: Final = logging.getLogger("librdkafka")
 """What a client has to say takes the way of our own log; it hands it over when it is polled."""
+_INFO: Final = 6
+"""The syslog level at which a client reports each connection that it loses."""
 MESSAGE_BYTES_MAX: Final = 1_000_000_000
 """For the client: a record beyond its topic's own limit is the broker's to refuse."""
 
@@ -82,7 +84,10 @@ class Clients(Protocol):
         ...
 
     def producer(self, batch_bytes_max: int, on_error: Callable[[KafkaError], None]) -> Producer:
-        """The transactional producer; not yet initialised."""
+        """The transactional producer; not yet initialised.
+
+        While it is polled it calls `on_error` for each error and for each connection that it lost.
+        """
         ...
 
     def settings_producer(self) -> Producer:
@@ -156,10 +161,13 @@ class KafkaClients:
             "queue.buffering.max.kbytes": 2_097_151,
             "allow.auto.create.topics": False,
             "error_cb": on_error,
+            "log.connection.close": True,
         }
         settings = {**PRODUCING, **self._config.kafka.producer}
         properties = _properties(self._config, settings, owned)
-        return Producer(properties, logger=LIBRDKAFKA)
+        shown = int(properties["log_level"])
+        properties["log_level"] = max(shown, _INFO)
+        return Producer(properties, logger=_Losses(on_error, shown))
 
     def settings_producer(self) -> Producer:
         """See `Clients.settings_producer`."""
@@ -184,6 +192,38 @@ class KafkaClients:
         return Producer(
             _properties(self._config, self._config.kafka.producer, owned), logger=LIBRDKAFKA
         )
+
+
+class _Losses:
+    """The log of a transactional producer: the only place where it reports a lost connection.
+
+    librdkafka repeats a request whose connection broke and calls no callback when that succeeds.
+    A producer that works well logs nothing at this level, nor does it when it closes an idle
+    connection, so every line counts as a loss. Python's levels: what librdkafka calls a notice or
+    an information is INFO.
+    """
+
+    def __init__(self, on_error: Callable[[KafkaError], None], shown: int) -> None:
+        """`shown`: the syslog level up to which a line belongs into our own log."""
+        self._on_error = on_error
+        self._shown = _PYTHON_LEVELS[min(max(shown, 0), len(_PYTHON_LEVELS) - 1)]
+
+    def log(self, level: int, text: str, *values: object) -> None:
+        """Take a line as the binding hands it over, in a poll of the producer."""
+        if level >= logging.INFO:
+            self._on_error(KafkaError(KafkaError._TRANSPORT, text % values))  # noqa: SLF001 - its name
+        if level >= self._shown:
+            LIBRDKAFKA.log(level, text, *values)
+
+
+_PYTHON_LEVELS: Final = (
+    *3 * (logging.CRITICAL,),
+    logging.ERROR,
+    logging.WARNING,
+    *2 * (logging.INFO,),
+    logging.DEBUG,
+)
+"""By the syslog level, as the binding converts it."""
 
 
 def property_problems(config: Config) -> list[Problem]:

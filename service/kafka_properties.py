@@ -85,6 +85,7 @@ _OWNED: Final[Owned] = {
     "delivery.report.only.error": ("the place of a changelog record is read from it", _REMOVE),
     "partitioner": (_PARTITIONS, _REMOVE),
     "batch.size": (_BATCH, "use service.batch_bytes_max"),
+    "log.connection.close": ("each connection that the client loses must be known", _REMOVE),
     "queue.buffering.max.kbytes": (_BATCH, "use service.batch_bytes_max"),
     "queue.buffering.max.messages": (_BATCH, "use service.batch_records_max"),
     "message.max.bytes": ("the limit of each topic decides", "set max.message.bytes of the topics"),

@@ -36,4 +36,6 @@ ROWS: Final[Mapping[int, str]] = {
     26: "the clock is set an hour ahead, and back",
     27: "the client's queue is full",
     28: "another version wrote the state: an older is read, a newer is refused",
+    29: "a request of a transaction outlives its connection, and arrives later or twice",
+    30: "loading what addresses remember takes longer, or more memory, than a transaction may",
 }

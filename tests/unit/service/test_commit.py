@@ -1,5 +1,6 @@
 """A plan becomes one transaction, whose outcome is told truly: committed, aborted or unknown."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -10,19 +11,32 @@ from typing import cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from service.commit import Committer, OutcomeUnknownError, TransactionAbortedError, _Changelog
+from service.commit import (
+    EXPIRED,
+    SLOW,
+    Committer,
+    OutcomeUnknownError,
+    TransactionAbortedError,
+    _Changelog,
+)
+from service.kafka import _Losses
 from service.plan import Output
 from state.edit import Edit, Source
 from tests.fakes.clients import FakeClients
 from tests.fakes.errors import abortable, fenced
 from tests.fakes.group import Committed, GroupMetadata
 from tests.fakes.log import FakeCluster
+from tests.fakes.partition import Fate
 from tests.fakes.producer import FakeProducer
 from tests.simulation.instance import FakeClock
 from tests.unit.service.deciding import Decided
 from tests.unit.service.living import GROUP, LOG, ORDERS, Faults, gone, late, refused
 
 TIMEOUT_MS = 10_000
+
+
+def of_the_group() -> Exception:
+    return abortable(KafkaError.ILLEGAL_GENERATION, "the group has another generation")
 
 
 class Bench:
@@ -257,12 +271,139 @@ def test_after_anything_indefinite_the_next_transaction_has_a_producer_of_its_ow
     assert bench.producers == 2
 
 
+@pytest.mark.row(29)
+def test_no_transaction_begins_on_a_producer_of_which_a_request_may_still_arrive() -> None:
+    bench = Bench()
+    bench.faults.at["commit_transaction.done"] = iter([late()])
+    bench.commit(plan())
+    bench.commit(plan())
+    assert bench.producers == 2
+
+
+@pytest.mark.row(29)
+def test_a_lost_connection_that_the_client_made_up_for_ends_the_use_of_its_producer() -> None:
+    bench = stuck_bench()
+    assert isinstance(bench.clients, StuckClients)
+    losses = _Losses(bench.clients.on_error, 3)
+    losses.log(logging.INFO, "%s [%s] %s", "FAIL", "producer-1", "TxnCoordinator: Disconnected")
+    with pytest.raises(TransactionAbortedError):
+        bench.commit(plan())
+    assert bench.producers == 3
+
+
+def test_the_client_log_shows_what_it_was_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "librdkafka")
+    errors: list[KafkaError] = []
+    losses = _Losses(errors.append, 3)
+    losses.log(logging.ERROR, "%s [%s] %s", "FAIL", "producer-1", "Connection refused")
+    losses.log(logging.INFO, "%s [%s] %s", "FAIL", "producer-1", "Disconnected")
+    losses.log(logging.DEBUG, "%s [%s] %s", "BROKER", "producer-1", "idle")
+    assert caplog.messages == ["FAIL [producer-1] Connection refused"]
+    assert [error.str() for error in errors] == [
+        "FAIL [producer-1] Connection refused",
+        "FAIL [producer-1] Disconnected",
+    ]
+
+
+@pytest.mark.row(29)
+def test_a_late_end_of_an_aborted_transaction_does_not_end_a_later_one() -> None:
+    bench = Bench()
+    bench.faults.at["send_offsets_to_transaction"] = iter([of_the_group()])
+    with pytest.raises(TransactionAbortedError):
+        bench.commit(plan())
+    (producing,) = bench.cluster.producing.values()
+    epoch = producing.epoch
+
+    def abort_again() -> Iterator[None]:
+        with suppress(KafkaException):
+            producing.end(epoch, Fate.ABORTED)
+        yield None
+
+    bench.faults.at["send_offsets_to_transaction"] = abort_again()
+    bench.commit(plan())
+    assert bench.outcome() == ALL
+
+
 def test_a_transaction_that_took_long_is_the_last_of_its_producer() -> None:
     bench = Bench()
     bench.faults.at["flush"] = iter(lambda: bench.cluster.wait(TIMEOUT_MS / 1000 * 0.6), 0)
     bench.commit(plan())
     bench.committer.prepare(1000)
     assert bench.producers == 2
+
+
+@pytest.mark.row(30)
+def test_the_first_part_is_decided_before_the_transaction_begins() -> None:
+    bench = Bench()
+    seen: list[int] = []
+
+    def decided() -> Iterator[list[Output]]:
+        for _ in range(2):
+            seen.append(bench.faults.passed["begin_transaction"])
+            bench.cluster.wait(TIMEOUT_MS / 1000 * 0.4)
+            yield plan().outputs
+
+    bench.committer.commit(Decided(), decided(), bench._marks, GroupMetadata(GROUP))
+    assert seen == [0, 1]
+
+
+@pytest.mark.row(30)
+def test_a_transaction_in_which_deciding_takes_too_long_is_aborted_before_the_broker_ends_it() -> (
+    None
+):
+    bench = Bench()
+
+    def decided() -> Iterator[list[Output]]:
+        yield plan().outputs
+        bench.cluster.wait(TIMEOUT_MS / 1000 * 0.6)
+        yield plan().outputs
+
+    with pytest.raises(TransactionAbortedError) as caught:
+        bench.committer.commit(Decided(), decided(), bench._marks, GroupMetadata(GROUP))
+    assert caught.value.fault == SLOW
+    assert bench.outcome() == NOTHING
+    bench.commit(plan())
+    assert bench.outcome() == ALL
+
+
+@pytest.mark.row(30)
+@pytest.mark.parametrize(
+    ("step", "answers"),
+    [
+        ("send", [None, None]),
+        ("flush.done", [None]),
+        ("send_offsets_to_transaction", [None]),
+        ("send_offsets_to_transaction", [of_the_group()]),
+    ],
+    ids=["a record is sent", "all are sent", "offsets are sent", "it is aborted"],
+)
+def test_a_transaction_that_the_broker_ended_for_its_age_is_an_abort_and_no_rival(
+    step: str, answers: list[Exception | None]
+) -> None:
+    bench = Bench()
+
+    def slow() -> Iterator[Exception | None]:
+        *first, last = answers
+        yield from first
+        bench.cluster.wait(TIMEOUT_MS / 1000 * 2)
+        yield last
+
+    bench.faults.at[step] = slow()
+    with pytest.raises(TransactionAbortedError) as caught:
+        bench.commit(plan())
+    assert caught.value.fault == EXPIRED
+    assert bench.outcome() == NOTHING
+    bench.commit(plan())
+    assert bench.outcome() == ALL
+
+
+@pytest.mark.parametrize("step", ["send", "send_offsets_to_transaction"])
+def test_a_producer_that_is_fenced_in_a_young_transaction_has_a_rival(step: str) -> None:
+    bench = Bench()
+    bench.faults.at[step] = iter([fenced()])
+    with pytest.raises(OutcomeUnknownError) as caught:
+        bench.commit(plan())
+    assert caught.value.fault.fenced
 
 
 def test_smaller_batches_need_a_producer_of_their_own() -> None:
