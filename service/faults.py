@@ -39,6 +39,9 @@ NOT_A_MEMBER: Final = Fault(
 )
 REBALANCED: Final = NOT_A_MEMBER._replace(cause="the group shared its partitions out anew")
 ASTRAY: Final = NOT_A_MEMBER._replace(remedy=Remedy.REBUILD, cause="the consumer finds no broker")
+CROWDED: Final = NOT_A_MEMBER._replace(
+    cause="its addresses or groups take more memory than one transaction may use"
+)
 OUTDATED: Final = NOT_A_MEMBER._replace(cause="other settings came into force meanwhile")
 
 _RECORD_ERRORS: Final = frozenset(

@@ -6,8 +6,9 @@ transaction adds or ends counts for its `GroupsDraft` alone until the commit.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 from state.edit import Edit
@@ -83,13 +84,29 @@ class Groups:
             if now_s - self._seen_s.setdefault(name, now_s) > timeout_s(name.address)
         ]
 
+    def first(
+        self, names: Sequence[GroupName], records_max: int, bytes_max: int
+    ) -> list[GroupName]:
+        """As many of these as one transaction may end; one at least."""
+        groups = [self.open[name] for name in names]
+        records = accumulate(len(group.bytes_of) for group in groups)
+        sizes = accumulate(group.bytes for group in groups)
+        fits = [
+            n <= records_max and size <= bytes_max for n, size in zip(records, sizes, strict=True)
+        ]
+        return list(names[: max(1, fits.count(True))])
+
 
 class GroupsDraft:
     """One transaction on the groups of a partition."""
 
-    def __init__(self, groups: Groups, store: Store) -> None:
+    def __init__(
+        self, groups: Groups, store: Store, release: Callable[[int], None] = lambda _bytes: None
+    ) -> None:
+        """`release` is told the bytes of each group that ends, before its records are read."""
         self._open = groups.open
         self._store = store
+        self._release = release
         self._entries: dict[Seat, bytes] = {}
         self.change: dict[GroupName, Group | None] = {}
         self.waiting = Counter(name.address for name in groups.open)
@@ -111,6 +128,7 @@ class GroupsDraft:
         """What waited in a group, by position; it waits no longer."""
         group = self.find(name)
         assert group is not None  # the caller found it
+        self._release(group.bytes)
         seats = [Seat(*name, position) for position in sorted(group.bytes_of)]
         records = [self._record(seat) for seat in seats]
         for seat in seats:

@@ -1,7 +1,8 @@
 """Intake: what one transaction reads, a little at a time.
 
 A record is decided and sent while it is still in the processor's cache; ten thousand at once are
-not. So a batch is read in pieces, and the later ones never wait for records to come.
+not. So a batch is read in pieces, and the later ones never wait for records to come. A piece has
+fewer records while deciding them is slow, since most of that is loading what addresses remember.
 """
 
 from bisect import bisect_right
@@ -21,6 +22,10 @@ from state.edit import Source
 
 # Measured: with fewer the calls cost more, with more the cache is too small.
 _AT_ONCE: Final = 512
+_STEP: Final = 16
+"""By how many records a piece grows again."""
+_PIECE_S: Final = 0.25
+"""How long deciding a piece may take."""
 _NOTHING: Final = Batch((), 0)
 
 Heard = Callable[[KafkaError, Source | None], None]
@@ -47,6 +52,9 @@ class Intake:
         self._watch = watch
         self._heard = heard
         self._kept: list[Message] = []
+        self._at_once = _AT_ONCE
+        self._is_alone = False
+        """Whether the next transaction has one piece."""
         self.spent_s = 0.0
         """How long all reading has taken."""
 
@@ -60,20 +68,41 @@ class Intake:
             self._heard(error, source)
         records = [m for m in messages if m.error() is None] if errors else messages
         # After the errors: a partition whose offset is lost is not read any more.
+        records_max = min(records_max, self._at_once)
         return self._fitting(records, records_max, self._settings.batch_bytes_max, {})
 
     def go_on(self, plan: Plan, records_max: int) -> Batch:
         """What has come since and fits into the plan's transaction; empty when that is full."""
         tally = plan.tally
         room_records = records_max - tally.records_read
-        room_bytes = self._settings.batch_bytes_max - tally.bytes_read
-        if self._kept or room_records <= 0 or room_bytes <= 0:
+        room_bytes = self._settings.batch_bytes_max - tally.bytes_read - plan.released_bytes
+        if self._kept or self._is_alone or room_records <= 0 or room_bytes <= 0:
             return _NOTHING
         messages = self._consumed(room_records, 0)
         if any(map(Message.error, messages)):
             self._kept = messages  # what follows from an error is done when nothing is open
             return _NOTHING
         return self._fitting(messages, room_records, room_bytes, plan.next_offsets)
+
+    @property
+    def is_narrowest(self) -> bool:
+        """Whether the next piece cannot be smaller."""
+        return self._at_once == 1
+
+    def decided(self, records: int, took_s: float) -> None:
+        """Choose the size of the next piece by how long it took to decide so many records."""
+        if took_s > _PIECE_S:
+            self._at_once = min(self._at_once, max(1, int(records * _PIECE_S / took_s)))
+        elif self._at_once < _AT_ONCE:
+            self._at_once = min(_AT_ONCE, self._at_once + _STEP)
+
+    def narrow(self) -> None:
+        """The last transaction was too much at once: begin with one piece of half the size."""
+        self._at_once, self._is_alone = max(1, self._at_once // 2), True
+
+    def committed(self) -> None:
+        """A transaction came through."""
+        self._is_alone = False
 
     def serve(self) -> None:
         """Let the group speak, before something is committed that was not read just now."""
@@ -86,7 +115,7 @@ class Intake:
 
     def _consumed(self, records_max: int, wait_s: float) -> list[Message]:
         started_s = self._clock.monotonic_s()
-        messages = self._assignment.consumer.consume(min(_AT_ONCE, records_max), wait_s)
+        messages = self._assignment.consumer.consume(min(self._at_once, records_max), wait_s)
         took_s = self._clock.monotonic_s() - started_s
         self.spent_s += took_s
         if messages:

@@ -18,13 +18,20 @@ from service.carried import name_of
 from service.checks import Rules
 from service.clock import Clock
 from service.cluster import SILENT
-from service.commit import Committer, OutcomeUnknownError, TransactionAbortedError
+from service.commit import (
+    EXPIRED,
+    SLOW,
+    Committer,
+    OutcomeUnknownError,
+    TransactionAbortedError,
+)
 from service.config import Config
 from service.config_topic import Follower
 from service.consume import Batch
 from service.decide import decide, give_up
 from service.faults import (
     ASTRAY,
+    CROWDED,
     NOT_A_MEMBER,
     OUTDATED,
     REBALANCED,
@@ -52,12 +59,16 @@ from service.terms import Terms
 from service.topics import config_topic
 from service.traffic import Traffic
 from service.watch import Watch
-from state.cache import Cache
+from state.cache import Cache, TooMuchAtOnceError
 from state.edit import Source
-from state.store import StoreCorruptError, Stores
+from state.store import StoreCorruptError, StoreFailedError, Stores
 from state.strategies.strategy import Extent, Memory
 
 _GONE: Final = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT})  # noqa: SLF001
+
+
+class NotAppliedError(Exception):
+    """What Kafka has committed did not reach store and memory: the process may not go on."""
 
 
 class Loop:
@@ -70,6 +81,8 @@ class Loop:
         self._clock, self._watch = clock, watch
         self.cache = Cache(service.cache_memory_mb * 1024 * 1024)
         self._refusals = Refusals(service.batch_records_max)
+        self._open_s_max = service.transaction_timeout_ms / 4000
+        """For how long a transaction takes in more; the rest of its time is for its end."""
         # A client that is dropped without being closed may live on, with its threads.
         with contextlib.ExitStack() as undo:
             self._committer = Committer(
@@ -104,8 +117,7 @@ class Loop:
             waiting = self._prepare()
             batch = self._intake.begin(self._refusals.records_max)
             if batch.slices:
-                plan = Plan(look=self._watch.begun())
-                self._commit(plan, self._decided(batch, plan))
+                self._commit_batch(batch)
             self._look_around(is_busy=bool(batch.slices))
         except TransactionAbortedError as aborted:
             self.aborted(without_frames(aborted).fault)
@@ -132,8 +144,8 @@ class Loop:
         """Do what an administrator wants, in a transaction that sends the offsets again.
 
         `fill` is told the rules, the plan and the time in ms. Between two turns;
-        TransactionAbortedError and OutcomeUnknownError as from a commit. Not after a rebalance
-        that is heard of only now: whoever asks has looked at partitions that may be gone.
+        TransactionAbortedError, OutcomeUnknownError and NotAppliedError as from a commit. Not
+        after a rebalance that is heard of only now: the partitions that `fill` knows may be gone.
         """
         rebalances = self.assignment.rebalances
         self._intake.serve()
@@ -151,6 +163,13 @@ class Loop:
         self._watch.aborted(fault)
         self.rewind()
         if fault in {REBALANCED, OUTDATED}:
+            return
+        if fault in {SLOW, CROWDED}:
+            self._intake.narrow()
+            return
+        if fault == EXPIRED:
+            self._refusals.halve(self._plan)
+            self._patience.back_off(f"the broker: {fault.cause}; see its log", until_commit=True)
             return
         if self._patience.is_passing(fault, self.assignment.rebalances):
             return
@@ -234,7 +253,8 @@ class Loop:
         self._write_as_topics_take()
         waiting = self.assignment.step()
         for partition in self._ours(lambda partition: partition.to_clear):
-            self._commit(clearing(partition), ())
+            for plan in clearing(partition, self.config.service.batch_records_max):
+                self._commit(plan, ())
             self.assignment.retake(partition.source, wipe=False)
         self._follow()
         self._give_up_groups()
@@ -281,10 +301,15 @@ class Loop:
         return partition.committed_offset != partition.next_offset
 
     def _give_up_groups(self) -> None:
-        """Groups that nobody completed in time."""
+        """Groups that nobody completed in time, as many in a turn as a batch may hold."""
         now_s, timeout_s = self._clock.monotonic_s(), self._group_timeout_s
+        service = self.config.service
         for partition in self._ours(lambda p: bool(p.groups.overdue(now_s, timeout_s))):
-            late = partition.groups.overdue(now_s, timeout_s)
+            late = partition.groups.first(
+                partition.groups.overdue(now_s, timeout_s),
+                service.batch_records_max,
+                service.batch_bytes_max,
+            )
             plan = Plan()
             outputs = give_up(partition, late, self._terms.rules, plan, self._clock.wall_ms())
             self._commit(plan, outputs)
@@ -302,20 +327,34 @@ class Loop:
             self._intake.serve()
         return [partition for partition in running.values() if wanted(partition)]
 
+    def _commit_batch(self, batch: Batch) -> None:
+        """What was read, and what follows it into the same transaction."""
+        is_bounded = not self._intake.is_narrowest
+        plan = Plan(look=self._watch.begun())
+        if is_bounded:
+            plan.released_bytes_max = self.config.service.batch_bytes_max
+        self._commit(plan, self._decided(batch, plan), is_bounded=is_bounded)
+        self._intake.committed()
+
     def _decided(self, batch: Batch, plan: Plan) -> Iterator[Sequence[Output]]:
         """The outputs as they are decided, timed; then what may be done while the broker works."""
         parts = decide(self._read(batch, plan), self._terms.rules, plan)
-        lookup_s, produce_s, read_s = 0.0, 0.0, self._intake.spent_s
+        lookup_s, produce_s, intake, tally = 0.0, 0.0, self._intake, plan.tally
         while True:
-            started_s = self._clock.monotonic_s()
-            part = next(parts, None)
+            started_s, read_s, read = self._clock.monotonic_s(), intake.spent_s, tally.records_read
+            try:
+                part = next(parts, None)
+            except TooMuchAtOnceError:
+                raise TransactionAbortedError(CROWDED) from None
             decided_s = self._clock.monotonic_s()
-            lookup_s += decided_s - started_s
+            took_s = decided_s - started_s - (intake.spent_s - read_s)
+            lookup_s += took_s
             if part is None:
                 break
+            intake.decided(tally.records_read - read, took_s)
             yield part
             produce_s += self._clock.monotonic_s() - decided_s
-        self._watch.stage("lookup", lookup_s - (self._intake.spent_s - read_s))
+        self._watch.stage("lookup", lookup_s)
         self._watch.stage("produce", produce_s)
         self.cache.tidy()
 
@@ -323,17 +362,28 @@ class Loop:
         """A batch, and what follows it into the same transaction.
 
         Whatever the group decides meanwhile, the transaction is given up: it may hold records of
-        a partition that is not ours any more.
+        a partition that is not ours any more. It ends early when it uses most of the memory, or
+        has been open for so long that the rest of its time is needed to end it.
         """
         rebalances = self.assignment.rebalances
+        opened_s: float | None = None
         while batch.slices:
             yield batch
+            now_s = self._clock.monotonic_s()
+            opened_s = now_s if opened_s is None else opened_s
+            if self.cache.is_full or now_s - opened_s > self._open_s_max:
+                return
             batch = self._intake.go_on(plan, self._refusals.records_max)
             if self.assignment.rebalances != rebalances:
                 raise TransactionAbortedError(REBALANCED)
 
-    def _commit(self, plan: Plan, outputs: Iterable[Sequence[Output]]) -> None:
-        """The plan in one transaction; then, and only then, store and memory."""
+    def _commit(
+        self, plan: Plan, outputs: Iterable[Sequence[Output]], *, is_bounded: bool = False
+    ) -> None:
+        """The plan in one transaction; then, and only then, store and memory.
+
+        With `is_bounded` it is aborted where it uses more memory than one transaction may.
+        """
         started_s = self._clock.monotonic_s()
         self._plan = plan
         partitions = self.assignment.running
@@ -352,9 +402,20 @@ class Loop:
         if member is None:
             # The broker takes the offsets of a consumer that never joined without a check.
             raise TransactionAbortedError(NOT_A_MEMBER)
+        self.cache.begin(is_bounded=is_bounded)
         self._committer.commit(plan, outputs, marks, member)
+        try:
+            self._apply(plan, changelog_next, self._clock.monotonic_s() - started_s)
+        except (StoreCorruptError, StoreFailedError):
+            raise
+        except Exception as error:
+            raise NotAppliedError(repr(error)) from error
+
+    def _apply(self, plan: Plan, changelog_next: Mapping[Source, int], took_s: float) -> None:
+        """What was committed becomes known here."""
+        partitions = self.assignment.running
         self._patience.committed()
-        self._watch.committed(plan, self._clock.monotonic_s() - started_s)
+        self._watch.committed(plan, took_s)
         applied_s = self._clock.monotonic_s()
         try:
             apply(plan, changelog_next, partitions, self.cache, self._clock.wall_ms())

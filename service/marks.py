@@ -1,6 +1,6 @@
 """Marks: what is committed beside an input offset, and the plan that forgets all of a partition."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from confluent_kafka import TopicPartition
 
@@ -21,9 +21,11 @@ def mark(
     plan: Plan,
     following: Following,
 ) -> TopicPartition:
-    """The offset to commit, and beside it what a takeover will check."""
+    """The offset to commit, and beside it what a takeover will check; see `clearing` too."""
     facts, source = partition.facts, partition.source
     assert facts is not None  # it runs
+    if plan.is_partial:
+        return TopicPartition(source.topic, source.partition, offset)
     metadata = OffsetMetadata(
         last_offset=_next_offset(partition, changelog_next) - 1,
         format=FORMAT,
@@ -37,16 +39,24 @@ def mark(
     return TopicPartition(source.topic, source.partition, offset, encode(metadata))
 
 
-def clearing(partition: Partition) -> Plan:
-    """Forget everything that a partition remembers: a tombstone for each key."""
-    plan = Plan()
+def clearing(partition: Partition, edits_max: int) -> Iterator[Plan]:
+    """Plans that delete all that a partition remembers, a tombstone for each key, in pieces.
+
+    Until the last of them is committed the offset has no metadata, as it had none before: a
+    takeover in between finds what was left, and clears it.
+    """
     assert partition.store is not None  # it runs
+    assert partition.changelog is not None
     kinds = {strategy.kind for strategy in STRATEGIES.values()} | {parked.KIND}
     keys = [key for kind in kinds for key, _ in partition.store.scan(kind)]
-    assert partition.changelog is not None
-    plan.edits[partition.changelog] = [Edit(key, None) for key in keys]
-    plan.next_offsets[partition.source] = partition.next_offset
-    return plan
+    while True:
+        piece, keys = keys[:edits_max], keys[edits_max:]
+        plan = Plan(is_partial=bool(keys))
+        plan.edits[partition.changelog] = [Edit(key, None) for key in piece]
+        plan.next_offsets[partition.source] = partition.next_offset
+        yield plan
+        if not keys:
+            return
 
 
 def _next_offset(partition: Partition, changelog_next: Mapping[Source, int]) -> int:

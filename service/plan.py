@@ -9,6 +9,7 @@ from typing import NamedTuple
 from service.groups import GroupsChange
 from service.partition import Partition
 from service.route import Headers
+from state.cache import TooMuchAtOnceError
 from state.edit import Edit, Source
 from state.strategies.strategy import Memory
 
@@ -89,6 +90,11 @@ class Plan:
     times_ms: dict[Source, int] = field(default_factory=dict)
     groups: dict[Source, GroupsChange] = field(default_factory=dict)
     """By input partition: groups that were begun, grew or ended."""
+    released_bytes: int = 0
+    """Of the groups that end with this transaction."""
+    released_bytes_max: float = float("inf")
+    is_partial: bool = False
+    """Whether it clears a part of what a partition remembers, and others follow."""
     given_up: set[tuple[Source, int]] = field(default_factory=set)
     """Places of records that are dead-lettered without any being read."""
     rewritten: list[tuple[Source, str]] = field(default_factory=list)
@@ -99,3 +105,13 @@ class Plan:
     tally: Tally = field(default_factory=Tally)
     look: Callable[[Sequence[Headers | None]], None] | None = None
     """Is shown the headers of what is read, where the transaction is traced."""
+
+    def release(self, size_bytes: int) -> None:
+        """A group ends whose records take so much; TooMuchAtOnceError beyond what may end at once.
+
+        One alone always may.
+        """
+        is_first = not self.released_bytes
+        self.released_bytes += size_bytes
+        if self.released_bytes > self.released_bytes_max and not is_first:
+            raise TooMuchAtOnceError

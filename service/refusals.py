@@ -50,6 +50,11 @@ class Refusals:
         self.by_place[place] = RejectedError(reason, f"the broker refused it: {fault.cause}")
         return True
 
+    def halve(self, plan: Plan) -> None:
+        """Read half as much as this plan did, though no record is to blame."""
+        if plan.tally.records_read:
+            self.records_max = max(1, plan.tally.records_read // 2)
+
     def passed(self, running: Mapping[Source, Partition], records_max: int) -> None:
         """A transaction went through; batches grow again when all that was refused is behind us."""
 

@@ -19,7 +19,7 @@ from service.control import Inbox, Unavailable
 from service.errors import ExitCode, ExitError
 from service.faults import Fault, Remedy, fault_of, without_frames
 from service.kafka import Clients
-from service.loop import Loop
+from service.loop import Loop, NotAppliedError
 from service.patience import BROKER_PATIENCE_S
 from service.queries.table import Answer, Query
 from service.watch import Watch
@@ -129,7 +129,13 @@ class Worker:
             raise Unavailable("What was asked before did not come to its end; ask again.")
         try:
             return self._answered(query, loop)
-        except (OutcomeUnknownError, StoreFailedError, StoreCorruptError, ExitError) as end:
+        except (
+            OutcomeUnknownError,
+            NotAppliedError,
+            StoreFailedError,
+            StoreCorruptError,
+            ExitError,
+        ) as end:
             self._end = end
             sentence = "Whether it was done is not known; look, and ask again."
             raise Unavailable(sentence) from end

@@ -1,8 +1,10 @@
 """Cache: what addresses remember, in memory, loaded from their store when it is needed.
 
 A memory equals what the store holds of its address: it is loaded from the store's entries, and
-after each commit takes over what went into the store. Bounded in bytes. Small rings are held
-whole; large ones, and all but the smallest when memory is short, as a `CompactRing`.
+after each commit takes over what went into the store. Small rings are held whole; large ones, and
+all but the smallest when memory is short, as a `CompactRing`.
+Bounded in bytes, also while a transaction is decided: what it does not use is evicted, and one that
+needs more than there is has to be read again in smaller pieces.
 """
 
 from collections import OrderedDict
@@ -26,6 +28,13 @@ WHOLE_IDS_MAX: Final = 100_000
 SMALL_IDS_MAX: Final = 1_000
 """A ring of so few ids gains nothing by being compact."""
 _RECENT_MAX: Final = 128
+_FULL: Final = 0.75
+_CROWDED: Final = 1.125
+"""Parts of the memory that one transaction may use: to read on, and at all."""
+
+
+class TooMuchAtOnceError(Exception):
+    """A transaction needs more memory than it may use: read it again in smaller pieces."""
 
 
 class Cache:
@@ -35,7 +44,11 @@ class Cache:
         self._memory_bytes_max = memory_bytes_max
         self._memory_bytes = 0
         self._memories: OrderedDict[tuple[Source, str], Memory] = OrderedDict()
-        self._untidy: list[Memory] = []
+        self._used: set[tuple[Source, str]] = set()
+        """What the transaction in hand holds."""
+        self._used_bytes = 0
+        self._is_bounded = False
+        self._untidy: dict[tuple[Source, str], Memory] = {}
         self._recent: OrderedDict[tuple[Source, bytes], bytes] = OrderedDict()
         """Runs that were read last, for compact rings."""
 
@@ -43,6 +56,19 @@ class Cache:
     def memory_bytes(self) -> int:
         """What all of it takes, estimated."""
         return self._memory_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the transaction in hand uses so much that it should end."""
+        return self._used_bytes > _FULL * self._memory_bytes_max
+
+    def begin(self, *, is_bounded: bool = False) -> None:
+        """A transaction begins, and may use each memory that it asks for until the next call.
+
+        With `is_bounded`, asking for too much raises TooMuchAtOnceError.
+        """
+        self._used.clear()
+        self._used_bytes, self._is_bounded = 0, is_bounded
 
     def memory(self, source: Source, store: Store, address: str, strategy: Strategy) -> Memory:
         """What an address has committed on a deciding partition."""
@@ -52,7 +78,21 @@ class Cache:
             memory = self._memories[place] = self._loaded(source, store, address, strategy)
             self._memory_bytes += memory.memory_bytes
         self._memories.move_to_end(place)
+        if place not in self._used:
+            self._used.add(place)
+            self._used_bytes += memory.memory_bytes
+            self._make_room()
         return memory
+
+    def _make_room(self) -> None:
+        """Evict what the transaction in hand does not use."""
+        while self._memory_bytes > self._memory_bytes_max:
+            eldest = next(iter(self._memories))
+            if eldest in self._used:  # and so are all that follow
+                break
+            self._forget(*eldest)
+        if self._is_bounded and self._used_bytes > _CROWDED * self._memory_bytes_max:
+            raise TooMuchAtOnceError
 
     def look(self, source: Source, address: str) -> Memory | None:
         """What is in memory of an address, without it counting as used."""
@@ -71,7 +111,7 @@ class Cache:
         """Bring what was committed into the memory that this batch was decided on."""
         before = memory.memory_bytes
         memory.apply(content)
-        self._untidy.append(memory)
+        self._untidy[source, address] = memory
         if (source, address) in self._memories:
             self._memory_bytes += memory.memory_bytes - before
             if _has_outgrown(memory):
@@ -100,12 +140,13 @@ class Cache:
 
     def tidy(self) -> None:
         """What commits left to do and no verdict waits for."""
-        for memory in self._untidy:
+        for memory in self._untidy.values():
             memory.forget()
         self._untidy.clear()
 
     def shrink(self) -> None:
         """Forget the least recently used until the rest fits; call it between batches."""
+        self.begin()
         while self._memory_bytes > self._memory_bytes_max and self._memories:
             self._forget(*next(iter(self._memories)))
 
@@ -118,6 +159,7 @@ class Cache:
 
     def _forget(self, source: Source, address: str) -> None:
         self._memory_bytes -= self._memories.pop((source, address)).memory_bytes
+        self._untidy.pop((source, address), None)
 
     def _loaded(self, source: Source, store: Store, address: str, strategy: Strategy) -> Memory:
         try:

@@ -1,0 +1,287 @@
+"""What one transaction takes in is bounded: by its age, by memory, and by the groups that end."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from ringfence.headers import DUPLICATE_ID, GROUP, GROUP_POSITION, GROUP_SIZE
+from service.commit import Committer
+from service.loop import Loop
+from service.plan import Plan
+from service.worker import Worker
+from state.cache import Cache
+from state.edit import Source
+from state.store import Store
+from state.strategies.strategy import Memory, Strategy
+from tests.fakes.group import Committed
+from tests.fakes.log import Chance
+from tests.fakes.partition import Headers, Record
+from tests.unit.service.living import GROUP as CONSUMERS
+from tests.unit.service.living import (
+    LOG,
+    ORDERS,
+    ROUTE,
+    Living,
+    turn_until_running,
+    turns,
+)
+
+BY_KEY = replace(ROUTE, address="{key}")
+
+
+class Prompt(Chance):
+    """A client that sends each record at once, so that its transaction begins at the broker."""
+
+    def sends_now(self) -> bool:
+        return True
+
+
+def send(living: Living, identifier: bytes, *addresses: str, partition: int = 0) -> None:
+    for address in addresses:
+        value = address.encode() + b":" + identifier
+        record = Record(address.encode(), value, [(DUPLICATE_ID, identifier)], 1)
+        living.cluster.write("orders", partition, record)
+
+
+def join(living: Living, group: str, *positions: int, size: int, value: bytes = b"") -> None:
+    for position in positions:
+        headers: Headers = [(GROUP, group.encode()), (GROUP_SIZE, b"%d" % size)]
+        headers.append((GROUP_POSITION, b"%d" % position))
+        living.cluster.write("orders", 0, Record(None, value, headers, living.cluster.now_ms))
+
+
+def with_slow_loads(
+    living: Living, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> list[tuple[Source, str]]:
+    """Loading what an address remembers takes time; which were loaded."""
+    genuine, loads = Cache._loaded, list[tuple[Source, str]]()
+
+    def slow(
+        cache: Cache, source: Source, store: Store, address: str, strategy: Strategy
+    ) -> Memory:
+        living.cluster.wait(seconds)
+        loads.append((source, address))
+        return genuine(cache, source, store, address, strategy)
+
+    monkeypatch.setattr(Cache, "_loaded", slow)
+    return loads
+
+
+def lived(living: Living, is_done: Callable[[], bool]) -> int:
+    """How many lives a worker takes for it."""
+    worker = living.worker()
+    genuine = Worker._turn
+
+    def turn(loop: Loop) -> None:
+        genuine(worker, loop)
+        if is_done():
+            worker.stop()
+
+    worker._turn = turn  # type: ignore[method-assign]  # it has no other end
+    worker.run()
+    return living.faults.passed["subscribe"]
+
+
+@pytest.mark.row(30)
+@pytest.mark.parametrize("seconds", [1.0, 11.0])
+def test_addresses_that_load_for_longer_than_a_transaction_may_take_get_through(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    living = Living(BY_KEY, chance=Prompt(), partitions=2, transaction_timeout_ms=10_000)
+    addresses = [f"a{number}" for number in range(40)]
+    for partition in (0, 1):
+        send(living, b"old", *addresses, partition=partition)
+    living.running().close()
+    living.faults.passed.clear()
+    living.faults.steps_max = 200_000
+    for partition in (0, 1):
+        send(living, b"new", *addresses, partition=partition)
+        send(living, b"old", *addresses, partition=partition)
+    loads = with_slow_loads(living, monkeypatch, seconds)
+
+    def is_done() -> bool:
+        return [living.committed(Source("orders", n)) for n in (0, 1)] == [120, 120]
+
+    assert lived(living, is_done) == 1
+    assert len(living.values("orders.unique", 0)) == len(living.values("orders.unique", 1)) == 80
+    assert len(loads) == 80, "what was loaded for a transaction that was aborted is still there"
+
+
+@pytest.mark.row(30)
+def test_a_transaction_that_the_broker_ended_keeps_the_partitions_and_what_is_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    living = Living(BY_KEY, transaction_timeout_ms=10_000)
+    send(living, b"old", "a", "b")
+    loop = living.running()
+    send(living, b"old", "a", "b")
+    loads = with_slow_loads(living, monkeypatch, 0.1)
+
+    def slow() -> Iterator[None]:
+        for _ in range(2):
+            living.cluster.wait(25)
+            yield None
+
+    living.faults.at["flush.done"] = slow()
+    turns(loop)
+    assert living.values("orders.unique") == ["a:old", "b:old"]
+    assert living.values("orders.dlq") == ["a:old", "b:old"]
+    assert loads == []
+    assert loop.assignment.rebalances == 1
+
+
+@pytest.mark.row(30)
+@pytest.mark.parametrize("at_once", [1, 7, 512])
+def test_a_transaction_uses_no_more_memory_than_there_is(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.intake._AT_ONCE", at_once)
+    living = Living(BY_KEY)
+    addresses = [f"a{number}" for number in range(60)]
+    for number in range(20):
+        send(living, b"%d" % number, *addresses)
+    living.running().close()
+    loop = living.loop()
+    limit = loop.cache._memory_bytes_max = 60_000
+    held: list[int] = []
+    genuine = Cache.memory
+
+    def seen(cache: Cache, *rest: object) -> Memory:
+        try:
+            return genuine(cache, *rest)  # type: ignore[arg-type]  # as it was called
+        finally:
+            held.append(max(cache.memory_bytes, cache._used_bytes))
+
+    monkeypatch.setattr(Cache, "memory", seen)
+    turn_until_running(loop)
+    send(living, b"19", *addresses)
+    send(living, b"new", *addresses)
+    for _ in range(2_000):
+        loop.turn()
+        if living.committed() == 22 * 60:
+            break
+    assert living.committed() == 22 * 60
+    assert len(living.values("orders.dlq")) == 60
+    assert limit / 2 < max(held) < limit * 1.25
+
+
+def test_what_a_transaction_does_not_use_is_evicted_while_it_is_decided() -> None:
+    living = Living(BY_KEY)
+    send(living, b"x", "a", "b")
+    loop = living.running()
+    memory = loop.cache.look(ORDERS, "a")
+    assert memory is not None
+    loop.cache._memory_bytes_max = loop.cache.memory_bytes
+    send(living, b"x", "b", "c")
+    loop.turn()
+    assert [loop.cache.look(ORDERS, address) is None for address in "abc"] == [True, False, False]
+
+
+# Groups.
+
+
+def test_groups_that_are_overdue_go_out_in_transactions_of_the_configured_size() -> None:
+    living = Living(
+        addresses={"#": {"group_timeout_ms": 5_000}}, batch_records_max=10, batch_bytes_max=1 << 20
+    )
+    for number in range(30):
+        join(living, f"g{number}", 1, 2, 3, size=4)
+    loop = living.running()
+    turns(loop, 20)
+    living.cluster.wait(6)
+    sizes = sizes_of(loop)
+    turns(loop, 30)
+    assert len(living.values("orders.dlq")) == 90
+    assert sum(sizes) == 90
+    assert max(sizes) <= 10
+
+
+def test_groups_that_are_overdue_are_cut_by_their_bytes_too() -> None:
+    living = Living(addresses={"#": {"group_timeout_ms": 5_000}}, batch_bytes_max=10_000)
+    for number in range(6):
+        join(living, f"g{number}", 1, size=2, value=b"." * 4_000)
+    loop = living.running()
+    turns(loop, 20)
+    living.cluster.wait(6)
+    sizes = sizes_of(loop)
+    turns(loop, 20)
+    assert [size for size in sizes if size] == [2, 2, 2]
+
+
+def test_a_batch_that_completes_large_groups_is_cut_by_their_bytes() -> None:
+    living = Living(batch_bytes_max=10_000)
+    for number in range(8):
+        join(living, f"g{number}", 1, size=2, value=b"." * 4_000)
+    loop = living.running()
+    turns(loop, 20)
+    for number in range(8):
+        join(living, f"g{number}", 2, size=2)
+    sizes = sizes_of(loop)
+    turns(loop, 40)
+    assert len(living.values("orders.unique")) == 16
+    assert max(sizes) <= 4
+
+
+def sizes_of(loop: Loop) -> list[int]:
+    """How many records each transaction that is committed from now on sends."""
+    sizes, genuine = list[int](), Committer.commit
+
+    def commit(plan: Plan, outputs: object, marks: object, group: object) -> None:
+        sent: list[int] = []
+
+        def counted() -> object:
+            for part in outputs:  # type: ignore[attr-defined]  # as it was called
+                sent.append(len(part))
+                yield part
+
+        genuine(loop._committer, plan, counted(), marks, group)  # type: ignore[arg-type]
+        sizes.append(sum(sent))
+
+    loop._committer.commit = commit  # type: ignore[method-assign]
+    return sizes
+
+
+# A state that is cleared.
+
+
+def test_a_state_is_cleared_in_transactions_of_the_configured_size() -> None:
+    living = Living(BY_KEY, on_reset_offset="clear_state", batch_records_max=10)
+    addresses = [f"a{number}" for number in range(35)]
+    send(living, b"x", *addresses)
+    loop = living.running()
+    turns(loop, 10)
+    loop.close()
+    living.cluster.group(CONSUMERS).store(ORDERS, Committed(0, ""))
+    loop = living.loop()
+    sizes = sizes_of(loop)
+    turns(loop, 30)
+    assert len(living.values("orders.unique")) == 70
+    assert [record.value for record in living.cluster.records(*LOG)].count(None) == 35
+    assert sizes[:4] == [0] * 4, "four transactions delete 35 keys"
+
+
+@pytest.mark.row(20)
+def test_a_state_whose_clearing_was_interrupted_is_cleared_by_the_next_owner() -> None:
+    living = Living(BY_KEY, on_reset_offset="clear_state", batch_records_max=10)
+    addresses = [f"a{number}" for number in range(35)]
+    send(living, b"x", *addresses)
+    loop = living.running()
+    turns(loop, 10)
+    loop.close()
+    living.cluster.group(CONSUMERS).store(ORDERS, Committed(0, ""))
+
+    class Killed(BaseException):
+        pass
+
+    def killed() -> Iterator[None]:
+        yield from (None, None)
+        raise Killed
+
+    living.faults.at["begin_transaction"] = killed()
+    with pytest.raises(Killed):
+        turn_until_running(living.loop())
+    assert [record.value for record in living.cluster.records(*LOG)].count(None) == 20
+    living.cluster.wait(60)
+    turns(living.running(), 20)
+    assert len(living.values("orders.unique")) == 70
