@@ -4,13 +4,15 @@ import asyncio
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from itertools import repeat
+from itertools import count, repeat
 
 import pytest
 from confluent_kafka import KafkaError
 
 from service.control import Unavailable, _Question
 from service.errors import ExitCode, ExitError
+from service.loop import NotAppliedError
+from service.plan import Plan
 from service.queries.addresses import AddressQuery
 from service.queries.ids import IdAnswer, IdForgetting, IdQuery
 from service.queries.table import Answer
@@ -401,6 +403,30 @@ def test_a_store_that_is_damaged_by_a_change_over_rest_is_restored_with_it() -> 
     run(living, 60)
     assert isinstance(reply.exception(0), Unavailable)
     assert living.faults.passed["store.wipe"] == 1
+    assert living.values("orders.unique") == ["a", "a"], "it was forgotten: Kafka had committed"
+
+
+@pytest.mark.row(7)
+def test_a_change_over_rest_that_was_committed_and_not_applied_ends_the_process() -> None:
+    living = Living()
+    living.send("a")
+    living.faults.at["consume.done"], reply = forgetting(living)
+    genuine, calls = living.watch.committed, count(1)
+
+    def committed(plan: Plan, duration_s: float) -> None:
+        if next(calls) == 2:
+            raise MemoryError
+        genuine(plan, duration_s)
+
+    living.watch.committed = committed  # type: ignore[method-assign]  # nothing else provokes it
+    with pytest.raises(NotAppliedError):
+        living.worker().run()
+    with pytest.raises(Unavailable, match="not known"):
+        reply.result(0)
+    living.watch.committed = genuine  # type: ignore[method-assign]
+    living.cluster.wait(60)
+    living.send("a")
+    run(living, 40)
     assert living.values("orders.unique") == ["a", "a"], "it was forgotten: Kafka had committed"
 
 
