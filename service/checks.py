@@ -3,6 +3,7 @@
 A step that is not passed raises RejectedError, and the record goes to the dead letters for it.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -51,6 +52,8 @@ class Rules:
     """By the names that carried records bear."""
     by_address: ByAddress
     """Where records go whose address has many partitions."""
+    batch_bytes_max: int = sys.maxsize
+    """Of the groups that end in one transaction."""
 
 
 @dataclass(slots=True)

@@ -151,7 +151,11 @@ class _Decider:
         self._source = partition.source
         self._rules = rules
         self._plan = plan
-        self._groups = GroupsDraft(partition.groups, partition.kept_store, plan.release)
+        self._groups = GroupsDraft(
+            partition.groups,
+            partition.kept_store,
+            lambda size_bytes: plan.release(size_bytes, rules.batch_bytes_max),
+        )
         self._places = Places(partition, rules.book, rules.cache, self._groups.waiting)
         self._progress = Progress(partition.source, partition.time_ms)
         self._desks: dict[bytes, Desk] = {}

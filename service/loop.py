@@ -117,7 +117,10 @@ class Loop:
             waiting = self._prepare()
             batch = self._intake.begin(self._refusals.records_max)
             if batch.slices:
-                self._commit_batch(batch)
+                is_bounded = not self._intake.is_narrowest
+                plan = Plan(look=self._watch.begun(), is_bounded=is_bounded)
+                self._commit(plan, self._decided(batch, plan))
+                self._intake.committed()
             self._look_around(is_busy=bool(batch.slices))
         except TransactionAbortedError as aborted:
             self.aborted(without_frames(aborted).fault)
@@ -327,15 +330,6 @@ class Loop:
             self._intake.serve()
         return [partition for partition in running.values() if wanted(partition)]
 
-    def _commit_batch(self, batch: Batch) -> None:
-        """What was read, and what follows it into the same transaction."""
-        is_bounded = not self._intake.is_narrowest
-        plan = Plan(look=self._watch.begun())
-        if is_bounded:
-            plan.released_bytes_max = self.config.service.batch_bytes_max
-        self._commit(plan, self._decided(batch, plan), is_bounded=is_bounded)
-        self._intake.committed()
-
     def _decided(self, batch: Batch, plan: Plan) -> Iterator[Sequence[Output]]:
         """The outputs as they are decided, timed; then what may be done while the broker works."""
         parts = decide(self._read(batch, plan), self._terms.rules, plan)
@@ -377,13 +371,8 @@ class Loop:
             if self.assignment.rebalances != rebalances:
                 raise TransactionAbortedError(REBALANCED)
 
-    def _commit(
-        self, plan: Plan, outputs: Iterable[Sequence[Output]], *, is_bounded: bool = False
-    ) -> None:
-        """The plan in one transaction; then, and only then, store and memory.
-
-        With `is_bounded` it is aborted where it uses more memory than one transaction may.
-        """
+    def _commit(self, plan: Plan, outputs: Iterable[Sequence[Output]]) -> None:
+        """The plan in one transaction; then, and only then, store and memory."""
         started_s = self._clock.monotonic_s()
         self._plan = plan
         partitions = self.assignment.running
@@ -402,7 +391,7 @@ class Loop:
         if member is None:
             # The broker takes the offsets of a consumer that never joined without a check.
             raise TransactionAbortedError(NOT_A_MEMBER)
-        self.cache.begin(is_bounded=is_bounded)
+        self.cache.begin(is_bounded=plan.is_bounded)
         self._committer.commit(plan, outputs, marks, member)
         try:
             self._apply(plan, changelog_next, self._clock.monotonic_s() - started_s)

@@ -90,9 +90,10 @@ class Plan:
     times_ms: dict[Source, int] = field(default_factory=dict)
     groups: dict[Source, GroupsChange] = field(default_factory=dict)
     """By input partition: groups that were begun, grew or ended."""
+    is_bounded: bool = False
+    """Whether it may be read again in smaller pieces, so that it must not take too much memory."""
     released_bytes: int = 0
     """Of the groups that end with this transaction."""
-    released_bytes_max: float = float("inf")
     is_partial: bool = False
     """Whether it clears a part of what a partition remembers, and others follow."""
     given_up: set[tuple[Source, int]] = field(default_factory=set)
@@ -106,12 +107,9 @@ class Plan:
     look: Callable[[Sequence[Headers | None]], None] | None = None
     """Is shown the headers of what is read, where the transaction is traced."""
 
-    def release(self, size_bytes: int) -> None:
-        """A group ends whose records take so much; TooMuchAtOnceError beyond what may end at once.
-
-        One alone always may.
-        """
+    def release(self, size_bytes: int, bytes_max: int) -> None:
+        """A group of this size ends; TooMuchAtOnceError where several are larger than allowed."""
         is_first = not self.released_bytes
         self.released_bytes += size_bytes
-        if self.released_bytes > self.released_bytes_max and not is_first:
+        if self.is_bounded and not is_first and self.released_bytes > bytes_max:
             raise TooMuchAtOnceError

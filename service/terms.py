@@ -63,6 +63,7 @@ class Terms:
             ),
             inlets=self._finder(),
             by_address=ByAddress(by_address(service.group_id), service.by_address_partitions),
+            batch_bytes_max=service.batch_bytes_max,
         )
 
     @property
