@@ -86,12 +86,15 @@ class Committer:
         self._suspect = False
 
     def prepare(self, batch_bytes_max: int) -> None:
-        """Have a producer whose batches are no larger than this; it fences those of its name."""
+        """Have a producer, which fences those of its name; its batches are to be no larger."""
         self._batch_bytes_max = batch_bytes_max
-        self._trusted()
+        if self._producer is None:
+            self._producer = self._initialised()
+        elif not self._suspect:
+            self._serve(self._producer)
 
     def _trusted(self) -> Producer:
-        """The producer, replaced when one of its requests may still reach the broker.
+        """The producer for the next transaction: not one of which a request may still arrive.
 
         librdkafka sends a request again when its connection breaks, and lacks part 2 of KIP-890:
         the late first copy, an EndTxn above all, would take effect in a later transaction of the
@@ -101,13 +104,21 @@ class Committer:
             self._serve(self._producer)
         is_too_large = self._batch_bytes_max < self._largest_batch_bytes
         if self._producer is None or self._suspect or is_too_large:
-            self.close()
-            producer = self._clients.producer(self._batch_bytes_max, self._note_error)
-            self._run(lambda: producer.init_transactions(_STEP_TIMEOUT_S))
-            self._serve(producer)  # what failed before its first transaction does no harm
-            self._producer, self._largest_batch_bytes = producer, self._batch_bytes_max
-            self._suspect = False
+            self._producer = self._initialised()
         return self._producer
+
+    def _initialised(self) -> Producer:
+        """A new producer.
+
+        One that reports something before its first transaction serves for that one alone: the
+        client does not log the same loss twice within 30 seconds.
+        """
+        self.close()
+        self._suspect = False
+        producer = self._clients.producer(self._batch_bytes_max, self._note_error)
+        self._largest_batch_bytes = self._batch_bytes_max
+        self._run(lambda: producer.init_transactions(_STEP_TIMEOUT_S))
+        return producer
 
     def commit(
         self, plan: Plan, outputs: Iterable[Sequence[Output]], marks: Marks, group: object
@@ -206,7 +217,8 @@ class Committer:
             except KafkaException as error:
                 fault = fault_of(error.args[0])
             else:
-                self._suspect = self._suspect or self._waited_s(began_s) > self._timeout_s / 2
+                # The client closes a silent connection, with a request on it, and logs nothing.
+                self._suspect = self._suspect or self._waited_s(began_s) > _STEP_TIMEOUT_S
                 return None
             if fault.remedy is Remedy.ABORT and not maybe_committed:
                 return fault

@@ -267,7 +267,7 @@ def test_after_anything_indefinite_the_next_transaction_has_a_producer_of_its_ow
         bench.commit(plan())
     except TransactionAbortedError:
         assert error is refused
-    bench.committer.prepare(1000)
+    bench.commit(plan())
     assert bench.producers == 2
 
 
@@ -326,9 +326,9 @@ def test_a_late_end_of_an_aborted_transaction_does_not_end_a_later_one() -> None
 
 def test_a_transaction_that_took_long_is_the_last_of_its_producer() -> None:
     bench = Bench()
-    bench.faults.at["flush"] = iter(lambda: bench.cluster.wait(TIMEOUT_MS / 1000 * 0.6), 0)
+    bench.faults.at["flush"] = iter(lambda: bench.cluster.wait(3), 0)
     bench.commit(plan())
-    bench.committer.prepare(1000)
+    bench.commit(plan())
     assert bench.producers == 2
 
 
@@ -409,7 +409,25 @@ def test_a_producer_that_is_fenced_in_a_young_transaction_has_a_rival(step: str)
 def test_smaller_batches_need_a_producer_of_their_own() -> None:
     bench = Bench()
     bench.committer.prepare(999)
+    bench.commit(plan())
     assert bench.producers == 2
+
+
+@pytest.mark.row(29)
+def test_a_producer_that_reports_a_loss_before_its_first_transaction_serves_for_that_one() -> None:
+    bench = Bench()
+    bench.committer.close()
+
+    def lost() -> Iterator[None]:
+        bench.committer._note_error(gone().args[0])
+        yield None
+
+    bench.faults.at["init_transactions"] = lost()
+    bench.commit(plan())
+    assert bench.producers == 2
+    bench.commit(plan())
+    bench.commit(plan())
+    assert bench.producers == 3
 
 
 def test_a_producer_that_cannot_be_initialised_is_no_producer() -> None:
@@ -487,7 +505,8 @@ def test_an_error_beside_the_transactions_asks_for_a_new_producer_too() -> None:
     bench = stuck_bench()
     assert isinstance(bench.clients, StuckClients)
     bench.clients.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
-    bench.committer.prepare(1000)
+    with pytest.raises(TransactionAbortedError):
+        bench.commit(plan())
     assert bench.producers == 3
 
 
