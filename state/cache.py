@@ -49,8 +49,12 @@ class Cache:
         self._used_bytes = 0
         self._is_bounded = False
         self._untidy: dict[tuple[Source, str], Memory] = {}
-        self._recent: OrderedDict[tuple[Source, bytes], bytes] = OrderedDict()
-        """Runs that were read last, for compact rings."""
+        self._recent: OrderedDict[tuple[object, bytes], bytes] = OrderedDict()
+        """Runs that compact rings read last, by who reads for the ring and the key.
+
+        A ring reads only what it read itself. Another ring under the same name, loaded later or
+        kept in another store, may have other runs under the same keys.
+        """
 
     @property
     def memory_bytes(self) -> int:
@@ -121,9 +125,7 @@ class Cache:
         """Runs of an address were written anew: what was read of them is read again."""
         memory = self._memories.get((source, address))
         if isinstance(memory, CompactRing) and len(memory):
-            begin = prefix(RUNS, address)
-            for run in [r for r in self._recent if r[0] == source and r[1].startswith(begin)]:
-                del self._recent[run]
+            self._recent.clear()
         elif memory is not None:
             self._forget(source, address)
 
@@ -154,8 +156,6 @@ class Cache:
         """Forget all of a partition: it is owned by somebody else now, or read anew."""
         for place in [place for place in self._memories if place[0] == source]:
             self._forget(*place)
-        for run in [run for run in self._recent if run[0] == source]:
-            del self._recent[run]
 
     def _forget(self, source: Source, address: str) -> None:
         self._memory_bytes -= self._memories.pop((source, address)).memory_bytes
@@ -178,24 +178,29 @@ class Cache:
             raise StoreCorruptError(source, error) from error
 
     def _reader(self, source: Source, store: Store, address: str) -> Callable[[int, int], Row]:
+        """What reads the runs of one ring for as long as that is in memory."""
+        recent, reader = self._recent, object()
+
         def read(first: int, number: int) -> Row:
+            run_key = key(address, first)
+            value = recent.get((reader, run_key))
+            if value is None:
+                value = recent[reader, run_key] = _run(source, store, run_key)
+                if len(recent) > _RECENT_MAX:
+                    recent.popitem(last=False)
             try:
-                return row_of(self._value(source, store, key(address, first)), number)
+                return row_of(value, number)
             except UnknownFormatError as error:
                 raise StoreCorruptError(source, error) from error
 
         return read
 
-    def _value(self, source: Source, store: Store, run_key: bytes) -> bytes:
-        value = self._recent.get((source, run_key))
-        if value is None:
-            value = store.get(run_key)
-            if value is None:
-                raise StoreCorruptError(source, f"there is no run {run_key.hex()}")
-            self._recent[source, run_key] = value
-            if len(self._recent) > _RECENT_MAX:
-                self._recent.popitem(last=False)
-        return value
+
+def _run(source: Source, store: Store, run_key: bytes) -> bytes:
+    value = store.get(run_key)
+    if value is None:
+        raise StoreCorruptError(source, f"there is no run {run_key.hex()}")
+    return value
 
 
 def _extent(store: Store, address: str) -> tuple[int, int]:

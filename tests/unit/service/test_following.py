@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+import state.cache
 from ringfence.headers import DUPLICATE_ID
 from service.commit import TransactionAbortedError
 from service.config_record import ConfigRecord
@@ -187,6 +188,29 @@ def test_what_was_remembered_in_another_way_is_forgotten_and_does_not_come_back(
     put(living, Overlay())
     turns(loop, 2)
     assert accepted(living, loop, "b", "b") == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("before", "between"),
+    [
+        ({}, {"strategy": "window"}),
+        ({}, {"persist_id_cache": False}),
+        ({"persist_id_cache": False}, {"persist_id_cache": True}),
+    ],
+)
+def test_a_ring_that_begins_again_is_not_taken_for_the_one_before(
+    before: Mapping[str, object], between: Mapping[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state.cache, "WHOLE_IDS_MAX", 1)
+    living = Living(addresses={"#": before}, cache_memory_mb=0)
+    loop = living.running()
+    assert accepted(living, loop, "a", "b", "c") == ["a", "b", "c"]
+    assert accepted(living, loop, "a") == []
+    put(living, Overlay(addresses={"#": between}))
+    assert accepted(living, loop, "d") == ["d"]
+    put(living, Overlay())
+    assert accepted(living, loop, "x", "y", "z") == ["x", "y", "z"]
+    assert accepted(living, loop, "x", "y", "z") == []
 
 
 # Routes.
