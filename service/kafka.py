@@ -101,7 +101,6 @@ class KafkaClients:
     def __init__(self, config: Config, part: Part = ONLY) -> None:
         self._config = config
         self.part = part
-        self._identity = part.named(f"{config.service.group_id}-{config.service.instance}")
 
     @property
     def group_id(self) -> str:
@@ -123,7 +122,7 @@ class KafkaClients:
         owned = {
             **READING,
             "group.id": self.group_id,
-            "group.instance.id": self._identity,
+            "group.instance.id": self.part.member_id(service.group_id, service.instance),
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": service.session_timeout_ms,
             "heartbeat.interval.ms": max(1, service.session_timeout_ms // 4),
@@ -150,7 +149,7 @@ class KafkaClients:
         """See `Clients.producer`."""
         service = self._config.service
         owned = {
-            "transactional.id": self._identity,
+            "transactional.id": self.part.transactional_id(service.group_id, service.instance),
             "transaction.timeout.ms": service.transaction_timeout_ms,
             "enable.idempotence": True,
             "partitioner": "murmur2_random",

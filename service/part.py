@@ -41,9 +41,21 @@ class Part(NamedTuple):
         """What no other part of the instance is called; stable over restarts."""
         return f"{self.worker}" if self.hop is Hop.INPUTS else f"{self.worker}-{self.hop.value}"
 
-    def named(self, prefix: str) -> str:
-        """The same within a name."""
-        return f"{prefix}-{self.label}"
+    def transactional_id(self, group_id: str, instance: str) -> str:
+        """Of its producer, and of no other in the cluster.
+
+        A `/` occurs in no group and no instance. It begins with the group, which is what rights
+        on transactional ids are granted by.
+        """
+        return f"{group_id}/{instance}/{self.label}"
+
+    def member_id(self, group_id: str, instance: str) -> str:
+        """Of its consumer, as `group.instance.id`, and of no other in its group.
+
+        Kafka compares it only within a group, so names of different groups may be alike. It is
+        the same in every version: by it a member of a newer version takes the place of an older.
+        """
+        return f"{group_id}-{instance}-{self.label}"
 
 
 ONLY: Final = Part()

@@ -29,13 +29,14 @@ class FakeClients:
         self._by = by
         self._log = log
         self._config_id = f"{group_id}.config"
-        self._identity = part.named(f"{group_id}-{instance}")
+        self._member_id = part.member_id(group_id, instance)
+        self._identity = part.transactional_id(group_id, instance)
         self._consumers: list[FakeConsumer] = []
         self._producers: list[FakeProducer] = []
 
     def consumer(self) -> Consumer:
         """See `Clients.consumer`."""
-        self._consumers.append(FakeConsumer(self._log, self.group_id, self._identity))
+        self._consumers.append(FakeConsumer(self._log, self.group_id, self._member_id))
         return cast("Consumer", self._consumers[-1])
 
     def restorer(self) -> Consumer:

@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from itertools import count
 from multiprocessing import get_context
 from typing import Any
 
@@ -17,6 +18,7 @@ import structlog
 import service.loop
 from service.apply import apply
 from service.assignment import Assignment
+from service.part import Part
 from service.plan import Output, Plan
 from state.strategies.ring import RingContent
 from tests.simulation.invariants import Broken
@@ -89,6 +91,16 @@ def test_every_invariant_holds_whatever_step_is_the_last() -> None:
 def test_the_seed_that_was_asked_for() -> None:
     structlog.reset_defaults()
     simulate(int(SEED))
+
+
+@pytest.mark.row(28)
+def test_nothing_depends_on_a_transactional_id_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an upgrade to a version that names its producers in another way: nobody fences
+    what the older process has left, and what it does when it wakes up.
+    """
+    lives = count()
+    monkeypatch.setattr(Part, "transactional_id", lambda *_: f"of life {next(lives)}")
+    assert not faults_of(1, 200)
 
 
 def test_state_that_is_applied_before_its_commit_is_found(

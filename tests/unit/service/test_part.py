@@ -2,10 +2,16 @@
 
 from dataclasses import replace
 
+from hypothesis import example, given
+from hypothesis import strategies as st
+
 from service.config import Config, RouteSettings
-from service.part import Hop, Part, parts_of, share_of
+from service.part import Hop, Part, consumer_group, parts_of, share_of
 from tests.unit.service.crew.scene import config_of
 
+NAMES = st.text("ab0-_.", min_size=1, max_size=4)
+"""Characters that a group and an instance may have, those that join names among them."""
+PARTS = st.builds(Part, st.integers(0, 11), st.sampled_from(Hop))
 BY_PARTITION = RouteSettings(name="a", inputs=("a",), scope="partition")
 BY_ADDRESS = RouteSettings(name="b", inputs=("b",))
 
@@ -21,10 +27,31 @@ def test_an_instance_has_a_process_for_each_worker_on_each_hop() -> None:
     assert both == tuple(Part(worker, hop) for worker in range(2) for hop in Hop)
 
 
-def test_no_two_parts_have_one_name() -> None:
-    parts = [Part(worker, hop) for worker in range(12) for hop in Hop]
-    assert len({part.named("g-0") for part in parts}) == len(parts)
-    assert Part().named("g-0") == "g-0-0", "the name of the only one stays over versions"
+@given(st.lists(st.tuples(NAMES, NAMES, PARTS), unique=True, min_size=2))
+@example([("orders", "eu-ringfence-0", Part()), ("orders-eu", "ringfence-0", Part())])
+def test_no_two_processes_in_a_cluster_have_one_transactional_id(
+    processes: list[tuple[str, str, Part]],
+) -> None:
+    ids = [part.transactional_id(group, instance) for group, instance, part in processes]
+    assert len(set(ids)) == len(processes)
+    for name, (group, _, _) in zip(ids, processes, strict=True):
+        assert name.startswith(group), "rights are granted by this prefix"
+
+
+@given(NAMES, st.lists(st.tuples(NAMES, PARTS), unique=True, min_size=2))
+def test_no_two_members_of_a_group_have_one_name(
+    group: str, members: list[tuple[str, Part]]
+) -> None:
+    named = {
+        (consumer_group(group, part.hop), part.member_id(group, instance))
+        for instance, part in members
+    }
+    assert len(named) == len(members)
+
+
+def test_the_name_of_a_member_is_the_same_in_every_version() -> None:
+    assert Part().member_id("g", "0") == "g-0-0"
+    assert Part(2, Hop.ADDRESSES).member_id("g", "a") == "g-a-2-by-address"
 
 
 def test_workers_share_the_memory_of_their_instance() -> None:
