@@ -189,16 +189,37 @@ class RocksStores:
 
     def open(self, source: Source) -> RocksStore:
         """See `Stores.open`."""
+        self._finish_wipe(source)
         return RocksStore(source, self._path(source), self._options)
 
     def wipe(self, source: Source) -> None:
-        """See `Stores.wipe`."""
+        """See `Stores.wipe`.
+
+        The store is renamed first. If a process ended with the older of two write-ahead logs
+        deleted, RocksDB would recover the newer one alone, with its position.
+        """
+        self._finish_wipe(source)
         try:
-            shutil.rmtree(self._path(source))
+            self._path(source).rename(self._wiped(source))
         except FileNotFoundError:
             return
         except OSError as error:
             raise StoreFailedError(f"{self._path(source)}: {error}") from error
+        self._finish_wipe(source)
+
+    def _finish_wipe(self, source: Source) -> None:
+        """Delete what was renamed, also by a process that ended before it had deleted it."""
+        path = self._wiped(source)
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreFailedError(f"{path}: {error}") from error
+
+    def _wiped(self, source: Source) -> Path:
+        """Where a store lies until it is deleted; no store is called so, they end in a number."""
+        return self._folder / f"{source.topic}-{source.partition}.wiped"
 
     def _path(self, source: Source) -> Path:
         return self._folder / f"{source.topic}-{source.partition}"

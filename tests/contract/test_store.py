@@ -1,6 +1,7 @@
 """One suite for every `Store`, against a dict; and what a damaged disk may end in."""
 
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -243,6 +244,64 @@ def test_a_lost_file_ends_in_an_error_of_ours_or_in_a_store_that_is_behind(
     files[-1].unlink()
     with suppress(StoreCorruptError):
         is_whole_or_behind(stores)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def with_two_logs(folder: Path) -> None:
+    """A store as it lies on the disk while its older log is not in tables yet."""
+    live = RocksStores(folder / "live")
+    live._options.set_write_buffer_size(64 * 1024)
+    live._options.set_max_write_buffer_number(4)
+    live._options.set_min_write_buffer_number_to_merge(3)
+    store, number = live.open(SOURCE), 0
+    while len([*folder.rglob("*.log")]) < 2:
+        store.apply([Edit(b"r%06d" % number, value_of(number))], position(number))
+        number += 1
+    shutil.copytree(folder / "live", folder / "stores")
+    store.close()
+
+
+@pytest.mark.row(9)
+@pytest.mark.parametrize("deleted", range(4))
+def test_a_wipe_that_is_killed_leaves_nothing_that_is_opened_as_a_store(
+    tmp_path: Path, deleted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(folder: Path) -> None:
+        for file in sorted(folder.iterdir())[:deleted]:
+            file.unlink()
+        raise Killed
+
+    with_two_logs(tmp_path)
+    folder = tmp_path / "stores"
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", killed)
+        with pytest.raises(Killed):
+            RocksStores(folder).wipe(SOURCE)
+    store = RocksStores(folder).open(SOURCE)
+    assert store.position() is None
+    assert list(store.scan(b"")) == []
+    store.close()
+    assert len(list(folder.iterdir())) == 1, "nothing of the other is left"
+
+
+def test_a_wipe_after_one_that_was_killed_deletes_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(_folder: Path) -> None:
+        raise Killed
+
+    stores = RocksStores(tmp_path)
+    filled(stores)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", killed)
+        with pytest.raises(Killed):
+            stores.wipe(SOURCE)
+    stores.wipe(SOURCE)
+    assert list(tmp_path.iterdir()) == []
+    stores.open(SOURCE).close()
 
 
 def cut(content: bytes, place: int) -> bytes:
