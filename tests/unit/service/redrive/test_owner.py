@@ -1,5 +1,7 @@
 """A redrive where its letters are decided: each once, in one transaction with its mark."""
 
+from dataclasses import replace
+
 import pytest
 
 from ringfence.headers import DUPLICATE_ID, DeadLetter
@@ -11,9 +13,10 @@ from service.queries.ids import ChangeAnswer, IdAnswer, IdForgetting, IdQuery, I
 from service.queries.redrives import MarksAnswer, MarksQuery, MarksRemoval, ToldMark
 from state import cache as cache_module
 from state.edit import Source
+from tests.fakes.group import Committed
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Record
-from tests.unit.service.living import Living, turns
+from tests.unit.service.living import GROUP, ORDERS, Living, turns
 from tests.unit.service.redrive.redriving import (
     DLQ,
     NAME,
@@ -157,6 +160,27 @@ def test_nothing_is_decided_for_a_redrive_that_has_ended() -> None:
     assert marks(loop) == ()
     assert redriven(loop, command("bypass", sent)).result == "ended", "a late one finds the end"
     assert living.values("orders.unique") == ["a", "b", "a"]
+
+
+def test_a_partition_whose_state_is_cleared_decides_no_letter_again() -> None:
+    living, loop = with_dead_letters("a", "b")
+    write(living, job("through"))
+    sent = letters(living.cluster)
+    answer(IdForgetting("orders", b"a"), loop)
+    redriven(loop, command("through", sent))
+    loop.close()
+    service = replace(living.config.service, on_reset_offset="clear_state")
+    living.config = replace(living.config, service=service)
+    living.cluster.group(GROUP).store(ORDERS, Committed(4, ""))
+    cleared = living.running()
+    assert not is_known(cleared, "b")
+    assert redriven(cleared, command("through", sent)).mark[5:7] == (1, 1)
+    assert living.values("orders.unique") == ["a", "b", "a"]
+    write(living, job("through", state="cancelled"))
+    turns(cleared, 2)
+    removed = answer(MarksRemoval(NAME), cleared)
+    assert isinstance(removed, ChangeAnswer)
+    assert removed.ids == 1
 
 
 def test_the_marks_of_a_redrive_that_runs_stay() -> None:
