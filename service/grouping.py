@@ -17,7 +17,7 @@ from service.record import Record
 from service.rejection import RejectedError
 from service.route import Headers
 from state.claim import NO_CLAIM, Claim
-from state.parked import Parked
+from state.parked import HEADERS_MAX, Parked
 from state.rejection import Rejection
 
 
@@ -48,8 +48,12 @@ class Grouping:
         forgotten.
         """
         name, settings = GroupName(place.name, member.group), place.settings
+        kept = checks.traced(record, headers)
+        if len(kept) > HEADERS_MAX:
+            cause = f"it has {len(headers)} headers; with more than {HEADERS_MAX} it cannot wait"
+            raise RejectedError(Reason.GROUP_TOO_LARGE, cause)
         self._check(name, member, place, checks, offset)
-        parked = _parked(record, checks.traced(record, headers), member.size, offset)
+        parked = _parked(record, kept, member.size, offset)
         earlier = self._draft.park(name, member.position, parked)
         if earlier is not None:
             self._replace(earlier, member, place, str(checks.at(record)))

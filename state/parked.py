@@ -17,6 +17,8 @@ from state.store import Store
 KIND: Final = b"g"
 
 _HEADER: Final = struct.Struct("<BIQQqH")
+HEADERS_MAX: Final = 0xFFFF
+"""As many as the header has room to count; a record with more cannot be parked."""
 _LENGTH: Final = struct.Struct("<i")
 _GROUP: Final = struct.Struct(">I")
 _POSITION: Final = struct.Struct(">I")

@@ -6,11 +6,12 @@ from typing import Final
 import pytest
 from confluent_kafka import Message
 
-from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, DeadLetter, Reason
+from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, ORIGIN, DeadLetter, Reason
 from service.config import RouteSettings
 from service.groups import Group, GroupName, Groups
+from service.part import Hop
 from service.rejection import RejectedError
-from state.parked import KIND
+from state.parked import HEADERS_MAX, KIND
 from tests.fakes.partition import Record
 from tests.simulation.disk import Disk
 from tests.unit.service.deciding import (
@@ -194,6 +195,34 @@ def test_a_group_of_too_many_bytes_is_dead_lettered_whole() -> None:
     plan = world.commit(record(1, *in_group(2, 3), value=b"." * 600))
     assert reasons(plan.outputs) == ["group-too-large"] * 2
     assert held(world) == 0
+
+
+@pytest.mark.row(22)
+def test_a_record_with_as_many_headers_as_the_state_can_count_waits_for_its_group() -> None:
+    many: list[Header] = [("h", b"")] * (HEADERS_MAX - 3)
+    world = World()
+    world.commit(record(0, *many, *in_group(1, 2)))
+    plan = world.commit(member(1, 2, 2))
+    assert [output[-1] for output in plan.outputs] == [[*many, *in_group(1, 2)], in_group(2, 2)]
+
+
+@pytest.mark.row(22)
+@pytest.mark.parametrize("count", [HEADERS_MAX + 1, 70_000])
+def test_a_record_with_more_headers_than_that_is_dead_lettered_alone(count: int) -> None:
+    many: list[Header] = [("h", b"")] * (count - 3)
+    world = World()
+    plan = world.commit(record(0, *many, *in_group(1, 2)), member(1, 2, 2))
+    assert reasons(plan.outputs) == ["group-too-large"]
+    assert str(HEADERS_MAX) in told(plan.outputs[0][-1])["ringfence.cause"]
+    assert held(world) == 1
+
+
+def test_the_header_that_names_the_inlet_counts_too() -> None:
+    route = RouteSettings(name="orders", inputs=("orders",))
+    many: list[Header] = [("h", b"")] * (HEADERS_MAX - 3)
+    world = World(route, hop=Hop.ADDRESSES)
+    plan = world.commit(record(0, *many, *in_group(1, 2), (ORIGIN, b"orders-0@7")))
+    assert reasons(plan.outputs) == ["group-too-large"]
 
 
 def test_the_group_that_was_begun_first_makes_room() -> None:
