@@ -56,25 +56,28 @@ class Grouping:
         parked = _parked(record, kept, member.size, offset)
         earlier = self._draft.park(name, member.position, parked)
         if earlier is not None:
-            self._replace(earlier, member, place, str(checks.at(record)))
+            self._replace(earlier, member, place, str(checks.at(record)), offset)
         group = self._draft.find(name)
         assert group is not None  # a record was parked in it
         if group.bytes > settings.group_bytes_max:
             cause = f"its group is larger than group_bytes_max, {settings.group_bytes_max} bytes"
-            self.give_up(name, Rejection(Reason.GROUP_TOO_LARGE, cause))
+            self.give_up(name, Rejection(Reason.GROUP_TOO_LARGE, cause), offset)
         elif group.is_complete:
             self._decide(name, place, offset, forgives=forgives)
         most = settings.groups_open_max
         while self._draft.waiting[place.name] > most:  # by several where more were allowed before
             cause = f"{most} groups waited, as many as groups_open_max allows"
             why = Rejection(Reason.GROUP_INCOMPLETE, cause)
-            self.give_up(self._draft.eldest(place.name), why)
+            self.give_up(self._draft.eldest(place.name), why, offset)
 
-    def give_up(self, name: GroupName, why: Rejection) -> list[Parked]:
-        """Dead-letter what waits in a group."""
+    def give_up(self, name: GroupName, why: Rejection, blamed: int | None = None) -> list[Parked]:
+        """Dead-letter what waits in a group; `blamed` is the offset of the record that ends it.
+
+        None where no record does: then each of the group stands for itself.
+        """
         place, records = self._places.at(name.address), self._draft.end(name)
         for parked in records:
-            self._reject(parked, place, why)
+            self._reject(parked, place, why, parked.own_offset if blamed is None else blamed)
         return records
 
     def _check(
@@ -94,14 +97,16 @@ class Grouping:
         if group is None or len(group.bytes_of.keys() | {member.position}) < group.size:
             checks.check_refusal(offset)
 
-    def _replace(self, earlier: Parked, member: Membership, place: Place, later: str) -> None:
+    def _replace(
+        self, earlier: Parked, member: Membership, place: Place, later: str, blamed: int
+    ) -> None:
         """The copy that came before repeats this one."""
         cause = f"position {member.position} of its group came again at {later}, and that counts"
-        self._reject(earlier, place, Rejection(Reason.DUPLICATE, cause, later))
+        self._reject(earlier, place, Rejection(Reason.DUPLICATE, cause, later), blamed)
 
-    def _reject(self, parked: Parked, place: Place, why: Rejection) -> None:
+    def _reject(self, parked: Parked, place: Place, why: Rejection, blamed: int) -> None:
         checks, record, headers = self._open(parked)
-        checks.reject(record, headers, place, NO_CLAIM, why, parked.own_offset)
+        checks.reject(record, headers, place, NO_CLAIM, why, blamed)
 
     def _decide(self, name: GroupName, place: Place, closed_by: int, *, forgives: bool) -> None:
         """A group of which nothing is missing; what the broker refuses of it, its last one did."""

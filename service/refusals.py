@@ -21,6 +21,7 @@ class Refusals:
     records_max: int
     by_place: dict[tuple[Source, int], RejectedError] = field(default_factory=dict)
     homeless: set[tuple[Source, int]] = field(default_factory=set)
+    """Records whose dead letters, or those of records that they displaced, were refused."""
     suspects: dict[Source, int] = field(default_factory=dict)
     """Where the refused records end, by partition."""
 
@@ -42,10 +43,14 @@ class Refusals:
             return True
         ((source, end),) = plan.next_offsets.items()
         place = (source, end - 1)
-        if place in self.homeless:
-            return False
-        if place in self.by_place:
+        is_told = place in self.by_place
+        # A record may have been accepted while a dead letter beside it was refused.
+        if place not in self.homeless and (is_told or plan.tally.dead_letters.total()):
             self.homeless.add(place)
+            return True
+        if is_told:
+            return False
+        self.homeless.discard(place)
         reason = Reason.TOO_LARGE if "SIZE" in fault.cause else Reason.NO_OUTPUT
         self.by_place[place] = RejectedError(reason, f"the broker refused it: {fault.cause}")
         return True

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from tests.fakes.partition import Record
 from tests.unit.service.living import (
     Living,
     turn_until_running,
@@ -87,6 +88,80 @@ def test_after_a_refusal_batches_grow_again() -> None:
     living.send(*"ijklmnop")
     loop.turn()
     assert living.faults.passed["begin_transaction"] == before + 1
+
+
+# Dead letters of others.
+
+
+def send_member(living: Living, value: str, group: str, position: int, size: int = 3) -> None:
+    headers: list[tuple[str, bytes | None]] = [
+        ("_TX_ID", group.encode()),
+        ("_TX_SIZE", b"%d" % size),
+        ("_TX_SEQ", b"%d" % position),
+    ]
+    record = Record(None, value.encode(), headers, living.cluster.now_ms)
+    living.cluster.write("orders", 0, record)
+
+
+def small_letters(**address: object) -> Living:
+    """The dead-letter topic takes less than its settings promise."""
+    living = Living(addresses={"#": address})
+    living.cluster.create_topic("orders.dlq", limit_bytes=800)
+    return living
+
+
+LARGE = "l" * 700
+"""It fits, and its dead letter does not."""
+
+
+def test_a_dead_letter_of_a_group_that_made_room_goes_to_the_fallback_alone() -> None:
+    living = small_letters(groups_open_max=1)
+    send_member(living, LARGE, "old", 1)
+    loop = living.running()
+    send_member(living, "a", "new", 1, 2)
+    turns(loop)
+    assert living.values("g.dead-letters") == [LARGE]
+    assert living.reasons("g.dead-letters") == ["group-incomplete"]
+    send_member(living, "b", "new", 2, 2)
+    turns(loop)
+    assert living.values("orders.unique") == ["a", "b"]
+    assert living.values("orders.dlq") == []
+
+
+def test_a_dead_letter_of_a_copy_that_was_replaced_goes_to_the_fallback_alone() -> None:
+    living = small_letters()
+    send_member(living, LARGE, "t", 1, 2)
+    loop = living.running()
+    send_member(living, "a", "t", 1, 2)
+    turns(loop)
+    assert living.values("g.dead-letters") == [LARGE]
+    send_member(living, "b", "t", 2, 2)
+    turns(loop)
+    assert living.values("orders.unique") == ["a", "b"]
+
+
+def test_a_group_that_grew_too_large_is_dead_lettered_whole_where_it_fits() -> None:
+    living = small_letters(group_bytes_max=1024)
+    send_member(living, LARGE, "t", 1)
+    loop = living.running()
+    send_member(living, "m" * 400, "t", 2)
+    turns(loop)
+    assert living.reasons("g.dead-letters") == ["group-too-large"] * 2
+    assert living.values("g.dead-letters") == [LARGE, "m" * 400]
+
+
+def test_a_record_that_is_refused_while_it_makes_room_is_blamed_in_the_end() -> None:
+    living = Living(addresses={"#": {"groups_open_max": 1}})
+    living.cluster.create_topic("g.changelog.orders", limit_bytes=800)
+    send_member(living, "old", "old", 1)
+    loop = living.running()
+    send_member(living, "l" * 900, "new", 1, 2)
+    turns(loop)
+    assert living.reasons("orders.dlq") == ["too-large"]
+    send_member(living, "two", "old", 2)
+    send_member(living, "three", "old", 3)
+    turns(loop)
+    assert living.values("orders.unique") == ["old", "two", "three"]
 
 
 # A missing output topic.
