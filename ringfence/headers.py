@@ -79,6 +79,7 @@ class Reason(StrEnum):
     NO_OUTPUT = "no-output"
     UNREADABLE_HEADERS = "unreadable-headers"
     TOO_LARGE = "too-large"
+    FAILED_CHECK = "failed-check"
 
 
 REPEATED: Final = frozenset({Reason.DUPLICATE, Reason.DUPLICATE_IN_GROUP})

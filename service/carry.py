@@ -90,9 +90,6 @@ class Carrier:
         return self._rules.by_address.partition_of(self._inlet.address(key, headers))
 
     def _count(self, part: Slice, rejected: int) -> None:
-        plan, source = self._plan, self._partition.source
-        plan.next_offsets[source] = part.offsets[-1] + 1
-        plan.tally.read(len(part.offsets), sum(part.sizes_bytes))
-        route = self._inlet.route.settings.name
-        plan.tally.consumed[route] += rejected
-        plan.tally.carried[route] += len(part.offsets) - rejected
+        tally, route = self._plan.tally, self._inlet.route.settings.name
+        tally.consumed[route] += rejected
+        tally.carried[route] += len(part.offsets) - rejected

@@ -90,9 +90,13 @@ class Checks:
         """RejectedError where the record's input belongs to no route."""
         self._inlet.check()
 
+    def address(self, record: Record, headers: Headers) -> str:
+        """RejectedError when the record names none."""
+        return self._inlet.address(record.key(), headers)
+
     def place(self, record: Record, headers: Headers) -> Place:
         """Where the record is judged; RejectedError when it names no address."""
-        return self._places.at(self._inlet.address(record.key(), headers))
+        return self._places.at(self.address(record, headers))
 
     def claim(self, record: Record, headers: Headers, place: Place) -> Claim:
         """What the record says of itself, as far as its address asks for it."""

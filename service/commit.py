@@ -12,8 +12,9 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from service.blame import UndecidedError
 from service.clock import Clock
-from service.faults import Fault, Remedy, fault_of
+from service.faults import Fault, FaultError, Remedy, fault_of
 from service.kafka import Clients
 from service.plan import Output, Plan
 from service.send import send
@@ -50,20 +51,12 @@ Marks = Callable[[Mapping[Source, int]], list[TopicPartition]]
 """Input offsets with their metadata, given the last changelog offset of each partition."""
 
 
-class TransactionAbortedError(Exception):
+class TransactionAbortedError(FaultError):
     """The transaction left nothing behind: the batch has to be read again."""
 
-    def __init__(self, fault: Fault) -> None:
-        super().__init__(fault.cause)
-        self.fault = fault
 
-
-class OutcomeUnknownError(Exception):
+class OutcomeUnknownError(FaultError):
     """Only the broker knows what became of the transaction: begin again from what it says."""
-
-    def __init__(self, fault: Fault) -> None:
-        super().__init__(fault.cause)
-        self.fault = fault
 
 
 class Committer:
@@ -131,7 +124,10 @@ class Committer:
         generation in which the batch was read.
         """
         parts = iter(outputs)
-        first = next(parts, ())
+        try:
+            first = next(parts, ())
+        except UndecidedError as undecided:
+            raise TransactionAbortedError(undecided.fault) from None
         producer = self._trusted()
         began_s = self._clock.monotonic_s()
         try:
@@ -142,7 +138,7 @@ class Committer:
             self._run(lambda: producer.send_offsets_to_transaction(offsets, group, _STEP_TIMEOUT_S))
             if changelog.awaited:
                 raise TransactionAbortedError(_NOT_DELIVERED)
-        except (TransactionAbortedError, OutcomeUnknownError) as failed:
+        except (TransactionAbortedError, UndecidedError, OutcomeUnknownError) as failed:
             fault = failed.fault
         except Exception:
             self._abort(producer, _UNDECIDED, began_s)

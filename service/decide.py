@@ -13,6 +13,7 @@ from confluent_kafka import Message
 
 from ringfence.headers import Reason
 from service.acknowledge import acknowledged
+from service.blame import blaming_records
 from service.carried import NOWHERE, Carried, name_of, untraced
 from service.carry import Carrier
 from service.checks import Opened, Progress, Rules
@@ -50,9 +51,16 @@ def decide(batches: Iterable[Batch], rules: Rules, plan: Plan) -> Iterator[Seque
             decider = deciders.get(source)
             if decider is None:
                 decider = deciders[source] = _decider(part.partition, rules, plan)
-            yield decider.decide(part, batch.now_ms)
+            # First: whatever comes of them, these were read.
+            plan.next_offsets[source] = part.offsets[-1] + 1
+            plan.tally.read(len(part.offsets), sum(part.sizes_bytes))
+            with blaming_records():
+                outputs = decider.decide(part, batch.now_ms)
+            yield outputs
     for decider in deciders.values():
-        yield decider.seal()
+        with blaming_records():
+            outputs = list(decider.seal())
+        yield outputs
 
 
 def give_up(
@@ -132,9 +140,13 @@ def redrive(
     Adds what became of each to `outcomes`. Misdirected for a letter that others decide.
     """
     decider = _Decider(partition, rules, plan)
-    yield decider.redrive(letters, mode, now_ms, outcomes)
+    with blaming_records():
+        outputs = decider.redrive(letters, mode, now_ms, outcomes)
+    yield outputs
     plan.next_offsets[partition.source] = partition.next_offset
-    yield decider.seal()
+    with blaming_records():
+        acknowledgements = decider.seal()
+    yield acknowledgements
 
 
 def _decider(partition: Partition, rules: Rules, plan: Plan) -> "_Decider | Carrier":
@@ -178,13 +190,17 @@ class _Decider:
         columns = Columns(part.messages, offsets, offsets, times_ms, column, sizes_bytes)
         tally, size_bytes_max = self._plan.tally, max(sizes_bytes)
         grouping = self._grouping()
+        failure = self._rules.placing.failure(self._source, offsets)
         for desk, rows in self._by_desk(columns):
-            desk.lanes.make_room(size_bytes_max)
-            desk.decide(rows, grouping)
+            if failure is None:
+                desk.lanes.make_room(size_bytes_max)
+                desk.decide(rows, grouping)
+            else:
+                desk.fail(rows, grouping, failure.why)
             tally.consumed[desk.route] += len(rows.messages)
             tally.bytes_consumed[desk.route] += sum(rows.sizes_bytes)
         self._delete_outlived()
-        self._count(part, times_ms)
+        self._count(times_ms)
         return progress.outputs
 
     def give_up(self, groups: Sequence[GroupName], now_ms: int) -> list[Output]:
@@ -347,12 +363,10 @@ class _Decider:
             return lost(self._source, "it does not tell which input it came from")
         return self._rules.inlets(written)
 
-    def _count(self, part: Slice, times_ms: list[int]) -> None:
-        """How far this has come."""
+    def _count(self, times_ms: list[int]) -> None:
+        """How far time has come."""
         plan, tally = self._plan, self._plan.tally
-        plan.next_offsets[self._source] = part.offsets[-1] + 1
         plan.times_ms[self._source] = self._progress.time_ms
-        tally.read(len(part.offsets), sum(part.sizes_bytes))
         oldest_ms = min(times_ms)
         if oldest_ms <= 0:
             oldest_ms = min((time for time in times_ms if time > 0), default=NO_TIME_MS)

@@ -21,7 +21,7 @@ from service.place import Places
 from service.plan import Example, Output, Tally
 from service.record import Record
 from service.route import Headers
-from state.rejection import repetition_of
+from state.rejection import Rejection, repetition_of
 
 
 class Columns(NamedTuple):
@@ -114,6 +114,15 @@ class Desk:
             record: Record = message if self._is_own else Carried(message, spot - base)
             self.fates.decide(record, [] if headers is None else headers, offset, grouping)
         progress.time_ms = time_ms
+
+    def fail(self, columns: Columns, grouping: Grouping, why: Rejection) -> None:
+        """Dead-letter records whose checks failed; no check runs again."""
+        rows = zip(
+            columns.messages, columns.offsets, columns.own_offsets, columns.headers, strict=True
+        )
+        for message, offset, own_offset, headers in rows:
+            record: Record = message if self._is_own else Carried(message, own_offset)
+            self.fates.fail(record, headers or [], offset, grouping, why)
 
     def _repetition(
         self,

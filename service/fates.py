@@ -5,16 +5,20 @@ and size.
 `decide` has a short cut for the others, which comes to the same.
 """
 
+from contextlib import suppress
+
 from ringfence.headers import Reason
 from service.checks import Checks
 from service.claim import read_membership
 from service.consume import UNREADABLE, UNREADABLE_CAUSE
 from service.grouping import Grouping
+from service.groups import GroupName
 from service.place import Place, Places
 from service.record import Record
 from service.rejection import RejectedError
 from service.route import Headers
 from state.claim import NO_CLAIM
+from state.rejection import Rejection
 
 
 class Fates:
@@ -67,3 +71,24 @@ class Fates:
             if known is not verdict:
                 claim = self._places.let_go(place, claim)
             checks.pass_on(place, record, outgoing, target, claim, verdict)
+
+    def fail(
+        self, record: Record, headers: Headers, offset: int, grouping: Grouping, why: Rejection
+    ) -> None:
+        """Dead-letter a record whose checks failed, and the group that it would complete.
+
+        Nothing is asked of it but its group; if that cannot be told either, it has none.
+        """
+        checks = self._checks
+        if headers is UNREADABLE:
+            headers = []
+        checks.reject(record, headers, None, NO_CLAIM, why, offset)
+        name, position = None, 0
+        with suppress(Exception):
+            member = read_membership(headers)
+            if member is not None:
+                name = GroupName(checks.address(record, headers), member.group)
+                position = member.position
+        if name is not None:
+            cause = f"the record that completes its group is {checks.at(record)}: {why.cause}"
+            grouping.fail(name, position, Rejection(why.reason, cause), offset)

@@ -29,6 +29,16 @@ class Fault(NamedTuple):
     cause: str
     of_group: bool = False
     """The group knows us in another generation, under another member id, or shares out anew."""
+    raised: Exception | None = None
+    """What the checks of a record raised; None where the broker refused it."""
+
+
+class FaultError(Exception):
+    """Raised where a fault ends what is being done."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.cause)
+        self.fault = fault
 
 
 NOT_A_MEMBER: Final = Fault(

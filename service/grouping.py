@@ -11,7 +11,7 @@ from itertools import compress
 from ringfence.headers import Reason
 from service.checks import Checks, Open, Opened, counts
 from service.claim import Membership
-from service.groups import GroupName, GroupsDraft
+from service.groups import Group, GroupName, GroupsDraft
 from service.place import Place, Places
 from service.record import Record
 from service.rejection import RejectedError
@@ -80,6 +80,12 @@ class Grouping:
             self._reject(parked, place, why, parked.own_offset if blamed is None else blamed)
         return records
 
+    def fail(self, name: GroupName, position: int, why: Rejection, blamed: int) -> None:
+        """Dead-letter what waits in a group that lacks only a record which is not decided."""
+        group = self._draft.find(name)
+        if group is not None and _would_complete(group, position):
+            self.give_up(name, why, blamed)
+
     def _check(
         self, name: GroupName, member: Membership, place: Place, checks: Checks, offset: int
     ) -> None:
@@ -94,7 +100,7 @@ class Grouping:
         elif group.size != member.size:
             cause = f"its group has {group.size} records by those before, {member.size} by this one"
             raise RejectedError(Reason.INVALID_CLAIM, cause)
-        if group is None or len(group.bytes_of.keys() | {member.position}) < group.size:
+        if group is None or not _would_complete(group, member.position):
             checks.check_refusal(offset)
 
     def _replace(
@@ -180,6 +186,11 @@ def _check_verdicts(verdicts: Sequence[Rejection | None], place: Place) -> None:
             continue
         reason = Reason.DUPLICATE_IN_GROUP if is_repeated else why.reason
         raise RejectedError(reason, f"position {position} of its group: {why.cause}", why.original)
+
+
+def _would_complete(group: Group, position: int) -> bool:
+    """Whether nothing is missing once a record at this position is there."""
+    return len(group.bytes_of.keys() | {position}) == group.size
 
 
 def _parked(record: Record, headers: Headers, size: int, offset: int) -> Parked:

@@ -4,7 +4,7 @@ A record that itself names no allowed topic, or one that is absent, is rejected;
 configuration names and that is absent is the broker's fault, and waited for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
@@ -68,6 +68,15 @@ class Placing:
         refusal = self.refused.get(place)
         if refusal is not None:
             raise refusal
+
+    def failure(self, source: Source, offsets: Sequence[int]) -> RejectedError | None:
+        """Why the checks of a record are not run again: it was alone when they failed.
+
+        It is read alone again, since batches do not grow before it is passed.
+        """
+        refusal = self.refused.get((source, offsets[0]))
+        is_failure = refusal is not None and refusal.why.reason is Reason.FAILED_CHECK
+        return refusal if is_failure and len(offsets) == 1 else None
 
     def check_size(
         self, target: Target, key: bytes | None, value: bytes | None, headers: Headers

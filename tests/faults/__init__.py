@@ -38,4 +38,5 @@ ROWS: Final[Mapping[int, str]] = {
     28: "another version wrote the state: an older is read, a newer is refused",
     29: "a request of a transaction outlives its connection, and arrives later or twice",
     30: "loading what addresses remember takes longer, or more memory, than a transaction may",
+    33: "a record whose checks fail in a way that nobody foresaw",
 }

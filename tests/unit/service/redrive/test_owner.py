@@ -6,11 +6,15 @@ import pytest
 
 from ringfence.headers import DUPLICATE_ID, DeadLetter
 from service.answers import answer
+from service.checks import Checks
 from service.control import NotPossible, Unavailable
-from service.letter_values import Mode
+from service.letter_values import Letter, Mode
 from service.loop import Loop
+from service.place import Place
 from service.queries.ids import ChangeAnswer, IdAnswer, IdForgetting, IdQuery, IdsAnswer, IdsQuery
 from service.queries.redrives import MarksAnswer, MarksQuery, MarksRemoval, ToldMark
+from service.route import Headers
+from service.target import Target
 from state import cache as cache_module
 from state.edit import Source
 from tests.fakes.group import Committed
@@ -299,3 +303,31 @@ def test_what_repeats_is_told_as_a_text_in_the_new_letter() -> None:
     redriven(loop, command("through", letters(living.cluster)))
     headers = living.cluster.records(DLQ)[-1].headers or []
     assert headers[-1] == (DeadLetter.REDRIVES, b"1")
+
+
+@pytest.mark.row(33)
+def test_letters_of_which_one_fails_are_refused_and_that_one_can_be_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    living, loop = with_dead_letters("a", "poison", "b")
+    write(living, job("bypass"))
+    sent = letters(living.cluster)
+    genuine = Checks.target
+
+    def target(checks: Checks, record: Letter, headers: Headers, place: Place) -> Target:
+        if record.value() == b"poison":
+            raise KeyError("nobody foresaw this")
+        return genuine(checks, record, headers, place)
+
+    monkeypatch.setattr(Checks, "target", target)
+    whole = redriven(loop, command("bypass", sent))
+    assert (whole.result, whole.cause) == ("refused", "KeyError: 'nobody foresaw this'")
+    assert redriven(loop, command("bypass", sent[:1])).result == "done"
+    assert redriven(loop, command("bypass", sent[1:2])).result == "refused"
+    given_up = command("bypass", sent[1:2])._replace(given_up=True)
+    assert redriven(loop, given_up).mark[5:] == (1, 0, 0, 1)
+    assert redriven(loop, command("bypass", sent[2:])).mark[5:] == (2, 0, 0, 1)
+    assert living.values("orders.unique") == ["a", "poison", "b", "a", "b"]
+    living.send("c")
+    turns(loop, 3)
+    assert living.values("orders.unique")[-1] == "c"
