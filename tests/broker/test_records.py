@@ -48,6 +48,10 @@ def topic(name: str) -> str:
     return f"{GROUP}-{name}"
 
 
+def _member(position: int) -> Headers:
+    return [("_TX_ID", b"t"), ("_TX_SIZE", b"2"), ("_TX_SEQ", b"%d" % position)]
+
+
 UNCHANGED: Final = [
     Record(None, b"a null key", []),
     Record(b"", b"an empty key", []),
@@ -126,11 +130,18 @@ INPUTS: Final[Mapping[str, Sequence[Record]]] = {
         record(b"1 still", ("addr", b"crowd.1"), (ID, b"2")),
     ],
     "raw": [],
+    "nul": [],
+    "groups": [
+        record(b"1 of 2", *_member(1)),
+        record(b"beyond", *[("many", b"")] * 65_533, *_member(2)),
+        record(b"2 of 2", *[("many", b"")] * 65_532, *_member(2)),
+    ],
 }
 ROUTES: Final = f"""
 [[routes]]
 inputs = ["{topic("unchanged")}", "{topic("claims")}", "{topic("limit")}", "{topic("small")}",
-          "{topic("zero")}", "{topic("dropped")}", "{topic("raw")}"]
+          "{topic("zero")}", "{topic("dropped")}", "{topic("raw")}",
+          "{topic("nul")}", "{topic("groups")}"]
 scope = "partition"
 [[routes]]
 inputs = ["{topic("strict")}"]
@@ -259,6 +270,7 @@ def bench(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         send(client, topic(name), records)
     send_raw(client, topic("raw"), b"\xff\xfe")
     send(client, topic("raw"), [record(b"after it", (ID, b"1"))])
+    send_raw(client, topic("nul"), b"before\0after")
     port = free_port(0)
     config = folder / "ringfence.toml"
     config.write_text(_config(client, folder, port), encoding="utf-8")
@@ -345,6 +357,20 @@ def test_a_dead_letter_tells_all_after_the_original_headers(bench: Bench) -> Non
 def test_a_header_name_that_is_not_text_makes_a_dead_letter_and_nothing_else(bench: Bench) -> None:
     assert fates(bench.letters("raw")) == [(b"raw", "unreadable-headers")]
     assert values(bench.output("raw")) == [b"after it"]
+
+
+@pytest.mark.row(22)
+def test_a_header_name_ends_at_its_first_nul_as_soon_as_the_client_reads_it(bench: Bench) -> None:
+    """If this fails, the client shows the whole name: then such a record can be dead-lettered."""
+    for name in (topic("nul"), topic("nul.unique")):
+        assert [each.headers for each in bench.read(name)] == [[("before", b"value")]]
+    assert bench.letters("nul") == []
+
+
+@pytest.mark.row(22)
+def test_a_group_takes_as_many_headers_as_the_state_can_count_and_no_more(bench: Bench) -> None:
+    assert bench.output("groups") == [INPUTS["groups"][0], INPUTS["groups"][2]]
+    assert fates(bench.letters("groups")) == [(b"beyond", "group-too-large")]
 
 
 def test_a_missing_id_is_dead_lettered_where_the_route_says_so(bench: Bench) -> None:
