@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit broker test-broker sim soak oracle spark-tables reconcile test-spark bench bench-full bench-spark test-helm test-browser test-image pictures ci lock clean
+.PHONY: help run test check unit broker test-broker sim fuzz soak oracle spark-tables reconcile test-spark bench bench-full bench-spark test-helm test-browser test-image pictures ci lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -34,6 +34,9 @@ test-broker: .venv/dev ## the service on a real Kafka, killed at every step
 
 sim: .venv/dev ## 10,000 seeded runs with a crash at a random step (SEED=n replays one)
 	RINGFENCE_SIM_RUNS=10000 RINGFENCE_SEED=$(SEED) $(BIN)/pytest -q -s -m simulation -p no:randomly tests/simulation
+
+fuzz: .venv/dev ## RECORDS=100000 random records under random configurations, on a fake log (SEED=n replays one scene)
+	RINGFENCE_FUZZ_RECORDS=$(or $(RECORDS),100000) RINGFENCE_SEED=$(SEED) $(BIN)/pytest -q -p no:randomly tests/fuzz
 
 soak: .venv/dev ## load and random faults for SECONDS=600 from SEED=n (ARGS="--workers 2 --scope address"), then what held
 	$(BIN)/python -m tests.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) $(ARGS)

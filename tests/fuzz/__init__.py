@@ -1,0 +1,1 @@
+"""Records of every kind under every configuration: none may stop the service or be lost."""
