@@ -31,6 +31,8 @@ class Fault(NamedTuple):
     """The group knows us in another generation, under another member id, or shares out anew."""
     raised: Exception | None = None
     """What the checks of a record raised; None where the broker refused it."""
+    waits_for: str | None = None
+    """What has to happen before it can go on, where that is not up to the broker."""
 
 
 class FaultError(Exception):

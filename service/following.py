@@ -86,6 +86,23 @@ class Following:
         self.follower.catch_up()
         return self.settings.revision != self.revision
 
+    def wanting(self, topic: str) -> str | None:
+        """What this process has to have before it may say that no route reads an input.
+
+        None where all has been read, and nobody with a newer file reads it.
+        """
+        if self.fault is not None:
+            return f"settings that may have a route for {topic}: {self.fault}"
+        document, instance = self.settings.documents.at(self.document), self._file.service.instance
+        replaced = document.overlay.routes if document and document.overlay else {}
+        newer = self.settings.file_routes.newer(instance, topic, replaced)
+        if newer is None:
+            return None
+        return (
+            f"a newer file: that of instance {newer} has a route for {topic}, and the file of "
+            f"instance {instance} has none; replace this instance too, or add the route to its file"
+        )
+
     def wanted(self) -> Wanted | None:
         """A document that came since and can hold; one that cannot is refused."""
         newest = self.settings.documents.newest

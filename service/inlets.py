@@ -16,12 +16,13 @@ def finder(
     routes: Iterable[RouteSettings],
     group_id: str,
     topics: Callable[[], Mapping[str, TopicInfo]],
-    doubt: Callable[[], None] = lambda: None,
+    doubt: Callable[[str], None] = lambda _topic: None,
 ) -> Find:
     """What finds the inlets of these routes; `topics` are the inputs that exist now.
 
     An input that was deleted is known all the same: what has come from it is decided. `doubt` is
-    called before one is said to belong to no route, and raises where its route may be a new one.
+    called with the topic of one before it is said to belong to no route, and raises where its route
+    may be a new one.
     """
     settings = tuple(routes)
 
@@ -32,7 +33,7 @@ def finder(
             return lost(Source(name, 0), "it does not tell which input it came from")
         bound = resolve(settings, [source.topic], group_id).get(source.topic)
         if bound is None:
-            doubt()
+            doubt(source.topic)
             return lost(source, f"its input {source.topic} belongs to no route any more")
         info = topics().get(source.topic)
         return Inlet(source, bound, 0 if info is None else info.partitions)

@@ -41,6 +41,7 @@ from service.faults import (
     fault_of,
     without_frames,
 )
+from service.file_routes import FileRoutes
 from service.first_start import check_layout
 from service.following import Following
 from service.inputs import make_config_topic
@@ -98,7 +99,8 @@ class Loop:
             self._committer.prepare(terms.targets.batch_bytes_max)
             watch.beat()
             topic = config_topic(service.group_id)
-            check_layout(terms.layout, self.follower, clients, topic, clock, watch.beat)
+            routes = FileRoutes.of(config)
+            check_layout(terms.layout, routes, self.follower, clients, topic, clock, watch.beat)
             self._sweep = Sweep(clients.cluster, clock)
             self.assignment = Assignment(clients, stores, self.cache, service, clock)
             undo.callback(self.assignment.close, leaves=False)
@@ -178,7 +180,7 @@ class Loop:
             return
         if not (fault.of_record and self._refusals.narrow(self._plan, fault)):
             sentence = f"the broker, which answered {fault.cause}; see its log"
-            self._patience.back_off(sentence, until_commit=True)
+            self._patience.back_off(fault.waits_for or sentence, until_commit=True)
 
     def damaged(self, error: StoreCorruptError) -> None:
         """A store is wiped, and its partition taken over anew."""

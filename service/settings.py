@@ -1,5 +1,6 @@
 """Settings: what the config topic tells, as far as it was read."""
 
+from service.file_routes import FilesRoutes
 from service.instances import Instances
 from service.layout import Layout, layout_of
 from service.redrive.job import Jobs
@@ -20,6 +21,7 @@ class Settings:
         self.documents = Revisions()
         self.redrives = Jobs()
         self.instances = Instances()
+        self.file_routes = FilesRoutes()
         self.layout: Layout | None = None
         """None before the first start."""
 
@@ -28,7 +30,11 @@ class Settings:
         layout = layout_of(key, value)
         if layout is not None:
             self.layout = layout
-        elif self.redrives.take(key, value) or self.instances.take(key, value):
+        elif (
+            self.redrives.take(key, value)
+            or self.instances.take(key, value)
+            or self.file_routes.take(key, value, offset)
+        ):
             return
         elif self.documents.take(key, value, offset + 1) or self.sessions.take(key, value):
             self.revision = offset + 1

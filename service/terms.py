@@ -131,7 +131,11 @@ class Terms:
         group_id = self.config.service.group_id
         return finder(self.config.routes, group_id, lambda: self.inputs.topics, self._doubt)
 
-    def _doubt(self) -> None:
-        """Whoever carried a record may have read more of what is set than we."""
+    def _doubt(self, topic: str) -> None:
+        """Whoever carried a record may know more than we: from what is set, or from its file."""
         if self.following.has_more():
             raise TransactionAbortedError(OUTDATED)
+        wanted = self.following.wanting(topic)
+        if wanted is not None:
+            cause = f"no route here reads {topic}, and another instance may have one"
+            raise TransactionAbortedError(OUTDATED._replace(cause=cause, waits_for=wanted))

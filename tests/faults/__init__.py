@@ -39,4 +39,5 @@ ROWS: Final[Mapping[int, str]] = {
     29: "a request of a transaction outlives its connection, and arrives later or twice",
     30: "loading what addresses remember takes longer, or more memory, than a transaction may",
     33: "a record whose checks fail in a way that nobody foresaw",
+    34: "a rolling update adds or removes a route while both versions decide",
 }

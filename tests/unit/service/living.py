@@ -11,6 +11,7 @@ from service.addresses import AddressBook
 from service.assignment import Assignment
 from service.config import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
 from service.control import Inbox
+from service.file_routes import FileRoutes
 from service.layout import Layout
 from service.loop import Loop
 from service.metrics import Metrics
@@ -102,9 +103,10 @@ class Living:
     def _start_before(self) -> None:
         """It is not the first start: that one writes to the config topic."""
         topics = FakeAdmin(self.cluster).topics(["orders"])
-        key, value = Layout.of(self.config, topics).record
         self.cluster.create_topic(config_topic(GROUP), 1, cleanup_policy="compact")
-        self.cluster.write(config_topic(GROUP), 0, Record(key, value, None, 1))
+        layout, routes = Layout.of(self.config, topics), FileRoutes.of(self.config)
+        for key, value in (layout.record, routes.record):
+            self.cluster.write(config_topic(GROUP), 0, Record(key, value, None, 1))
         self.faults.passed.clear()
 
     # What stands in the topics.

@@ -10,6 +10,7 @@ from service.config import RouteSettings
 from service.config_topic import Follower
 from service.errors import ExitCode, ExitError
 from service.faults import Remedy, fault_of
+from service.file_routes import FileRoutes
 from service.first_start import check_layout
 from service.layout import Layout, RouteLayout, contradiction, layout_of
 from service.topics import config_topic
@@ -27,7 +28,8 @@ def start(living: Living, now: Layout, beat: Callable[[], None] = lambda: None) 
     follower = Follower(clients, TOPIC, living.clock)
     try:
         follower.catch_up()
-        check_layout(lambda _: now, follower, clients, TOPIC, living.clock, beat)
+        own = FileRoutes.of(living.config)
+        check_layout(lambda _: now, own, follower, clients, TOPIC, living.clock, beat)
     finally:
         follower.close()
 
