@@ -10,15 +10,19 @@ from typing import Any, Final, NamedTuple
 import httpx2
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from service.adoption.decided import wait_until_decided
 from service.adoption.past import Line, Past
 from service.adoption.reading import Reading, Span
 from service.adoption.sending import Sender
-from service.cluster import TopicInfo
+from service.clock import SystemClock
+from service.cluster import Cluster, TopicInfo
 from service.config import Config, RouteSettings
 from service.errors import ExitCode, ExitError
 from service.faults import fault_of
 from service.kafka import KafkaClients
-from service.route import InputRoute, reads
+from service.part import Hop, Part
+from service.route import InputRoute, reads, resolve
+from service.topics import by_address
 from state.edit import Source
 
 _QUESTION_S: Final = 30.0
@@ -90,8 +94,7 @@ def _adopt_topic(
         check_topics(topic, route, topics)
         with closing(clients.restorer()) as consumer:
             spans = _spans(consumer, topics[topic], topic, wanted.since_ms)
-            if topic == route.topic:
-                spans = before_the_group(consumer, spans)
+            spans = _of_the_past(config, clients.cluster, consumer, topic, spans)
             for message in Reading(consumer, spans):
                 line = past.line(message)
                 if line is not None:
@@ -135,6 +138,26 @@ def _spans(
         span = found[source]
         found[source] = span._replace(start=place.offset if place.offset >= 0 else span.end)
     return found
+
+
+def _of_the_past(
+    config: Config,
+    cluster: Cluster,
+    consumer: Consumer,
+    topic: str,
+    spans: dict[Source, Span],
+) -> dict[Source, Span]:
+    """Of an input of the service, what it has decided; of another topic all."""
+    group_id = config.service.group_id
+    own = resolve(config.routes, cluster.names(), group_id).get(topic)
+    if own is None:
+        return spans
+    spans = before_the_group(consumer, spans)
+    if own.settings.scope == "address":
+        # After the offsets: all that was passed on by then lies before the ends of now.
+        deciding = KafkaClients(config, Part(hop=Hop.ADDRESSES))
+        wait_until_decided(deciding, by_address(group_id), SystemClock())
+    return spans
 
 
 def before_the_group(consumer: Consumer, spans: Mapping[Source, Span]) -> dict[Source, Span]:

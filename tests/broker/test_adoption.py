@@ -196,6 +196,20 @@ def test_copies_of_what_was_adopted_are_duplicates_with_the_place_of_their_origi
     } == {number: originals[number] for number in copies}
 
 
+def test_records_of_the_input_itself_are_not_taken_for_copies_of_themselves(
+    venue: Callable[[str], Venue],
+) -> None:
+    own = venue("address")
+    write(own.client, own.input, range(COUNT))
+    decided(own, 1)
+    write(own.client, own.input, range(COUNT, 2 * COUNT))
+    done = own.adopt("--from-topic", own.input)
+    assert done.returncode == 0, done.stderr
+    assert "0 of them not known before" in done.stdout
+    out, letters = decided(own, 2 * COUNT)
+    assert (sorted(map(number_of, out)), letters) == (list(range(2 * COUNT)), [])
+
+
 def test_a_topic_of_other_partitions_is_refused_where_the_partition_counts(
     venue: Callable[[str], Venue], topic_name: Callable[[str], str]
 ) -> None:

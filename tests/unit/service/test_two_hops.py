@@ -111,6 +111,23 @@ def test_an_offset_that_was_reset_by_hand_ends_the_start_unless_it_is_allowed() 
     turn_until_running(hops.loop(Hop.INPUTS))
 
 
+def test_a_record_that_is_read_again_after_a_reset_is_a_duplicate_of_itself() -> None:
+    hops = Hops(on_reset_offset="keep_state")
+    hops.send(0, b"k", b"1")
+    hops.turns()
+    hops.carrying.close(leaves=True)
+    committed = hops.living.cluster.group(GROUP).committed
+    source = Source("orders", 0)
+    committed[source] = committed[source]._replace(offset=0, metadata="")
+    hops.carrying = hops.loop(Hop.INPUTS)
+    hops.turns(12)
+    assert [record.value for record in hops.out("orders.unique")] == [b"1"]
+    (letter,) = hops.out("orders.dlq")
+    told = dict(letter.headers or [])
+    assert told[DeadLetter.OFFSET] == b"0"
+    assert told[DeadLetter.ORIGINAL] == b"orders-0@0"
+
+
 def test_an_id_is_imported_and_found_on_the_partition_of_its_address() -> None:
     hops = Hops()
     change = IdsImport("k", "orders", 2, (Known(b"1", 5, None),))

@@ -92,6 +92,19 @@ def test_forget_lets_each_through_once_and_remembers_it_again() -> None:
     assert original == "orders-0@5", "the letter that was let through is the original now"
 
 
+def test_a_letter_that_was_let_through_is_a_duplicate_of_itself_the_next_time() -> None:
+    living, loop = with_dead_letters("a")
+    for each in (job("forget"), job("through", id="2-x")):
+        write(living, each)
+    sent = letters(living.cluster)
+    redriven(loop, command("forget", sent))
+    redriven(loop, command("through", sent)._replace(redrive="2-x"))
+    assert living.values("orders.unique") == ["a", "a"]
+    first, again = views(living.cluster)
+    assert again.source == first.source
+    assert again.original == "orders-0@1", "which is where it came from itself"
+
+
 def test_two_letters_of_one_id_are_both_let_through() -> None:
     living, loop = with_dead_letters("a")
     living.send("a")
