@@ -16,6 +16,7 @@ from tools.broker.errors import BrokerError
 HOST: Final = "127.0.0.1"
 _LISTENER: Final = "CLIENT"
 _CONTROLLER: Final = "CONTROLLER"
+_DOOR: Final = "DOOR"
 _PORT_MIN: Final = 10_000
 _EPHEMERAL_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -27,12 +28,19 @@ class Ports(NamedTuple):
     controller: int
 
 
+class Door(NamedTuple):
+    """One more listener of a node: its port, and the port that its clients are sent to instead."""
+
+    port: int
+    advertised: int
+
+
 def choose_ports(written_properties: Path) -> Ports:
     """Return the ports of an earlier run if they are free, so that clients find it again."""
     if written_properties.exists():
         text = written_properties.read_text(encoding="ascii")
-        client = re.search(rf"^advertised\.listeners={_LISTENER}://.*:(\d+)$", text, re.MULTILINE)
-        controller = re.search(r"^controller\.quorum\.voters=1@.*:(\d+)$", text, re.MULTILINE)
+        client = re.search(rf"^listeners=.*\b{_LISTENER}://[^:]*:(\d+)", text, re.MULTILINE)
+        controller = re.search(rf"^listeners=.*\b{_CONTROLLER}://[^:]*:(\d+)", text, re.MULTILINE)
         if client and controller:
             ports = Ports(client=int(client[1]), controller=int(controller[1]))
             if all(map(_is_free, ports)):
@@ -85,6 +93,43 @@ def follower_properties(ports: Ports, leader: Ports) -> dict[str, str]:
         "node.id": "2",
         "controller.quorum.voters": f"1@{HOST}:{leader.controller}",
         "listeners": f"{_LISTENER}://{HOST}:{ports.client}",
+    }
+
+
+def member_properties(number: int, ports: Mapping[int, Ports]) -> dict[str, str]:
+    """Return what makes a node one of several that are broker and controller at once.
+
+    Every topic has a replica on each node, and all but one must have what is acknowledged.
+
+    Args:
+        number: which of the nodes
+        ports: of all nodes, by their numbers
+
+    """
+    count, enough = str(len(ports)), str(max(1, len(ports) - 1))
+    voters = (f"{each}@{HOST}:{where.controller}" for each, where in ports.items())
+    return {
+        "node.id": str(number),
+        "controller.quorum.voters": ",".join(voters),
+        "default.replication.factor": count,
+        "min.insync.replicas": enough,
+        "offsets.topic.replication.factor": count,
+        "transaction.state.log.replication.factor": count,
+        "transaction.state.log.min.isr": enough,
+        "share.coordinator.state.topic.replication.factor": count,
+        "share.coordinator.state.topic.min.isr": enough,
+    }
+
+
+def door_properties(ports: Ports, door: Door) -> dict[str, str]:
+    """Return what gives a node one more listener, for clients that come through a proxy."""
+    client = f"{_LISTENER}://{HOST}:{ports.client}"
+    controller = f"{_CONTROLLER}://{HOST}:{ports.controller}"
+    protocols = (f"{name}:PLAINTEXT" for name in (_LISTENER, _CONTROLLER, _DOOR))
+    return {
+        "listeners": f"{client},{controller},{_DOOR}://{HOST}:{door.port}",
+        "advertised.listeners": f"{client},{_DOOR}://{HOST}:{door.advertised}",
+        "listener.security.protocol.map": ",".join(protocols),
     }
 
 

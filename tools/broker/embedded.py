@@ -43,9 +43,14 @@ class EmbeddedBroker:
         secured: bool = False,
         machine: Machine = DEFAULT_MACHINE,
         leader: Self | None = None,
+        cluster_id: str | None = None,
     ) -> None:
-        """Choose folder and ports; with a leader, as the second broker of its cluster."""
+        """Choose folder and ports; with a leader, as the second broker of its cluster.
+
+        A node without data becomes one of the named cluster, or the first of a new one.
+        """
         self.node: Final = open_node(folder)
+        self._cluster_id: Final = cluster_id
         self._leader: Final = None if leader is None else leader.node
         profile = users.server_properties() if secured else {}
         if self._leader is not None:
@@ -70,11 +75,20 @@ class EmbeddedBroker:
         """Return the log, kept over restarts."""
         return self.node.log_path
 
+    @property
+    def is_alive(self) -> bool:
+        """Tell whether its process runs, frozen or not."""
+        return self._process is not None and self._process.poll() is None
+
+    def configure(self, properties: Mapping[str, str]) -> None:
+        """Put properties over those that it has; they hold from the next start on."""
+        self._properties.update(properties)
+
     def start(self) -> None:
         """Start it unless it runs, and return when it answers."""
-        if self._is_alive():
+        if self.is_alive:
             return
-        cluster_id = self._leader.cluster_id if self._leader is not None else None
+        cluster_id = self._cluster_id if self._leader is None else self._leader.cluster_id
         command = prepare(self.node, self._properties, self._machine, cluster_id)
         self._process = _STARTER.submit(_launch, command, self.node).result(timeout=60)
         try:
@@ -87,7 +101,7 @@ class EmbeddedBroker:
         """End it in an orderly way, by force after a while; nothing to do when it does not run."""
         if self._process is None:
             return
-        if self._is_alive():
+        if self.is_alive:
             self._process.send_signal(signal.SIGCONT)  # A frozen process hears nothing else.
             self._process.terminate()
             try:
@@ -137,7 +151,7 @@ class EmbeddedBroker:
         self.stop()
 
     def _expect_answer(self, process: subprocess.Popen[bytes]) -> None:
-        if wait_until_ready(self.client_properties, self._is_alive):
+        if wait_until_ready(self.client_properties, lambda: self.is_alive):
             return
         status = process.poll()
         waited = f"did not answer within {START_TIMEOUT_S:.0f} s"
@@ -147,9 +161,6 @@ class EmbeddedBroker:
             f" tells why. {log_tail(self.node)}"
         )
         raise BrokerError(message)
-
-    def _is_alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
 
     def _running(self, verb: str) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:

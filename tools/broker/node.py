@@ -95,7 +95,7 @@ def prepare(
     text = config.to_properties_text({**ours, **properties})
     node.properties_path.write_text(text, encoding="ascii")
     if node.cluster_id is None:
-        _format(java, node, cluster_id or _new_cluster_id())
+        _format(java, node, cluster_id or new_cluster_id())
     return [*java, *machine.options(), "kafka.Kafka", str(node.properties_path)]
 
 
@@ -119,7 +119,8 @@ def log_tail(node: Node) -> str:
     return "\n".join([f"The end of {node.log_path}:", *lines[-_LOG_TAIL_LINES:]])
 
 
-def _new_cluster_id() -> str:
+def new_cluster_id() -> str:
+    """Return an id that no other cluster has."""
     return urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
 
 

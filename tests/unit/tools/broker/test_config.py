@@ -14,6 +14,19 @@ def test_the_ports_of_an_earlier_run_are_taken_again_when_free(tmp_path: Path) -
     assert config.choose_ports(path) == first
 
 
+def test_each_of_three_nodes_finds_its_own_ports_again_behind_a_proxy_too(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    ports = {number: config.choose_ports(tmp_path / "none") for number in (1, 2, 3)}
+    for number, own in ports.items():
+        properties = {
+            **config.server_properties(own, tmp_path / "data"),
+            **config.member_properties(number, ports),
+            **config.door_properties(own, config.Door(port=1111, advertised=2222)),
+        }
+        path.write_text(config.to_properties_text(properties), encoding="ascii")
+        assert config.choose_ports(path) == own
+
+
 def test_ports_that_others_have_taken_since_are_not_wanted_back(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     first = config.choose_ports(path)
