@@ -313,9 +313,12 @@ class Assignment:
 
 
 def _metadata(consumer: Consumer) -> object | None:
-    """What the group knows us by; None where the client does not tell."""
+    """What the group knows us by; None where the client does not tell.
+
+    One that is being closed raises a RuntimeError once it has left the group.
+    """
     known: object | None = None
-    with contextlib.suppress(KafkaException):
+    with contextlib.suppress(KafkaException, RuntimeError):
         known = consumer.consumer_group_metadata()
     return known
 

@@ -20,6 +20,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import (
     AdminClient,
+    ClusterMetadata,
     ConfigResource,
     NewPartitions,
     NewTopic,
@@ -75,6 +76,11 @@ class NewTopicInfo(NamedTuple):
 class Cluster(Protocol):
     """Questions to the cluster. Each raises KafkaException when it is not answered in time."""
 
+    @property
+    def has_answered(self) -> bool:
+        """Whether any broker has answered anything yet: the address is right, the network too."""
+        ...
+
     def cluster_id(self) -> str:
         """The id that the cluster was formatted with."""
         ...
@@ -124,25 +130,54 @@ class KafkaCluster:
         self._kept: AdminClient | None = None
         self._answered_s = 0.0
         """When it was made, or answered last."""
+        self._is_unsure = False
+        """Whether its last question was not answered."""
+        self.has_answered = False
         self.known_id: str | None = None
         """The cluster's id, once it was asked for."""
 
     @contextmanager
     def _admin(self) -> Iterator[AdminClient]:
-        """The client, held while it is asked: its answers never come once it is collected."""
+        """The client, held while it is asked: its answers never come once it is collected.
+
+        It sends most questions to one broker, the controller by the metadata it has, and waits for
+        that one although others are there. So after a question without an answer it reads the
+        metadata again, which any broker tells.
+        """
+        admin = self._client()
+        if self._is_unsure:
+            self._metadata(admin)
+        try:
+            yield admin
+        except KafkaException as error:
+            self._is_unsure = error.args[0].code() in _UNANSWERED
+            self.has_answered = self.has_answered or not self._is_unsure
+            raise
+        else:
+            self._note_answer()
+
+    def _client(self) -> AdminClient:
         admin = self._kept
         if admin is None:
             admin = self._kept = self._make_admin()
             self._answered_s = time.monotonic()
+        return admin
+
+    def _metadata(self, admin: AdminClient) -> ClusterMetadata:
+        """Ask whichever broker is there; a client that has long enough found none is replaced."""
         try:
-            yield admin
+            told = admin.list_topics(timeout=REQUEST_TIMEOUT_S)
         except KafkaException as error:
             is_late = time.monotonic() - self._answered_s > _FORGETFUL_S
             if error.args[0].code() in _UNANSWERED and is_late and self._kept is admin:
                 self._kept = None
             raise
-        else:
-            self._answered_s = time.monotonic()
+        self._note_answer()
+        return told
+
+    def _note_answer(self) -> None:
+        self._answered_s = time.monotonic()
+        self._is_unsure, self.has_answered = False, True
 
     def cluster_id(self) -> str:
         """See `Cluster.cluster_id`."""
@@ -153,8 +188,7 @@ class KafkaCluster:
 
     def names(self) -> frozenset[str]:
         """See `Cluster.names`."""
-        with self._admin() as admin:
-            return frozenset(admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics)
+        return frozenset(self._metadata(self._client()).topics)
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """See `Cluster.topics`."""

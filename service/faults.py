@@ -33,6 +33,8 @@ class Fault(NamedTuple):
     """What the checks of a record raised; None where the broker refused it."""
     waits_for: str | None = None
     """What has to happen before it can go on, where that is not up to the broker."""
+    denied: bool = False
+    """We lack a right, or are not who we say: only an administrator changes that."""
 
 
 class FaultError(Exception):
@@ -83,6 +85,17 @@ _GROUP_ERRORS: Final = frozenset(
     }
 )
 
+_DENIALS: Final = frozenset(
+    {
+        KafkaError._AUTHENTICATION,  # noqa: SLF001 - the binding's own name for it
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+
 REFUSALS: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -120,7 +133,8 @@ def fault_of(error: KafkaError) -> Fault:
     if code == KafkaError._TIMED_OUT and error.txn_requires_abort():  # noqa: SLF001
         hint = _UNDELIVERED  # records that were on their way, not an answer that is out
     cause = f"{error.name()}: {error.str()}{hint}"
-    return Fault(remedy, code in _RECORD_ERRORS, fenced, cause, of_member or code in _GROUP_ERRORS)
+    of_group = of_member or code in _GROUP_ERRORS
+    return Fault(remedy, code in _RECORD_ERRORS, fenced, cause, of_group, code in _DENIALS)
 
 
 def without_frames(error: Failure) -> Failure:

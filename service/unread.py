@@ -6,8 +6,10 @@ input that was added stays unread until the group looks again.
 
 from typing import Final
 
+from confluent_kafka import KafkaException
+
 from service.clock import Clock
-from service.cluster import Cluster
+from service.cluster import SILENT, Cluster
 from state.edit import Source
 
 _EVERY_S: Final = 5.0
@@ -36,7 +38,12 @@ class Unread:
         if self._clock.monotonic_s() - self._asked_s < _EVERY_S:
             return False
         self._asked_s = self._clock.monotonic_s()
-        assigned = self._cluster.assigned(self._group_id)
+        try:
+            assigned = self._cluster.assigned(self._group_id)
+        except KafkaException as error:
+            if error.args[0].code() not in SILENT:
+                raise
+            return False  # the client asks every broker: with one away there is no answer
         unread = frozenset() if assigned is None else wanted - assigned
         lasting, self.partitions = self.partitions & unread, unread
         return bool(lasting)

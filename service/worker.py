@@ -13,6 +13,7 @@ from confluent_kafka import KafkaException
 
 from service.answers import answer
 from service.clock import Clock
+from service.cluster import Cluster
 from service.commit import OutcomeUnknownError, TransactionAbortedError
 from service.config import Config
 from service.control import Inbox, Unavailable
@@ -63,7 +64,8 @@ class Worker:
         self._end: Exception | None = None
         """What a change over REST ended in; it ends the turn."""
         self.fenced_s = fenced_s
-        self._patience_s = BROKER_PATIENCE_S if goes_on else _START_PATIENCE_S
+        self._goes_on = goes_on
+        self._cluster: Cluster | None = None
 
     def stop(self) -> None:
         """Finish the batch at hand and leave; safe in a signal handler."""
@@ -87,7 +89,7 @@ class Worker:
                 self._watch.unknown(unknown.fault)
                 if unknown.fault.fenced:
                     self._fenced(unknown.fault)
-                if self._watch.waited_s() > self._patience_s:
+                if self._watch.waited_s() > self._patience_s(unknown.fault):
                     raise self._given_up(unknown.fault.cause) from unknown
                 self._clock.sleep(_PAUSE_S)
         self._watch.publish("stopping", ())
@@ -97,8 +99,7 @@ class Worker:
         loop = self._begun()
         if loop is None:
             return
-        self._patience_s = BROKER_PATIENCE_S
-        self._deciding = True
+        self._goes_on = self._deciding = True
         try:
             while not self._stopping:
                 self._turn(loop)
@@ -160,8 +161,10 @@ class Worker:
         """A loop whose first questions the broker has answered; None when told to stop."""
         while not self._stopping:
             self._watch.beat()
+            clients = self._clients()
+            self._cluster = clients.cluster
             try:
-                return Loop(self._config, self._clients(), self._stores, self._clock, self._watch)
+                return Loop(self._config, clients, self._stores, self._clock, self._watch)
             except KafkaException as error:
                 fault = fault_of(without_frames(error).args[0])
             except TransactionAbortedError as error:
@@ -169,10 +172,19 @@ class Worker:
             if fault.remedy is Remedy.REBUILD:
                 raise OutcomeUnknownError(fault)
             self._watch.wait(f"the broker at {self._servers}, which answered {fault.cause}")
-            if self._watch.waited_s() > self._patience_s:
+            if self._watch.waited_s() > self._patience_s(fault):
                 raise self._given_up(fault.cause)
             self._clock.sleep(_PAUSE_S)
         return None
+
+    def _patience_s(self, fault: Fault) -> float:
+        """How long this may last. At a first start, a wrong address or a denied right is told soon.
+
+        A cluster that answers some questions may have just lost a broker: the others take over.
+        """
+        has_answered = self._cluster is not None and self._cluster.has_answered
+        waits_long = self._goes_on or (has_answered and not fault.denied)
+        return BROKER_PATIENCE_S if waits_long else _START_PATIENCE_S
 
     @property
     def _servers(self) -> object:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException
 
-from service.cluster import NewTopicInfo, TopicInfo
+from service.cluster import SILENT, NewTopicInfo, TopicInfo
 from state.edit import Source
 from tests.fakes.log import KEPT, FakeCluster
 from tests.fakes.partition import Partition
@@ -15,20 +15,21 @@ class FakeAdmin:
 
     def __init__(self, log: FakeCluster) -> None:
         self._log = log
+        self.has_answered = False
 
     def cluster_id(self) -> str:
         """See `Cluster.cluster_id`."""
-        self._log.step("cluster_id")
+        self._step("cluster_id")
         return "fake-cluster"
 
     def names(self) -> frozenset[str]:
         """See `Cluster.names`."""
-        self._log.step("names")
+        self._step("names")
         return frozenset(name for name in self._log.logs if not self._log.denies(name, "DESCRIBE"))
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """See `Cluster.topics`."""
-        self._log.step("topics")
+        self._step("topics")
         names = list(names)
         if any(self._log.denies(name, "DESCRIBE", "DESCRIBE_CONFIGS") for name in names):
             raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
@@ -46,7 +47,7 @@ class FakeAdmin:
 
     def create(self, topics: Iterable[NewTopicInfo]) -> None:
         """See `Cluster.create`."""
-        self._log.step("create")
+        self._step("create")
         for topic in topics:
             if topic.name not in self._log.logs:
                 self._log.create_topic(
@@ -59,32 +60,40 @@ class FakeAdmin:
 
     def grow(self, name: str, partitions: int) -> None:
         """See `Cluster.grow`."""
-        self._log.step("grow")
+        self._step("grow")
         self._log.grow_topic(name, partitions)
 
     def starts(self, sources: Iterable[Source]) -> dict[Source, int]:
         """See `Cluster.starts`."""
-        self._log.step("starts")
+        self._step("starts")
         return {source: self._known(source).start for source in sources}
 
     def ends(self, sources: Iterable[Source]) -> dict[Source, int]:
         """See `Cluster.ends`."""
-        self._log.step("ends")
+        self._step("ends")
         return {source: self._known(source).end for source in sources}
 
     def delete_before(self, offsets: Mapping[Source, int]) -> None:
         """See `Cluster.delete_before`."""
-        self._log.step("delete_before")
+        self._step("delete_before")
         for source, offset in offsets.items():
             self._known(source).delete_before(offset)
 
     def assigned(self, group_id: str) -> frozenset[Source] | None:
         """See `Cluster.assigned`."""
-        self._log.step("assigned")
+        self._step("assigned")
         group = self._log.group(group_id)
         if group.rebalancing or any(member.moves for member in group.members.values()):
             return None
         return frozenset(place for member in group.members.values() for place in member.held)
+
+    def _step(self, name: str) -> None:
+        try:
+            self._log.step(name)
+        except KafkaException as error:
+            self.has_answered = self.has_answered or error.args[0].code() not in SILENT
+            raise
+        self.has_answered = True
 
     def _known(self, source: Source) -> Partition:
         log = self._log.log(source.topic, source.partition)

@@ -40,4 +40,5 @@ ROWS: Final[Mapping[int, str]] = {
     30: "loading what addresses remember takes longer, or more memory, than a transaction may",
     33: "a record whose checks fail in a way that nobody foresaw",
     34: "a rolling update adds or removes a route while both versions decide",
+    36: "each of three brokers is restarted, killed or stands still in turn",
 }

@@ -65,3 +65,36 @@ def test_a_client_that_has_long_enough_found_no_broker_is_replaced(
         asked.names()
     assert asked.names() == asked.names() == {"orders"}
     assert len(made) == 2
+
+
+class Faithful:
+    """An admin client that asks the controller it knows, until it reads the metadata again."""
+
+    controller_is_there = False
+
+    def describe_cluster(self, *, request_timeout: float) -> Future[object]:
+        del request_timeout
+        future: Future[object] = Future()
+        if self.controller_is_there:
+            future.set_result(SimpleNamespace(cluster_id="kraft"))
+        else:
+            reason = "Timed out waiting for controller"
+            future.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT, reason)))
+        return future
+
+    def list_topics(self, *, timeout: float) -> object:
+        del timeout
+        self.controller_is_there = True
+        return SimpleNamespace(topics={})
+
+
+@pytest.mark.row(36)
+def test_a_client_that_waits_for_a_broker_that_is_away_asks_who_is_there() -> None:
+    asked = KafkaCluster(lambda: cast("AdminClient", faithful))
+    faithful = Faithful()
+    assert not asked.has_answered
+    with pytest.raises(KafkaException, match="waiting for controller"):
+        asked.cluster_id()
+    assert not asked.has_answered
+    assert asked.cluster_id() == "kraft"
+    assert asked.has_answered

@@ -1,6 +1,9 @@
 """Membership: nothing is committed for a group that we are not told to be in."""
 
+import pytest
+
 from ringfence.headers import DUPLICATE_ID
+from tests.fakes.consumer import FakeConsumer
 from tests.fakes.partition import Headers, Record
 from tests.simulation.disk import Disk
 from tests.unit.service.living import Living, turns, waiting_for
@@ -31,6 +34,25 @@ def test_the_group_is_told_of_the_generation_that_it_told_us_of() -> None:
     assert loop.assignment.membership() == told
     turns(loop, 3)
     assert loop.assignment.membership() == consumer.consumer_group_metadata()
+
+
+def test_a_client_that_is_closed_and_knows_no_group_any_more_ends_its_life_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """librdkafka knows none once it has left, which may be before it has its last say."""
+
+    def unknown(_consumer: FakeConsumer) -> object:
+        raise RuntimeError("Consumer group metadata not available")
+
+    living = Living()
+    loop = living.running()
+    with monkeypatch.context() as patched:
+        patched.setattr(FakeConsumer, "consumer_group_metadata", unknown)
+        loop.close()
+    assert loop.assignment.membership() is None
+    living.send("a")
+    turns(living.running())
+    assert living.values("orders.unique") == ["a"]
 
 
 def test_the_group_speaks_before_something_is_committed_that_was_not_read() -> None:

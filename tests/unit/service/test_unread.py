@@ -1,7 +1,18 @@
 """What nobody reads is noticed when it lasts, and read after that."""
 
+from itertools import repeat
+
+import pytest
+
 from state.edit import Source
-from tests.unit.service.living import Living, turn_until_running
+from tests.simulation.disk import Disk
+from tests.unit.service.living import (
+    Living,
+    gone,
+    turn_until_running,
+    turns,
+    waiting_for,
+)
 
 MORE = Source("orders", 1)
 
@@ -20,3 +31,18 @@ def test_a_partition_that_the_group_left_out_is_told_and_asked_for() -> None:
     assert waits[0] is not None
     assert "orders-1" in waits[0]
     assert living.faults.passed["subscribe"] > 1
+
+
+@pytest.mark.row(36)
+def test_a_group_that_cannot_be_looked_at_while_a_broker_is_away_stops_nothing() -> None:
+    living = Living(partitions=2)
+    loop = living.running()
+    turns(living.loop("1", Disk(living.cluster.step)), 5)
+    turns(loop, 5)
+    living.faults.at["assigned"] = repeat(gone())
+    for value in "abc":
+        living.send(value)
+        living.cluster.wait(6)
+        loop.turn()
+        assert waiting_for(living) is None
+    assert living.faults.passed["assigned"]

@@ -268,11 +268,35 @@ def test_a_second_process_of_the_same_name_ends_the_first_with_exit_code_4() -> 
 
 def test_at_the_first_start_a_broker_that_never_answers_is_waited_for_20_seconds() -> None:
     living = Living()
-    living.faults.at["names"] = iter(gone, None)
+    living.faults.at["topics"] = iter(gone, None)
     begun_s = living.clock.monotonic_s()
     error = ended(living)
     assert error.exit_code is ExitCode.BROKER
     assert "kafka:9092" in error.sentence
+    assert 20 < living.clock.monotonic_s() - begun_s < 25
+
+
+@pytest.mark.row(36)
+@pytest.mark.parametrize("step", ["names", "cluster_id", "init_transactions", "ends"])
+def test_at_the_first_start_a_cluster_that_answers_some_of_it_is_waited_for_300_seconds(
+    step: str,
+) -> None:
+    """The rest was led by a broker that has just gone."""
+    living = Living()
+    living.faults.at[step] = iter(late, None)
+    begun_s = living.clock.monotonic_s()
+    assert ended(living).exit_code is ExitCode.BROKER
+    assert 0 <= living.clock.monotonic_s() - begun_s - 300 < 15
+
+
+def test_at_the_first_start_a_right_that_is_lacking_is_waited_for_20_seconds() -> None:
+    living = Living()
+    denied = plain(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "not allowed")
+    living.faults.at["init_transactions"] = repeat(denied)
+    begun_s = living.clock.monotonic_s()
+    error = ended(living)
+    assert error.exit_code is ExitCode.BROKER
+    assert "our rights" in error.sentence
     assert 20 < living.clock.monotonic_s() - begun_s < 25
 
 
