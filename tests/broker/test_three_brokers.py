@@ -1,15 +1,29 @@
-"""Three brokers: each of them is restarted, killed or frozen in turn while the service works."""
+"""Three brokers: each is restarted, killed or stands still in turn, and the service goes on."""
 
-from collections.abc import Callable, Iterator
+import random
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.broker.conftest import create_topic
+from tests.broker.recorder import Recorder
+from tests.broker.service import Service
 from tests.broker.test_broker_tool import WRITTEN, produce, read
+from tests.broker.world import World
+from tests.histories.checks import anomalies
+from tools.broker.config import _free_port as free_port
+from tools.broker.embedded import EmbeddedBroker
 from tools.broker.three import NUMBERS, ThreeBrokers
 
 pytestmark = pytest.mark.broker
+
+AWAY_RECORDS = 150
+"""What is sent while a broker is away, and has to be decided before it is back."""
 
 
 @pytest.fixture(scope="module")
@@ -21,19 +35,112 @@ def three(
         yield cluster
 
 
+@pytest.fixture
+def client(three: ThreeBrokers) -> Mapping[str, str]:
+    """For the clients of the test; that a broker is away is no news on the terminal."""
+    return {**three.client_properties, "log_level": "0"}
+
+
 def test_of_three_brokers_any_may_be_away_and_what_was_acknowledged_stays(
-    three: ThreeBrokers, topic_name: Callable[[str], str]
+    three: ThreeBrokers, client: Mapping[str, str], topic_name: Callable[[str], str]
 ) -> None:
-    client, topic = three.client_properties, topic_name("kept")
+    topic = topic_name("kept")
     create_topic(client, topic, replicas=len(NUMBERS))
-    for _ in NUMBERS:
-        leader = three.leader(topic)
-        three.nodes[leader].kill()
-        assert produce(client, topic, b"%d" % leader) == [WRITTEN]
-        assert three.leader(topic) != leader
-        three.nodes[leader].start()
-        three.wait_in_sync()
-    assert len(read(client, topic, len(NUMBERS))) == len(NUMBERS)
+    assert produce(client, topic, b"before") == [WRITTEN]
+    leader = three.leader(topic)
+    three.nodes[leader].kill()
+    assert produce(client, topic, b"while it is away") == [WRITTEN]
+    assert three.leader(topic) != leader
+    three.nodes[leader].start()
+    three.wait_in_sync()
+    assert read(client, topic, 2) == [b"before", b"while it is away"]
     admin = AdminClient(dict(client))
     described = admin.describe_consumer_groups(["reader"])["reader"].result(30)
     assert three.group_coordinator("reader") == described.coordinator.id
+
+
+class Absence(NamedTuple):
+    """How a broker goes, and how it comes back."""
+
+    begin: Callable[[EmbeddedBroker], None]
+    end: Callable[[EmbeddedBroker], None]
+
+
+@contextmanager
+def working(
+    three: ThreeBrokers, client: Mapping[str, str], folder: Path, group: str
+) -> Iterator[tuple[World, Sequence[Service], Recorder]]:
+    """Two instances at work; after the test everything is held against the model."""
+    ours = dict(three.client_properties)
+    with World(client, folder, group, count=4000, service_client=ours) as world:
+        world.create(replicas=len(NUMBERS))
+        instances = [world.service(free_port(0), str(number)) for number in range(2)]
+        with Recorder(world) as recorder:
+            for instance in instances:
+                instance.start()
+            world.send(400, recorder.note)
+            world.wait_decided()
+            yield world, instances, recorder
+            world.send(400, recorder.note)
+            world.wait_decided()
+            for instance in instances:
+                instance.wait_ready(2)
+            for instance in instances:
+                instance.stop()
+        assert anomalies(recorder.history()) == []
+        world.verify()
+
+
+@pytest.mark.row(14)
+@pytest.mark.row(36)
+@pytest.mark.parametrize(
+    "absence",
+    [
+        pytest.param(Absence(EmbeddedBroker.stop, EmbeddedBroker.start), id="restarted"),
+        pytest.param(Absence(EmbeddedBroker.kill, EmbeddedBroker.start), id="killed"),
+    ],
+)
+def test_each_of_three_brokers_goes_in_turn_while_instances_are_killed(
+    three: ThreeBrokers,
+    client: Mapping[str, str],
+    tmp_path: Path,
+    topic_name: Callable[[str], str],
+    absence: Absence,
+) -> None:
+    chance = random.Random(1)
+    with working(three, client, tmp_path, topic_name("three")) as (world, instances, recorder):
+        for broker in three.nodes.values():
+            world.send(AWAY_RECORDS, recorder.note)
+            absence.begin(broker)
+            killed = chance.choice(instances)
+            killed.signal(signal.SIGKILL)
+            killed.wait()
+            killed.start()
+            world.send(AWAY_RECORDS, recorder.note)
+            world.wait_decided()
+            for instance in instances:
+                assert not instance.ended, instance.tail()
+            world.send(AWAY_RECORDS, recorder.note)
+            absence.end(broker)
+            three.wait_in_sync()
+
+
+@pytest.mark.row(36)
+def test_a_coordinator_that_stands_still_is_replaced_by_another_broker(
+    three: ThreeBrokers, client: Mapping[str, str], tmp_path: Path, topic_name: Callable[[str], str]
+) -> None:
+    group = topic_name("three-still")
+    with working(three, client, tmp_path, group) as (world, instances, recorder):
+        for find in (
+            three.group_coordinator,
+            lambda name: three.transaction_coordinator(f"{name}-0"),
+        ):
+            still = three.nodes[find(group)]
+            world.send(AWAY_RECORDS, recorder.note)
+            still.suspend()
+            world.send(AWAY_RECORDS, recorder.note)
+            world.wait_decided()
+            still.resume()
+            for instance in instances:
+                assert not instance.ended, instance.tail()
+            three.wait_in_sync()
