@@ -44,7 +44,8 @@ SLOW: Final = Fault(
     cause="deciding took too much of transaction_timeout_ms; what was loaded stays in memory",
 )
 EXPIRED: Final = SLOW._replace(
-    cause="the transaction took longer than transaction_timeout_ms, and the broker ended it"
+    cause="the transaction took longer than transaction_timeout_ms, and the broker ended it",
+    waits_for="the broker to take a transaction within transaction_timeout_ms; see its log",
 )
 
 Marks = Callable[[Mapping[Source, int]], list[TopicPartition]]

@@ -134,7 +134,8 @@ def fault_of(error: KafkaError) -> Fault:
         hint = _UNDELIVERED  # records that were on their way, not an answer that is out
     cause = f"{error.name()}: {error.str()}{hint}"
     of_group = of_member or code in _GROUP_ERRORS
-    return Fault(remedy, code in _RECORD_ERRORS, fenced, cause, of_group, code in _DENIALS)
+    of_record = code in _RECORD_ERRORS
+    return Fault(remedy, of_record, fenced, cause, of_group, denied=code in _DENIALS)
 
 
 def without_frames(error: Failure) -> Failure:

@@ -174,8 +174,6 @@ class Loop:
             return
         if fault == EXPIRED:
             self._refusals.halve(self._plan)
-            self._patience.back_off(f"the broker: {fault.cause}; see its log", until_commit=True)
-            return
         if self._patience.is_passing(fault, self.assignment.rebalances):
             return
         if not (fault.of_record and self._refusals.narrow(self._plan, fault)):
