@@ -378,6 +378,6 @@ class RedriveWorld(World):
         return (by_address(GROUP),) if self.case.scope == "address" else self.case.topics
 
 
-def simulate_redrive(seed: int) -> None:
-    """Run one seed; raises Broken when something does not hold."""
-    RedriveWorld(redriving(seed)).run()
+def simulate_redrive(seed: int) -> Counter[str]:
+    """Run one seed and return what it met; raises Broken when something does not hold."""
+    return RedriveWorld(redriving(seed)).simulated()

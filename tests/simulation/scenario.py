@@ -29,14 +29,17 @@ from service.sections import MissingId, Scope
 from state.claim import NO_CLAIM, Claim
 from state.edit import Source
 from tests.fakes.partition import Headers, Record
+from tests.simulation.knobs import Knobs
 from tests.simulation.rules import RULES, SETTINGS
 
 GROUP = "sim"
 BY_ADDRESS_PARTITIONS = 2
 ADDRESS_HEADER = "a"
-OUTPUT_BYTES_MAX = 1_000
-"""What the outputs' settings tell; the broker takes less, as when it counts differently."""
+OUTPUT_BYTES_MAX = (1_000, 1_000_000)
+"""What the outputs' settings tell: with the larger one, plain records go by a lane, which sizes no
+record. The broker takes less, as when it counts differently."""
 OUTPUT_LIMIT_BYTES = 850
+BATCH_BYTES_MAX = 64 * 1024 * 1024
 SIZES = (0, 600, 950)
 SIZES_OF_RINGS = (0, 1, 2, 3, 5, 20)
 DEFAULT_SIZE = 3
@@ -83,6 +86,9 @@ class Scenario:
     trouble: float
     """How likely each step fails for a while."""
     late_markers: bool
+    output_bytes_max: int
+    batch_bytes_max: int
+    knobs: Knobs
     late_output: bool = False
     strategy: str = "ring"
     sessions: bool = False
@@ -118,6 +124,7 @@ class Scenario:
             group_id=GROUP,
             instance=instance,
             batch_records_max=self.batch_records_max,
+            batch_bytes_max=self.batch_bytes_max,
             state_dir=Path("unused"),
             on_missing_offset="earliest",
             by_address_partitions=BY_ADDRESS_PARTITIONS,
@@ -159,6 +166,7 @@ def scenario(seed: int) -> Scenario:
     capacities = [{name: chance.choice(SIZES_OF_RINGS) for name in addresses} for _ in range(3)]
     resizes = chance.random() < 0.4
     steps = 900
+    sizes = random.Random(seed + 7)
     case = Scenario(
         seed=seed,
         topics=topics,
@@ -181,6 +189,9 @@ def scenario(seed: int) -> Scenario:
         addresses=addresses,
         scope=chance.choice(("address", "partition")),
         sets_clocks=chance.random() < 0.3,
+        output_bytes_max=sizes.choice(OUTPUT_BYTES_MAX),
+        batch_bytes_max=sizes.choice((BATCH_BYTES_MAX, BATCH_BYTES_MAX, 400, 2_000)),
+        knobs=Knobs.of(seed),
     )
     return _set(case) if random.Random(seed + 4).random() < 0.4 else case
 

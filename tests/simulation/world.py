@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+from collections import Counter
 
 from confluent_kafka import KafkaException
 
@@ -19,9 +20,9 @@ from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Entry, Fate
 from tests.simulation.instance import FakeClock, Instance
 from tests.simulation.invariants import Broken, check, check_disk
+from tests.simulation.knobs import turned
 from tests.simulation.scenario import (
     GROUP,
-    OUTPUT_BYTES_MAX,
     OUTPUT_LIMIT_BYTES,
     Scenario,
     Sent,
@@ -59,7 +60,15 @@ class World:
         ]
         self._opened: list[tuple[int, str, int]] = []
         self.setting = Setting(case, self.log)
+        self.met = Counter[str]()
+        """How often the run came to what is rare."""
         self._topics()
+
+    def simulated(self) -> Counter[str]:
+        """Run it with the sizes that it has drawn; returns what it met."""
+        with turned(self.case.knobs, self.met):
+            self.run()
+        return self.met
 
     def run(self) -> None:
         """Let it all happen, then let it settle, then judge."""
@@ -229,7 +238,7 @@ class World:
                 self.log.create_topic(
                     f"{name}.unique",
                     self.case.output_partitions,
-                    record_bytes_max=OUTPUT_BYTES_MAX,
+                    record_bytes_max=self.case.output_bytes_max,
                     limit_bytes=OUTPUT_LIMIT_BYTES,
                 )
                 self.log.create_topic(f"{name}.dlq", self.case.partitions)
@@ -246,6 +255,6 @@ def _is_record(entry: Entry) -> bool:
     return entry.record is not None and not aborted
 
 
-def simulate(seed: int) -> None:
-    """Run one seed; raises Broken when an invariant does not hold."""
-    World(scenario(seed)).run()
+def simulate(seed: int) -> Counter[str]:
+    """Run one seed and return what it met; raises Broken when an invariant does not hold."""
+    return World(scenario(seed)).simulated()

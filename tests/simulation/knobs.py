@@ -1,0 +1,104 @@
+"""Knobs: the sizes at which the service changes its ways, as one seed sets them, and what it met.
+
+They are constants of modules, made for millions of ids; here a few are many. This is the one place
+that changes them, and it puts them back after the run.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import service.following
+import service.intake
+import state.cache
+import state.run
+import state.strategies.ring
+import state.strategies.window
+from service.lane import Lanes
+from state.cache import Cache
+from state.strategies.compact_ring import CompactRing
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """Sizes; None leaves one as it is."""
+
+    whole_ids_max: int | None = None
+    small_ids_max: int | None = None
+    run_ids_max: int | None = None
+    cache_bytes: int | None = None
+    at_once: int | None = None
+    piece_caches_max: int | None = None
+
+    @classmethod
+    def of(cls, seed: int) -> "Knobs":
+        """Return what a seed has: each is as it is in production now and then."""
+        chance = random.Random(seed + 6)
+        compact = chance.random() < 0.4
+        return cls(
+            whole_ids_max=chance.choice((0, 1, 4)) if compact else None,
+            small_ids_max=chance.choice((None, 0, 2)),
+            run_ids_max=chance.choice((None, 1, 2, 5)),
+            cache_bytes=chance.choice((None, 0, 400, 2_000)),
+            at_once=chance.choice((None, 1, 3, 10)),
+            piece_caches_max=chance.choice((None, 1, 2)),
+        )
+
+
+@contextmanager
+def turned(knobs: Knobs, met: Counter[str]) -> Iterator[None]:
+    """Set the sizes for as long as this lasts, and count in `met` what they lead to."""
+    runs = (state.run, state.strategies.ring, state.strategies.window)
+    sizes = (
+        (state.cache, "WHOLE_IDS_MAX", knobs.whole_ids_max),
+        (state.cache, "SMALL_IDS_MAX", knobs.small_ids_max),
+        *((module, "RUN_IDS_MAX", knobs.run_ids_max) for module in runs),
+        (service.intake, "_AT_ONCE", knobs.at_once),
+        (service.following, "PIECE_CACHES_MAX", knobs.piece_caches_max),
+    )
+    with ExitStack() as undo:
+        for module, name, value in sizes:
+            if value is not None:
+                undo.enter_context(patch.object(module, name, value))
+
+        def told(owner: type, name: str, tell: Callable[..., object]) -> None:
+            undo.enter_context(patch.object(owner, name, _told(getattr(owner, name), tell)))
+
+        told(Lanes, "open", lambda lane, *_: met.update(["lanes opened"] if lane else []))
+        told(CompactRing, "__init__", lambda *_: met.update(["compact rings"]))
+        undo.enter_context(patch.object(Cache, "__init__", _limited(knobs.cache_bytes)))
+        undo.enter_context(patch.object(Cache, "shrink", _shrinking(met)))
+        yield
+
+
+def _told(genuine: Callable[..., Any], tell: Callable[..., object]) -> Callable[..., Any]:
+    def call(*given: Any, **named: Any) -> Any:
+        result = genuine(*given, **named)
+        tell(result, *given)
+        return result
+
+    return call
+
+
+def _limited(cache_bytes: int | None) -> Callable[..., None]:
+    genuine = Cache.__init__
+
+    def init(cache: Cache, memory_bytes_max: int, *rest: Any) -> None:
+        genuine(cache, memory_bytes_max if cache_bytes is None else cache_bytes, *rest)
+
+    return init
+
+
+def _shrinking(met: Counter[str]) -> Callable[[Cache], None]:
+    genuine = Cache.shrink
+
+    def shrink(cache: Cache) -> None:
+        before = cache.memory_bytes
+        genuine(cache)
+        met["evictions"] += cache.memory_bytes < before
+
+    return shrink
