@@ -46,9 +46,10 @@ class FakeClients:
 
     def producer(self, batch_bytes_max: int, on_error: Callable[[KafkaError], None]) -> Producer:
         """See `Clients.producer`; the fake sends one record at a time and has no background."""
-        del batch_bytes_max, on_error
-        self._producers.append(FakeProducer(self._log, self._identity, by=self._by))
-        return cast("Producer", self._producers[-1])
+        del batch_bytes_max
+        made = FakeProducer(self._log, self._identity, by=self._by, on_error=on_error)
+        self._producers.append(made)
+        return cast("Producer", made)
 
     def settings_producer(self) -> Producer:
         """See `Clients.settings_producer`."""

@@ -23,6 +23,12 @@ def fenced(reason: str = "fenced by a newer producer instance") -> KafkaExceptio
     return KafkaException(KafkaError(KafkaError._FENCED, reason, fatal=True))
 
 
+def in_no_transaction() -> KafkaException:
+    """Return the fatal error of a producer whose transaction was ended by a request of before."""
+    reason = "Broker: the transaction is in another state"
+    return KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE, reason, fatal=True))
+
+
 def error_of(exception: KafkaException) -> KafkaError:
     """Return the KafkaError inside an exception."""
     error = exception.args[0]

@@ -6,10 +6,11 @@ What a real cluster is free to do in several ways is asked of `Chance`; what goe
 a process dies, is told by `on_step`, which is called before and after every effect.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from state.edit import Source
 from tests.fakes.group import Group
@@ -45,6 +46,17 @@ class Chance:
         """Tell whether a partition that is taken away stays for a while where it was read."""
         return False
 
+    def ghost(self) -> bool:
+        """Tell whether a request is sent twice: its connection is lost, and a copy is on its way.
+
+        The client has sent it again and goes by the answer to that.
+        """
+        return False
+
+    def arrives_now(self) -> bool:
+        """Tell whether a copy that is on its way reaches the broker at this step."""
+        return False
+
     def shuffle(self, markers: list[Callable[[], None]]) -> None:
         """Put the markers of one transaction into the order in which they will be written."""
 
@@ -78,6 +90,10 @@ class FakeCluster:
         """Topics, and groups with that word before their names, each with what is not granted."""
         self.groups: dict[str, Group] = {}
         self.producing: dict[str, Producing] = {}
+        self.on_its_way: list[tuple[str, Callable[[], None]]] = []
+        """Copies of requests that outlive their connections, by the names of the requests."""
+        self.met: Counter[str] = Counter()
+        """How often something rare has happened."""
 
     def create_topic(
         self,
@@ -148,7 +164,19 @@ class FakeCluster:
     def step(self, name: str) -> None:
         """Note that a client or store comes to `name`; here a process may die."""
         self.tick()
+        if self.on_its_way and self.chance.arrives_now():
+            self.deliver()
         self.on_step(name)
+
+    def deliver(self) -> None:
+        """Have the copy that is on its way for longest reach the broker, which may refuse it."""
+        name, request = self.on_its_way.pop(0)
+        try:
+            request()
+        except KafkaException:
+            self.met[f"late {name} refused"] += 1
+        else:
+            self.met[f"late {name}"] += 1
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""

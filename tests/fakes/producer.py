@@ -22,7 +22,8 @@ from state.edit import Source
 from tests.fakes.errors import abortable, error_of, fenced, plain
 from tests.fakes.group import Committed, GroupMetadata
 from tests.fakes.log import FakeCluster
-from tests.fakes.partition import Fate, Headers, Record
+from tests.fakes.partition import Fate, Headers, Partition, Record
+from tests.fakes.transactions import Producing
 
 OnDelivery = Callable[[KafkaError | None, Message], None]
 METADATA_BYTES_MAX = 4096
@@ -66,7 +67,11 @@ class FakeProducer:
         transactional_id: str,
         timeout_ms: int = 10_000,
         by: str = "",
+        on_error: Callable[[KafkaError], None] | None = None,
     ) -> None:
+        """`on_error` hears of a connection that was lost with a request on it, from `poll`."""
+        self._on_error = on_error
+        self._has_lost = False
         self._log = log
         self._timeout_ms = timeout_ms
         self._by = by
@@ -132,6 +137,9 @@ class FakeProducer:
         """Serve delivery reports."""
         del timeout
         self._step("poll")
+        if self._has_lost and self._on_error is not None:
+            self._has_lost = False
+            self._on_error(KafkaError(KafkaError._TRANSPORT, "TxnCoordinator: Disconnected"))
         self._send()
         served = self._serve()
         self._show_fatal()
@@ -153,14 +161,18 @@ class FakeProducer:
         """Make offsets part of the transaction; without any valid one nothing is asked."""
         del timeout
         self._expect(State.IN_TRANSACTION)
-        self._step("send_offsets_to_transaction")
         offsets = {
             Source(p.topic, p.partition): Committed(p.offset, p.metadata or "")
             for p in positions
             if p.offset >= 0
         }
+        step = "send_offsets_to_transaction"
         if offsets:
-            self._try(lambda: self._add_offsets(offsets, group_metadata))
+            who, epoch = group_metadata, self._epoch
+            self._request("TxnOffsetCommit", step, lambda: self._late_offsets(epoch, offsets, who))
+            self._try(lambda: self._add_offsets(offsets, who))
+        else:
+            self._step(step)
         self._step("send_offsets_to_transaction.done")
 
     def commit_transaction(self, timeout: float = -1) -> None:
@@ -197,13 +209,35 @@ class FakeProducer:
 
     def _end(self, name: str, fate: Fate) -> None:
         self._state = State.COMMITTING if fate is Fate.COMMITTED else self._state
-        self._step(name)
+        epoch, producing = self._epoch, self._producing
         if self._known_to_broker:  # Else there is nothing that a broker knows of.
-            self._try(lambda: self._producing.end(self._epoch, fate))
+            self._request("EndTxn", name, lambda: self._end_late(producing, epoch, fate))
+            self._try(lambda: producing.end(epoch, fate))
+            self._log.end_transaction(producing)
             self._known_to_broker = False
-            self._log.end_transaction(self._producing)
+        else:
+            self._step(name)
         self._step(f"{name}.done")
         self._state = State.READY
+
+    def _end_late(self, producing: Producing, epoch: int, fate: Fate) -> None:
+        producing.end_late(epoch, fate)
+        self._log.end_transaction(producing)
+
+    def _request(self, name: str, step: str, request: Callable[[], None]) -> None:
+        """Come to a step that sends a request, of which a copy may stay behind on the way."""
+        try:
+            self._step(step)
+        except KafkaException as exception:
+            if error_of(exception).retriable():  # else it was answered
+                self._may_linger(name, request)
+            raise
+        self._may_linger(name, request)
+
+    def _may_linger(self, name: str, request: Callable[[], None]) -> None:
+        if self._log.chance.ghost():
+            self._has_lost = True
+            self._log.on_its_way.append((name, request))
 
     def _partition(self, topic: str, key: bytes | None) -> int:
         known = self._log.logs.get(topic)
@@ -234,13 +268,27 @@ class FakeProducer:
         else:
             try:
                 self._log.step("send")
-                record, now_ms = queued.record, self._log.now_ms
-                offset = self._producing.append(self._epoch, log, record, now_ms)
+                offset = self._append(log, queued.record)
             except KafkaException as exception:
                 self._fail(queued, error_of(exception))
             else:
                 self._known_to_broker = True
                 self._report(queued, offset, None)
+
+    def _append(self, log: Partition, record: Record) -> int:
+        """Write a record; where its partition is new to the transaction, that is told first."""
+        producing, epoch, cluster = self._producing, self._epoch, self._log
+        if log not in producing.partitions:
+            self._may_linger(
+                "AddPartitionsToTxn", lambda: producing.add_partition(epoch, log, cluster.now_ms)
+            )
+        sequence = producing.sequences[log]
+        offset = producing.append(epoch, log, record, cluster.now_ms)
+        self._may_linger(
+            "Produce",
+            lambda: producing.append_late(epoch, log, record, sequence, cluster.now_ms),
+        )
+        return offset
 
     def _refuse(self, queued: Queued, code: int, transaction_code: int) -> None:
         self._error = error_of(abortable(transaction_code, "a message failed delivery"))
@@ -288,12 +336,23 @@ class FakeProducer:
     def _add_offsets(self, offsets: dict[Source, Committed], who: GroupMetadata) -> None:
         self._producing.check(self._epoch)
         group = self._log.group(who.group)
+        producing, epoch = self._producing, self._epoch
+        self._may_linger(
+            "AddOffsetsToTxn", lambda: producing.add_offsets(epoch, group, {}, self._log.now_ms)
+        )
         self._known_to_broker = True  # AddOffsetsToTxn comes first, and its transaction stays open.
         self._producing.add_offsets(self._epoch, group, {}, self._log.now_ms)
         group.check(who)
         if any(len(c.metadata.encode()) > METADATA_BYTES_MAX for c in offsets.values()):
             raise abortable(KafkaError.OFFSET_METADATA_TOO_LARGE, "Broker: metadata too large")
         self._producing.add_offsets(self._epoch, group, offsets, self._log.now_ms)
+
+    def _late_offsets(
+        self, epoch: int, offsets: dict[Source, Committed], who: GroupMetadata
+    ) -> None:
+        group = self._log.group(who.group)
+        group.check(who)
+        self._producing.add_offsets_late(epoch, group, offsets, self._log.now_ms)
 
     def _expect(self, state: State) -> None:
         self._refuse_if_failed()

@@ -202,12 +202,13 @@ class RedriveWorld(World):
         steps = [first + step for step in self.chance.sample(range(1_500), 6)]
         self.case = replace(self.case, crashes=frozenset(steps[:4]), freezes=frozenset(steps[4:]))
         self._calm, self.freedom.trouble = False, self.chance.choice((0.0, 0.01, 0.05))
+        self.freedom.ghosts = self.case.ghosts
 
     def _redrive(self, senders: list[Sender]) -> Sender:
         """Until one of them is done; gives one that may not have heard of it."""
         for number in range(ROUNDS_MAX):
             if number > ROUNDS_MAX // 2:
-                self._calm, self.freedom.trouble = True, 0.0
+                self._be_calm()
             self._round()
             sender = self.chance.choice(senders)
             sender.act()

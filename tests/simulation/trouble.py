@@ -70,8 +70,17 @@ FAILURES: Final[Mapping[str, tuple[Failure, ...]]] = {
 class SeededChance(Chance):
     """Every freedom of a cluster, drawn anew each time."""
 
-    def __init__(self, chance: random.Random, *, late_markers: bool, trouble: float) -> None:
+    def __init__(
+        self,
+        chance: random.Random,
+        *,
+        late_markers: bool,
+        trouble: float,
+        ghosts: float = 0.0,
+    ) -> None:
+        """`ghosts` is how likely a copy of a request stays behind on its way."""
         self._chance = chance
+        self.ghosts = ghosts
         self._late_markers = late_markers
         self.trouble = trouble
 
@@ -90,6 +99,14 @@ class SeededChance(Chance):
     def lingers(self) -> bool:
         """See `Chance.lingers`."""
         return self._chance.random() < 0.3
+
+    def ghost(self) -> bool:
+        """See `Chance.ghost`."""
+        return bool(self.ghosts) and self._chance.random() < self.ghosts
+
+    def arrives_now(self) -> bool:
+        """See `Chance.arrives_now`."""
+        return self._chance.random() < 0.03
 
     def shuffle(self, markers: list[Callable[[], None]]) -> None:
         """See `Chance.shuffle`."""

@@ -45,7 +45,10 @@ class World:
         self.chance = random.Random(case.seed + 1)
         self._clocks = random.Random(case.seed + 2)
         self.freedom = SeededChance(
-            self.chance, late_markers=case.late_markers, trouble=case.trouble
+            self.chance,
+            late_markers=case.late_markers,
+            trouble=case.trouble,
+            ghosts=case.ghosts,
         )
         self.log = FakeCluster(self.freedom, self._step)
         self.sent: dict[tuple[str, int, int], Sent] = {}
@@ -60,8 +63,7 @@ class World:
         ]
         self._opened: list[tuple[int, str, int]] = []
         self.setting = Setting(case, self.log)
-        self.met = Counter[str]()
-        """How often the run came to what is rare."""
+        self.met = self.log.met
         self._topics()
 
     def simulated(self) -> Counter[str]:
@@ -187,9 +189,12 @@ class World:
                 self._act(self.chance.choice(others))
         frozen.thaw()
 
+    def _be_calm(self) -> None:
+        self._calm, self.freedom.trouble, self.freedom.ghosts = True, 0.0, 0.0
+
     def _settle(self) -> None:
         """No more trouble: everything that was sent must now get through."""
-        self._calm, self.freedom.trouble = True, 0.0
+        self._be_calm()
         self._outputs()
         self.setting.settle()
         survivors = [i for i in self.instances if i.wanted]
