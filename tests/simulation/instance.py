@@ -6,18 +6,22 @@ from datetime import UTC, datetime
 
 from confluent_kafka import KafkaException
 
-from service.commit import OutcomeUnknownError, TransactionAbortedError
+from service.commit import OutcomeUnknownError
+from service.control import Inbox
 from service.errors import ExitCode, ExitError
+from service.faults import Fault
 from service.loop import Loop
 from service.metrics import Metrics
 from service.part import Hop, Part
+from service.queries.table import Answer, Query
 from service.status import Status, StatusBoard
 from service.watch import Watch
+from service.worker import Worker
 from state.store import StoreFailedError
 from tests.fakes.clients import FakeClients
 from tests.fakes.log import FakeCluster
 from tests.simulation.disk import Disk
-from tests.simulation.scenario import GROUP, Scenario
+from tests.simulation.scenario import GROUP, Scenario, is_survived
 from tests.simulation.trouble import Crash
 
 
@@ -46,19 +50,28 @@ class FakeClock:
 
 
 class Instance:
-    """A name, a disk, and at times a loop. With two hops, one instance is two of these."""
+    """A name, a disk, and at times a process. With two hops, one instance is two of these."""
 
     def __init__(self, name: str, scenario: Scenario, log: FakeCluster, part: Part) -> None:
         self.name = name
         self._part = part
         self.disk = Disk(log.step)
         self.dead = False
+        self.doomed = False
+        """Whether something unforeseen has happened that its life may not outlast."""
+        self.has_rival = False
+        """Whether another process has borne its name."""
         self.wanted = True
         self.life = 0
+        """Which process it is: each one is configured anew."""
         self.clock = FakeClock(log)
         self._scenario = scenario
         self._log = log
         self._clients: FakeClients | None = None
+        self._worker: Worker | None = None
+        self._watch: Watch | None = None
+        self._inbox = Inbox(1)
+        self._fenced_s = float("-inf")
         self._loop: Loop | None = None
 
     @property
@@ -67,24 +80,33 @@ class Instance:
         return self._part.hop
 
     @property
+    def loop(self) -> Loop | None:
+        """The life that it leads, if it does."""
+        return self._loop
+
+    @property
     def runs(self) -> bool:
-        """Whether there is a process."""
+        """Whether there is a life."""
         return self._loop is not None
 
     def turn(self) -> None:
         """Begin a life, or give it one turn; see `service.worker`."""
-        try:
-            self._turn()
-        except Crash:
-            self._gone()
+        self._live(self._turn)
+
+    def ask(self, query: Query) -> Answer | None:
+        """What it answers to a question over REST; None where that is no answer."""
+        reply = self._inbox.put(query, float("inf"))
+        self._live(self._answer)
+        if not reply.done():
+            reply.cancel()
+            self._inbox = Inbox(1)
+            return None
+        return None if reply.exception() else reply.result()
 
     def stop(self) -> None:
         """End it in an orderly way."""
         self.wanted = False
-        try:
-            self._end()
-        except Crash:
-            self._gone()
+        self._live(lambda: self._exit(leaves=True))
 
     def freeze(self) -> None:
         """See `FakeClients.freeze`."""
@@ -96,41 +118,93 @@ class Instance:
         if self._clients:
             self._clients.thaw()
 
-    def _turn(self) -> None:
+    def _live(self, act: Callable[[], None]) -> None:
+        """Do something as the process does it: whatever it does not foresee ends it."""
         try:
-            if self._loop is None:
-                self._begin()
-            else:
-                self._loop.turn()
-        except (OutcomeUnknownError, StoreFailedError):
-            self._end()
+            try:
+                act()
+            except OutcomeUnknownError as unknown:
+                self._end()
+                self._tell(unknown.fault)
         except ExitError as end:
-            if end.exit_code is not ExitCode.BROKER:
+            self._exit()
+            if not self._may_end_by(end):
                 raise
-            self._end()
+        except StoreFailedError:
+            self._exit()  # as `Worker` ends by it
+        except (Crash, MemoryError):
+            self._gone()
 
-    def _begin(self) -> None:
+    def _may_end_by(self, end: ExitError) -> bool:
+        """Whether what went wrong explains the end of the process."""
+        if end.exit_code is ExitCode.FENCED:
+            return self.has_rival or not is_survived("old transactions")
+        return end.exit_code is ExitCode.BROKER or isinstance(end.__cause__, StoreFailedError)
+
+    def _turn(self) -> None:
+        worker = self._worker or self._started()
+        if self._loop is None:
+            self._loop = worker._begun()
+        else:
+            worker._turn(self._loop)
+
+    def _answer(self) -> None:
+        worker, loop = self._worker, self._loop
+        assert worker is not None  # there is a life
+        assert loop is not None
+        self._inbox.run_pending(lambda query: worker._answer(query, loop), 1)
+        worker._face(loop)
+
+    def _tell(self, fault: Fault) -> None:
+        """What `Worker.run` does when a life has ended."""
+        worker, watch = self._worker, self._watch
+        assert worker is not None  # it had that life
+        assert watch is not None
+        watch.unknown(fault)
+        if fault.fenced:
+            self._log.met["fenced"] += 1
+            worker._fenced(fault)
+            self._fenced_s = worker.fenced_s
+
+    def _started(self) -> Worker:
         self.life += 1
-        label = f"{self.name}/{self.life}"
+        config = self._scenario.config(self.name, self.life)
+        self._watch = Watch(config.service, self.clock, *_telling(self.clock.monotonic_s))
+        self._worker = Worker(
+            config,
+            self._made,
+            self.disk,
+            self.clock,
+            self._watch,
+            self._inbox,
+            self._fenced_s,
+        )
+        return self._worker
+
+    def _made(self) -> FakeClients:
+        """Clients for one life; those of the last one go, as the garbage collector has it."""
         if self._clients:
             self._clients.kill()
+        label = f"{self.name}/{self.life}"
         self._clients = FakeClients(self._log, GROUP, self.name, label, self._part)
-        config = self._scenario.config(self.name, self.life)
-        watch = Watch(config.service, self.clock, *_telling(self.clock.monotonic_s))
-        try:
-            self._loop = Loop(config, self._clients, self.disk, self.clock, watch)
-        except (KafkaException, TransactionAbortedError):
-            self._clients.kill()  # as the garbage collector does
-            self._log.wait(1)
+        return self._clients
 
-    def _end(self) -> None:
+    def _end(self, *, leaves: bool = False) -> None:
         loop, self._loop = self._loop, None
         if loop is not None:
             with contextlib.suppress(KafkaException):
-                loop.close()
+                loop.close(leaves=leaves)
+
+    def _exit(self, *, leaves: bool = False) -> None:
+        """End the process."""
+        try:
+            self._end(leaves=leaves)
+        except (Crash, MemoryError):
+            self._gone()
+        self._worker = None
 
     def _gone(self) -> None:
-        self._loop = None
+        self._loop = self._worker = None
         self.dead = False
         if self._clients:
             self._clients.kill()

@@ -14,11 +14,8 @@ from typing import NamedTuple, TypeVar
 from confluent_kafka import KafkaException
 
 from ringfence.headers import Reason
-from service.answers import answer
-from service.commit import OutcomeUnknownError, TransactionAbortedError
 from service.config_record import ConfigRecord
 from service.config_topic import Writer
-from service.control import NotPossible, Unavailable
 from service.letter import view_of
 from service.letter_reader import SpanReader
 from service.letter_values import MODES, DeadLetterView, LetterFilter, LetterPlace, Order
@@ -37,14 +34,12 @@ from service.redrive.job import Job, Span
 from service.settings import Settings
 from service.topics import by_address, config_topic
 from state.edit import Source
-from state.store import StoreCorruptError, StoreFailedError
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.clients import FakeClients
 from tests.fakes.partition import Fate
 from tests.simulation.instance import FakeClock, Instance
 from tests.simulation.invariants import Broken, check_disk
 from tests.simulation.scenario import GROUP, LATE, OUTPUT_LIMIT_BYTES, Scenario, Sent, scenario
-from tests.simulation.trouble import Crash
 from tests.simulation.world import World
 
 NAME = "1-x"
@@ -285,27 +280,11 @@ class RedriveWorld(World):
         return tuple(found) if wanted <= owned else None
 
     def _asked(self, instance: Instance, query: Query) -> Answer | None:
-        loop = instance._loop
-        assert loop is not None  # the caller looked
         self._acting.append(instance)
         try:
-            try:
-                return answer(query, loop)
-            except TransactionAbortedError as aborted:
-                loop.aborted(aborted.fault)
-            except (OutcomeUnknownError, StoreFailedError):
-                instance._end()
-            except StoreCorruptError as damaged:
-                loop.damaged(damaged)
-            except (Unavailable, NotPossible, KafkaException):
-                pass
-        except OutcomeUnknownError:
-            instance._end()
-        except Crash:
-            instance._gone()
+            return instance.ask(query)
         finally:
             self._acting.pop()
-        return None
 
     # What must hold.
 

@@ -16,6 +16,7 @@ from service.settings import Settings
 from service.topics import by_address, config_topic
 from state.edit import Source
 from tests.fakes.clients import FakeClients
+from tests.fakes.errors import fenced
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Entry, Fate
 from tests.simulation.instance import FakeClock, Instance
@@ -177,6 +178,7 @@ class World:
         failures = FAILURES.get(name)
         if failures and self.freedom.trouble and self.chance.random() < self.freedom.trouble:
             failure = self.chance.choice(failures)
+            instance.has_rival = instance.has_rival or failure is fenced
             raise failure()
 
     def _freeze(self, frozen: Instance) -> None:
