@@ -71,7 +71,7 @@ class FakeAdmin:
     def ends(self, sources: Iterable[Source]) -> dict[Source, int]:
         """See `Cluster.ends`."""
         self._step("ends")
-        return {source: self._known(source).end for source in sources}
+        return {source: self._log.told_end(self._known(source)) for source in sources}
 
     def delete_before(self, offsets: Mapping[Source, int]) -> None:
         """See `Cluster.delete_before`."""

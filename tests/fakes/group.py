@@ -33,11 +33,12 @@ class Move(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """A committed offset. `by` tells whose transaction it was."""
+    """A committed offset. `by` tells whose transaction it was, `note` what it was for."""
 
     offset: int
     metadata: str
     by: str = ""
+    note: str = ""
 
 
 @dataclass(eq=False, slots=True)

@@ -92,6 +92,11 @@ class FakeCluster:
         self.producing: dict[str, Producing] = {}
         self.on_its_way: list[tuple[str, Callable[[], None]]] = []
         """Copies of requests that outlive their connections, by the names of the requests."""
+        self.note = ""
+        """What the offsets are committed for that are sent now; a test may say so."""
+        self.hidden: dict[Source, tuple[int, int]] = {}
+        """How many of the last records of a partition no question for its end tells of, and until
+        when."""
         self.met: Counter[str] = Counter()
         """How often something rare has happened."""
 
@@ -140,6 +145,14 @@ class FakeCluster:
         if found is None or not 0 <= partition < len(found.partitions):
             return None
         return found.partitions[partition]
+
+    def told_end(self, log: Partition) -> int:
+        """Return the end of a log as its broker tells it: one that has just started may lag."""
+        count, until_ms = self.hidden.get(Source(log.topic, log.number), (0, 0))
+        if self.now_ms >= until_ms:
+            return log.end
+        self.met["short ends"] += 1
+        return max(log.start, log.end - count)
 
     def write(self, topic: str, partition: int, record: Record) -> int:
         """Append a record outside any transaction, as a plain publisher does."""

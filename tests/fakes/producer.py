@@ -162,7 +162,7 @@ class FakeProducer:
         del timeout
         self._expect(State.IN_TRANSACTION)
         offsets = {
-            Source(p.topic, p.partition): Committed(p.offset, p.metadata or "")
+            Source(p.topic, p.partition): Committed(p.offset, p.metadata or "", note=self._log.note)
             for p in positions
             if p.offset >= 0
         }

@@ -28,3 +28,11 @@ class DequeRing:
     def resize(self, capacity: int) -> None:
         """The newest ids stay; a larger ring fills up from what was held."""
         self._ids = deque(self._ids, maxlen=capacity)
+
+    def forget(self, identifier: bytes, hole: bytes) -> None:
+        """Put a hole, which is no id, into the place of one that it holds."""
+        self._ids[self._ids.index(identifier)] = hole
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._ids.clear()

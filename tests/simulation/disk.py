@@ -14,8 +14,12 @@ from state.store import Figures, Position, StoreCorruptError
 class Disk:
     """See `Stores`. `copy` is the backup, `restore` brings it back."""
 
-    def __init__(self, step: Callable[[str], None]) -> None:
+    def __init__(
+        self, step: Callable[[str], None], read: Callable[[int], None] = lambda _size_bytes: None
+    ) -> None:
+        """`read` is told how many bytes somebody has read, and lets them take their time."""
         self._step = step
+        self._read = read
         self._stores = MemoryStores()
         self._sources: set[Source] = set()
         self._backup = (copy.deepcopy(self._stores), set(self._sources))
@@ -24,7 +28,7 @@ class Disk:
         """See `Stores.open`."""
         self._step("store.open")
         self._sources.add(source)
-        return StoreOnDisk(source, self._stores.open(source), self._step)
+        return StoreOnDisk(source, self._stores.open(source), self._step, self._read)
 
     def wipe(self, source: Source) -> None:
         """See `Stores.wipe`."""
@@ -53,14 +57,23 @@ class Disk:
 class StoreOnDisk:
     """See `Store`."""
 
-    def __init__(self, source: Source, store: MemoryStore, step: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        store: MemoryStore,
+        step: Callable[[str], None],
+        read: Callable[[int], None],
+    ) -> None:
         self._source = source
         self._store = store
         self._step = step
+        self._read = read
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """See `Store.scan`."""
-        return self._store.scan(prefix)
+        found = list(self._store.scan(prefix))
+        self._read(sum(len(value) for _, value in found))
+        return iter(found)
 
     def get(self, key: bytes) -> bytes | None:
         """See `Store.get`."""

@@ -24,6 +24,8 @@ from tests.simulation.disk import Disk
 from tests.simulation.scenario import GROUP, Scenario, is_survived
 from tests.simulation.trouble import Crash
 
+LOAD_S_MAX = 4.0
+
 
 class FakeClock:
     """See `service.clock.Clock`: the cluster's time, moved by whoever sleeps.
@@ -55,7 +57,7 @@ class Instance:
     def __init__(self, name: str, scenario: Scenario, log: FakeCluster, part: Part) -> None:
         self.name = name
         self._part = part
-        self.disk = Disk(log.step)
+        self.disk = Disk(log.step, lambda size: log.wait(_load_s(scenario, size)))
         self.dead = False
         self.doomed = False
         """Whether something unforeseen has happened that its life may not outlast."""
@@ -208,6 +210,11 @@ class Instance:
         self.dead = False
         if self._clients:
             self._clients.kill()
+
+
+def _load_s(case: Scenario, size_bytes: int) -> float:
+    """How long reading takes; what one address needs fits into a transaction."""
+    return min(size_bytes * case.load_ms_per_byte / 1000, LOAD_S_MAX)
 
 
 _TOLD: list[tuple[StatusBoard, Metrics]] = []

@@ -11,7 +11,7 @@ from service.topics import BY_ADDRESS, by_address, changelog
 from state.changelog import decode as decode_metadata
 from state.edit import Source
 from state.keys import RUNS, address_of, prefix
-from state.run import ID_BYTES_MAX, decode
+from state.run import FORGOTTEN, ID_BYTES_MAX, decode
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Fate, Headers, Partition, Record
 from tests.simulation.disk import Disk
@@ -118,7 +118,10 @@ def _modelled(world: "World") -> Model:
         assert metadata is not None
         life = int(committed.by.partition("/")[2])
         setting, revision = world.setting, metadata.revision
-        if committed.offset == start or metadata.applied != applied[source]:
+        if committed.note:
+            model.sizes = setting.sizes_at(life, revision)
+            model.change(source, world.changes[committed.note])
+        elif committed.offset == start or metadata.applied != applied[source]:
             # Nothing was read: it settles what it holds, and the next one may tell that it has.
             sizes = (setting.sizes_at(life, at) for at in (applied[source], revision))
             model.resize(source, *sizes)
@@ -240,7 +243,7 @@ def _check_rings(world: "World", model: Model) -> None:
 
 def _kept(identifier: bytes) -> bytes:
     """Return an id as it is remembered: long ones by their digest."""
-    if len(identifier) <= ID_BYTES_MAX:
+    if len(identifier) <= ID_BYTES_MAX or identifier == FORGOTTEN:
         return identifier
     return identifier[:33] + hashlib.sha256(identifier).digest()
 

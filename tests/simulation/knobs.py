@@ -19,8 +19,11 @@ import state.run
 import state.strategies.ring
 import state.strategies.window
 from service.lane import Lanes
+from service.traffic import Traffic
+from service.watch import Watch
 from state.cache import Cache
 from state.strategies.compact_ring import CompactRing
+from tests.fakes.log import FakeCluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +53,12 @@ class Knobs:
 
 
 @contextmanager
-def turned(knobs: Knobs, met: Counter[str]) -> Iterator[None]:
-    """Set the sizes for as long as this lasts, and count in `met` what they lead to."""
+def turned(knobs: Knobs, log: FakeCluster) -> Iterator[None]:
+    """Set the sizes for as long as this lasts, and count what they lead to.
+
+    What stands between a commit and the end of its application are steps as well.
+    """
+    met = log.met
     runs = (state.run, state.strategies.ring, state.strategies.window)
     sizes = (
         (state.cache, "WHOLE_IDS_MAX", knobs.whole_ids_max),
@@ -70,6 +77,9 @@ def turned(knobs: Knobs, met: Counter[str]) -> Iterator[None]:
 
         told(Lanes, "open", lambda lane, *_: met.update(["lanes opened"] if lane else []))
         told(CompactRing, "__init__", lambda *_: met.update(["compact rings"]))
+        told(Watch, "committed", lambda *_: log.step("applying"))
+        told(Cache, "apply", lambda *_: log.step("applying"))
+        told(Traffic, "add", lambda *_: log.step("applying"))
         undo.enter_context(patch.object(Cache, "__init__", _limited(knobs.cache_bytes)))
         undo.enter_context(patch.object(Cache, "shrink", _shrinking(met)))
         yield

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ringfence.headers import BOOKMARK, DUPLICATE_ID, MARK, Reason, bookmark
+from service.queries.ids import Clearing, IdForgetting, IdsImport
 from service.route import Headers
 from state.claim import NO_CLAIM, Claim
 from state.edit import Source
+from state.run import FORGOTTEN
 from tests.oracle.model import DequeRing
 from tests.simulation.rules import (
     GROUP_SIZE_MAX,
@@ -27,6 +29,7 @@ from tests.simulation.rules import (
 from tests.simulation.scenario import GROUP, OUTPUT_LIMIT_BYTES, Scenario, Sent
 
 Place = tuple[str, int, int]
+Change = IdsImport | IdForgetting | Clearing
 
 
 class Expected(NamedTuple):
@@ -49,7 +52,7 @@ class Held:
     """One ring with the place that each id was accepted at."""
 
     ring: DequeRing
-    origins: dict[bytes, str]
+    origins: dict[bytes, str | None]
     order: list[bytes]
     forgets = True
 
@@ -66,6 +69,23 @@ class Held:
         self.ring.remember(identifier)
         self.origins[identifier] = place
         self.order.append(identifier)
+
+    def know(self, identifier: bytes, place: str | None) -> None:
+        """It was imported, with the place of its record or without."""
+        if not self.ring.judge(identifier):
+            self.ring.remember(identifier)
+            self.origins[identifier] = place
+            self.order.append(identifier)
+
+    def forget(self, identifier: bytes) -> None:
+        """It was forgotten by hand; its place is not free."""
+        self.ring.forget(identifier, FORGOTTEN)
+        at = len(self.order) - 1 - self.order[::-1].index(identifier)
+        self.order[at] = FORGOTTEN
+
+    def clear(self) -> None:
+        """Everything was forgotten by hand."""
+        self.ring.clear()
 
 
 @dataclass
@@ -114,6 +134,19 @@ class Model:
             if told[0] == source and before[told[1]] != after[told[1]]:
                 self.sizes = dict(after)
                 audit.resize(2 * self._room(told[1]))
+
+    def change(self, source: Source, query: Change) -> None:
+        """An administrator's change was committed for a deciding partition."""
+        ring = self._held(source, query.address)
+        if isinstance(query, Clearing):
+            ring.clear()
+        elif isinstance(query, IdForgetting):
+            ring.forget(query.identifier)
+        else:
+            ring.ring.resize(self.sizes[query.address])
+            for known in query.ids:
+                place = (query.topic or "", query.partition or 0, known.offset or 0)
+                ring.know(known.identifier, None if known.offset is None else named(place))
 
     def batch(self, source: Source, start: int, end: int, epochs: Mapping[str, int]) -> None:
         """Decide the offsets from `start` up to `end` in one batch.

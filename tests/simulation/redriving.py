@@ -63,6 +63,7 @@ def redriving(seed: int) -> Scenario:
         sessions=False,
         late_output=False,
         sets_clocks=False,
+        administers=False,
         crashes=frozenset(),
         freezes=frozenset(),
     )

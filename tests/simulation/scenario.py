@@ -32,7 +32,9 @@ from tests.fakes.partition import Headers, Record
 from tests.simulation.knobs import Knobs
 from tests.simulation.rules import RULES, SETTINGS
 
-UNSURVIVED = frozenset({"late requests", "old transactions"})
+UNSURVIVED = frozenset(
+    {"late requests", "old transactions", "swallowed errors", "slow loads", "short inputs"}
+)
 """Faults that the service does not survive yet, by name: no seed has them until theirs is gone."""
 GROUP = "sim"
 BY_ADDRESS_PARTITIONS = 2
@@ -93,6 +95,14 @@ class Scenario:
     knobs: Knobs
     ghosts: float = 0.0
     """How likely a copy of a request outlives its connection."""
+    load_ms_per_byte: float = 0.0
+    """What reading a store costs; a transaction is ten seconds old at most."""
+    slowness: float = 0.0
+    """How likely a step of a transaction takes seconds."""
+    short_ends: bool = False
+    """Whether ends of logs are told short now and then."""
+    administers: bool = False
+    """Whether an administrator imports, forgets and clears meanwhile."""
     late_output: bool = False
     strategy: str = "ring"
     sessions: bool = False
@@ -142,6 +152,11 @@ class Scenario:
         return (*self.topics, LATE) if self.is_set else self.topics
 
     @property
+    def is_administered(self) -> bool:
+        """Whether changes of ids are asked for, which rings take."""
+        return self.administers and self.strategy == "ring"
+
+    @property
     def late_route(self) -> dict[str, object]:
         """Return the keys of the route that comes and goes."""
         return {
@@ -186,6 +201,10 @@ def scenario(seed: int) -> Scenario:
         freezes=frozenset(chance.sample(range(steps), chance.choice((0, 0, 1, 2)))),
         trouble=chance.choice((0.0, 0.0, 0.01, 0.05)),
         late_markers=chance.random() < 0.5,
+        load_ms_per_byte=sizes.choice((0.0, 0.0, 1.0, 5.0)) * is_survived("slow loads"),
+        slowness=sizes.choice((0.0, 0.0, 0.01)) * is_survived("old transactions"),
+        short_ends=sizes.random() < 0.3,
+        administers=sizes.random() < 0.3,
         late_output=chance.random() < 0.1,
         strategy=chance.choice((*6 * ("ring",), *RULES)),
         audited=chance.random() < 0.2,

@@ -42,6 +42,10 @@ def _full() -> Exception:
     return StoreFailedError("no space left on device")
 
 
+def _unforeseen() -> Exception:
+    return MemoryError("between the commit and its application")
+
+
 FAILURES: Final[Mapping[str, tuple[Failure, ...]]] = {
     "init_transactions": (_late,),
     "init_transactions.done": (_late,),
@@ -61,10 +65,25 @@ FAILURES: Final[Mapping[str, tuple[Failure, ...]]] = {
     "starts": (_gone,),
     "cluster_id": (_gone,),
     "create": (_gone,),
+    "applying": (_unforeseen,),
     "store.open": (_damaged,),
     "store.apply": (_full, _damaged),
 }
 """What each step may answer. `.done` stands after the effect, the bare name before it."""
+
+
+SLOW: Final = frozenset(
+    {
+        "produce",
+        "flush",
+        "flush.done",
+        "send_offsets_to_transaction",
+        "commit_transaction",
+        "commit_transaction.done",
+        "abort_transaction",
+    }
+)
+"""Steps that may take seconds."""
 
 
 class SeededChance(Chance):

@@ -3,6 +3,7 @@
 import contextlib
 import random
 from collections import Counter
+from collections.abc import Callable
 
 from confluent_kafka import KafkaException
 
@@ -11,6 +12,7 @@ from service.config_record import ConfigRecord
 from service.config_topic import Writer
 from service.errors import ExitError
 from service.part import Hop, Part, consumer_group
+from service.queries.ids import Clearing, IdForgetting, IdsImport, Known
 from service.sessions import Session, record_of
 from service.settings import Settings
 from service.topics import by_address, config_topic
@@ -22,15 +24,17 @@ from tests.fakes.partition import Entry, Fate
 from tests.simulation.instance import FakeClock, Instance
 from tests.simulation.invariants import Broken, check, check_disk
 from tests.simulation.knobs import turned
+from tests.simulation.model import Change
 from tests.simulation.scenario import (
     GROUP,
     OUTPUT_LIMIT_BYTES,
     Scenario,
     Sent,
+    is_survived,
     scenario,
 )
 from tests.simulation.setting import Setting
-from tests.simulation.trouble import FAILURES, Crash, SeededChance
+from tests.simulation.trouble import FAILURES, SLOW, Crash, SeededChance
 
 ROUNDS_MAX = 600
 HOUR_MS = 60 * 60 * 1000
@@ -63,13 +67,16 @@ class World:
             for hop in case.hops
         ]
         self._opened: list[tuple[int, str, int]] = []
+        self._rarely = random.Random(case.seed + 8)
+        self.changes: dict[str, Change] = {}
+        """What an administrator wanted, by the notes of the offsets that were committed for it."""
         self.setting = Setting(case, self.log)
         self.met = self.log.met
         self._topics()
 
     def simulated(self) -> Counter[str]:
         """Run it with the sizes that it has drawn; returns what it met."""
-        with turned(self.case.knobs, self.met):
+        with turned(self.case.knobs, self.log):
             self.run()
         return self.met
 
@@ -96,6 +103,7 @@ class World:
         if self.case.sessions and chance.random() < 0.05:
             self._open_session()
         self.setting.perhaps()
+        self._perhaps_rare()
         if chance.random() < 0.3:
             self.log.wait(chance.random() * 2)
         instance = chance.choice(self.instances)
@@ -105,6 +113,12 @@ class World:
             instance.disk.back_up()
         if instance.wanted:
             self._act(instance)
+
+    def _perhaps_rare(self) -> None:
+        if self.case.short_ends and self._rarely.random() < 0.05:
+            self._hide_an_end()
+        if self.case.is_administered and self._rarely.random() < 0.1:
+            self._administer()
 
     def _open_session(self) -> None:
         """A publisher takes its name, or takes it over."""
@@ -127,6 +141,44 @@ class World:
         """Return the sessions that were open at a revision."""
         return {name: epoch for written, name, epoch in self._opened if written <= revision}
 
+    def _hide_an_end(self) -> None:
+        """A broker that has just started tells less than it has, for some seconds."""
+        names = [name for name in self.log.logs if "changelog" in name]
+        if is_survived("short inputs"):
+            names += [*self.case.inputs, *({by_address(GROUP)} & self.log.logs.keys())]
+        if names:
+            chance = self._rarely
+            log = chance.choice(self.log.logs[chance.choice(sorted(names))].partitions)
+            until_ms = self.log.now_ms + chance.randint(100, 8_000)
+            self.log.hidden[Source(log.topic, log.number)] = (chance.randint(1, 10), until_ms)
+
+    def _administer(self) -> None:
+        """Somebody imports ids, has one forgotten, or clears an address, wherever it is decided."""
+        chance = self._rarely
+        deciding = [each for each in self.instances if each.loop is not None and each.loop.decides]
+        if not deciding:
+            return
+        address = chance.choice(self.case.addresses)
+        wanted = (b"id%d" % chance.randrange(20) for _ in range(chance.randint(1, 4)))
+        ids = tuple(Known(name, chance.choice((None, 7))) for name in wanted)
+        source = Source(chance.choice(self.case.topics), chance.randrange(self.case.partitions))
+        query: Change = chance.choice(
+            (
+                IdsImport(address, *source, ids),
+                IdForgetting(address, ids[0].identifier),
+                IdForgetting(address, ids[0].identifier),
+                Clearing(address),
+            )
+        )
+        note = f"change {len(self.changes)}"
+        self.changes[note] = query
+        instance = chance.choice(deciding)
+        self._have(instance, lambda: self._changed(instance, query), note)
+
+    def _changed(self, instance: Instance, query: Change) -> None:
+        if instance.ask(query) is not None:
+            self.met["changes over REST"] += 1
+
     def _arrival(self) -> None:
         """One more instance stops, or starts again."""
         instance = self.chance.choice(self.instances)
@@ -141,15 +193,24 @@ class World:
             instance.wanted = True
 
     def _act(self, instance: Instance) -> None:
-        ran = instance.runs
+        self._have(instance, instance.turn)
+
+    def _have(self, instance: Instance, act: Callable[[], None], note: str = "") -> None:
+        """Have an instance do something; what offsets are sent for is noted."""
+        life, before = instance.loop, self.log.note
         self._acting.append(instance)
+        self.log.note = note
         try:
-            instance.turn()
+            act()
         except ExitError as end:
             raise Broken("I13", f"the service gave up: {end}") from end
         finally:
             self._acting.pop()
-        if ran and not instance.runs:
+            self.log.note = before
+        if instance.doomed and life is not None and instance.loop is life:
+            raise Broken("I14", "a life goes on that has not applied what it has committed")
+        instance.doomed = False
+        if life is not None and not instance.runs:
             check_disk(self.log, instance.disk)
             self._disk_after_crash(instance)
 
@@ -175,10 +236,17 @@ class World:
             raise Crash
         if self._steps in self.case.freezes:
             self._freeze(instance)
+        if self.case.slowness and name in SLOW and self.chance.random() < self.case.slowness:
+            self.log.wait(self.chance.choice((1, 4, 11)))
         failures = FAILURES.get(name)
         if failures and self.freedom.trouble and self.chance.random() < self.freedom.trouble:
             failure = self.chance.choice(failures)
             instance.has_rival = instance.has_rival or failure is fenced
+            if name == "applying":
+                if self.log.note and not is_survived("swallowed errors"):
+                    return
+                instance.doomed = True
+                self.met["died before it applied"] += 1
             raise failure()
 
     def _freeze(self, frozen: Instance) -> None:
