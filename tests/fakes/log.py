@@ -97,6 +97,8 @@ class FakeCluster:
         self.hidden: dict[Source, tuple[int, int]] = {}
         """How many of the last records of a partition no question for its end tells of, and until
         when."""
+        self.aged: set[tuple[str, str]] = set()
+        """Whose transactions were ended for their age, by transactional id and process."""
         self.met: Counter[str] = Counter()
         """How often something rare has happened."""
 
@@ -198,8 +200,10 @@ class FakeCluster:
 
     def tick(self) -> None:
         """Do what the brokers do by themselves."""
-        for producing in self.producing.values():
-            producing.expire(self.now_ms)
+        for name, producing in self.producing.items():
+            if producing.expire(self.now_ms):
+                self.met["ended by age"] += 1
+                self.aged.add((name, producing.by))
             while producing.markers and self.chance.marker_now():
                 producing.markers.pop()()
         for group in self.groups.values():

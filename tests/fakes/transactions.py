@@ -110,10 +110,12 @@ class Producing:
             raise in_no_transaction()
         self._decide(fate)
 
-    def expire(self, now_ms: int) -> None:
-        """Abort and fence a transaction that is older than its timeout."""
-        if self.open and now_ms - self.open.started_ms > self.timeout_ms:
+    def expire(self, now_ms: int) -> bool:
+        """Abort and fence a transaction that is older than its timeout; tells whether it was."""
+        is_old = self.open is not None and now_ms - self.open.started_ms > self.timeout_ms
+        if is_old:
             self.fence()
+        return is_old
 
     def write_markers(self) -> None:
         """Write every marker still owed."""

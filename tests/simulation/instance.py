@@ -24,7 +24,7 @@ from tests.simulation.disk import Disk
 from tests.simulation.scenario import GROUP, Scenario, is_survived
 from tests.simulation.trouble import Crash
 
-LOAD_S_MAX = 4.0
+LOAD_S_MAX = 6.0
 
 
 class FakeClock:
@@ -80,6 +80,11 @@ class Instance:
     def hop(self) -> Hop:
         """What it works on."""
         return self._part.hop
+
+    @property
+    def label(self) -> tuple[str, str]:
+        """Its transactional id, and which of its processes there is."""
+        return self._part.named(f"{GROUP}-{self.name}"), f"{self.name}/{self.life}"
 
     @property
     def loop(self) -> Loop | None:
@@ -187,8 +192,8 @@ class Instance:
         """Clients for one life; those of the last one go, as the garbage collector has it."""
         if self._clients:
             self._clients.kill()
-        label = f"{self.name}/{self.life}"
-        self._clients = FakeClients(self._log, GROUP, self.name, label, self._part)
+        _, by = self.label
+        self._clients = FakeClients(self._log, GROUP, self.name, by, self._part)
         return self._clients
 
     def _end(self, *, leaves: bool = False) -> None:
@@ -213,8 +218,10 @@ class Instance:
 
 
 def _load_s(case: Scenario, size_bytes: int) -> float:
-    """How long reading takes; what one address needs fits into a transaction."""
-    return min(size_bytes * case.load_ms_per_byte / 1000, LOAD_S_MAX)
+    """How long reading takes; what one piece of a transaction needs fits into it."""
+    caches = case.partitions * len(case.topics) * len(case.addresses)
+    longest_s = LOAD_S_MAX / min(case.knobs.at_once or caches, caches)
+    return min(size_bytes * case.load_ms_per_byte / 1000, longest_s)
 
 
 _TOLD: list[tuple[StatusBoard, Metrics]] = []

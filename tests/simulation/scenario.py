@@ -201,7 +201,7 @@ def scenario(seed: int) -> Scenario:
         freezes=frozenset(chance.sample(range(steps), chance.choice((0, 0, 1, 2)))),
         trouble=chance.choice((0.0, 0.0, 0.01, 0.05)),
         late_markers=chance.random() < 0.5,
-        load_ms_per_byte=sizes.choice((0.0, 0.0, 1.0, 5.0)) * is_survived("slow loads"),
+        load_ms_per_byte=sizes.choice((0.0, 0.0, 5.0, 30.0)) * is_survived("slow loads"),
         slowness=sizes.choice((0.0, 0.0, 0.01)) * is_survived("old transactions"),
         short_ends=sizes.random() < 0.3,
         administers=sizes.random() < 0.3,

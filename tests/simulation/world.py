@@ -200,6 +200,7 @@ class World:
         life, before = instance.loop, self.log.note
         self._acting.append(instance)
         self.log.note = note
+        self.log.aged.clear()
         try:
             act()
         except ExitError as end:
@@ -210,9 +211,17 @@ class World:
         if instance.doomed and life is not None and instance.loop is life:
             raise Broken("I14", "a life goes on that has not applied what it has committed")
         instance.doomed = False
+        if life is not None and self._loading_alone_takes_time and instance.label in self.log.aged:
+            raise Broken("I15", "a transaction was too old for what was loaded in it")
         if life is not None and not instance.runs:
             check_disk(self.log, instance.disk)
             self._disk_after_crash(instance)
+
+    @property
+    def _loading_alone_takes_time(self) -> bool:
+        """Whether nothing else makes a transaction old."""
+        case = self.case
+        return not (case.slowness or case.trouble or case.freezes) and is_survived("slow loads")
 
     def _disk_after_crash(self, instance: Instance) -> None:
         fate = self.chance.random()
