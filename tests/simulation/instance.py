@@ -64,6 +64,8 @@ class Instance:
         self.has_rival = False
         """Whether another process has borne its name."""
         self.wanted = True
+        self.is_newer = False
+        """Whether it has the newer file."""
         self.life = 0
         """Which process it is: each one is configured anew."""
         self.clock = FakeClock(log)
@@ -175,7 +177,7 @@ class Instance:
 
     def _started(self) -> Worker:
         self.life += 1
-        config = self._scenario.config(self.name, self.life)
+        config = self._scenario.config(self.name, self.life, is_newer=self.is_newer)
         self._watch = Watch(config.service, self.clock, *_telling(self.clock.monotonic_s))
         self._worker = Worker(
             config,

@@ -2,10 +2,11 @@
 
 import hashlib
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ringfence.headers import DeadLetter, Reason
-from service.part import consumer_group
+from service.part import Hop, consumer_group
 from service.takeover import is_too_old
 from service.topics import BY_ADDRESS, by_address, changelog
 from state.changelog import decode as decode_metadata
@@ -16,7 +17,7 @@ from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Fate, Headers, Partition, Record
 from tests.simulation.disk import Disk
 from tests.simulation.model import Expected, Model, Place
-from tests.simulation.scenario import GROUP, Sent
+from tests.simulation.scenario import GROUP, LATE, Sent
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -110,6 +111,7 @@ def _modelled(world: "World") -> Model:
     model = Model(world.case, world.sent, _carried(world))
     reached: dict[Source, int] = defaultdict(int)
     applied: dict[Source, int] = defaultdict(int)
+    carried_by = _revisions_of_carrying(world)
     for source, committed in world.log.group(consumer_group(GROUP, world.case.hops[-1])).history:
         start = reached[source]
         if committed.offset < start:
@@ -126,10 +128,43 @@ def _modelled(world: "World") -> Model:
             sizes = (setting.sizes_at(life, at) for at in (applied[source], revision))
             model.resize(source, *sizes)
         applied[source] = metadata.applied
-        model.sizes, model.routed = setting.sizes_at(life, revision), setting.topics_at(revision)
+        model.sizes = setting.sizes_at(life, revision)
+        model.is_routed = _routing(world, revision, carried_by)
         model.batch(source, start, committed.offset, world.epochs_at(revision))
         reached[source] = committed.offset
     return model
+
+
+def _revisions_of_carrying(world: "World") -> dict[Place, int]:
+    """Return the revision under which each record was passed on; no revision where none was."""
+    found: dict[Place, int] = {}
+    reached: dict[Source, int] = defaultdict(int)
+    if _has_hops(world):
+        for source, committed in world.log.group(consumer_group(GROUP, Hop.INPUTS)).history:
+            metadata = decode_metadata(committed.metadata)
+            assert metadata is not None
+            for offset in range(reached[source], committed.offset):
+                found[source.topic, source.partition, offset] = metadata.revision
+            reached[source] = committed.offset
+    return found
+
+
+def _routing(
+    world: "World", revision: int, carried_by: Mapping[Place, int]
+) -> Callable[[Place], bool]:
+    """Whether an input has a route at a revision, or had one when a record was passed on.
+
+    A record was passed on because its input had a route: whoever decides it has to know of that,
+    whatever it has read itself.
+    """
+    topics_at = world.setting.topics_at
+
+    def is_routed(place: Place) -> bool:
+        if place[0] != LATE:
+            return True
+        return LATE in topics_at(max(revision, carried_by.get(place, 0)))
+
+    return is_routed
 
 
 def _carried(world: "World") -> dict[Place, Place]:

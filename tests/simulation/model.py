@@ -4,7 +4,7 @@ The model knows the input, the transactions' batches (who committed which offset
 the ring sizes of each life. It resizes the ring of an address when a batch first touches it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -117,8 +117,8 @@ class Model:
         self._times_ms: dict[Source, int] = {}
         self.sizes: dict[str, int] = {}
         """Of rings, by which is decided."""
-        self.routed: set[str] = set()
-        """Inputs that have a route."""
+        self.is_routed: Callable[[Place], bool] = lambda _place: True
+        """Whether a record's input has a route."""
         self._touched: set[str] = set()
         self._epochs: Mapping[str, int] = {}
         self.waiting: dict[tuple[Source, str, bytes], Waiting] = {}
@@ -151,13 +151,13 @@ class Model:
     def batch(self, source: Source, start: int, end: int, epochs: Mapping[str, int]) -> None:
         """Decide the offsets from `start` up to `end` in one batch.
 
-        `epochs` are those of the sessions that were open for it; `sizes` and `routed` as set.
+        `epochs` are those of the sessions that were open for it; `sizes` and `is_routed` as set.
         """
         self._source, self._epochs = source, epochs
         self._touched = set()
         for at, place, sent in self._records(source, start, end):
             self.effects[place] = (at, 0)
-            if place[0] not in self.routed:
+            if not self.is_routed(place):
                 self._pass_time(source, sent)
                 self.expected[place] = Expected(Reason.NO_OUTPUT)
                 continue

@@ -33,7 +33,14 @@ from tests.simulation.knobs import Knobs
 from tests.simulation.rules import RULES, SETTINGS
 
 UNSURVIVED = frozenset(
-    {"late requests", "old transactions", "swallowed errors", "slow loads", "short inputs"}
+    {
+        "late requests",
+        "old transactions",
+        "swallowed errors",
+        "slow loads",
+        "short inputs",
+        "rolling updates",
+    }
 )
 """Faults that the service does not survive yet, by name: no seed has them until theirs is gone."""
 GROUP = "sim"
@@ -49,6 +56,8 @@ SIZES_OF_RINGS = (0, 1, 2, 3, 5, 20)
 DEFAULT_SIZE = 3
 LATE = "late"
 """An input whose route comes and goes over REST."""
+ADDED = "added"
+"""An input whose route only a newer file has."""
 PUBLISHED = (PUBLISHER, NUMBER, STREAM, PREVIOUS)
 _PAST, _FUTURE = b"1", b"9999999999999"
 
@@ -103,6 +112,8 @@ class Scenario:
     """Whether ends of logs are told short now and then."""
     administers: bool = False
     """Whether an administrator imports, forgets and clears meanwhile."""
+    rolls: bool = False
+    """Whether a newer file, with a route more, reaches one instance after the other."""
     late_output: bool = False
     strategy: str = "ring"
     sessions: bool = False
@@ -116,8 +127,8 @@ class Scenario:
     sets_clocks: bool = False
     """Whether the clocks of instances are set an hour ahead and back."""
 
-    def config(self, instance: str, life: int) -> Config:
-        """Return the configuration of one life of an instance."""
+    def config(self, instance: str, life: int, *, is_newer: bool = False) -> Config:
+        """Return the configuration of one process of an instance, by the newer file or not."""
         book: dict[str, dict[str, object]] = {
             name: {"id_cache_size": size} for name, size in self.capacity_of(life).items()
         }
@@ -134,6 +145,7 @@ class Scenario:
             address=f"{{header:{ADDRESS_HEADER}}}",
             missing_id=self.missing_id,
         )
+        routes = (route, replace(route, name=ADDED, inputs=(ADDED,))) if is_newer else (route,)
         service = ServiceSettings(
             group_id=GROUP,
             instance=instance,
@@ -144,12 +156,13 @@ class Scenario:
             by_address_partitions=BY_ADDRESS_PARTITIONS,
         )
         addresses = AddressBook.of(book)
-        return Config(KafkaSettings({}, {}, {}, {}), service, ApiSettings(), (route,), addresses)
+        return Config(KafkaSettings({}, {}, {}, {}), service, ApiSettings(), routes, addresses)
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Return the topics that are read, if only for a while."""
-        return (*self.topics, LATE) if self.is_set else self.topics
+        late = (LATE,) * self.is_set
+        return (*self.topics, *late, *(ADDED,) * self.rolls)
 
     @property
     def is_administered(self) -> bool:
@@ -217,7 +230,10 @@ def scenario(seed: int) -> Scenario:
         knobs=Knobs.of(seed),
         ghosts=sizes.choice((0.0, 0.0, 0.02, 0.1)) * is_survived("late requests"),
     )
-    return _set(case) if random.Random(seed + 4).random() < 0.4 else case
+    if random.Random(seed + 4).random() < 0.4:
+        return _moved(replace(case, is_set=True), LATE)
+    rolls = case.instances > 1 and sizes.random() < 0.5 and is_survived("rolling updates")
+    return _moved(replace(case, rolls=True), ADDED) if rolls else case
 
 
 def is_survived(fault: str) -> bool:
@@ -225,16 +241,16 @@ def is_survived(fault: str) -> bool:
     return fault not in UNSURVIVED
 
 
-def _set(case: Scenario) -> Scenario:
-    """The same, and settings change: some of what is sent goes to an input that comes and goes."""
+def _moved(case: Scenario, topic: str) -> Scenario:
+    """The same, and some of what is sent goes to another input."""
     chance = random.Random(case.seed + 5)
 
     def moved(sent: Sent) -> Sent:
         if sent.member is not None or chance.random() < 0.7:
             return sent
-        return replace(sent, source=Source(LATE, sent.source.partition))
+        return replace(sent, source=Source(topic, sent.source.partition))
 
-    return replace(case, is_set=True, sent=tuple(map(moved, case.sent)))
+    return replace(case, sent=tuple(map(moved, case.sent)))
 
 
 def _sent(

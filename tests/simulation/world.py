@@ -119,6 +119,8 @@ class World:
             self._hide_an_end()
         if self.case.is_administered and self._rarely.random() < 0.1:
             self._administer()
+        if self.case.rolls and self._rarely.random() < 0.03:
+            self._roll(self._rarely.choice(self.instances).name)
 
     def _open_session(self) -> None:
         """A publisher takes its name, or takes it over."""
@@ -175,6 +177,19 @@ class World:
         instance = chance.choice(deciding)
         self._have(instance, lambda: self._changed(instance, query), note)
 
+    def _roll(self, name: str) -> None:
+        """All processes of an instance end, and the next ones have the newer file."""
+        for instance in self.instances:
+            if instance.name == name and not instance.is_newer:
+                self._stop(instance)
+                instance.wanted = instance.is_newer = True
+                self.met["newer files"] += 1
+
+    def _stop(self, instance: Instance) -> None:
+        self._acting.append(instance)
+        instance.stop()
+        self._acting.pop()
+
     def _changed(self, instance: Instance, query: Change) -> None:
         if instance.ask(query) is not None:
             self.met["changes over REST"] += 1
@@ -183,9 +198,7 @@ class World:
         """One more instance stops, or starts again."""
         instance = self.chance.choice(self.instances)
         if instance.wanted and self.chance.random() < 0.5:
-            self._acting.append(instance)
-            instance.stop()
-            self._acting.pop()
+            self._stop(instance)
         elif not instance.wanted:
             if self.chance.random() < 0.2:
                 self.log.wait(self.chance.choice((4, 9)) * DAY_MS / 1000)
@@ -276,6 +289,11 @@ class World:
         self._be_calm()
         self._outputs()
         self.setting.settle()
+        wanted = [instance.wanted for instance in self.instances]
+        for instance in self.instances if self.case.rolls else ():
+            self._roll(instance.name)
+        for instance, was_wanted in zip(self.instances, wanted, strict=True):
+            instance.wanted = was_wanted
         survivors = [i for i in self.instances if i.wanted]
         for hop in self.case.hops:
             mine = [i for i in self.instances if i.hop is hop]
