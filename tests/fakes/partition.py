@@ -117,6 +117,12 @@ class Partition:
         self.start = max(self.start, min(offset, self.end))
         self.entries = [e for e in self.entries if e.offset >= self.start]
 
+    def truncate(self, end: int) -> None:
+        """Lose every entry from `end` on, as an unclean election does."""
+        self.entries = [entry for entry in self.entries if entry.offset < end]
+        del self.archive[end:]
+        self.end = end
+
     def _write(self, record: Record | None, transaction: Transaction | None) -> int:
         offset = self.end
         entry = Entry(offset, record, transaction)

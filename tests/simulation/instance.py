@@ -69,7 +69,7 @@ class Instance:
         self.life = 0
         """Which process it is: each one is configured anew."""
         self.clock = FakeClock(log)
-        self._scenario = scenario
+        self.scenario = scenario
         self._log = log
         self._clients: FakeClients | None = None
         self._worker: Worker | None = None
@@ -177,7 +177,7 @@ class Instance:
 
     def _started(self) -> Worker:
         self.life += 1
-        config = self._scenario.config(self.name, self.life, is_newer=self.is_newer)
+        config = self.scenario.config(self.name, self.life, is_newer=self.is_newer)
         self._watch = Watch(config.service, self.clock, *_telling(self.clock.monotonic_s))
         self._worker = Worker(
             config,

@@ -25,7 +25,7 @@ from ringfence.headers import (
 from service.addresses import AddressBook, OnDuplicate
 from service.config import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
 from service.part import Hop, hops_of
-from service.sections import MissingId, Scope
+from service.sections import LostOffset, MissingId, ResetOffset, Scope
 from state.claim import NO_CLAIM, Claim
 from state.edit import Source
 from tests.fakes.partition import Headers, Record
@@ -40,6 +40,7 @@ UNSURVIVED = frozenset(
         "slow loads",
         "short inputs",
         "rolling updates",
+        "inputs created again",
     }
 )
 """Faults that the service does not survive yet, by name: no seed has them until theirs is gone."""
@@ -114,6 +115,8 @@ class Scenario:
     """Whether an administrator imports, forgets and clears meanwhile."""
     rolls: bool = False
     """Whether a newer file, with a route more, reaches one instance after the other."""
+    on_lost_offset: LostOffset = "fail"
+    on_reset_offset: ResetOffset = "fail"
     late_output: bool = False
     strategy: str = "ring"
     sessions: bool = False
@@ -153,6 +156,8 @@ class Scenario:
             batch_bytes_max=self.batch_bytes_max,
             state_dir=Path("unused"),
             on_missing_offset="earliest",
+            on_lost_offset=self.on_lost_offset,
+            on_reset_offset=self.on_reset_offset,
             by_address_partitions=BY_ADDRESS_PARTITIONS,
         )
         addresses = AddressBook.of(book)

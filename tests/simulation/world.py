@@ -318,7 +318,7 @@ class World:
             for log in (log for name in topics for log in self.log.logs[name].partitions):
                 found = committed.get(Source(log.topic, log.number))
                 reached = found.offset if found else 0
-                if any(_is_record(entry) for entry in log.archive[reached:]):
+                if any(_is_record(entry) for entry in log.archive[max(reached, log.start) :]):
                     return False
         return True
 
