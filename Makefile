@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit broker test-broker sim fuzz soak oracle spark-tables reconcile test-spark bench bench-full bench-spark test-helm test-browser test-image pictures ci lock clean
+.PHONY: help run test check unit broker test-broker sim sim-mutants fuzz soak oracle spark-tables reconcile test-spark bench bench-full bench-spark test-helm test-browser test-image pictures ci lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ sim: .venv/dev ## 10,000 seeded runs with a crash at a random step (SEED=n repla
 
 fuzz: .venv/dev ## RECORDS=100000 random records under random configurations, on a fake log (SEED=n replays one scene)
 	RINGFENCE_FUZZ_RECORDS=$(or $(RECORDS),100000) RINGFENCE_SEED=$(SEED) $(BIN)/pytest -q -p no:randomly tests/fuzz
+
+sim-mutants: .venv/dev ## break the service in ways that the simulation has to find (ARGS="NAME" for some)
+	$(BIN)/python -m tests.simulation.mutants $(ARGS)
 
 soak: .venv/dev ## load and random faults for SECONDS=600 from SEED=n (ARGS="--workers 2 --scope address"), then what held
 	$(BIN)/python -m tests.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -1,0 +1,352 @@
+"""Mutants: the service with one thing broken, each of which the simulation has to find.
+
+`python -m tests.simulation.mutants` copies the code, breaks it, and runs seeds until one fails;
+`make sim-mutants` does that for all of them, `ARGS="NAME …"` for some. A mutant that is equivalent,
+or beyond what is simulated, says why and is left out unless it is named.
+"""
+
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).parents[2]
+COPIED: Final = ("ringfence", "service", "state", "tests/fakes", "tests/oracle", "tests/simulation")
+SEEDS_MAX: Final = 4_000
+SEED_S_MAX: Final = 60
+AT_ONCE: Final = 2
+HUNT: Final = "--hunt"
+
+
+class Mutant(NamedTuple):
+    """One change of one file: `source` stands there once, and `replacement` takes its place."""
+
+    name: str
+    path: str
+    source: str
+    replacement: str
+    left_out: str = ""
+    """Why no seed can find it, where that is so."""
+
+
+MUTANTS: Final = (
+    Mutant(
+        "apply before commit",
+        "service/loop.py",
+        "        self._committer.commit(plan, outputs, marks, member)\n",
+        "        outputs = list(outputs)\n"
+        "        for each in plan.sealed:\n"
+        "            parts = each.partition.source, each.address, each.memory, each.content\n"
+        "            self.cache.apply(*parts)\n"
+        "        self._committer.commit(plan, outputs, marks, member)\n",
+    ),
+    Mutant(
+        "the generation of now in place of the batch's",
+        "service/assignment.py",
+        "        return self._member\n",
+        "        return _metadata(self._consumer)\n",
+    ),
+    Mutant(
+        "a store that is ahead of the offset is not wiped",
+        "service/takeover.py",
+        "    if position.input_next > (facts.committed_offset or 0):\n",
+        "    if False:\n",
+        left_out="every write to a store follows a commit, so none is ahead; a second guard",
+    ),
+    Mutant(
+        "the ring holds one less",
+        "state/strategies/whole_ring.py",
+        "                if number >= following - capacity and number >= floor:\n",
+        "                if number > following - capacity and number >= floor:\n",
+    ),
+    Mutant(
+        "an origin names the deciding partition",
+        "service/desk.py",
+        "        self._base = places.spots.base(inlet.source)\n",
+        "        self._base = places.spots.base(progress.source)\n",
+    ),
+    Mutant(
+        "the sweep goes one record too far",
+        "service/sweep.py",
+        "{source: at for source, at in decided.items() if at}",
+        "{source: at + 1 for source, at in decided.items() if at}",
+    ),
+    Mutant(
+        "no abort after an error",
+        "service/commit.py",
+        "        self._abort(producer, fault)  # when nothing",
+        "        # when nothing",
+    ),
+    Mutant(
+        "the mark of a redrive is not written",
+        "service/redrive/owner.py",
+        "        _write(partition, [put(command.redrive, letters, after())], plan)\n",
+        "        _write(partition, [], plan)\n",
+    ),
+    Mutant(
+        "a producer is never suspected for what the client tells",
+        "service/commit.py",
+        'nothing that came with it is certain."""\n        self._suspect = True\n',
+        'nothing that came with it is certain."""\n',
+    ),
+    Mutant(
+        "ends are asked before the committed offset",
+        "service/arrivals.py",
+        "        try:\n            committed = self._consumer.committed(\n",
+        "        logs = [log for p in partitions for log in (p.source, p.changelog) if log]\n"
+        "        ends = self._cluster.ends(logs)\n"
+        "        own = vars(self._cluster)\n"
+        "        own['ends'] = lambda _logs: own.pop('ends') and ends\n"
+        "        try:\n            committed = self._consumer.committed(\n",
+    ),
+    Mutant(
+        "what was kept is not forgotten at a rewind",
+        "service/intake.py",
+        '        """Everything is read again from where it was committed."""\n'
+        "        self._kept = []\n",
+        '        """Everything is read again from where it was committed."""\n',
+    ),
+    Mutant(
+        "a short changelog is believed at once",
+        "service/arrivals.py",
+        "_SHORT_S: Final = 10.0\n",
+        "_SHORT_S: Final = 0.0\n",
+    ),
+    Mutant(
+        "an old store is not wiped",
+        "service/takeover.py",
+        "    return now_ms - position.level_at_ms > STORE_AGE_MS_MAX\n",
+        "    return False\n",
+    ),
+    Mutant(
+        "a truncated changelog passes",
+        "service/takeover.py",
+        "changelog_next <= facts.metadata.last_offset:\n",
+        "changelog_next < 0:\n",
+    ),
+    Mutant(
+        "a rebalance amid a transaction is ignored",
+        "service/loop.py",
+        "            batch = self._intake.go_on(plan, self._refusals.records_max)\n"
+        "            if self.assignment.rebalances != rebalances:\n",
+        "            batch = self._intake.go_on(plan, self._refusals.records_max)\n"
+        "            if False:\n",
+        left_out="`marks` refuses partitions that are gone, the broker the generation",
+    ),
+    Mutant(
+        "the group is not heard before a change over REST",
+        "service/loop.py",
+        "        rebalances = self.assignment.rebalances\n        self._intake.serve()\n",
+        "        rebalances = self.assignment.rebalances\n",
+        left_out="the broker refuses the generation",
+    ),
+    Mutant(
+        "an epoch is fenced by itself",
+        "service/checks.py",
+        "epoch is not None and told[1] < epoch:\n",
+        "epoch is not None and told[1] <= epoch:\n",
+    ),
+    Mutant(
+        "an unknown inlet is not doubted",
+        "service/inlets.py",
+        "            doubt()\n",
+        "",
+    ),
+    Mutant(
+        "the writer of settings does not read to the end",
+        "service/config_topic.py",
+        "            follower.catch_up()\n            changed = ",
+        "            follower.poll()\n            changed = ",
+    ),
+    Mutant(
+        "an input that was created again passes at the takeover",
+        "service/takeover.py",
+        "    if told.input_topic_id != facts.identity.input_topic_id:\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "the floor of a compact ring may go back",
+        "state/strategies/compact_ring.py",
+        "        self.floor = max(self.floor, run.floor)\n",
+        "        self.floor = run.floor\n",
+        left_out="equivalent: `RingDraft.seal` never lowers it",
+    ),
+    Mutant(
+        "a run is deleted one too early",
+        "state/run.py",
+        "    count = bisect_right(firsts, floor) - (floor < following)\n",
+        "    count = bisect_right(firsts, floor)\n",
+    ),
+    Mutant(
+        "only the damaged partition is taken over again",
+        "service/loop.py",
+        "            for source in plan.next_offsets:\n"
+        "                self.assignment.retake(source, wipe=False)\n"
+        "            raise\n",
+        "            raise\n",
+    ),
+    Mutant(
+        "a commit that timed out may be aborted",
+        "service/commit.py",
+        "fault.remedy is Remedy.ABORT and not maybe_committed:\n",
+        "fault.remedy is not Remedy.RETRY or self._waited_s(started_s) > 1:\n",
+    ),
+    Mutant(
+        "offsets are sent without a membership",
+        "service/commit.py",
+        "producer.send_offsets_to_transaction(offsets, group, _STEP_TIMEOUT_S)",
+        "producer.send_offsets_to_transaction(offsets, type(group)(group.group), _STEP_TIMEOUT_S)",
+    ),
+    Mutant(
+        "a rewind keeps what was read",
+        "service/loop.py",
+        "            self._intake.forget()\n",
+        "",
+    ),
+    Mutant(
+        "a redrive that has ended is decided",
+        "service/redrive/owner.py",
+        "    if not job.is_running:\n        return RedriveAnswer",
+        "    if False:\n        return RedriveAnswer",
+    ),
+    Mutant(
+        "a stale job is believed",
+        "service/redrive/owner.py",
+        "    if not is_level:\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "the time of a partition goes back",
+        "service/desk.py",
+        "            if timestamp > time_ms:\n",
+        "            if True:\n",
+    ),
+    Mutant(
+        "a compact ring does not see its draft",
+        "state/strategies/compact_ring.py",
+        "            number = drafted.get(identifier)\n            if number",
+        "            number = None\n            if number",
+    ),
+    Mutant(
+        "a window holds one less",
+        "state/strategies/window.py",
+        "            if not is_old and self._count <= self._settings.window_size:\n",
+        "            if not is_old and self._count < self._settings.window_size:\n",
+    ),
+    Mutant(
+        "what was stamped is remembered with the address's own",
+        "service/place.py",
+        "        return self._at(place.name, BRIDGE + place.name)\n",
+        "        return self._at(place.name, place.name)\n",
+    ),
+    Mutant(
+        "the membership outlasts its loss",
+        "service/assignment.py",
+        "        self._let_go(consumer, taken)\n        self._member = None\n",
+        "        self._let_go(consumer, taken)\n",
+    ),
+    Mutant(
+        "a restore is done one offset early",
+        "state/restore.py",
+        "        return self.position.changelog_next >= self.end\n",
+        "        return self.position.changelog_next >= self.end - 1\n",
+    ),
+    Mutant(
+        "the restorer takes a record twice",
+        "state/restore.py",
+        "        if replay is None or (message.offset() or 0) < replay.reached:\n",
+        "        if replay is None:\n",
+        left_out="equivalent: an edit that is made twice is the same edit",
+    ),
+)
+"""Ends by the last stable offset are not among them: the fake answers for `service.cluster`."""
+
+
+def mutate(mutant: Mutant, root: Path) -> None:
+    """Break the code that lies at `root`."""
+    path = root / mutant.path
+    text = path.read_text()
+    assert text.count(mutant.source) == 1, mutant.name
+    path.write_text(text.replace(mutant.source, mutant.replacement))
+
+
+def hunt(seeds_max: int) -> str | None:
+    """Run seeds of all simulations until one fails; tells which, or None."""
+    # Here, since only a copy that is broken already loads them.
+    from tests.simulation.odd_logs import simulate_odd_logs  # noqa: PLC0415
+    from tests.simulation.redriving import simulate_redrive  # noqa: PLC0415
+    from tests.simulation.test_simulation import be_quiet  # noqa: PLC0415
+    from tests.simulation.world import simulate  # noqa: PLC0415
+
+    def runs() -> Iterator[tuple[str, Callable[[int], Counter[str]], int]]:
+        for seed in range(1, seeds_max + 1):
+            yield "seed", simulate, seed
+            if seed % 10 == 0:
+                yield "odd logs, seed", simulate_odd_logs, seed // 10
+            if seed % 25 == 0:
+                yield "redrive, seed", simulate_redrive, seed // 25
+
+    be_quiet()
+    signal.signal(signal.SIGALRM, _too_long)
+    for name, run, seed in runs():
+        signal.alarm(SEED_S_MAX)
+        try:
+            run(seed)
+        except Exception as fault:  # noqa: BLE001 - whatever it is, it is found
+            return f"{name} {seed}: {fault!r:.100}"
+        finally:
+            signal.alarm(0)
+    return None
+
+
+def _too_long(*_: object) -> None:
+    raise TimeoutError("the run does not come to an end")
+
+
+def _found(mutant: Mutant) -> str | None:
+    with TemporaryDirectory() as folder:
+        root = Path(folder)
+        for name in COPIED:
+            leaves = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, root / name, ignore=leaves)
+        (root / "tests" / "__init__.py").touch()
+        mutate(mutant, root)
+        command = [sys.executable, "-m", "tests.simulation.mutants", HUNT]
+        ended = subprocess.run(
+            command,
+            cwd=root,
+            env={"PYTHONPATH": folder},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if ended.returncode:
+            return f"it does not even load: {ended.stderr[-300:]}"
+        return ended.stdout.strip() or None
+
+
+def main(names: Sequence[str]) -> int:
+    """Hunt mutants, all or those named; the exit code tells whether one survives."""
+    chosen = [each for each in MUTANTS if each.name in names or not (names or each.left_out)]
+    survivors = 0
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for mutant, found in zip(chosen, pool.map(_found, chosen), strict=True):
+            survivors += found is None
+            print(f"{mutant.name}: {found or 'SURVIVES'}", flush=True)
+    for mutant in MUTANTS:
+        if mutant.left_out and not names:
+            print(f"{mutant.name}: left out, {mutant.left_out}")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    if HUNT in sys.argv:
+        print(hunt(SEEDS_MAX) or "")
+    else:
+        sys.exit(main(sys.argv[1:]))
