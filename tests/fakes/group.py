@@ -6,7 +6,7 @@ Invariant: no partition is held by two members that the group still knows.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -113,15 +113,24 @@ class Group:
         if move.revoked:
             self.rebalancing = True
 
-    def progress(self, now_ms: int, partitions: Iterable[Source]) -> None:
-        """Expire the dead, and begin a generation when all who live are ready for it."""
+    def progress(
+        self,
+        now_ms: int,
+        partitions: Iterable[Source],
+        hurries: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Expire the dead, and begin a generation when all who live are ready for it.
+
+        `hurries` tells whether it begins although some have not served the last one yet.
+        """
         for member in list(self.members.values()):
             if member.alive:
                 member.deadline_ms = now_ms + member.session_ms
             elif now_ms > member.deadline_ms:
                 self.leave(member)
-        ready = all(m.alive and not m.moves for m in self.members.values())
-        if self.rebalancing and ready:
+        if not self.rebalancing or not all(m.alive for m in self.members.values()):
+            return
+        if not any(m.moves for m in self.members.values()) or hurries():
             self._begin_generation(sorted(partitions))
 
     def check(self, who: GroupMetadata) -> None:

@@ -46,6 +46,10 @@ class Chance:
         """Tell whether a partition that is taken away stays for a while where it was read."""
         return False
 
+    def hurries(self) -> bool:
+        """Tell whether a group shares out again before all have heard of the last time."""
+        return False
+
     def ghost(self) -> bool:
         """Tell whether a request is sent twice: its connection is lost, and a copy is on its way.
 
@@ -208,7 +212,7 @@ class FakeCluster:
                 producing.markers.pop()()
         for group in self.groups.values():
             topics = {t for m in group.members.values() for t in m.topics}
-            group.progress(self.now_ms, self._places(topics))
+            group.progress(self.now_ms, self._places(topics), self.chance.hurries)
 
     def end_transaction(self, producing: Producing) -> None:
         """Order the markers of a transaction just decided, and write those due now."""

@@ -61,6 +61,8 @@ class Instance:
         self.dead = False
         self.doomed = False
         """Whether something unforeseen has happened that its life may not outlast."""
+        self.answers = False
+        """Whether it is about to answer over REST."""
         self.has_rival = False
         """Whether another process has borne its name."""
         self.wanted = True
@@ -105,7 +107,9 @@ class Instance:
     def ask(self, query: Query) -> Answer | None:
         """What it answers to a question over REST; None where that is no answer."""
         reply = self._inbox.put(query, float("inf"))
+        self.answers = True
         self._live(self._answer)
+        self.answers = False
         if not reply.done():
             reply.cancel()
             self._inbox = Inbox(1)
@@ -116,6 +120,17 @@ class Instance:
         """End it in an orderly way."""
         self.wanted = False
         self._live(lambda: self._exit(leaves=True))
+
+    def twin(self) -> "Instance":
+        """Make another process of the same name, on another machine."""
+        twin = Instance(self.name, self.scenario, self._log, self._part)
+        twin.life, twin.is_newer = self.life, self.is_newer
+        twin.has_rival = self.has_rival = True
+        return twin
+
+    def kill(self) -> None:
+        """Have it die between two turns."""
+        self._gone()
 
     def freeze(self) -> None:
         """See `FakeClients.freeze`."""

@@ -26,7 +26,7 @@ from tests.simulation.rules import (
     Rule,
     Window,
 )
-from tests.simulation.scenario import GROUP, OUTPUT_LIMIT_BYTES, Scenario, Sent
+from tests.simulation.scenario import GROUP, HEADERS_MAX, OUTPUT_LIMIT_BYTES, Scenario, Sent
 
 Place = tuple[str, int, int]
 Change = IdsImport | IdForgetting | Clearing
@@ -192,7 +192,7 @@ class Model:
         group, size, position = member
         source, address = self._source, sent.address or ""
         known = self.waiting.get((source, address, group))
-        if size > GROUP_SIZE_MAX:
+        if size > GROUP_SIZE_MAX or len(sent.record.headers or []) > HEADERS_MAX:
             self.expected[place] = Expected(Reason.GROUP_TOO_LARGE)
             return
         if known is not None and known.size != size:

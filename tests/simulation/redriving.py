@@ -282,11 +282,9 @@ class RedriveWorld(World):
         return tuple(found) if wanted <= owned else None
 
     def _asked(self, instance: Instance, query: Query) -> Answer | None:
-        self._acting.append(instance)
-        try:
-            return instance.ask(query)
-        finally:
-            self._acting.pop()
+        answers: list[Answer | None] = []
+        self._have(instance, lambda: answers.append(instance.ask(query)))
+        return answers[0]
 
     # What must hold.
 

@@ -41,6 +41,7 @@ UNSURVIVED = frozenset(
         "short inputs",
         "rolling updates",
         "inputs created again",
+        "many headers",
     }
 )
 """Faults that the service does not survive yet, by name: no seed has them until theirs is gone."""
@@ -60,6 +61,14 @@ LATE = "late"
 ADDED = "added"
 """An input whose route only a newer file has."""
 PUBLISHED = (PUBLISHER, NUMBER, STREAM, PREVIOUS)
+HEADERS_MAX = 65_535
+"""With more of them, a record cannot wait for its group."""
+FOREIGN: tuple[Headers, ...] = (
+    [("", b"")],
+    [("\u00e9\u4e2d", b"\xff\xfe")],
+    [("n" * 260, None), ("n" * 260, b"\0")],
+    [("h", b"%d" % number) for number in range(40)],
+)
 _PAST, _FUTURE = b"1", b"9999999999999"
 
 
@@ -113,6 +122,8 @@ class Scenario:
     """Whether ends of logs are told short now and then."""
     administers: bool = False
     """Whether an administrator imports, forgets and clears meanwhile."""
+    twins: bool = False
+    """Whether another process bears the name of an instance for a while."""
     rolls: bool = False
     """Whether a newer file, with a route more, reaches one instance after the other."""
     on_lost_offset: LostOffset = "fail"
@@ -235,6 +246,7 @@ def scenario(seed: int) -> Scenario:
         knobs=Knobs.of(seed),
         ghosts=sizes.choice((0.0, 0.0, 0.02, 0.1)) * is_survived("late requests"),
     )
+    case = replace(case, sent=_odd_headers(case), twins=sizes.random() < 0.15)
     if random.Random(seed + 4).random() < 0.4:
         return _moved(replace(case, is_set=True), LATE)
     rolls = case.instances > 1 and sizes.random() < 0.5 and is_survived("rolling updates")
@@ -244,6 +256,23 @@ def scenario(seed: int) -> Scenario:
 def is_survived(fault: str) -> bool:
     """Whether seeds may have a fault; see `UNSURVIVED`."""
     return fault not in UNSURVIVED
+
+
+def _odd_headers(case: Scenario) -> tuple[Sent, ...]:
+    """What is sent, here and there with headers that are foreign, and once with very many."""
+    chance = random.Random(case.seed + 10)
+    sent = list(case.sent)
+    for number, each in enumerate(sent):
+        if chance.random() < 0.05 and len(each.record.value or b"") < 100:
+            headers = [*chance.choice(FOREIGN), *(each.record.headers or [])]
+            sent[number] = replace(each, record=each.record._replace(headers=headers))
+    if chance.random() < 0.02 and is_survived("many headers"):
+        number = chance.randrange(len(sent))
+        each = sent[number]
+        if each.member is not None:
+            headers = [*(each.record.headers or []), *[("", None)] * HEADERS_MAX]
+            sent[number] = replace(each, record=each.record._replace(headers=headers))
+    return tuple(sent)
 
 
 def _moved(case: Scenario, topic: str) -> Scenario:

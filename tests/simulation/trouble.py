@@ -34,6 +34,10 @@ def _to_abort() -> Exception:
     return abortable(KafkaError._TIMED_OUT, "the broker refused, abort")
 
 
+def _sharing_out() -> Exception:
+    return abortable(KafkaError.REBALANCE_IN_PROGRESS, "the group is sharing out")
+
+
 def _damaged() -> Exception:
     return StoreCorruptError(Source("in", 0), "a bit flipped")
 
@@ -51,7 +55,7 @@ FAILURES: Final[Mapping[str, tuple[Failure, ...]]] = {
     "init_transactions.done": (_late,),
     "produce": (lambda: BufferError("queue full"),),
     "send": (_to_abort, fenced),
-    "send_offsets_to_transaction": (_late, _to_abort, fenced),
+    "send_offsets_to_transaction": (_late, _to_abort, fenced, _sharing_out),
     "send_offsets_to_transaction.done": (_late, _to_abort),
     "commit_transaction": (_late, _to_abort, fenced),
     # The answer is lost, though the broker has committed.
@@ -118,6 +122,10 @@ class SeededChance(Chance):
     def lingers(self) -> bool:
         """See `Chance.lingers`."""
         return self._chance.random() < 0.3
+
+    def hurries(self) -> bool:
+        """See `Chance.hurries`."""
+        return self._chance.random() < 0.02
 
     def ghost(self) -> bool:
         """See `Chance.ghost`."""

@@ -67,6 +67,7 @@ class World:
             for hop in case.hops
         ]
         self._opened: list[tuple[int, str, int]] = []
+        self._twin: Instance | None = None
         self._rarely = random.Random(case.seed + 8)
         self.changes: dict[str, Change] = {}
         """What an administrator wanted, by the notes of the offsets that were committed for it."""
@@ -119,6 +120,8 @@ class World:
             self._hide_an_end()
         if self.case.is_administered and self._rarely.random() < 0.1:
             self._administer()
+        if self.case.twins:
+            self._perhaps_twin()
         if self.case.rolls and self._rarely.random() < 0.03:
             self._roll(self._rarely.choice(self.instances).name)
 
@@ -185,6 +188,19 @@ class World:
                 instance.wanted = instance.is_newer = True
                 self.met["newer files"] += 1
 
+    def _perhaps_twin(self) -> None:
+        """Another process bears the name of one: they fence each other until one of them ends."""
+        if self._twin is not None:
+            if self._rarely.random() < 0.1:
+                self._twin.kill()
+                self.instances.remove(self._twin)
+                self._twin = None
+        elif self._rarely.random() < 0.02:
+            rival = self._rarely.choice(self.instances)
+            twin = self._twin = rival.twin()
+            self.instances.append(twin)
+            self.met["twins"] += 1
+
     def _stop(self, instance: Instance) -> None:
         self._acting.append(instance)
         instance.stop()
@@ -234,7 +250,9 @@ class World:
     def _loading_alone_takes_time(self) -> bool:
         """Whether nothing else makes a transaction old."""
         case = self.case
-        return not (case.slowness or case.trouble or case.freezes) and is_survived("slow loads")
+        return not (case.slowness or case.trouble or case.freezes or case.twins) and is_survived(
+            "slow loads"
+        )
 
     def _disk_after_crash(self, instance: Instance) -> None:
         fate = self.chance.random()
@@ -265,7 +283,7 @@ class World:
             failure = self.chance.choice(failures)
             instance.has_rival = instance.has_rival or failure is fenced
             if name == "applying":
-                if self.log.note and not is_survived("swallowed errors"):
+                if instance.answers and not is_survived("swallowed errors"):
                     return
                 instance.doomed = True
                 self.met["died before it applied"] += 1
@@ -287,6 +305,10 @@ class World:
     def _settle(self) -> None:
         """No more trouble: everything that was sent must now get through."""
         self._be_calm()
+        if self._twin is not None:
+            self._twin.kill()
+            self.instances.remove(self._twin)
+            self._twin = None
         self._outputs()
         self.setting.settle()
         wanted = [instance.wanted for instance in self.instances]
@@ -330,7 +352,7 @@ class World:
 
     def _topics(self) -> None:
         for name in self.case.inputs:
-            self.log.create_topic(name, self.case.partitions, record_bytes_max=10_000)
+            self.log.create_topic(name, self.case.partitions, record_bytes_max=100_000)
         if not self.case.late_output:
             self._outputs()
 
