@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ringfence.headers import BOOKMARK, DUPLICATE_ID, MARK, Reason, bookmark
+from service.caches import BRIDGE
+from service.claim import is_stamp
 from service.queries.ids import Clearing, IdForgetting, IdsImport
 from service.route import Headers
 from state.claim import NO_CLAIM, Claim
@@ -26,7 +28,14 @@ from tests.simulation.rules import (
     Rule,
     Window,
 )
-from tests.simulation.scenario import GROUP, HEADERS_MAX, OUTPUT_LIMIT_BYTES, Scenario, Sent
+from tests.simulation.scenario import (
+    DEFAULT_SIZE,
+    GROUP,
+    HEADERS_MAX,
+    OUTPUT_LIMIT_BYTES,
+    Scenario,
+    Sent,
+)
 
 Place = tuple[str, int, int]
 Change = IdsImport | IdForgetting | Clearing
@@ -128,10 +137,11 @@ class Model:
     def resize(self, source: Source, before: Mapping[str, int], after: Mapping[str, int]) -> None:
         """All that new settings imply for a deciding partition was committed."""
         for held, ring in self.rings.items():
-            if held[0] == source and before[held[1]] != after[held[1]]:
-                ring.ring.resize(after[held[1]])
+            sizes = _size(held[1], before), _size(held[1], after)
+            if held[0] == source and sizes[0] != sizes[1]:
+                ring.ring.resize(sizes[1])
         for told, audit in self._told.items():
-            if told[0] == source and before[told[1]] != after[told[1]]:
+            if told[0] == source and _size(told[1], before) != _size(told[1], after):
                 self.sizes = dict(after)
                 audit.resize(2 * self._room(told[1]))
 
@@ -177,7 +187,7 @@ class Model:
     def _touch(self, source: Source, address: str) -> None:
         if address not in self._touched:
             self._touched.add(address)
-            self._held(source, address).ring.resize(self.sizes[address])
+            self._held(source, address).ring.resize(_size(address, self.sizes))
 
     def _joins(self, sent: Sent) -> bool:
         fenced = self._is_fenced(sent)
@@ -294,7 +304,8 @@ class Model:
             return Expected(Reason.INVALID_CLAIM)
         if self._is_fenced(sent):
             return Expected(Reason.NAME_IN_USE)
-        rule = self._rule(sent.address)
+        self._touch(self._source, _cache(sent))
+        rule = self._rule(_cache(sent))
         claim = self._claim(place, sent)
         is_alone = sent.member is None
         if claim is None and is_alone and self._case.missing_id == "dead_letter":
@@ -322,8 +333,8 @@ class Model:
         name = repr((original, publisher, claim.number or claim.identifier)).encode()
         if self._case.strategy == "window":
             return self._is_in_window(sent, Claim(identifier=name))
-        told = self._told.setdefault((self._source, sent.address or ""), DequeRing(0))
-        told.resize(2 * self._room(sent.address or ""))
+        told = self._told.setdefault((self._source, _cache(sent)), DequeRing(0))
+        told.resize(2 * self._room(_cache(sent)))
         if told.judge(name):
             return True
         told.remember(name)
@@ -339,7 +350,7 @@ class Model:
         return is_known
 
     def _room(self, address: str) -> int:
-        rooms = {"audit": PRODUCERS, "ring": self.sizes[address]}
+        rooms = {"audit": PRODUCERS, "ring": _size(address, self.sizes)}
         return rooms.get(self._case.strategy, 10**6)
 
     def _rule(self, address: str) -> Rule:
@@ -369,3 +380,14 @@ class Model:
         if answer.reason is not None:
             added.append((MARK, (answer.original or "").encode()))
         return added
+
+
+def _cache(sent: Sent) -> str:
+    """What remembers a record: its address, or beside it what was stamped on its way."""
+    is_bridged = is_stamp(sent.identifier) and sent.member is None
+    return (BRIDGE if is_bridged else "") + (sent.address or "")
+
+
+def _size(cache: str, sizes: Mapping[str, int]) -> int:
+    """The ring size of a cache: what was stamped has a name of its own, which no setting names."""
+    return DEFAULT_SIZE if cache.startswith(BRIDGE) else sizes[cache]

@@ -61,6 +61,7 @@ LATE = "late"
 ADDED = "added"
 """An input whose route only a newer file has."""
 PUBLISHED = (PUBLISHER, NUMBER, STREAM, PREVIOUS)
+STAMPED = (b"id0", b"id1", b"id2", b"id3", b"id4", b"id5")
 HEADERS_MAX = 65_535
 """With more of them, a record cannot wait for its group."""
 FOREIGN: tuple[Headers, ...] = (
@@ -262,6 +263,7 @@ def _odd_headers(case: Scenario) -> tuple[Sent, ...]:
     """What is sent, here and there with headers that are foreign, and once with very many."""
     chance = random.Random(case.seed + 10)
     sent = list(case.sent)
+    is_stamping = case.strategy == "ring" and chance.random() < 0.3
     for number, each in enumerate(sent):
         if chance.random() < 0.05 and len(each.record.value or b"") < 100:
             headers = [*chance.choice(FOREIGN), *(each.record.headers or [])]
@@ -272,7 +274,18 @@ def _odd_headers(case: Scenario) -> tuple[Sent, ...]:
         if each.member is not None:
             headers = [*(each.record.headers or []), *[("", None)] * HEADERS_MAX]
             sent[number] = replace(each, record=each.record._replace(headers=headers))
-    return tuple(sent)
+    return tuple(map(_stamped, sent)) if is_stamping else tuple(sent)
+
+
+def _stamped(sent: Sent) -> Sent:
+    """The same with an id that looks as if it was stamped on the way, if it is one of a few."""
+    if sent.member is not None or not sent.valid or sent.identifier not in STAMPED:
+        return sent
+    stamp = b"elsewhere/in/0/" + sent.identifier[2:]
+    headers = [
+        (name, stamp if name == DUPLICATE_ID else v) for name, v in sent.record.headers or []
+    ]
+    return replace(sent, identifier=stamp, record=sent.record._replace(headers=headers))
 
 
 def _moved(case: Scenario, topic: str) -> Scenario:
