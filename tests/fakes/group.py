@@ -116,22 +116,26 @@ class Group:
     def progress(
         self,
         now_ms: int,
-        partitions: Iterable[Source],
+        partitions_of: Callable[[Iterable[str]], Iterable[Source]],
         hurries: Callable[[], bool] = lambda: False,
     ) -> None:
         """Expire the dead, and begin a generation when all who live are ready for it.
 
         `hurries` tells whether it begins although some have not served the last one yet.
         """
-        for member in list(self.members.values()):
+        gone = []
+        for member in self.members.values():
             if member.alive:
                 member.deadline_ms = now_ms + member.session_ms
             elif now_ms > member.deadline_ms:
-                self.leave(member)
+                gone.append(member)
+        for member in gone:
+            self.leave(member)
         if not self.rebalancing or not all(m.alive for m in self.members.values()):
             return
         if not any(m.moves for m in self.members.values()) or hurries():
-            self._begin_generation(sorted(partitions))
+            topics = {topic for member in self.members.values() for topic in member.topics}
+            self._begin_generation(sorted(partitions_of(topics)))
 
     def check(self, who: GroupMetadata) -> None:
         """Refuse offsets as the broker does: by generation, never by ownership."""

@@ -205,21 +205,21 @@ class FakeCluster:
     def tick(self) -> None:
         """Do what the brokers do by themselves."""
         for name, producing in self.producing.items():
-            if producing.expire(self.now_ms):
+            if producing.open is not None and producing.expire(self.now_ms):
                 self.met["ended by age"] += 1
                 self.aged.add((name, producing.by))
             while producing.markers and self.chance.marker_now():
                 producing.markers.pop()()
         for group in self.groups.values():
-            topics = {t for m in group.members.values() for t in m.topics}
-            group.progress(self.now_ms, self._places(topics), self.chance.hurries)
+            if group.members:
+                group.progress(self.now_ms, self._places, self.chance.hurries)
 
     def end_transaction(self, producing: Producing) -> None:
         """Order the markers of a transaction just decided, and write those due now."""
         self.chance.shuffle(producing.markers)
         self.tick()
 
-    def _places(self, topics: Iterable[str]) -> list[Source]:
+    def _places(self, topics: Iterable[str]) -> Iterable[Source]:
         found = [self.logs[t] for t in topics if t in self.logs]
         return [Source(log.topic, log.number) for topic in found for log in topic.partitions]
 

@@ -5,6 +5,7 @@
 or beyond what is simulated, says why and is left out unless it is named.
 """
 
+import os
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
 COPIED: Final = ("ringfence", "service", "state", "tests/fakes", "tests/oracle", "tests/simulation")
-SEEDS_MAX: Final = 4_000
+SEEDS_MAX: Final = int(os.environ.get("RINGFENCE_SIM_RUNS") or 4_000)
 SEED_S_MAX: Final = 60
 AT_ONCE: Final = 2
 HUNT: Final = "--hunt"
@@ -321,7 +322,7 @@ def _found(mutant: Mutant) -> str | None:
         ended = subprocess.run(
             command,
             cwd=root,
-            env={"PYTHONPATH": folder},
+            env={"PYTHONPATH": folder, "RINGFENCE_SIM_RUNS": str(SEEDS_MAX)},
             capture_output=True,
             text=True,
             check=False,
