@@ -65,7 +65,8 @@ class RedriveAnswer(NamedTuple):
     """What came of asking for letters to be decided: all of them, or none."""
 
     result: Literal["done", "ended", "refused"]
-    """`ended`: the redrive has. `refused`: the broker does not take what would go out for them."""
+    """`ended`: the redrive has. `refused`: the broker does not take what would go out for
+    them, or the checks of one of them fail."""
     mark: ToldMark
     cause: str = ""
     complete: bool = False
