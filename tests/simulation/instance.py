@@ -88,7 +88,7 @@ class Instance:
     @property
     def label(self) -> tuple[str, str]:
         """Its transactional id, and which of its processes there is."""
-        return self._part.named(f"{GROUP}-{self.name}"), f"{self.name}/{self.life}"
+        return self._part.transactional_id(GROUP, self.name), f"{self.name}/{self.life}"
 
     @property
     def loop(self) -> Loop | None:
