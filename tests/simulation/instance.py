@@ -10,7 +10,7 @@ from service.commit import OutcomeUnknownError
 from service.control import Inbox
 from service.errors import ExitCode, ExitError
 from service.faults import Fault
-from service.loop import Loop
+from service.loop import Loop, NotAppliedError
 from service.metrics import Metrics
 from service.part import Hop, Part
 from service.queries.table import Answer, Query
@@ -156,7 +156,7 @@ class Instance:
                 raise
         except StoreFailedError:
             self._exit()  # as `Worker` ends by it
-        except (Crash, MemoryError):
+        except (Crash, MemoryError, NotAppliedError):
             self._gone()
 
     def _may_end_by(self, end: ExitError) -> bool:
@@ -223,7 +223,7 @@ class Instance:
         """End the process."""
         try:
             self._end(leaves=leaves)
-        except (Crash, MemoryError):
+        except (Crash, MemoryError, NotAppliedError):
             self._gone()
         self._worker = None
 
