@@ -22,8 +22,6 @@ from state.edit import Source
 
 # Measured: with fewer the calls cost more, with more the cache is too small.
 _AT_ONCE: Final = 512
-_STEP: Final = 16
-"""By how many records a piece grows again."""
 _PIECE_S: Final = 0.25
 """How long deciding a piece may take."""
 _NOTHING: Final = Batch((), 0)
@@ -94,11 +92,11 @@ class Intake:
         if took_s > _PIECE_S:
             self._at_once = min(self._at_once, max(1, int(records * _PIECE_S / took_s)))
         elif self._at_once < _AT_ONCE:
-            self._at_once = min(_AT_ONCE, self._at_once + _STEP)
+            self._at_once = min(_AT_ONCE, self._at_once + max(1, self._at_once // 4))
 
-    def narrow(self) -> None:
-        """The last transaction was too much at once: begin with one piece of half the size."""
-        self._at_once, self._is_alone = max(1, self._at_once // 2), True
+    def narrow(self, records: int) -> None:
+        """A transaction of so many records was too much at once: the next has half a piece."""
+        self._at_once, self._is_alone = max(1, min(self._at_once, records) // 2), True
 
     def committed(self) -> None:
         """A transaction came through."""

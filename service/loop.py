@@ -170,7 +170,8 @@ class Loop:
         if fault in {REBALANCED, OUTDATED}:
             return
         if fault in {SLOW, CROWDED}:
-            self._intake.narrow()
+            if self._plan.tally.records_read:
+                self._intake.narrow(self._plan.tally.records_read)
             return
         if fault == EXPIRED:
             self._refusals.halve(self._plan)

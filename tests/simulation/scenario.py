@@ -34,14 +34,8 @@ from tests.simulation.rules import RULES, SETTINGS
 
 UNSURVIVED = frozenset(
     {
-        "late requests",
-        "old transactions",
-        "swallowed errors",
-        "slow loads",
         "short inputs",
-        "rolling updates",
         "inputs created again",
-        "many headers",
     }
 )
 """Faults that the service does not survive yet, by name: no seed has them until theirs is gone."""
