@@ -1,15 +1,16 @@
 """The config topic: what is set while the service runs, the same for all of its instances.
 
 One partition, compacted. A writer fences every other, reads to the end, looks, and writes: a
-compare-and-set with Kafka alone. Readers follow. A revision is the offset after a record, so it
-only grows.
+compare-and-set with Kafka alone. Until it is fenced itself it may look and write again: nobody else
+has written. Readers follow. A revision is the offset after a record, so it only grows.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from service.audit import is_audit
 from service.clock import Clock
@@ -23,21 +24,24 @@ from state.assign import assign_anew
 from state.edit import Source
 
 _RECORDS_MAX: Final = 1_000
-_SLICE_S: Final = 0.05
+_SLICE_S: Final = 0.005
+"""Each is waited for to its end, since no more records come than there are."""
 _PATIENCE_S: Final = 10.0
 _HELD_UP_S: Final = 1.0
 _SILENT_S: Final = 30.0
 _PAUSES_S: Final = (0.05, 0.15, 0.4, 1.0)
-"""After being fenced by another writer; soon longer than a write takes, so one gets through."""
+"""After being fenced by another process; soon longer than a write takes, so one gets through."""
 _ONE_OF_THIS_PROCESS: Final = threading.Lock()
 """Several parts that serve REST write, and they need not fence each other."""
 
+Change = Callable[[Settings], ConfigRecord | Sequence[ConfigRecord]]
+"""What to write, given the newest state."""
 
 Hear = Callable[[bytes | None, bytes | None], None]
 """Told a key and its value."""
 
 
-def _pass_over(_key: bytes | None, _value: bytes | None) -> None:
+def _pass_over(*_: object) -> None:
     pass
 
 
@@ -45,13 +49,22 @@ class Follower:
     """Reads the topic from its beginning, and goes on reading."""
 
     def __init__(
-        self, clients: Clients, topic: str, clock: Clock, audit: Hear = _pass_over
+        self,
+        clients: Clients,
+        topic: str,
+        clock: Clock,
+        audit: Hear = _pass_over,
+        passed: Callable[[int], None] = _pass_over,
     ) -> None:
-        """`audit` is told the records of the audit, which are no part of the settings."""
+        """`audit` is told the records of the audit, which are no part of the settings.
+
+        `passed` is told the offset of every record.
+        """
         self._clients = clients
         self._cluster: Cluster = clients.cluster
         self._clock = clock
         self._audit = audit
+        self._passed = passed
         self._place = Source(topic, 0)
         self.settings = Settings()
         # Asked before there is a consumer, which nobody would close where the topic is missing.
@@ -65,23 +78,25 @@ class Follower:
         messages = self._consumer.consume(_RECORDS_MAX, timeout_s)
         for message in messages:
             if message.error() is None:
-                key, value = message.key(), message.value()
+                offset, key, value = message.offset() or 0, message.key(), message.value()
+                self._passed(offset)
                 if is_audit(key):
                     self._audit(key, value)
                 else:
-                    self.settings.take(message.offset() or 0, key, value)
+                    self.settings.take(offset, key, value)
         # After the records: the client has passed them, whatever came with them.
         for error in filter(None, map(Message.error, messages)):
             self._heard(error)
         self._see_to_the_client(is_silent=not messages)
 
-    def catch_up(self) -> None:
+    def catch_up(self, *, is_writer: bool = False) -> None:
         """Read to what is the end now; KafkaException when it is not reached in time.
 
-        A writer that died may have left a transaction open; who asks for its name ends it.
+        A writer that died may have left a transaction open; who asks for its name ends it. A writer
+        has done so already, and would fence itself.
         """
         end = self._cluster.ends([self._place])[self._place]
-        started_s, has_asked = self._clock.monotonic_s(), False
+        started_s, has_asked = self._clock.monotonic_s(), is_writer
         while self._reached() < end:
             waited_s = self._clock.monotonic_s() - started_s
             if waited_s > _PATIENCE_S:
@@ -131,56 +146,136 @@ class Follower:
 
 
 class Writer:
-    """Changes the topic, one change at a time over all instances."""
+    """Changes the topic, one change at a time over all instances.
+
+    Threads that wait for each other write under one lease: the topic is read once for all of them.
+    """
+
+    def __init__(self, clients: Callable[[], Clients], topic: str, clock: Clock) -> None:
+        self._lease = _Lease(clients, topic, clock)
+        self._clock = clock
+        self._waiting: set[int] = set()
+        """Threads that write, or wait until they may."""
+
+    def write(self, change: Change) -> int:
+        """Write what `change` makes of the newest state; gives the revision of the last record.
+
+        What `change` raises comes through, and nothing is written then. Where another writer came
+        between, it is asked again; not where the records are found to be committed all the same.
+        KafkaException where the broker refuses, or others always come between.
+        """
+        sent: list[int] = []
+        with self._turn() as lease:
+            for pause_s in _PAUSES_S:
+                try:
+                    return lease.write(change, sent)
+                except KafkaException as error:
+                    is_known = not isinstance(error, _UnsureError)
+                    if is_known and not fault_of(error.args[0]).fenced:
+                        raise
+                self._clock.sleep(pause_s)
+            return lease.write(change, sent)
+
+    def write_once(self, change: Change) -> int:
+        """For who beats between attempts; KafkaException also where another came between.
+
+        No other thread of the process may write.
+        """
+        try:
+            return self._lease.write(change, [])
+        finally:
+            self._lease.end()
+
+    @contextmanager
+    def _turn(self) -> Iterator["_Lease"]:
+        thread = threading.get_ident()
+        self._waiting.add(thread)
+        with _ONE_OF_THIS_PROCESS:
+            try:
+                yield self._lease
+            finally:
+                self._waiting.discard(thread)
+                if not self._waiting:
+                    self._lease.end()
+
+
+class _UnsureError(KafkaException):
+    """The commit was asked for and not acknowledged: the records are in the log, or will not be."""
+
+
+class _Lease:
+    """The right to write: a producer that has fenced every other, and all that stands before it.
+
+    It lasts until another producer fences this one, which every other writer does before it reads.
+    So whoever looks at what was read up to the end, and commits, has looked at the newest state.
+    """
 
     def __init__(self, clients: Callable[[], Clients], topic: str, clock: Clock) -> None:
         self._clients = clients
         self._topic = topic
         self._clock = clock
+        self._producer: Producer | None = None
+        """None from the beginning of a transaction until it is committed."""
+        self._follower: Follower | None = None
+        self._sought: int | None = None
+        self._is_found = False
 
-    def write(self, change: Callable[[Settings], ConfigRecord | Sequence[ConfigRecord]]) -> int:
-        """Write what `change` makes of the newest state; gives the revision of the last record.
+    def write(self, change: Change, sent: list[int]) -> int:
+        """See `Writer.write`; KafkaException also where another came between.
 
-        What `change` raises comes through, and nothing is written then. Where another writer came
-        between, it is asked again. KafkaException where the broker refuses, or others always do.
+        `sent` takes the offsets of the records. Given again after a failure, they show whether that
+        transaction was committed all the same: then nothing is written again.
         """
-        for pause_s in _PAUSES_S:
-            try:
-                return self._write_in_turn(change)
-            except KafkaException as error:
-                if not fault_of(error.args[0]).fenced:
-                    raise
-            self._clock.sleep(pause_s)
-        return self._write_in_turn(change)
+        producer = self._producer
+        if producer is None:
+            producer = self._clients().settings_producer()
+            producer.init_transactions(_PATIENCE_S)
+            self._producer = producer
+        settings = self._read(max(sent, default=None))
+        if not self._is_found:
+            changed = change(settings)
+            records = [changed] if isinstance(changed, ConfigRecord) else changed
+            sent.clear()
+            self._producer = None
+            self._commit(producer, records, sent)
+            self._producer = producer
+        return max(sent) + 1
 
-    def write_once(
-        self, change: Callable[[Settings], ConfigRecord | Sequence[ConfigRecord]]
-    ) -> int:
-        """For who beats between attempts; KafkaException also where another came between."""
-        clients = self._clients()
-        producer = clients.settings_producer()
-        producer.init_transactions(_PATIENCE_S)
-        follower = Follower(clients, self._topic, self._clock)
-        try:
-            follower.catch_up()
-            changed = change(follower.settings)
-        finally:
+    def end(self) -> None:
+        """Keep no client."""
+        self._producer = None
+        follower, self._follower = self._follower, None
+        if follower is not None:
             follower.close()
-        written: list[int] = []
 
+    def _read(self, sought: int | None) -> Settings:
+        """The newest state, and whether a record stands at an offset that was not read before."""
+        follower, self._follower = self._follower, None
+        self._sought, self._is_found = sought, False
+        if follower is None:
+            follower = Follower(self._clients(), self._topic, self._clock, passed=self._pass)
+        try:
+            follower.catch_up(is_writer=True)
+            self._follower = follower
+        finally:
+            if self._follower is None:
+                follower.close()
+        return follower.settings
+
+    def _pass(self, offset: int) -> None:
+        self._is_found |= offset == self._sought
+
+    def _commit(self, producer: Producer, records: Sequence[ConfigRecord], sent: list[int]) -> None:
         def note(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                written.append(message.offset() or 0)
+                sent.append(message.offset() or 0)
 
-        records = [changed] if isinstance(changed, ConfigRecord) else changed
         producer.begin_transaction()
         send(producer, [(self._topic, each.value, each.key, 0, note) for each in records])
-        producer.flush(_PATIENCE_S)
-        producer.commit_transaction(_PATIENCE_S)
-        return max(written) + 1
-
-    def _write_in_turn(
-        self, change: Callable[[Settings], ConfigRecord | Sequence[ConfigRecord]]
-    ) -> int:
-        with _ONE_OF_THIS_PROCESS:
-            return self.write_once(change)
+        if producer.flush(_PATIENCE_S):  # what is committed unseen could not be found again
+            reason = f"{self._topic} takes no records"
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason))  # noqa: SLF001
+        try:
+            producer.commit_transaction(_PATIENCE_S)
+        except KafkaException as error:
+            raise _UnsureError(*error.args) from error

@@ -41,4 +41,5 @@ ROWS: Final[Mapping[int, str]] = {
     33: "a record whose checks fail in a way that nobody foresaw",
     34: "a rolling update adds or removes a route while both versions decide",
     36: "each of three brokers is restarted, killed or stands still in turn",
+    35: "a writer of the config topic is fenced after its record was committed",
 }

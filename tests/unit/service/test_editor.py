@@ -23,7 +23,7 @@ from service.settings import Settings
 from service.topics import config_topic
 from state.strategies.strategy import Memory
 from tests.fakes.clients import FakeClients
-from tests.fakes.errors import plain
+from tests.fakes.errors import fenced, plain
 from tests.fakes.partition import Headers, Record
 from tests.unit.service.living import GROUP, ROUTE, Living, Turning, turns
 
@@ -88,6 +88,23 @@ def test_a_change_sees_the_newest_and_what_it_raises_writes_nothing() -> None:
     with pytest.raises(NotPossible):
         other.edit(change, actor="", reason="")
     assert len(list(settings_of(living).documents)) == 1
+
+
+@pytest.mark.row(35)
+def test_a_change_that_was_made_is_not_refused_because_its_answer_was_lost() -> None:
+    living = Living()
+    before = edit(editor_of(living), sized(5))
+
+    def if_match(standing: Standing) -> Overlay:
+        if standing.revision != before:
+            raise NotPossible("412")
+        return sized(6)
+
+    living.faults.at["commit_transaction.done"] = iter([fenced()])
+    edited = editor_of(living).edit(if_match, actor="", reason="")
+    newest = settings_of(living).documents.newest
+    assert newest is not None
+    assert (newest.revision, newest.overlay) == (edited.revision, sized(6))
 
 
 def test_what_is_set_already_is_not_written_again() -> None:

@@ -288,7 +288,7 @@ def test_an_input_that_comes_to_another_route_is_taken_over_anew() -> None:
     loop.turn()
     other = {"inputs": ["orders"], "scope": "address", "address": "x"}
     put(living, Overlay(routes={"orders": None, "other": other}))
-    turns(loop, 10)
+    turns(loop, 20)
     (partition,) = loop.assignment.running.values()
     assert partition.changelog is None
     assert living.board.read().hops == ("inputs", "by-address")

@@ -1,6 +1,8 @@
 """Sessions: a name belongs to who took it last, and the committed offsets tell since when."""
 
-from collections.abc import Collection
+import threading
+import time
+from collections.abc import Callable, Collection
 from itertools import repeat
 from typing import Final
 
@@ -8,16 +10,18 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from ringfence.headers import DUPLICATE_ID, EPOCH, NUMBER, PUBLISHER, DeadLetter
+from service import config_topic
 from service.config_record import ConfigRecord
 from service.config_topic import Follower, Writer
 from service.sessions import Session, record_of
 from service.settings import Settings
 from state.changelog import decode
+from tests.fakes.clients import FakeClients
 from tests.fakes.errors import fenced
 from tests.fakes.log import Chance
 from tests.fakes.partition import Record
 from tests.unit.service.deciding import World, reasons, record, told
-from tests.unit.service.living import GROUP, ORDERS, Living, gone, turns
+from tests.unit.service.living import GROUP, ORDERS, Living, gone, late, turns
 
 TOPIC: Final = "g.config"
 SEQUENCE: Final = {"#": {"strategy": "sequence"}}
@@ -252,3 +256,111 @@ def test_a_writer_whom_another_comes_between_looks_and_writes_again(step: str) -
     living.faults.at[step] = repeat(fenced())
     with pytest.raises(KafkaException):
         writer(living).write(change)
+
+
+def next_epoch(given: list[int]) -> Callable[[Settings], ConfigRecord]:
+    """As the registry does: a session more than there were."""
+
+    def change(settings: Settings) -> ConfigRecord:
+        last = settings.sessions.by_publisher.get("P")
+        given.append(1 if last is None else last.epoch + 1)
+        return opening(epoch=given[-1])
+
+    return change
+
+
+@pytest.mark.row(35)
+@pytest.mark.parametrize("error", [fenced, late])
+def test_what_was_committed_without_an_answer_is_not_written_again(
+    error: Callable[[], KafkaException],
+) -> None:
+    living, given = Living(), list[int]()
+    before = len(living.cluster.records(TOPIC))
+    living.faults.at["commit_transaction.done"] = iter([error()])
+    revision = writer(living).write(next_epoch(given))
+    assert given == [1]
+    assert len(living.cluster.records(TOPIC)) == before + 1
+    assert writer(living).write(next_epoch(given)) > revision > 0
+    assert given == [1, 2]
+
+
+@pytest.mark.row(35)
+@pytest.mark.parametrize("error", [fenced, late])
+def test_what_was_not_committed_is_written_again(error: Callable[[], KafkaException]) -> None:
+    living, given = Living(), list[int]()
+    before = len(living.cluster.records(TOPIC))
+    living.faults.at["commit_transaction"] = iter([error()])
+    assert writer(living).write(next_epoch(given)) > 0
+    assert given == [1, 1]
+    assert len(living.cluster.records(TOPIC)) == before + 1
+
+
+@pytest.mark.row(35)
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_at_whatever_step_another_process_writes_each_change_is_made_once(
+    monkeypatch: pytest.MonkeyPatch, *, is_answered: bool
+) -> None:
+    def other_at(step: int) -> tuple[Living, list[int], list[int]]:
+        living, mine, others = Living(), list[int](), list[int]()
+        left, lost = step, iter([] if is_answered else [fenced()])
+
+        def on_step(name: str) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                monkeypatch.setattr(config_topic, "_ONE_OF_THIS_PROCESS", threading.Lock())
+                living.cluster.on_step = living.faults
+                writer(living).write(next_epoch(others))
+                living.cluster.on_step = on_step
+            if name == "commit_transaction.done":
+                for error in lost:
+                    raise error
+
+        living.cluster.on_step = on_step
+        writer(living).write(next_epoch(mine))
+        return living, mine, others
+
+    step, orders = 1, set[tuple[int, int]]()
+    while (found := other_at(step))[2]:
+        living, mine, others = found
+        told = living.cluster.records(TOPIC)
+        sessions = [record for record in told if b"session" in (record.key or b"")]
+        assert [mine[-1], others[-1]] in ([1, 2], [2, 1])
+        assert len(sessions) == 2
+        orders.add((mine[-1], others[-1]))
+        step += 1
+    assert step > 10
+    assert orders == {(1, 2), (2, 1)}
+
+
+def test_threads_that_wait_for_each_other_read_the_topic_once() -> None:
+    living, given, made = Living(), list[int](), list[FakeClients]()
+    change = next_epoch(given)
+
+    def clients() -> FakeClients:
+        made.append(living.clients("admin"))
+        return made[-1]
+
+    shared = Writer(clients, TOPIC, living.clock)
+
+    def first(settings: Settings) -> ConfigRecord:
+        while len(shared._waiting) < 6:
+            time.sleep(0.001)
+        return change(settings)
+
+    inits = living.faults.passed["init_transactions"]
+    threads = [threading.Thread(target=shared.write, args=(change,)) for _ in range(5)]
+
+    def begin(settings: Settings) -> ConfigRecord:
+        for thread in threads:
+            thread.start()
+        return first(settings)
+
+    shared.write(begin)
+    for thread in threads:
+        thread.join(10)
+    assert given == [1, 2, 3, 4, 5, 6]
+    assert living.faults.passed["init_transactions"] == inits + 1
+    assert len(made) == 2, "of one producer, and of one follower"
+    assert shared.write(change) > 0
+    assert len(made) == 4, "nothing is kept while nobody waits"
