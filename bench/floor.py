@@ -22,7 +22,7 @@ def pass_through(config_path: Path) -> None:
     clients = KafkaClients(config)
     producer = clients.producer(1_000_000, print)
     producer.init_transactions(30)
-    consumer = clients.consumer()
+    consumer = clients.consumer(lambda: None)
     consumer.subscribe(list(route.inputs), on_assign=_from_the_start)
     calm_garbage_collector()
     while True:

@@ -53,7 +53,7 @@ class Applied:
 def _deciding(clients: Clients, config: Config) -> list[TopicPartition]:
     service, cluster = config.service, clients.cluster
     routes = resolve(config.routes, cluster.names(), service.group_id)
-    readings = readings_of(service, clients.part.hop, routes, cluster.topics(routes))
+    readings = readings_of(service, clients.part.hop, routes, cluster.topics(routes), {})
     return [
         TopicPartition(name, number)
         for name, reading in readings.items()

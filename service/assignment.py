@@ -14,7 +14,7 @@ and past ASSIGNED.
 
 import contextlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -55,12 +55,14 @@ class Assignment:
         cache: Cache,
         settings: ServiceSettings,
         clock: Clock,
+        on_doubt: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_doubt`: see `Clients.consumer`."""
         self._cache = cache
         self._settings = settings
         self._clock = clock
         cluster_id = clients.cluster.cluster_id()  # what may fail comes before what must be closed
-        self._consumer: Consumer = clients.consumer()
+        self._consumer: Consumer = clients.consumer(on_doubt)
         self._arrivals = Arrivals(
             clients, cluster_id, self._consumer, stores, settings, clock, self._run, self._retake
         )
@@ -110,11 +112,13 @@ class Assignment:
             self._join()
 
     def _adapt(self, partition: Partition, reading: Reading | None) -> None:
-        """The topic of a partition belongs to another route, or to none."""
+        """The topic of a partition belongs to another route, or to none, or is another topic."""
         source = partition.source
         now = None if reading is None else _partition(source, reading)
         if now is not None and now.changelog == partition.changelog:
             partition.inlet = now.inlet
+            if reading is not None and _is_replaced(partition, reading):
+                self._retake(partition)
             return
         self._release(partition)
         if now is None:
@@ -321,6 +325,15 @@ def _metadata(consumer: Consumer) -> object | None:
     with contextlib.suppress(KafkaException, RuntimeError):
         known = consumer.consumer_group_metadata()
     return known
+
+
+def _is_replaced(partition: Partition, reading: Reading) -> bool:
+    """Whether the topic, or its changelog, was deleted and created again since the takeover."""
+    if partition.facts is None:
+        return False
+    identity = partition.facts.identity
+    taken_over = identity.input_topic_id, identity.changelog_topic_id
+    return taken_over != (reading.topic_id, reading.changelog_id)
 
 
 def _partition(source: Source, reading: Reading) -> Partition:

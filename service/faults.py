@@ -57,6 +57,9 @@ CROWDED: Final = NOT_A_MEMBER._replace(
     cause="its addresses or groups take more memory than one transaction may use"
 )
 OUTDATED: Final = NOT_A_MEMBER._replace(cause="other settings came into force meanwhile")
+DOUBTED: Final = NOT_A_MEMBER._replace(
+    cause="a topic may have been deleted and created again: its id is asked first"
+)
 
 _RECORD_ERRORS: Final = frozenset(
     {

@@ -35,6 +35,9 @@ class Reading(NamedTuple):
     """None where records of many inputs come together."""
     changelog: str | None
     """Where the decisions on it are remembered; None where it is only passed on."""
+    topic_id: str = ""
+    changelog_id: str = ""
+    """Ids of both topics: one that is deleted and created again has another id."""
 
 
 def readings_of(
@@ -42,14 +45,23 @@ def readings_of(
     hop: Hop,
     routes: Mapping[str, InputRoute],
     topics: Mapping[str, TopicInfo],
+    own_ids: Mapping[str, str],
 ) -> dict[str, Reading]:
-    """What a hop reads, given the inputs that exist."""
+    """What a hop reads, given the inputs that exist and the ids of our own topics."""
     group_id = service.group_id
     if hop is Hop.ADDRESSES:
-        log = changelog(group_id, BY_ADDRESS)
-        return {by_address(group_id): Reading(service.by_address_partitions, None, log)}
+        name, log = by_address(group_id), changelog(group_id, BY_ADDRESS)
+        count, ids = service.by_address_partitions, (own_ids.get(name, ""), own_ids.get(log, ""))
+        return {name: Reading(count, None, log, *ids)}
+    logs = {name: _log(group_id, routes[name]) for name in topics}
     return {
-        name: Reading(topic.partitions, routes[name], _log(group_id, routes[name]))
+        name: Reading(
+            topic.partitions,
+            routes[name],
+            logs[name],
+            topic.topic_id,
+            own_ids.get(logs[name] or "", ""),
+        )
         for name, topic in topics.items()
     }
 
@@ -104,8 +116,8 @@ class Inputs:
         self.routes: Mapping[str, InputRoute] = {}
         self.topics: Mapping[str, TopicInfo] = {}
         self.readings: Mapping[str, Reading] = {}
-        self._own: frozenset[str] = frozenset()
-        """Internal topics."""
+        self._own: Mapping[str, str] = {}
+        """Internal topics, with their ids."""
         self._resolve()
 
     def refresh(self) -> bool:
@@ -113,10 +125,10 @@ class Inputs:
         every_s = _MISSING_REFRESH_S if self.missing else _REFRESH_S
         if self._clock.monotonic_s() - self._asked_s < every_s:
             return False
-        before = self.topics
+        before = self.topics, self._own
         self._resolve()
         self._asked_s = self._clock.monotonic_s()
-        return self.topics != before
+        return (self.topics, self._own) != before
 
     def configure(self, config: Config) -> None:
         """Go by other routes from now on; what is raised leaves everything as it was."""
@@ -129,12 +141,17 @@ class Inputs:
         self._asked_s = self._clock.monotonic_s()
 
     def suspect(self) -> None:
-        """Ask again at once: the broker may be gone."""
+        """Ask again at once: the broker may be gone, or a topic be another one of its name."""
         self._asked_s = float("-inf")
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether what was told last is doubted, and was not asked again yet."""
+        return self._asked_s == float("-inf")
 
     def targets(self) -> set[str]:
         """Every topic that we may write: those of the routes, and our own."""
-        return written_topics(self.routes) | self._own
+        return written_topics(self.routes) | self._own.keys()
 
     def _resolve(self) -> None:
         service = self._config.service
@@ -143,7 +160,7 @@ class Inputs:
         topics = self._cluster.topics(routes)
         self._make_logs(routes, topics)
         self.routes, self.topics = routes, topics
-        self.readings = readings_of(service, self._hop, routes, topics)
+        self.readings = readings_of(service, self._hop, routes, topics, self._own)
         if self._hop is Hop.INPUTS:
             self.missing = tuple(missing_inputs(self._config.routes, names))
 
@@ -152,12 +169,16 @@ class Inputs:
         decided = {name: log for name in topics if (log := _log(service.group_id, routes[name]))}
         self._check_own_log(decided, routes)
         wanted = internal_topics(self._config, routes, topics)
-        self._own = frozenset(topic.name for topic in wanted)
-        there = self._cluster.topics(self._own)
+        there = self._cluster.topics(topic.name for topic in wanted)
         missing = [topic for topic in wanted if topic.name not in there]
+        created = {topic.name for topic in missing}
         if service.create_topics:
             missing += self._outputs(routes, topics)
         self._cluster.create(missing)
+        there |= self._cluster.topics(created)
+        # A topic that was just created may not be described yet: its id is asked the next time.
+        ids = {name: topic.topic_id for name, topic in there.items()}
+        self._own = {topic.name: ids.get(topic.name, "") for topic in wanted}
         self._check_by_address(there.get(by_address(service.group_id)))
         for name, log in decided.items():
             if log in there and there[log].partitions < topics[name].partitions:

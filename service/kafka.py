@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from service.cluster import Cluster, KafkaCluster
 from service.config import Config
+from service.consumer_log import ConsumerLog
 from service.errors import Problem
 from service.kafka_properties import SERVERS, Property
 from service.part import ONLY, Part, consumer_group
@@ -75,8 +76,12 @@ class Clients(Protocol):
         """The cluster that they talk to."""
         ...
 
-    def consumer(self) -> Consumer:
-        """The member of the group that reads the inputs."""
+    def consumer(self, on_doubt: Callable[[], None]) -> Consumer:
+        """The member of the group that reads the inputs.
+
+        `on_doubt` is called where a topic that is read may have been deleted and created again,
+        before any record of the new one is handed over.
+        """
         ...
 
     def restorer(self) -> Consumer:
@@ -116,7 +121,7 @@ class KafkaClients:
         """The client for questions; it says what is wrong in its answers, not in the log."""
         return AdminClient(_properties(self._config, self._config.kafka.admin, {"log_level": 0}))
 
-    def consumer(self) -> Consumer:
+    def consumer(self, on_doubt: Callable[[], None]) -> Consumer:
         """See `Clients.consumer`."""
         service = self._config.service
         owned = {
@@ -127,7 +132,9 @@ class KafkaClients:
             "session.timeout.ms": service.session_timeout_ms,
             "heartbeat.interval.ms": max(1, service.session_timeout_ms // 4),
         }
-        return Consumer(self._reading_properties(owned), logger=LIBRDKAFKA)
+        properties = self._reading_properties(owned)
+        log = ConsumerLog(properties, on_doubt, LIBRDKAFKA)
+        return Consumer({**properties, **log.properties}, logger=log)
 
     def restorer(self) -> Consumer:
         """See `Clients.restorer`."""

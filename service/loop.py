@@ -32,6 +32,7 @@ from service.decide import decide, give_up
 from service.faults import (
     ASTRAY,
     CROWDED,
+    DOUBTED,
     NOT_A_MEMBER,
     OUTDATED,
     REBALANCED,
@@ -65,7 +66,14 @@ from state.edit import Source
 from state.store import StoreCorruptError, StoreFailedError, Stores
 from state.strategies.strategy import Extent, Memory
 
-_GONE: Final = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT})  # noqa: SLF001
+_GONE: Final = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - its name
+        KafkaError._TRANSPORT,  # noqa: SLF001 - its name
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+"""The broker may be gone, or a topic: what is read is asked again."""
 
 
 class NotAppliedError(Exception):
@@ -102,7 +110,9 @@ class Loop:
             routes = FileRoutes.of(config)
             check_layout(terms.layout, routes, self.follower, clients, topic, clock, watch.beat)
             self._sweep = Sweep(clients.cluster, clock)
-            self.assignment = Assignment(clients, stores, self.cache, service, clock)
+            self.assignment = Assignment(
+                clients, stores, self.cache, service, clock, terms.inputs.suspect
+            )
             undo.callback(self.assignment.close, leaves=False)
             self.assignment.fetching.pause(following.effective.paused, ())
             self.assignment.subscribe(terms.inputs.readings)
@@ -118,6 +128,8 @@ class Loop:
         try:
             waiting = self._prepare()
             batch = self._intake.begin(self._refusals.records_max)
+            if self._terms.inputs.is_suspect and self._find_inputs():
+                return  # what was read may be of other topics than were taken over
             if batch.slices:
                 is_bounded = not self._intake.is_narrowest
                 plan = Plan(look=self._watch.begun(), is_bounded=is_bounded)
@@ -175,6 +187,10 @@ class Loop:
             return
         if fault == EXPIRED:
             self._refusals.halve(self._plan)
+        if not (fault.of_record or fault.of_group):
+            self._terms.inputs.suspect()
+        if fault == DOUBTED:
+            return
         if self._patience.is_passing(fault, self.assignment.rebalances):
             return
         if not (fault.of_record and self._refusals.narrow(self._plan, fault)):
@@ -252,8 +268,7 @@ class Loop:
 
     def _prepare(self) -> str | None:
         """Inputs that appeared, a producer beyond doubt, partitions to take over."""
-        if self._terms.find_inputs():
-            self.assignment.subscribe(self._terms.inputs.readings)
+        self._find_inputs()
         self._write_as_topics_take()
         waiting = self.assignment.step()
         for partition in self._ours(lambda partition: partition.to_clear):
@@ -267,6 +282,14 @@ class Loop:
         if missing and waiting is None:
             return f"the input {', '.join(missing)}: it does not exist; create it"
         return waiting
+
+    def _find_inputs(self) -> bool:
+        """Read what the inputs are now, if they are others; where they are, read on from there."""
+        if not self._terms.find_inputs():
+            return False
+        self.rewind()
+        self.assignment.subscribe(self._terms.inputs.readings)
+        return True
 
     def _write_as_topics_take(self) -> None:
         """Look at the topics that are written, where they may have changed."""
@@ -383,6 +406,8 @@ class Loop:
             changelog_next.update({log: offset + 1 for log, offset in written.items()})
             if any(source not in partitions for source in plan.next_offsets):
                 raise TransactionAbortedError(REBALANCED)
+            if self._terms.inputs.is_suspect:
+                raise TransactionAbortedError(DOUBTED)
             return [
                 mark(partitions[source], offset, changelog_next, plan, self._terms.following)
                 for source, offset in plan.next_offsets.items()

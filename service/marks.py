@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from confluent_kafka import TopicPartition
 
+from service.commit import TransactionAbortedError
+from service.faults import DOUBTED
 from service.following import Following
 from service.partition import Partition
 from service.plan import Plan
@@ -24,6 +26,7 @@ def mark(
     """The offset to commit, and beside it what a takeover will check; see `clearing` too."""
     facts, source = partition.facts, partition.source
     assert facts is not None  # it runs
+    _check_changelog(partition, changelog_next, plan)
     if plan.is_partial:
         return TopicPartition(source.topic, source.partition, offset)
     metadata = OffsetMetadata(
@@ -57,6 +60,18 @@ def clearing(partition: Partition, edits_max: int) -> Iterator[Plan]:
         yield plan
         if not keys:
             return
+
+
+def _check_changelog(
+    partition: Partition, changelog_next: Mapping[Source, int], plan: Plan
+) -> None:
+    """What was written follows what stands in the changelog, or that is another topic by now."""
+    log = partition.changelog
+    if log is None or log not in changelog_next:
+        return
+    first = changelog_next[log] - len(plan.edits[log])
+    if first < partition.changelog_next:
+        raise TransactionAbortedError(DOUBTED)
 
 
 def _next_offset(partition: Partition, changelog_next: Mapping[Source, int]) -> int:

@@ -16,13 +16,15 @@ from confluent_kafka.admin import (
 
 from state.run import FORMAT
 from tests.broker.conftest import create_topic
-from tests.broker.desk import Desk
+from tests.broker.desk import Desk, sentence
 from tests.broker.service import eventually
 from tools.broker.cluster import Broker
 
 pytestmark = pytest.mark.broker
 
 HELD_WITHIN_S = 60.0
+ENDS_WITHIN_S = 25.0
+"""Less than the pause after which the inputs are looked at anyway."""
 
 
 @pytest.fixture
@@ -82,6 +84,28 @@ def test_a_changelog_with_more_partitions_than_its_input_is_read_as_before(
     desk.send(b"1", b"4")
     desk.serve_to_end()
     assert (desk.count(desk.output), desk.count(desk.letters)) == (4, 1)
+
+
+@pytest.mark.row(31)
+@pytest.mark.parametrize("which", ["input", "changelog"])
+def test_a_topic_that_is_created_again_while_the_service_runs_ends_it(
+    desk: Desk, which: str
+) -> None:
+    desk.create()
+    desk.send(b"1", b"2", b"3")
+    process = desk.service()
+    eventually(lambda: desk.committed() == 3, 40, process)
+    topic = desk.input if which == "input" else desk.changelog
+    desk.delete(topic)
+    create_topic(desk.client, topic, 1, {"cleanup.policy": "compact"} if which != "input" else {})
+    desk.send(*(b"new %d" % number for number in range(12)))
+    assert process.wait(ENDS_WITHIN_S) == 5, process.tail()
+    told = sentence(process.tail())
+    if which == "input":  # with a topic the broker deletes the offsets of groups, in a while
+        assert f"{topic}-0 was reset by hand or has expired" in told or f"{topic} was del" in told
+    else:
+        assert f"{topic} was deleted and made anew" in told
+    assert (desk.count(desk.output), desk.count(desk.letters)) == (3, 0)
 
 
 @pytest.mark.row(20)

@@ -13,13 +13,15 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec  # where the types are exported
 from confluent_kafka.cimpl import NewTopic  # where the types are exported
 
-from service.kafka import PRODUCING
+from service.consumer_log import ConsumerLog
+from service.kafka import LIBRDKAFKA, PRODUCING
 from tests.fakes.consumer import FakeConsumer, OnCommit
 from tests.fakes.delivery import FakeDelivery
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Record
 from tests.fakes.producer import FakeProducer
 
+OnDoubt = Callable[[], None]
 SESSION_MS = 6_000
 ROUNDS_MAX = 150
 _CLOSE_S = 15.0
@@ -30,6 +32,10 @@ class Log(Protocol):
 
     def topic(self, partitions: int = 1, record_bytes_max: int = 1 << 20) -> str:
         """Make a topic whose records, of 1970 as they are, stay; returns its name."""
+        ...
+
+    def recreate(self, topic: str) -> None:
+        """Delete a topic of one partition and create another one of its name."""
         ...
 
     def write(self, topic: str, values: list[bytes], partition: int = 0) -> None:
@@ -45,7 +51,11 @@ class Log(Protocol):
         ...
 
     def consumer(
-        self, group: str, instance: str | None = None, on_commit: OnCommit | None = None
+        self,
+        group: str,
+        instance: str | None = None,
+        on_commit: OnCommit | None = None,
+        on_doubt: OnDoubt | None = None,
     ) -> Consumer:
         """Return a cooperative, read_committed consumer."""
         ...
@@ -71,6 +81,10 @@ class FakeLog:
         self.cluster.create_topic(name, partitions, record_bytes_max=record_bytes_max)
         return name
 
+    def recreate(self, topic: str) -> None:
+        """See `Log.recreate`."""
+        self.cluster.create_topic(topic)
+
     def write(self, topic: str, values: list[bytes], partition: int = 0) -> None:
         """See `Log.write`."""
         for value in values:
@@ -85,10 +99,16 @@ class FakeLog:
         return cast("Producer", FakeDelivery(self.cluster, 1))
 
     def consumer(
-        self, group: str, instance: str | None = None, on_commit: OnCommit | None = None
+        self,
+        group: str,
+        instance: str | None = None,
+        on_commit: OnCommit | None = None,
+        on_doubt: OnDoubt | None = None,
     ) -> Consumer:
         """See `Log.consumer`."""
-        return cast("Consumer", FakeConsumer(self.cluster, group, instance, SESSION_MS, on_commit))
+        logger = None if on_doubt is None else ConsumerLog({"log_level": 0}, on_doubt, LIBRDKAFKA)
+        fake = FakeConsumer(self.cluster, group, instance, SESSION_MS, on_commit, logger)
+        return cast("Consumer", fake)
 
     def end(self, topic: str, partition: int = 0) -> int:
         """See `Log.end`."""
@@ -116,11 +136,23 @@ class RealLog:
     def topic(self, partitions: int = 1, record_bytes_max: int = 1 << 20) -> str:
         """See `Log.topic`; the replication is the broker's default."""
         name = f"log-{uuid.uuid4().hex[:12]}"
+        self._create(name, partitions, record_bytes_max)
+        return name
+
+    def recreate(self, topic: str) -> None:
+        """See `Log.recreate`."""
+        self._admin.delete_topics([topic])[topic].result(20)
+        for _ in range(ROUNDS_MAX):
+            if topic not in self._admin.list_topics(timeout=10).topics:
+                break
+            time.sleep(0.02)
+        self._create(topic, 1, 1 << 20)
+
+    def _create(self, name: str, partitions: int, record_bytes_max: int) -> None:
         config = {"max.message.bytes": str(record_bytes_max), "retention.ms": "-1"}
         new = NewTopic(name, partitions, -1, config=config)
         for future in self._admin.create_topics([new]).values():
             future.result(20)
-        return name
 
     def write(self, topic: str, values: list[bytes], partition: int = 0) -> None:
         """See `Log.write`."""
@@ -155,9 +187,17 @@ class RealLog:
         )
 
     def consumer(
-        self, group: str, instance: str | None = None, on_commit: OnCommit | None = None
+        self,
+        group: str,
+        instance: str | None = None,
+        on_commit: OnCommit | None = None,
+        on_doubt: OnDoubt | None = None,
     ) -> Consumer:
         """See `Log.consumer`."""
+        listening: dict[str, Any] = {}
+        if on_doubt is not None:
+            logger = ConsumerLog(self._properties, on_doubt, LIBRDKAFKA)
+            listening = {**logger.properties, "logger": logger}
         static = {} if instance is None else {"group.instance.id": instance}
         answers = {} if on_commit is None else {"on_commit": on_commit}
         consumer = Consumer(
@@ -165,6 +205,7 @@ class RealLog:
                 **self._properties,
                 **static,
                 **answers,
+                **listening,
                 "group.id": f"{group}-{self._run}",
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,

@@ -546,6 +546,26 @@ def test_without_a_valid_offset_one_error_comes_and_then_nothing(log: Log, start
     assert consumer.consume(1, 1) == []
 
 
+@pytest.mark.row(31)
+def test_a_topic_that_is_created_again_is_read_on_and_the_client_reports_it_before_any_record(
+    log: Log,
+) -> None:
+    topic, doubts = log.topic(), list[int]()
+    log.write(topic, [b"old"] * 3)
+    consumer = log.consumer("recreated", on_doubt=lambda: doubts.append(1))
+    assert read(consumer, topic, 0, 3) == [b"old"] * 3
+    assert consumer.consume(1, 1) == []
+    doubts.clear()
+    log.recreate(topic)
+    log.write(topic, [b"0", b"1", b"2", b"3", b"4"])
+    for _ in range(ROUNDS_MAX):
+        messages = consumer.consume(1, 0.1)
+        if messages:
+            break
+    assert [message.value() for message in messages] == [b"3"]
+    assert doubts
+
+
 def test_what_a_member_commits_is_answered_and_is_where_the_next_one_goes_on(log: Log) -> None:
     topic, answers = log.topic(), list[tuple[KafkaError | None, list[Place]]]()
     member = log.consumer("committing", None, lambda *answer: answers.append(answer))

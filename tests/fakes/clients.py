@@ -5,6 +5,8 @@ from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, Producer
 
+from service.consumer_log import ConsumerLog
+from service.kafka import LIBRDKAFKA
 from service.part import ONLY, Part, consumer_group
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.consumer import FakeConsumer
@@ -34,9 +36,12 @@ class FakeClients:
         self._consumers: list[FakeConsumer] = []
         self._producers: list[FakeProducer] = []
 
-    def consumer(self) -> Consumer:
+    def consumer(self, on_doubt: Callable[[], None] = lambda: None) -> Consumer:
         """See `Clients.consumer`."""
-        self._consumers.append(FakeConsumer(self._log, self.group_id, self._member_id))
+        logger = ConsumerLog({"log_level": 3}, on_doubt, LIBRDKAFKA)
+        self._consumers.append(
+            FakeConsumer(self._log, self.group_id, self._member_id, logger=logger)
+        )
         return cast("Consumer", self._consumers[-1])
 
     def restorer(self) -> Consumer:

@@ -18,6 +18,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from service.consumer_log import ConsumerLog
 from state.edit import Source
 from tests.fakes.errors import plain
 from tests.fakes.group import Committed, GroupMetadata, Member, Move
@@ -38,8 +39,12 @@ class FakeConsumer:
         instance: str | None = None,
         session_timeout_ms: int = 10_000,
         on_commit: OnCommit | None = None,
+        logger: ConsumerLog | None = None,
     ) -> None:
         self._on_commit = on_commit
+        self._logger = logger
+        self._topic_ids: dict[Source, str] = {}
+        """Of what is fetched, as the metadata has told."""
         self._answers: list[tuple[KafkaError | None, list[TopicPartition]]] = []
         self._log = log
         self._group = log.group(group_id)
@@ -251,7 +256,9 @@ class FakeConsumer:
 
     def _fetch(self, source: Source, records_max: int) -> list[Message]:
         log = self._log.log(*source)
-        if log is None or source in self._stopped or source in self._lingering:
+        if source in self._stopped or source in self._lingering or not self._is_known(source):
+            return []
+        if log is None:
             return []
         offset = self._resolve(source, log)
         if offset is None or not log.start <= offset <= log.end:
@@ -264,6 +271,18 @@ class FakeConsumer:
         if onward > offset:
             self._positions[source] = onward
         return [_message(log, entry) for entry in entries]
+
+    def _is_known(self, source: Source) -> bool:
+        """Whether a fetch finds its topic; one of another id is read on from the same offset."""
+        topic = self._log.logs.get(source.topic)
+        found = "" if topic is None else topic.id
+        if self._topic_ids.setdefault(source, found) == found:
+            return True
+        self._topic_ids[source] = found
+        if self._logger is not None:
+            what = f"{source.topic} [{source.partition}]: broker unavailable"
+            self._logger.log(10, "%s [%s] %s", "BROKERUA", "fake", what)
+        return False
 
     def _stop(self, source: Source) -> None:
         del self._fetching[source]

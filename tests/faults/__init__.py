@@ -42,4 +42,5 @@ ROWS: Final[Mapping[int, str]] = {
     34: "a rolling update adds or removes a route while both versions decide",
     36: "each of three brokers is restarted, killed or stands still in turn",
     35: "a writer of the config topic is fenced after its record was committed",
+    31: "an input, a changelog or by-address is deleted and created again while it is read",
 }

@@ -1,0 +1,94 @@
+"""A topic that is deleted and created again while the service works on it is never passed over."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from service.errors import ExitCode, ExitError
+from tests.unit.service.living import LOG, Living, turns
+from tests.unit.service.test_two_hops import BY_ADDRESS, Hops
+
+
+@pytest.mark.row(31)
+@pytest.mark.parametrize("after_s", [0, 40], ids=["at once", "after the next refresh"])
+def test_an_input_that_is_created_again_while_it_is_read_ends_the_service(after_s: float) -> None:
+    living = Living()
+    living.send("a", "b", "c")
+    loop = living.running()
+    living.cluster.create_topic("orders", 1)
+    living.send("n0", "n1", "n2", "n3", "n4")
+    living.clock.sleep(after_s)
+    with pytest.raises(ExitError, match="The input orders was deleted") as caught:
+        turns(loop, 5)
+    assert caught.value.exit_code is ExitCode.CONTRADICTION
+    assert (living.committed(), living.values("orders.unique")) == (3, ["a", "b", "c"])
+
+
+@pytest.mark.row(31)
+def test_an_input_that_is_created_again_amid_a_transaction_is_not_committed() -> None:
+    living = Living(batch_records_max=2_000)
+    living.send(*(f"old{number}" for number in range(600)))
+    loop = living.running()
+    assert living.committed() == 600
+    living.send(*(f"more{number}" for number in range(512)))
+
+    def recreate() -> Iterator[None]:
+        living.cluster.create_topic("orders", 1)
+        living.send(*(f"new{number}" for number in range(1_400)))
+        yield
+
+    living.faults.at["produce"] = recreate()
+    with pytest.raises(ExitError, match="The input orders was deleted"):
+        turns(loop, 5)
+    assert living.committed() == 600
+    assert len(living.values("orders.unique")) == 600
+
+
+@pytest.mark.row(31)
+def test_an_input_that_was_created_again_before_anything_was_committed_is_read_from_its_start() -> (
+    None
+):
+    living = Living()
+    loop = living.running()
+    living.cluster.create_topic("orders", 1)
+    living.send("a", "b")
+    turns(loop, 10)
+    assert (living.committed(), living.values("orders.unique")) == (2, ["a", "b"])
+
+
+@pytest.mark.row(31)
+def test_a_changelog_that_is_created_again_while_it_is_written_ends_the_service() -> None:
+    living = Living()
+    living.send("a", "b", "c")
+    loop = living.running()
+    living.cluster.create_topic(LOG.topic, 1, cleanup_policy="compact")
+    living.send("d")
+    with pytest.raises(ExitError, match=f"The changelog {LOG.topic} was deleted") as caught:
+        turns(loop, 5)
+    assert caught.value.exit_code is ExitCode.CONTRADICTION
+    assert (living.committed(), living.values("orders.unique")) == (3, ["a", "b", "c"])
+
+
+@pytest.mark.row(31)
+def test_a_changelog_that_is_gone_is_not_created_in_silence_while_the_service_runs() -> None:
+    living = Living()
+    living.send("a", "b", "c")
+    loop = living.running()
+    del living.cluster.logs[LOG.topic]
+    living.clock.sleep(40)
+    with pytest.raises(ExitError, match=f"The changelog {LOG.topic} was deleted"):
+        turns(loop, 5)
+
+
+@pytest.mark.row(31)
+def test_by_address_that_is_created_again_while_it_is_read_ends_the_service() -> None:
+    hops = Hops(by_address_partitions=1)
+    hops.send(0, b"k", b"1")
+    hops.turns()
+    hops.living.cluster.create_topic(BY_ADDRESS, 1)
+    for number in range(5):
+        hops.send(0, b"k", b"%d" % number)
+    with pytest.raises(ExitError, match=f"The input {BY_ADDRESS} was deleted") as caught:
+        hops.turns(10)
+    assert caught.value.exit_code is ExitCode.CONTRADICTION
+    assert [record.value for record in hops.out("orders.unique")] == [b"1"]
