@@ -5,7 +5,9 @@ checks. A partition that only passes its records on has neither log nor store. `
 what must agree.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from itertools import compress
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -39,6 +41,14 @@ _SHORT_S: Final = 10.0
 _STILL_S: Final = 30.0
 
 
+class _Lack(Enum):
+    """Why a partition is put off; the values are what status shows of those that are."""
+
+    TOPIC = "the broker to describe the topics of {}, which were created just now, or deleted"
+    RECORDS = "the broker to report the whole logs of {}, which seem to be truncated"
+    STORE = "the stores of {}, which another process of this instance has open still"
+
+
 class Arrivals:
     """See the module."""
 
@@ -63,9 +73,11 @@ class Arrivals:
         self._run = run
         self._retake = retake
         self._busy: dict[Source, float] = {}
-        """Partitions whose stores somebody has still, and when to try again."""
+        """Partitions that were put off, and when to try again."""
+        self._lacks: dict[Source, _Lack] = {}
+        """What each of them lacked last."""
         self._short_since_s: dict[Source, float] = {}
-        """Partitions whose changelogs end before what was committed."""
+        """Partitions whose input or changelog seems to end before what was committed."""
         self.restorer = Restorer(clients.restorer)
         """What is being restored."""
         self._stood: dict[Source, Position] = {}
@@ -74,10 +86,12 @@ class Arrivals:
     def step(self, partitions: Mapping[Source, Partition]) -> str | None:
         """Move every one of them that does not run a little; tells what it waits for, if so."""
         now_s = self._clock.monotonic_s()
-        self._busy = {source: at_s for source, at_s in self._busy.items() if source in partitions}
+        for kept in (self._busy, self._short_since_s):
+            for source in kept.keys() - partitions.keys():
+                del kept[source]
         granted = [p for p in partitions.values() if p.phase is Phase.ASSIGNED]
         waiting = self._take_over([p for p in granted if self._busy.get(p.source, 0.0) <= now_s])
-        waiting = waiting or self._busy_stores()
+        waiting = waiting or self._lacking()
         if self.restorer.replays:
             self._renew_if_still(now_s)
             self.restorer.step(_RESTORE_SLICE_S)
@@ -129,50 +143,59 @@ class Arrivals:
             )
         facts = self._facts(partitions, committed)
         for partition in partitions:
-            if self._is_short(partition, facts[partition.source]):
-                self._busy[partition.source] = self._clock.monotonic_s() + _BUSY_PAUSE_S
+            told = facts.get(partition.source)
+            if told is None:
+                self._put_off(partition, _Lack.TOPIC)
+                continue
+            if self._is_short(partition, told):
+                self._put_off(partition, _Lack.RECORDS)
                 continue
             try:
-                self._begin(partition, facts[partition.source])
+                self._begin(partition, told)
             except StoreHeldError:
-                self._busy[partition.source] = self._clock.monotonic_s() + _BUSY_PAUSE_S
+                self._put_off(partition, _Lack.STORE)
             else:
                 self._busy.pop(partition.source, None)
         return None
 
     def _is_short(self, partition: Partition, facts: Facts) -> bool:
-        """Whether a changelog seems to end before what was committed.
+        """Whether the input or the changelog seems to end before what was committed.
 
-        A broker that has just started tells less than it has; only what lasts is believed.
+        A broker that has just started reports less than it has; only what lasts is believed.
         """
-        told, source, now_s = facts.metadata, partition.source, self._clock.monotonic_s()
-        is_same = told is not None and told.changelog_topic_id == facts.identity.changelog_topic_id
-        if told is None or not is_same or facts.changelog.end > told.last_offset:
-            self._short_since_s.pop(source, None)
+        now_s, short = self._clock.monotonic_s(), takeover.short_logs(partition, facts)
+        if not short:
+            self._short_since_s.pop(partition.source, None)
             return False
-        return now_s - self._short_since_s.setdefault(source, now_s) < _SHORT_S
+        return now_s - self._short_since_s.setdefault(partition.source, now_s) < _SHORT_S
 
-    def _busy_stores(self) -> str | None:
-        if not self._busy:
-            return None
-        doubted = sorted(self._busy.keys() & self._short_since_s.keys())
-        short = ", ".join(f"{source.topic}-{source.partition}" for source in doubted)
-        if short:
-            return f"the broker to tell the whole changelogs of {short}, which seem to be truncated"
-        names = ", ".join(f"{source.topic}-{source.partition}" for source in sorted(self._busy))
-        return f"the stores of {names}, which another process of this instance has open still"
+    def _put_off(self, partition: Partition, lack: _Lack) -> None:
+        self._lacks[partition.source] = lack
+        self._busy[partition.source] = self._clock.monotonic_s() + _BUSY_PAUSE_S
+
+    def _lacking(self) -> str | None:
+        """What partitions wait for that were put off."""
+        for lack in _Lack:
+            found = sorted(source for source in self._busy if self._lacks[source] is lack)
+            if found:
+                names = ", ".join(f"{source.topic}-{source.partition}" for source in found)
+                return lack.value.format(names)
+        return None
 
     def _facts(
-        self, partitions: Sequence[Partition], committed: Iterable[TopicPartition]
+        self, partitions: Sequence[Partition], committed: Sequence[TopicPartition]
     ) -> dict[Source, Facts]:
+        """Of each partition whose topics the broker describes."""
         for place in committed:
             if place.error is not None:
                 raise KafkaException(place.error)
-        logs = [log for p in partitions for log in (p.source, p.changelog) if log is not None]
-        topics = self._cluster.topics({log.topic for log in logs})
+        topics = self._cluster.topics({log.topic for p in partitions for log in p.logs})
+        described = [all(log.topic in topics for log in p.logs) for p in partitions]
+        partitions = list(compress(partitions, described))
+        logs = [log for partition in partitions for log in partition.logs]
         ends, starts = self._cluster.ends(logs), self._cluster.starts(logs)
         found = {}
-        for partition, place in zip(partitions, committed, strict=True):
+        for partition, place in zip(partitions, compress(committed, described), strict=True):
             source, log = partition.source, partition.changelog
             found[source] = Facts(
                 committed_offset=place.offset if place.offset >= 0 else None,

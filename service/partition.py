@@ -91,6 +91,11 @@ class Partition:
     """What addresses with `persist_id_cache = false` remember; gone with the partition."""
 
     @property
+    def logs(self) -> list[Source]:
+        """The topics that it is read from and remembered in."""
+        return [self.source] if self.changelog is None else [self.source, self.changelog]
+
+    @property
     def kept_store(self) -> Store:
         """The store of a partition that runs."""
         assert self.store is not None

@@ -10,6 +10,7 @@ from typing import Final
 from service.config import ServiceSettings
 from service.errors import ExitCode, ExitError
 from service.partition import Facts, Partition
+from state.edit import Source
 from state.run import FORMAT
 from state.store import Position
 
@@ -35,6 +36,20 @@ def store_fault(position: Position | None, facts: Facts, now_ms: int) -> str | N
 def is_too_old(position: Position, now_ms: int) -> bool:
     """Whether tombstones may be gone that came after the store was last level with its log."""
     return now_ms - position.level_at_ms > STORE_AGE_MS_MAX
+
+
+def short_logs(partition: Partition, facts: Facts) -> list[Source]:
+    """Of input and changelog, those that end before what was committed, and are the same topics."""
+    told, identity = facts.metadata, facts.identity
+    found = []
+    is_same = told is None or told.input_topic_id == identity.input_topic_id
+    if is_same and facts.input.end < (facts.committed_offset or 0):
+        found.append(partition.source)
+    log = partition.changelog
+    is_same = told is not None and told.changelog_topic_id == identity.changelog_topic_id
+    if log and told and is_same and facts.changelog.end <= told.last_offset:
+        found.append(log)
+    return found
 
 
 def check_identity(partition: Partition, facts: Facts) -> None:

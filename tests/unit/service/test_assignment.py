@@ -1,6 +1,6 @@
 """Partitions come and go: what is done before one is read, and what is left when it goes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from service.assignment import Assignment
+from service.cluster import TopicInfo
 from service.errors import ExitCode, ExitError
 from service.inputs import Inputs
 from service.part import Hop
@@ -19,6 +20,7 @@ from state.edit import Edit, Source
 from state.rocks import RocksStores
 from state.run import FORMAT
 from state.store import Identity, Position, StoreCorruptError, StoreHeldError
+from tests.fakes.admin import FakeAdmin
 from tests.fakes.group import Committed, GroupMetadata
 from tests.fakes.log import Chance
 from tests.fakes.producer import FakeProducer
@@ -360,9 +362,88 @@ def test_a_broker_that_has_just_started_may_tell_less_of_a_changelog_than_it_has
     assert ours.assignment.settled
 
 
+def told_short(monkeypatch: pytest.MonkeyPatch, log: Source, times: int) -> None:
+    """The next answers report three records less of a log than it has."""
+    genuine, left = FakeAdmin.ends, iter(range(times))
+
+    def ends(self: FakeAdmin, sources: Iterable[Source]) -> dict[Source, int]:
+        found = genuine(self, sources)
+        if log in found and next(left, None) is not None:
+            found[log] = max(0, found[log] - 3)
+        return found
+
+    monkeypatch.setattr(FakeAdmin, "ends", ends)
+
+
+@pytest.mark.row(32)
+@pytest.mark.parametrize("policy", ["fail", "earliest", "latest"])
+@pytest.mark.parametrize("log", [ORDERS, LOG], ids=["input", "changelog"])
+def test_an_end_that_is_reported_short_for_a_moment_is_not_believed(
+    policy: str, log: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    living = remembering(offset=3, on_lost_offset=policy)
+    living.send("a", "b", "c")
+    told_short(monkeypatch, log, times=3)
+    ours = member(living)
+    ours.hear()
+    for _ in range(3):
+        assert ours.assignment.step() == (
+            "the broker to report the whole logs of orders-0, which seem to be truncated"
+        )
+        living.clock.sleep(1)
+    ours.take_over()
+    assert ours.assignment.running[ORDERS].next_offset == 3
+    assert ours.offsets() == []
+
+
+@pytest.mark.row(32)
+def test_an_input_that_stays_shorter_than_its_offset_is_believed_after_a_while() -> None:
+    ours = member(remembering(offset=9))
+    ours.living.send("a")
+    ours.hear()
+    assert "seem to be truncated" in (ours.assignment.step() or "")
+    ours.living.clock.sleep(11)
+    with pytest.raises(ExitError, match="the group is at 9"):
+        ours.take_over()
+
+
+@pytest.mark.row(32)
+def test_a_partition_that_comes_back_is_waited_for_as_long_as_before() -> None:
+    ours = member(remembering(offset=9))
+    ours.hear()
+    ours.assignment.step()
+    partition = ours.assignment.partitions.pop(ORDERS)
+    ours.assignment.step()
+    ours.assignment.partitions[ORDERS] = partition
+    ours.living.clock.sleep(11)
+    assert "seem to be truncated" in (ours.assignment.step() or "")
+
+
+@pytest.mark.parametrize("topic", [ORDERS.topic, LOG.topic])
+def test_a_topic_that_the_broker_does_not_describe_yet_is_waited_for(
+    topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    living, genuine, left = remembering(), FakeAdmin.topics, [topic] * 2
+    ours = member(living)
+    ours.hear()
+
+    def topics(self: FakeAdmin, names: Iterable[str]) -> dict[str, TopicInfo]:
+        found = genuine(self, names)
+        if left:
+            found.pop(left.pop())
+        return found
+
+    monkeypatch.setattr(FakeAdmin, "topics", topics)
+    for _ in range(2):
+        assert "describe the topics of orders-0" in (ours.assignment.step() or "")
+        living.clock.sleep(1)
+    ours.take_over()
+
+
 def test_a_contradiction_that_another_owner_made_meanwhile_is_none() -> None:
-    living = remembering(OneByOne(), offset=9)
+    living = remembering(OneByOne(), offset=2)
     living.send(*"abcde")
+    living.clients().cluster.delete_before({ORDERS: 3})
     ours = member(living)
     ours.hear()
     ours.assignment.step()
