@@ -27,8 +27,8 @@ _OF_NO_RECORD: Final = (
     StoreCorruptError,
     StoreFailedError,
     UnknownFormatError,
-    # A failed assert means that memory and store are not what they must be: a process that starts
-    # again reads them from the truth, while this one would dead-letter record after record.
+    # A failed assert means that memory and store are not what they must be. A process that starts
+    # again reads both from the changelog; this one would dead-letter record after record.
     AssertionError,
     # Raised on purpose: the loop knows what to do.
     FaultError,

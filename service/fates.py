@@ -77,7 +77,7 @@ class Fates:
     ) -> None:
         """Dead-letter a record whose checks failed, and the group that it would complete.
 
-        Nothing is asked of it but its group; if that cannot be told either, it has none.
+        Only its group is read again; where that fails too, it has none.
         """
         checks = self._checks
         if headers is UNREADABLE:
