@@ -14,14 +14,15 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from service import takeover
 from service.clock import Clock
-from service.cluster import Cluster
+from service.cluster import Cluster, TopicInfo
 from service.config import ServiceSettings
-from service.errors import ExitError
+from service.errors import ExitError, Problem
 from service.fetching import place_of
 from service.groups import Groups
 from service.kafka import Clients
 from service.partition import Facts, Log, Partition, Phase, addresses_of
-from state.changelog import decode
+from service.topics import by_address_problems, changelog_problems
+from state.changelog import TOMBSTONES_KEPT_MS, decode
 from state.edit import Source
 from state.restore import Replay, Restorer
 from state.run import FORMAT
@@ -208,11 +209,14 @@ class Arrivals:
                     "" if log is None else topics[log.topic].topic_id,
                     FORMAT,
                 ),
+                tombstones_kept_ms=_tombstones_kept_ms(partition, topics),
+                problems=_problems(partition, topics),
             )
         return found
 
     def _begin(self, partition: Partition, facts: Facts) -> None:
         takeover.check_identity(partition, facts)
+        takeover.check_settings(facts)
         partition.facts = facts
         if partition.changelog is None:
             was_read = facts.committed_offset is not None
@@ -250,7 +254,8 @@ class Arrivals:
         self.restorer.remove(replay.changelog)
         facts, store = partition.facts, replay.store
         assert facts is not None  # set when the restore began
-        if takeover.is_too_old(replay.position, self._clock.wall_ms()):
+        now_ms = self._clock.wall_ms()
+        if takeover.is_too_old(replay.position, now_ms, facts.tombstones_kept_ms):
             self._retake(partition)
             self.wipe(partition.source)
             return
@@ -286,3 +291,18 @@ class Arrivals:
         except KafkaException:
             return True
         return (now.offset if now.offset >= 0 else None) != facts.committed_offset
+
+
+def _tombstones_kept_ms(partition: Partition, topics: Mapping[str, TopicInfo]) -> int:
+    log = partition.changelog
+    return TOMBSTONES_KEPT_MS if log is None else topics[log.topic].tombstones_kept_ms
+
+
+def _problems(partition: Partition, topics: Mapping[str, TopicInfo]) -> list[Problem]:
+    """What is wrong with the settings of the internal topics of a partition."""
+    found, source, log = list[Problem](), partition.source, partition.changelog
+    if partition.inlet is None:
+        found += by_address_problems(source.topic, topics[source.topic])
+    if log is not None:
+        found += changelog_problems(log.topic, topics[log.topic])
+    return found

@@ -16,7 +16,15 @@ from service.kafka_properties import SERVERS
 from service.needs import needs_of_own, needs_of_routes, new_outputs, rights_problems
 from service.rights import KafkaRights, Rights, unseen
 from service.route import InputRoute, missing_inputs, resolve, written_topics
-from service.topics import BY_ADDRESS, ENVELOPE_BYTES, by_address, changelog, fallback
+from service.topics import (
+    BY_ADDRESS,
+    ENVELOPE_BYTES,
+    by_address,
+    by_address_problems,
+    changelog,
+    changelog_problems,
+    fallback,
+)
 
 
 class Report(NamedTuple):
@@ -134,9 +142,7 @@ def _changelog_problems(
                     'set on_partitions_added = "keep" for the route, or add the partitions',
                 )
             )
-        if "compact" not in has.cleanup_policy:
-            what = f'the changelog "{log}" has cleanup.policy {has.cleanup_policy}'
-            problems.append(Problem(what, "set its cleanup.policy to compact"))
+        problems += changelog_problems(log, has)
     return problems
 
 
@@ -152,11 +158,10 @@ def _by_address_problems(config: Config, topics: dict[str, TopicInfo]) -> list[P
             what = f'"{name}" has {has.partitions} partitions, not {service.by_address_partitions}'
             mend = f"set service.by_address_partitions = {has.partitions}: it cannot change"
             problems.append(Problem(what, mend))
-    for name, policy in ((carried, "delete"), (log, "compact")):
-        has = topics.get(name)
-        if has is not None and policy not in has.cleanup_policy:
-            what = f'"{name}" has cleanup.policy {has.cleanup_policy}'
-            problems.append(Problem(what, f"set its cleanup.policy to {policy}"))
+    if carried in topics:
+        problems += by_address_problems(carried, topics[carried])
+    if log in topics:
+        problems += changelog_problems(log, topics[log])
     return problems
 
 

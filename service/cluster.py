@@ -62,6 +62,8 @@ class TopicInfo(NamedTuple):
     cleanup_policy: str
     retention: Mapping[str, str]
     """Its settings of how long, and how many bytes, it keeps."""
+    tombstones_kept_ms: int = 24 * 60 * 60 * 1000
+    timestamp_type: str = "CreateTime"
 
 
 class NewTopicInfo(NamedTuple):
@@ -214,6 +216,8 @@ class KafkaCluster:
                 record_bytes_max=int(settings[name]["max.message.bytes"]),
                 cleanup_policy=settings[name]["cleanup.policy"],
                 retention={each: settings[name][each] for each in RETENTION},
+                tombstones_kept_ms=int(settings[name]["delete.retention.ms"]),
+                timestamp_type=settings[name]["message.timestamp.type"],
             )
             for name, topic in found.items()
         }

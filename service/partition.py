@@ -6,16 +6,18 @@ Granted by the group, it is `ASSIGNED` until the committed offset is known, `RES
 store equals the changelog, and `RUNNING` from then on. Only a running one is read.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
 from service.addresses import AddressSettings
+from service.errors import Problem
 from service.groups import Groups
 from service.inlet import Inlet
 from service.survey import Survey
 from state import parked, redriven
-from state.changelog import OffsetMetadata
+from state.changelog import TOMBSTONES_KEPT_MS, OffsetMetadata
 from state.edit import Edit, Source
 from state.keys import FIRST, address_of, after, prefix
 from state.memory import MemoryStore
@@ -48,6 +50,10 @@ class Facts(NamedTuple):
     input: Log
     changelog: Log
     identity: Identity
+    tombstones_kept_ms: int = TOMBSTONES_KEPT_MS
+    """Of the changelog."""
+    problems: Sequence[Problem] = ()
+    """What is wrong with the settings of internal topics."""
 
 
 class Foreign(NamedTuple):

@@ -10,12 +10,13 @@ from typing import Final
 from service.config import ServiceSettings
 from service.errors import ExitCode, ExitError
 from service.partition import Facts, Partition
+from state.changelog import TOMBSTONES_KEPT_MS
 from state.edit import Source
 from state.run import FORMAT
 from state.store import Position
 
-# Half of the changelogs' delete.retention.ms: an older store may have missed a tombstone.
-STORE_AGE_MS_MAX: Final = 7 * 24 * 60 * 60 * 1000 // 2
+STORE_AGE_MS_MAX: Final = TOMBSTONES_KEPT_MS // 2
+"""Where nobody has set another `delete.retention.ms`."""
 
 
 def store_fault(position: Position | None, facts: Facts, now_ms: int) -> str | None:
@@ -28,14 +29,19 @@ def store_fault(position: Position | None, facts: Facts, now_ms: int) -> str | N
         return "its changelog position lies outside the changelog"
     if position.input_next > (facts.committed_offset or 0):
         return "it is ahead of the committed offset"
-    if is_too_old(position, now_ms):
+    if is_too_old(position, now_ms, facts.tombstones_kept_ms):
         return "it is too old: the changelog may have dropped tombstones that it never saw"
     return None
 
 
-def is_too_old(position: Position, now_ms: int) -> bool:
-    """Whether tombstones may be gone that came after the store was last level with its log."""
-    return now_ms - position.level_at_ms > STORE_AGE_MS_MAX
+def is_too_old(
+    position: Position, now_ms: int, tombstones_kept_ms: int = TOMBSTONES_KEPT_MS
+) -> bool:
+    """Whether tombstones may be gone that came after the store was last level with its log.
+
+    Half of the time for which the changelog keeps them is believed.
+    """
+    return now_ms - position.level_at_ms > tombstones_kept_ms // 2
 
 
 def short_logs(partition: Partition, facts: Facts) -> list[Source]:
@@ -50,6 +56,12 @@ def short_logs(partition: Partition, facts: Facts) -> list[Source]:
     if log and told and is_same and facts.changelog.end <= told.last_offset:
         found.append(log)
     return found
+
+
+def check_settings(facts: Facts) -> None:
+    """No internal topic has settings under which records or ids are lost, or exit 5."""
+    if facts.problems:
+        raise _contradiction("; ".join(map(str, facts.problems)))
 
 
 def check_identity(partition: Partition, facts: Facts) -> None:

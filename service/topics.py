@@ -11,13 +11,15 @@ from confluent_kafka import murmur2
 
 from ringfence.topics import acknowledgements, internal
 from service.cluster import Cluster, NewTopicInfo, TopicInfo
+from service.errors import Problem
+from state.changelog import TOMBSTONES_KEPT_MS
 
 _BYTES_MAX: Final = 1_000_000_000  # more than a broker takes in one request
 ENVELOPE_BYTES: Final = 64 * 1024
 """What our headers may add to a record."""
 BY_ADDRESS: Final = "by-address"
 """In place of an input's name: the changelog of what is decided by address."""
-_DAY_MS: Final = 24 * 60 * 60 * 1000
+_TOMBSTONES_KEPT_MS_MIN: Final = 60 * 60 * 1000  # twice what a long restore takes
 
 
 def changelog(group_id: str, topic: str) -> str:
@@ -93,11 +95,46 @@ def new_changelog(
         "cleanup.policy": "compact",
         "min.cleanable.dirty.ratio": "0.3",
         "segment.bytes": str(64 * 1024 * 1024),
-        "delete.retention.ms": str(7 * _DAY_MS),
+        "delete.retention.ms": str(TOMBSTONES_KEPT_MS),
         "unclean.leader.election.enable": "false",
         "message.timestamp.type": "CreateTime",
     }
     return NewTopicInfo(changelog(group_id, topic), partitions, replication, settings)
+
+
+def changelog_problems(name: str, has: TopicInfo) -> list[Problem]:
+    """What is wrong with a changelog: it would forget ids, or bring back what was forgotten."""
+    policies, problems = has.cleanup_policy.split(","), []
+    if "compact" not in policies:
+        what = f'the changelog "{name}" has cleanup.policy {has.cleanup_policy}'
+        problems.append(Problem(what, "set its cleanup.policy to compact"))
+    elif "delete" in policies:
+        problems += _retention_problems(name, has)
+    if has.tombstones_kept_ms < _TOMBSTONES_KEPT_MS_MIN:
+        what = f'the changelog "{name}" has delete.retention.ms {has.tombstones_kept_ms}'
+        problems.append(Problem(what, f"set its delete.retention.ms to {TOMBSTONES_KEPT_MS}"))
+    return problems
+
+
+def by_address_problems(name: str, has: TopicInfo) -> list[Problem]:
+    """What is wrong with the topic by-address: records would go before they are decided."""
+    problems = _retention_problems(name, has)
+    if has.cleanup_policy != "delete":
+        what = f'"{name}" has cleanup.policy {has.cleanup_policy}'
+        problems.append(Problem(what, "set its cleanup.policy to delete"))
+    if has.timestamp_type != "CreateTime":
+        what = f'"{name}" has message.timestamp.type {has.timestamp_type}'
+        mend = "set it to CreateTime: records keep the timestamps of their inputs"
+        problems.append(Problem(what, mend))
+    return problems
+
+
+def _retention_problems(name: str, has: TopicInfo) -> list[Problem]:
+    return [
+        Problem(f'"{name}" has {setting} {value}', f"set its {setting} to -1")
+        for setting, value in has.retention.items()
+        if value != "-1"
+    ]
 
 
 def new_dead_letters(name: str, replication: int) -> NewTopicInfo:

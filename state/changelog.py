@@ -11,6 +11,9 @@ from state.run import FORMAT
 
 _NAMES: Final = ("c", "f", "i", "l", "t", "r", "s", "a")
 
+TOMBSTONES_KEPT_MS: Final = 7 * 24 * 60 * 60 * 1000
+"""For how long a changelog keeps them after compaction, where nobody has set another time."""
+
 
 class OffsetMetadata(NamedTuple):
     """At most 4096 bytes as text, by the broker's limit. `last_offset` is -1 before the first."""

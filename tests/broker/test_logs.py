@@ -202,9 +202,11 @@ def test_what_a_newer_version_wrote_is_refused_and_the_documented_way_back_works
 
 def allow_deletion(desk: Desk, topic: str) -> None:
     """As an operator may who is short of space: what is compacted alone cannot be deleted."""
-    policy = ConfigEntry(
-        "cleanup.policy", "compact,delete", incremental_operation=AlterConfigOpType.SET
-    )
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[policy])
+    settings = {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in settings.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     admin = AdminClient({**desk.client})
     admin.incremental_alter_configs([resource])[resource].result(30)

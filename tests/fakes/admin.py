@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from service.cluster import SILENT, NewTopicInfo, TopicInfo
 from state.edit import Source
-from tests.fakes.log import KEPT, FakeCluster
+from tests.fakes.log import KEPT, OTHERS, FakeCluster
 from tests.fakes.partition import Partition
 
 
@@ -41,6 +41,8 @@ class FakeAdmin:
                 topic.record_bytes_max,
                 topic.cleanup_policy,
                 topic.retention,
+                int(topic.settings["delete.retention.ms"]),
+                topic.settings["message.timestamp.type"],
             )
             for name, topic in found.items()
         }
@@ -56,6 +58,7 @@ class FakeAdmin:
                     record_bytes_max=int(topic.settings.get("max.message.bytes", "1048588")),
                     cleanup_policy=topic.settings.get("cleanup.policy", "delete"),
                     retention={each: topic.settings.get(each, KEPT[each]) for each in KEPT},
+                    settings={each: topic.settings.get(each, OTHERS[each]) for each in OTHERS},
                 )
 
     def grow(self, name: str, partitions: int) -> None:

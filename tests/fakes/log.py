@@ -19,6 +19,7 @@ from tests.fakes.transactions import Producing
 
 START_MS = 1_700_000_000_000
 KEPT = {"retention.ms": "604800000", "retention.bytes": "-1"}
+OTHERS = {"delete.retention.ms": "86400000", "message.timestamp.type": "CreateTime"}
 """What brokers say unless they are told."""
 
 
@@ -77,6 +78,8 @@ class FakeTopic:
     """What the broker takes."""
     cleanup_policy: str
     retention: Mapping[str, str]
+    settings: Mapping[str, str]
+    """Others."""
 
 
 class FakeCluster:
@@ -115,6 +118,7 @@ class FakeCluster:
         limit_bytes: int | None = None,
         cleanup_policy: str = "delete",
         retention: Mapping[str, str] = KEPT,
+        settings: Mapping[str, str] = OTHERS,
     ) -> None:
         """Create a topic; its id is new each time."""
         self.created += 1
@@ -126,6 +130,7 @@ class FakeCluster:
             record_bytes_max if limit_bytes is None else limit_bytes,
             cleanup_policy,
             retention,
+            {**OTHERS, **settings},
         )
 
     def compact(self, tombstones_kept_ms: int) -> None:

@@ -1,6 +1,7 @@
 """Partitions come and go: what is done before one is read, and what is left when it goes."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -438,6 +439,35 @@ def test_a_topic_that_the_broker_does_not_describe_yet_is_waited_for(
         assert "describe the topics of orders-0" in (ours.assignment.step() or "")
         living.clock.sleep(1)
     ours.take_over()
+
+
+@pytest.mark.parametrize(("kept_h", "wipes"), [(24, 1), (168, 0)])
+def test_a_store_is_trusted_for_half_the_time_that_its_changelog_keeps_tombstones(
+    kept_h: int, wipes: int
+) -> None:
+    living = remembering()
+    ours = member(living)
+    ours.take_over()
+    ours.assignment.close(leaves=False)
+    kept = {"delete.retention.ms": str(kept_h * 3_600_000)}
+    log = living.cluster.logs[LOG.topic]
+    living.cluster.logs[LOG.topic] = replace(log, settings={**log.settings, **kept})
+    living.clock.sleep(13 * 3600)
+    member(living).take_over()
+    assert living.faults.passed["store.wipe"] == wipes
+
+
+def test_a_changelog_that_keeps_tombstones_too_short_is_refused() -> None:
+    living = remembering()
+    log = living.cluster.logs[LOG.topic]
+    living.cluster.logs[LOG.topic] = replace(
+        log, settings={**log.settings, "delete.retention.ms": "0"}
+    )
+    ours = member(living)
+    ours.hear()
+    with pytest.raises(ExitError, match=r"set its delete\.retention\.ms to 604800000") as caught:
+        ours.assignment.step()
+    assert caught.value.exit_code is ExitCode.CONTRADICTION
 
 
 def test_a_contradiction_that_another_owner_made_meanwhile_is_none() -> None:

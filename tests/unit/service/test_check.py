@@ -1,6 +1,8 @@
 """What check says of a broker that answers, and what inputs make of it."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -8,11 +10,12 @@ from service.addresses import AddressBook
 from service.check import report_of
 from service.config import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
 from tests.fakes.admin import FakeAdmin
-from tests.fakes.log import FakeCluster
+from tests.fakes.log import KEPT, FakeCluster
 from tests.fakes.rights import FakeRights
 
 ROUTE = RouteSettings(name="orders", inputs=("orders",), scope="partition")
 ROOMY = 2 << 20
+FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 
 class Hands:
@@ -86,7 +89,13 @@ def test_what_decides_by_address_is_as_wide_as_configured_and_deleted_from_behin
     partitions: int, policy: str, part: str | None
 ) -> None:
     cluster = cluster_with("orders", "orders.unique", "orders.dlq")
-    cluster.create_topic("g.by-address", partitions, record_bytes_max=ROOMY, cleanup_policy=policy)
+    cluster.create_topic(
+        "g.by-address",
+        partitions,
+        record_bytes_max=ROOMY,
+        cleanup_policy=policy,
+        retention=FOR_EVER,
+    )
     found = problems(cluster, config_of(BY_ADDRESS))
     assert len(found) == (0 if part is None else 1)
     assert all(part in problem for problem in found if part)
@@ -131,7 +140,9 @@ def test_a_topic_that_was_made_for_inputs_with_smaller_records_is_told() -> None
     cluster = cluster_with("orders", "orders.unique", "orders.dlq")
     for name in ("g.by-address", "g.changelog.by-address"):
         policy = "compact" if "changelog" in name else "delete"
-        cluster.create_topic(name, 12, record_bytes_max=ROOMY, cleanup_policy=policy)
+        cluster.create_topic(
+            name, 12, record_bytes_max=ROOMY, cleanup_policy=policy, retention=FOR_EVER
+        )
     assert problems(cluster, config_of(BY_ADDRESS)) == []
     del cluster.logs["orders"]
     cluster.create_topic("orders", 3, record_bytes_max=5 << 20)
@@ -146,7 +157,7 @@ def complete(*names: str) -> FakeCluster:
     for name in ("g.changelog.by-address", "g.config"):
         cluster.create_topic(name, 12, record_bytes_max=ROOMY, cleanup_policy="compact")
     for name in ("g.by-address", "g.dead-letters"):
-        cluster.create_topic(name, 12, record_bytes_max=ROOMY)
+        cluster.create_topic(name, 12, record_bytes_max=ROOMY, retention=FOR_EVER)
     return cluster
 
 
@@ -178,6 +189,43 @@ def test_a_right_that_is_not_granted_is_named_with_its_mend(
             f"grant {operation} on {kind} {name} to the user that the service connects as",
         ),
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "part"),
+    [
+        ("by-address", {"retention": {**FOR_EVER, "retention.ms": "604800000"}}, "retention.ms to"),
+        ("by-address", {"retention": {**FOR_EVER, "retention.bytes": "1"}}, "retention.bytes to"),
+        ("by-address", {"cleanup_policy": "compact,delete"}, "cleanup.policy to delete"),
+        (
+            "by-address",
+            {"settings": {"message.timestamp.type": "LogAppendTime"}},
+            "it to CreateTime",
+        ),
+        ("changelog.by-address", {"cleanup_policy": "delete"}, "cleanup.policy to compact"),
+        (
+            "changelog.by-address",
+            {"cleanup_policy": "compact,delete", "retention": KEPT},
+            "retention.ms to -1",
+        ),
+        (
+            "changelog.by-address",
+            {"settings": {"delete.retention.ms": "0"}},
+            "delete.retention.ms to 604800000",
+        ),
+        ("changelog.by-address", {"cleanup_policy": "compact,delete"}, None),
+    ],
+)
+def test_internal_topics_with_settings_that_lose_something_are_named(
+    name: str, made: Mapping[str, Any], part: str | None
+) -> None:
+    cluster = complete()
+    policy = "compact" if "changelog" in name else "delete"
+    described = {"cleanup_policy": policy, "retention": FOR_EVER, **made}
+    cluster.create_topic(f"g.{name}", 12, record_bytes_max=ROOMY, **described)
+    found = problems(cluster, config_of(BY_ADDRESS))
+    assert len(found) == (0 if part is None else 1)
+    assert all(f"g.{name}" in problem and (part or "") in problem for problem in found)
 
 
 def test_an_input_that_may_not_be_seen_is_not_told_as_missing() -> None:

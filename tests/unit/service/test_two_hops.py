@@ -76,6 +76,16 @@ def test_the_first_hop_commits_in_the_group_and_the_second_in_one_of_its_own() -
     assert decided[Source(BY_ADDRESS, murmur2(b"k", 2))].offset == 1
 
 
+def test_by_address_whose_records_expire_is_refused() -> None:
+    living = Living(ROUTE, partitions=WIDE, by_address_partitions=2)
+    living.cluster.create_topic(BY_ADDRESS, 2)
+    clients = FakeClients(living.cluster, GROUP, "0", part=Part(0, Hop.ADDRESSES))
+    loop = Loop(living.config, clients, living.stores, living.clock, living.watch)
+    with pytest.raises(ExitError, match=r"set its retention\.ms to -1") as caught:
+        turn_until_running(loop)
+    assert caught.value.exit_code is ExitCode.CONTRADICTION
+
+
 def test_what_is_decided_is_deleted_and_nothing_else() -> None:
     hops = Hops()
     hops.send(0, b"k", b"1")
