@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit broker test-broker sim sim-mutants fuzz soak oracle spark-tables reconcile test-spark bench bench-full bench-spark test-helm test-browser test-image pictures ci lock clean
+.PHONY: help run test check unit broker test-broker test-versions sim sim-mutants fuzz soak oracle spark-tables reconcile test-spark bench bench-full bench-spark test-helm test-browser test-image pictures ci lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -31,6 +31,9 @@ broker: .venv/demo ## start the development broker and print its address
 
 test-broker: .venv/dev ## the service on a real Kafka, killed at every step
 	$(BIN)/pytest -q -m "broker and not spark and not helm and not browser"
+
+test-versions: .venv/dev ## what depends on the broker, on every supported version of Kafka (an hour; ARGS="3.9.2 4.4.0")
+	$(BIN)/python -m tools.versions $(ARGS)
 
 sim: .venv/dev ## 10,000 seeded runs with a crash at a random step (SEED=n replays one)
 	RINGFENCE_SIM_RUNS=10000 RINGFENCE_SEED=$(SEED) $(BIN)/pytest -q -s -m simulation -p no:randomly tests/simulation

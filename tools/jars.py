@@ -52,6 +52,8 @@ class Jars(NamedTuple):
     pom: Path
     checksums: Path
     folder: Path
+    options: tuple[str, ...] = ()
+    """What Maven is told beside the pom."""
 
     def fetched(self) -> Path:
         """Return the folder with the verified jars, fetched first if it is not there."""
@@ -121,6 +123,7 @@ def _run_maven(jars: Jars, output_folder: Path) -> None:
         raise ToolError(message)
     command = [
         *(maven, "--batch-mode", "--quiet", "-Dstyle.color=never", "--file", str(jars.pom)),
+        *jars.options,
         *("dependency:copy-dependencies", f"-DoutputDirectory={output_folder.resolve()}"),
     ]
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tools.broker import config
-from tools.broker.artifacts import KAFKA
+from tools.broker.artifacts import kafka
 from tools.broker.errors import BrokerError
 from tools.jars import java_command
 
@@ -88,7 +88,7 @@ def prepare(
         message = f"A broker already runs on {node.folder}: stop it, or take another folder."
         raise BrokerError(message)
     java = [
-        *(java_command(), "-cp", f"{KAFKA.fetched()}/*"),
+        *(java_command(), "-cp", f"{kafka().fetched()}/*"),
         *(f"-Dlog4j2.configurationFile={_LOG4J}", "-Djava.awt.headless=true"),
     ]
     ours = config.server_properties(node.ports, node.data_folder)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.broker.artifacts import KAFKA, KAFKA_VERSION
+from tools.broker.artifacts import KAFKA_VERSION, kafka, versions
 from tools.errors import ToolError
 from tools.jars import Jars, java_command
 
@@ -99,7 +99,29 @@ def test_a_java_that_is_too_old_is_told_so(tmp_path: Path, monkeypatch: pytest.M
         java_command()
 
 
-def test_every_jar_of_the_committed_list_has_one_checksum() -> None:
-    lines = KAFKA.checksums.read_text(encoding="ascii").splitlines()
-    assert f"kafka_2.13-{KAFKA_VERSION}.jar" in {line.split()[1] for line in lines}
-    assert all(len(line.split()[0]) == 64 for line in lines)
+@pytest.mark.parametrize("version", versions())
+def test_every_jar_of_a_version_that_is_supported_has_one_checksum(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RINGFENCE_KAFKA_VERSION", version)
+    lines = [line.split() for line in kafka().checksums.read_text(encoding="ascii").splitlines()]
+    names = [name for _, name in lines]
+    assert f"kafka_2.13-{version}.jar" in names
+    assert len(set(names)) == len(names)
+    assert all(len(checksum) == 64 for checksum, _ in lines)
+
+
+def test_the_usual_version_is_the_one_of_which_nothing_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("RINGFENCE_KAFKA_VERSION", raising=False)
+    assert kafka().folder.name == f"kafka-{KAFKA_VERSION}"
+    assert KAFKA_VERSION in versions()
+
+
+def test_a_version_without_checksums_is_refused_with_those_that_have_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RINGFENCE_KAFKA_VERSION", "9.9.9")
+    with pytest.raises(ToolError, match=rf"'9\.9\.9', of which .*{KAFKA_VERSION}"):
+        kafka()

@@ -1,0 +1,57 @@
+"""`make test-versions`: what depends on the broker, on every version of Kafka that is supported.
+
+`python -m tools.versions 3.9.2 4.4.0` runs it on these alone.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tools.broker.artifacts import versions
+from tools.suites import Outcome, counted
+
+TESTS: Final = (
+    "tests/contract/test_log.py",
+    "tests/broker/test_kill.py",
+    "tests/broker/test_network.py",
+    "tests/broker/test_takeover.py",
+)
+"""What the loop relies on in Kafka; then the service killed, cut off, and replaced by another."""
+
+
+def main(chosen: Sequence[str]) -> int:
+    """Test on these versions, or on all; the exit status is 1 when anything failed."""
+    outcomes = [run(version) for version in chosen or versions()]
+    print(f"\n{'Kafka':<9}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}")
+    for each in outcomes:
+        print(
+            f"{each.name:<9}{each.passed:>8}{each.failed:>8}{each.skipped:>9}{each.seconds:>9.0f}"
+            f"  {each.note}"
+        )
+    for failure in (f"{each.name} {failure}" for each in outcomes for failure in each.failures):
+        print(f"\n{failure}")
+    return 1 if any(each.failed or not each.passed for each in outcomes) else 0
+
+
+def run(version: str) -> Outcome:
+    """The tests in a process of their own, on a broker of this version."""
+    print(f"\n── Kafka {version} ──", flush=True)
+    started_s = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-q", "--tb=short", f"--junitxml={report}"]
+        code = subprocess.run(
+            [*command, "-m", "broker", *TESTS],
+            check=False,
+            env={**os.environ, "RINGFENCE_KAFKA_VERSION": version},
+        ).returncode
+        return counted(version, report, code, time.monotonic() - started_s)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
