@@ -44,4 +44,5 @@ ROWS: Final[Mapping[int, str]] = {
     35: "a writer of the config topic is fenced after its record was committed",
     31: "an input, a changelog or by-address is deleted and created again while it is read",
     32: "a broker reports for a moment less of a log than it has",
+    37: "the broker is another version of Kafka",
 }

@@ -18,6 +18,7 @@ from service.sections import (
     ServiceSettings,
     TracingSettings,
 )
+from tools.broker.artifacts import versions
 
 DOCS = Path(__file__).parents[2] / "docs"
 CONFIGURATION = (DOCS / "configuration.md").read_text("utf-8")
@@ -32,6 +33,14 @@ KEYS = [field.name for section in SECTIONS for field in fields(section)]
 @pytest.mark.parametrize("name", [*KEYS, *Reason])
 def test_every_key_and_every_reason_is_documented(name: str) -> None:
     assert f"`{name}`" in CONFIGURATION
+
+
+def test_every_version_of_kafka_that_is_tested_is_documented_and_the_range_is_theirs() -> None:
+    operations = (DOCS / "operations.md").read_text("utf-8")
+    assert [each for each in versions() if each not in operations] == []
+    first, last = (each.rpartition(".")[0] for each in (versions()[0], versions()[-1]))
+    for page in (operations, (DOCS.parent / "README.md").read_text("utf-8")):
+        assert f"Apache Kafka {first} to {last}" in page
 
 
 @pytest.mark.parametrize("code", ExitCode)
