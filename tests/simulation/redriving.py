@@ -39,7 +39,7 @@ from tests.fakes.clients import FakeClients
 from tests.fakes.partition import Fate
 from tests.simulation.instance import FakeClock, Instance
 from tests.simulation.invariants import Broken, check_disk
-from tests.simulation.scenario import GROUP, OUTPUT_LIMIT_BYTES, Scenario, Sent, scenario
+from tests.simulation.scenario import GROUP, OUTPUT_LIMIT_BYTES, Scenario, Sent, unstamped
 from tests.simulation.world import World
 
 NAME = "1-x"
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 def redriving(seed: int) -> Scenario:
     """As the seed has it, but all ids are remembered, and nothing waits for others."""
-    case = scenario(seed)
+    case = unstamped(seed)
     return replace(
         case,
         sent=tuple(_alone(sent) for sent in case.sent if sent.source.topic in case.topics),
