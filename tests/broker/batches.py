@@ -50,7 +50,7 @@ class Members:
     """The group of all batches: one member, and the metadata of one that has left."""
 
     def __init__(self, client: Mapping[str, str], folder: Path, topic: str) -> None:
-        self._member = KafkaClients(config(client, folder, "member")).consumer()
+        self._member = KafkaClients(config(client, folder, "member")).consumer(lambda: None)
         self._member.subscribe([topic])
         former = Consumer(
             {

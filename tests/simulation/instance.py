@@ -21,7 +21,7 @@ from state.store import StoreFailedError
 from tests.fakes.clients import FakeClients
 from tests.fakes.log import FakeCluster
 from tests.simulation.disk import Disk
-from tests.simulation.scenario import GROUP, Scenario, is_survived
+from tests.simulation.scenario import GROUP, Scenario
 from tests.simulation.trouble import Crash
 
 LOAD_S_MAX = 6.0
@@ -162,7 +162,7 @@ class Instance:
     def _may_end_by(self, end: ExitError) -> bool:
         """Whether what went wrong explains the end of the process."""
         if end.exit_code is ExitCode.FENCED:
-            return self.has_rival or not is_survived("old transactions")
+            return self.has_rival
         return end.exit_code is ExitCode.BROKER or isinstance(end.__cause__, StoreFailedError)
 
     def _turn(self) -> None:

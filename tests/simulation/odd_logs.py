@@ -21,7 +21,7 @@ from tests.fakes.partition import Partition
 from tests.simulation.instance import Instance
 from tests.simulation.invariants import Broken, folded
 from tests.simulation.redriving import redriving
-from tests.simulation.scenario import GROUP, Sent, is_survived
+from tests.simulation.scenario import GROUP, Sent
 from tests.simulation.world import World
 
 ROUNDS_MAX: Final = 900
@@ -39,8 +39,6 @@ class OddLogsWorld(World):
     def __init__(self, seed: int) -> None:
         self._odd = chance = random.Random(seed + 9)
         self.kind = chance.choice(KINDS)
-        if not is_survived("inputs created again") and self.kind == AGAIN[1]:
-            self.kind = AGAIN[0]
         case = replace(
             redriving(seed),
             on_lost_offset=chance.choice(POLICIES),

@@ -32,13 +32,6 @@ from tests.fakes.partition import Headers, Record
 from tests.simulation.knobs import Knobs
 from tests.simulation.rules import RULES, SETTINGS
 
-UNSURVIVED = frozenset(
-    {
-        "short inputs",
-        "inputs created again",
-    }
-)
-"""Faults that the service does not survive yet, by name: no seed has them until theirs is gone."""
 GROUP = "sim"
 BY_ADDRESS_PARTITIONS = 2
 ADDRESS_HEADER = "a"
@@ -233,8 +226,8 @@ def unstamped(seed: int) -> Scenario:
         freezes=frozenset(chance.sample(range(steps), chance.choice((0, 0, 1, 2)))),
         trouble=chance.choice((0.0, 0.0, 0.01, 0.05)),
         late_markers=chance.random() < 0.5,
-        load_ms_per_byte=sizes.choice((0.0, 0.0, 5.0, 30.0)) * is_survived("slow loads"),
-        slowness=sizes.choice((0.0, 0.0, 0.01)) * is_survived("old transactions"),
+        load_ms_per_byte=sizes.choice((0.0, 0.0, 5.0, 30.0)),
+        slowness=sizes.choice((0.0, 0.0, 0.01)),
         short_ends=sizes.random() < 0.3,
         administers=sizes.random() < 0.3,
         late_output=chance.random() < 0.1,
@@ -247,18 +240,13 @@ def unstamped(seed: int) -> Scenario:
         output_bytes_max=sizes.choice(OUTPUT_BYTES_MAX),
         batch_bytes_max=sizes.choice((BATCH_BYTES_MAX, BATCH_BYTES_MAX, 400, 2_000)),
         knobs=Knobs.of(seed),
-        ghosts=sizes.choice((0.0, 0.0, 0.02, 0.1)) * is_survived("late requests"),
+        ghosts=sizes.choice((0.0, 0.0, 0.02, 0.1)),
     )
     case = replace(case, sent=_odd_headers(case), twins=sizes.random() < 0.15)
     if random.Random(seed + 4).random() < 0.4:
         return _moved(replace(case, is_set=True), LATE)
-    rolls = case.instances > 1 and sizes.random() < 0.5 and is_survived("rolling updates")
+    rolls = case.instances > 1 and sizes.random() < 0.5
     return _moved(replace(case, rolls=True), ADDED) if rolls else case
-
-
-def is_survived(fault: str) -> bool:
-    """Whether seeds may have a fault; see `UNSURVIVED`."""
-    return fault not in UNSURVIVED
 
 
 def _odd_headers(case: Scenario) -> tuple[Sent, ...]:
@@ -269,7 +257,7 @@ def _odd_headers(case: Scenario) -> tuple[Sent, ...]:
         if chance.random() < 0.05 and len(each.record.value or b"") < 100:
             headers = [*chance.choice(FOREIGN), *(each.record.headers or [])]
             sent[number] = replace(each, record=each.record._replace(headers=headers))
-    if chance.random() < 0.02 and is_survived("many headers"):
+    if chance.random() < 0.02:
         number = chance.randrange(len(sent))
         each = sent[number]
         if each.member is not None:

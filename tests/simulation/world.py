@@ -30,7 +30,6 @@ from tests.simulation.scenario import (
     OUTPUT_LIMIT_BYTES,
     Scenario,
     Sent,
-    is_survived,
     scenario,
 )
 from tests.simulation.setting import Setting
@@ -149,8 +148,7 @@ class World:
     def _hide_an_end(self) -> None:
         """A broker that has just started tells less than it has, for some seconds."""
         names = [name for name in self.log.logs if "changelog" in name]
-        if is_survived("short inputs"):
-            names += [*self.case.inputs, *({by_address(GROUP)} & self.log.logs.keys())]
+        names += [*self.case.inputs, *({by_address(GROUP)} & self.log.logs.keys())]
         if names:
             chance = self._rarely
             log = chance.choice(self.log.logs[chance.choice(sorted(names))].partitions)
@@ -250,9 +248,7 @@ class World:
     def _loading_alone_takes_time(self) -> bool:
         """Whether nothing else makes a transaction old."""
         case = self.case
-        return not (case.slowness or case.trouble or case.freezes or case.twins) and is_survived(
-            "slow loads"
-        )
+        return not (case.slowness or case.trouble or case.freezes or case.twins)
 
     def _disk_after_crash(self, instance: Instance) -> None:
         fate = self.chance.random()
@@ -283,8 +279,6 @@ class World:
             failure = self.chance.choice(failures)
             instance.has_rival = instance.has_rival or failure is fenced
             if name == "applying":
-                if instance.answers and not is_survived("swallowed errors"):
-                    return
                 instance.doomed = True
                 self.met["died before it applied"] += 1
             raise failure()
