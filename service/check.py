@@ -18,12 +18,11 @@ from service.rights import KafkaRights, Rights, unseen
 from service.route import InputRoute, missing_inputs, resolve, written_topics
 from service.topics import (
     BY_ADDRESS,
-    ENVELOPE_BYTES,
     by_address,
     by_address_problems,
     changelog,
     changelog_problems,
-    fallback,
+    limits_to_raise,
 )
 
 
@@ -176,16 +175,13 @@ def _limit_problems(
     An output that takes less is no fault: what does not fit is a dead letter, and what does not fit
     there goes to the dead letters of the group, which have to take all.
     """
-    largest = max((each.record_bytes_max for each in inputs.values()), default=0)
-    problems = []
-    for wanted in own:
-        has, needs = topics.get(wanted.name), int(wanted.settings.get("max.message.bytes", 0))
-        if wanted.name == fallback(group_id):
-            needs = min(needs, largest + ENVELOPE_BYTES)
-        if has is not None and has.record_bytes_max < needs:
-            what = f'"{wanted.name}" takes records of {has.record_bytes_max} bytes at most'
-            problems.append(Problem(what, f"set its max.message.bytes to {needs}"))
-    return problems
+    return [
+        Problem(
+            f'"{name}" takes records of {topics[name].record_bytes_max} bytes at most',
+            f"set its max.message.bytes to {needs}",
+        )
+        for name, needs in limits_to_raise(group_id, own, inputs, topics).items()
+    ]
 
 
 def _timeout_problems(config: Config, max_ms: int | None) -> list[Problem]:

@@ -20,7 +20,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import (
     AdminClient,
+    AlterConfigOpType,
     ClusterMetadata,
+    ConfigEntry,
     ConfigResource,
     NewPartitions,
     NewTopic,
@@ -101,6 +103,10 @@ class Cluster(Protocol):
 
     def grow(self, name: str, partitions: int) -> None:
         """Give a topic more partitions."""
+        ...
+
+    def raise_limit(self, name: str, record_bytes_max: int) -> None:
+        """Have a topic take larger records."""
         ...
 
     def starts(self, sources: Iterable[Source]) -> dict[Source, int]:
@@ -242,6 +248,18 @@ class KafkaCluster:
                 [NewPartitions(name, partitions)], request_timeout=REQUEST_TIMEOUT_S
             )
             answered(grown[name])
+
+    def raise_limit(self, name: str, record_bytes_max: int) -> None:
+        """See `Cluster.raise_limit`; all other settings stay."""
+        limit = ConfigEntry(
+            "max.message.bytes",
+            str(record_bytes_max),
+            incremental_operation=AlterConfigOpType.SET,
+        )
+        topic = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[limit])
+        with self._admin() as admin:
+            altered = admin.incremental_alter_configs([topic], request_timeout=REQUEST_TIMEOUT_S)
+            answered(altered[topic])
 
     def starts(self, sources: Iterable[Source]) -> dict[Source, int]:
         """See `Cluster.starts`."""

@@ -1,10 +1,13 @@
 """Inputs: which topics are read now, asked again from time to time, and the logs they need."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+import structlog
+from confluent_kafka import KafkaException
+
 from service.clock import Clock
-from service.cluster import Cluster, NewTopicInfo, TopicInfo
+from service.cluster import SILENT, Cluster, NewTopicInfo, TopicInfo
 from service.config import Config, ServiceSettings
 from service.errors import ExitCode, ExitError
 from service.part import Hop
@@ -15,6 +18,7 @@ from service.topics import (
     changelog,
     config_topic,
     fallback,
+    limits_to_raise,
     new_acknowledgements,
     new_by_address,
     new_changelog,
@@ -22,6 +26,8 @@ from service.topics import (
     new_dead_letters,
     new_target,
 )
+
+_logger = structlog.stdlib.get_logger(__name__)
 
 _REFRESH_S: Final = 30.0
 _MISSING_REFRESH_S: Final = 3.0
@@ -118,6 +124,8 @@ class Inputs:
         self.readings: Mapping[str, Reading] = {}
         self._own: Mapping[str, str] = {}
         """Internal topics, with their ids."""
+        self._not_raised: dict[str, int] = {}
+        """What such topics should take, and the broker refuses: asked for and logged once."""
         self._resolve()
 
     def refresh(self) -> bool:
@@ -179,10 +187,36 @@ class Inputs:
         # A topic that was just created may not be described yet: its id is asked the next time.
         ids = {name: topic.topic_id for name, topic in there.items()}
         self._own = {topic.name: ids.get(topic.name, "") for topic in wanted}
+        self._raise_limits(wanted, topics, there)
         self._check_by_address(there.get(by_address(service.group_id)))
         for name, log in decided.items():
             if log in there and there[log].partitions < topics[name].partitions:
                 self._grow(log, routes[name], there[log].partitions, topics[name].partitions)
+
+    def _raise_limits(
+        self,
+        wanted: Iterable[NewTopicInfo],
+        topics: Mapping[str, TopicInfo],
+        there: Mapping[str, TopicInfo],
+    ) -> None:
+        """Our own topics take what their inputs take by now, or what is larger is dead-lettered."""
+        group_id = self._config.service.group_id
+        for name, needs in limits_to_raise(group_id, wanted, topics, there).items():
+            if self._not_raised.get(name) == needs:
+                continue
+            try:
+                self._cluster.raise_limit(name, needs)
+            except KafkaException as error:
+                if error.args[0].code() in SILENT:
+                    raise
+                self._not_raised[name] = needs
+                _logger.warning(
+                    "limit_not_raised",
+                    topic=name,
+                    has=there[name].record_bytes_max,
+                    mend=f"set its max.message.bytes to {needs}, or grant ALTER_CONFIGS on it",
+                    error=str(error),
+                )
 
     def _check_own_log(self, decided: Mapping[str, str], routes: Mapping[str, InputRoute]) -> None:
         if decides_by_address(self._config) and BY_ADDRESS in decided:

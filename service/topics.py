@@ -4,7 +4,7 @@ The service makes its internal topics itself, with the settings they need; outpu
 dead-letter topics belong to the user, unless `create_topics` is set.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from confluent_kafka import murmur2
@@ -127,6 +127,24 @@ def by_address_problems(name: str, has: TopicInfo) -> list[Problem]:
         mend = "set it to CreateTime: records keep the timestamps of their inputs"
         problems.append(Problem(what, mend))
     return problems
+
+
+def limits_to_raise(
+    group_id: str,
+    own: Iterable[NewTopicInfo],
+    inputs: Mapping[str, TopicInfo],
+    there: Mapping[str, TopicInfo],
+) -> dict[str, int]:
+    """Our own topics that take less than the inputs by now, and what they have to take."""
+    largest = max((each.record_bytes_max for each in inputs.values()), default=0)
+    found = {}
+    for wanted in own:
+        has, needs = there.get(wanted.name), int(wanted.settings.get("max.message.bytes", 0))
+        if wanted.name == fallback(group_id):
+            needs = min(needs, largest + ENVELOPE_BYTES)
+        if has is not None and has.record_bytes_max < needs:
+            found[wanted.name] = needs
+    return found
 
 
 def _retention_problems(name: str, has: TopicInfo) -> list[Problem]:

@@ -294,7 +294,9 @@ def test_groups_of_every_partition_have_their_time() -> None:
 
 def test_a_copy_that_the_state_cannot_take_is_dead_lettered_alone() -> None:
     scene = Scene(manner=Manner(records_max=1))
-    scene.cluster.create_topic(LOG.topic, limit_bytes=500, cleanup_policy="compact")
+    scene.cluster.create_topic(
+        LOG.topic, record_bytes_max=2 << 20, limit_bytes=500, cleanup_policy="compact"
+    )
     scene.play("t[1/2]a")
     scene.put(headers_of("t[1/2]a"), 1000)
     assert scene.play("t[2/2]b") == ["in"]

@@ -1,6 +1,7 @@
 """The fake's answers to `service.cluster.Cluster`."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -65,6 +66,16 @@ class FakeAdmin:
         """See `Cluster.grow`."""
         self._step("grow")
         self._log.grow_topic(name, partitions)
+
+    def raise_limit(self, name: str, record_bytes_max: int) -> None:
+        """See `Cluster.raise_limit`."""
+        self._log.step("raise_limit")
+        if self._log.denies(name, "ALTER_CONFIGS"):
+            raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+        topic = self._log.logs[name]
+        self._log.logs[name] = replace(
+            topic, record_bytes_max=record_bytes_max, limit_bytes=record_bytes_max
+        )
 
     def starts(self, sources: Iterable[Source]) -> dict[Source, int]:
         """See `Cluster.starts`."""

@@ -3,13 +3,22 @@
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from service.errors import ExitCode, ExitError
 from service.inputs import Inputs
 from service.part import Hop
-from service.topics import Targets
+from service.topics import ENVELOPE_BYTES, Targets
 from tests.fakes.admin import FakeAdmin
-from tests.unit.service.test_check import ROUTE, Hands, cluster_with, config_of, with_changelog
+from tests.fakes.log import FakeCluster
+from tests.unit.service.test_check import (
+    ROUTE,
+    Hands,
+    cluster_with,
+    config_of,
+    problems,
+    with_changelog,
+)
 
 OWN = ("changelog.orders", "changelog.by-address", "by-address")
 
@@ -96,3 +105,42 @@ def test_an_input_whose_changelog_is_the_one_of_all_addresses_is_refused() -> No
     with pytest.raises(ExitError, match="by-address") as caught:
         Inputs(config_of(here, everywhere), FakeAdmin(cluster), Hands(), Hop.INPUTS)
     assert caught.value.exit_code is ExitCode.CONTRADICTION
+
+
+def grown(*denied: tuple[str, str]) -> tuple[FakeCluster, Inputs, Hands]:
+    """Inputs of which one takes larger records since the internal topics were made."""
+    cluster, clock = cluster_with("orders"), Hands()
+    by_address = replace(ROUTE, scope="address")
+    inputs = Inputs(config_of(by_address), FakeAdmin(cluster), clock, Hop.INPUTS)
+    cluster.denied = set(denied)
+    cluster.logs["orders"] = replace(cluster.logs["orders"], record_bytes_max=5 << 20)
+    clock.sleep(31)
+    assert inputs.refresh()
+    return cluster, inputs, clock
+
+
+def test_internal_topics_take_larger_records_once_an_input_does() -> None:
+    cluster, _, _ = grown()
+    for name in ("g.by-address", "g.changelog.by-address"):
+        assert cluster.logs[name].limit_bytes == (5 << 20) + ENVELOPE_BYTES
+    assert problems(cluster, config_of(replace(ROUTE, scope="address"), create_topics=True)) == []
+
+
+def test_a_limit_that_may_not_be_raised_is_logged_once_and_all_goes_on() -> None:
+    name = "g.by-address"
+    with capture_logs() as logged:
+        cluster, inputs, clock = grown((name, "ALTER_CONFIGS"))
+        clock.sleep(31)
+        assert not inputs.refresh()
+    assert (
+        cluster.logs[name].limit_bytes
+        < 5 << 20
+        < cluster.logs["g.changelog.by-address"].limit_bytes
+    )
+    (line,) = logged
+    assert (line["event"], line["topic"], line["log_level"]) == (
+        "limit_not_raised",
+        name,
+        "warning",
+    )
+    assert f"max.message.bytes to {(5 << 20) + ENVELOPE_BYTES}" in line["mend"]
