@@ -4,13 +4,26 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, ConsumerGroupState
+from confluent_kafka.admin import AdminClient
 
-from tests.broker.proxy import END_TXN, Proxy, Trouble, What, proxied
+from tests.broker.proxy import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    PRODUCE,
+    TXN_OFFSET_COMMIT,
+    Proxy,
+    Trouble,
+    What,
+    proxied,
+)
 from tests.broker.service import Service, eventually
-from tests.broker.world import World
+from tests.broker.world import PLAIN, Manner, World
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -32,13 +45,17 @@ def network(
 
 @pytest.fixture
 def world(
-    network: tuple[Broker, Proxy], tmp_path: Path, topic_name: Callable[[str], str]
+    network: tuple[Broker, Proxy],
+    tmp_path: Path,
+    topic_name: Callable[[str], str],
+    request: pytest.FixtureRequest,
 ) -> Iterator[World]:
     """The service comes through the proxy, who judges it does not."""
+    manner: Manner = getattr(request, "param", PLAIN)
     broker, proxy = network
     through = {"bootstrap.servers": f"127.0.0.1:{proxy.port}"}
     client, group = broker.client_properties, topic_name("network")
-    with World(client, tmp_path, group, count=2000, service_client=through) as own:
+    with World(client, tmp_path, group, count=2000, service_client=through, manner=manner) as own:
         own.create()
         yield own
     proxy.calm()
@@ -66,6 +83,98 @@ def test_trouble_around_the_end_of_a_transaction_tears_none(
     world.send()
     world.wait_decided()
     service.wait_ready()
+    service.stop()
+    world.verify()
+    world.verify_store()
+
+
+@pytest.mark.row(15)
+@pytest.mark.row(29)
+@pytest.mark.parametrize("world", [Manner(session_ms=3_000)], ids=["heartbeats"], indirect=True)
+def test_an_abort_that_reaches_the_broker_in_a_later_transaction_loses_nothing(
+    world: World, network: tuple[Broker, Proxy]
+) -> None:
+    _, proxy = network
+    service = world.service(free_port(0))
+    service.start()
+    world.send(400)
+    world.wait_decided()
+    # While the records wait the group has another generation, so it refuses the offsets.
+    proxy.before(PRODUCE, lambda: share_with_a_guest(world))
+    proxy.provoke(Trouble(END_TXN, What.OUTLIVES, times=1))
+    world.send(200)
+    world.wait_decided()
+    assert proxy.struck == 1, "no transaction has ended"
+    assert "transaction_aborted" in service.log.read_text(), "none was aborted"
+    service.wait_ready()
+    proxy.before(ADD_OFFSETS_TO_TXN, proxy.deliver)
+    world.send(200)
+    world.wait_decided()
+    assert proxy.delivered == 1, "the late copy was never delivered"
+    world.send(200)
+    world.wait_decided()
+    service.stop()
+    world.verify()
+    world.verify_store()
+
+
+@pytest.mark.row(15)
+@pytest.mark.row(29)
+def test_a_commit_that_reaches_the_broker_in_a_transaction_that_is_killed_doubles_nothing(
+    world: World, network: tuple[Broker, Proxy]
+) -> None:
+    _, proxy = network
+    service = world.service(free_port(0))
+    service.start()
+    world.send(400)
+    world.wait_decided()
+    proxy.provoke(Trouble(END_TXN, What.OUTLIVES, times=1))
+    world.send(200)
+    world.wait_decided()
+    assert proxy.struck == 1, "no transaction has ended"
+
+    def deliver_and_kill() -> None:
+        proxy.deliver()
+        for worker in service.workers():
+            os.kill(worker, signal.SIGKILL)
+        service.signal(signal.SIGKILL)
+
+    proxy.before(ADD_OFFSETS_TO_TXN, deliver_and_kill)
+    world.send(200)
+    service.wait()
+    assert proxy.delivered == 1, "the late copy was never delivered"
+    service.start()
+    world.send(200)
+    world.wait_decided()
+    service.stop()
+    world.verify()
+    world.verify_store()
+
+
+@pytest.mark.row(15)
+@pytest.mark.row(29)
+def test_requests_of_every_kind_that_arrive_in_later_transactions_change_nothing(
+    world: World, network: tuple[Broker, Proxy]
+) -> None:
+    _, proxy = network
+    service = world.service(free_port(0))
+    service.start()
+    world.send(200)
+    world.wait_decided()
+    for request in (ADD_PARTITIONS_TO_TXN, PRODUCE, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, END_TXN):
+        proxy.calm()
+        proxy.provoke(Trouble(request, What.OUTLIVES, times=1))
+        world.send(100)
+        world.wait_decided()
+        assert proxy.struck == 1, f"there was no request {request}"
+        proxy.before(END_TXN, proxy.deliver)
+        world.send(100)
+        world.wait_decided()
+        assert proxy.delivered == 1, f"the late copy of request {request} was never delivered"
+    service.stop()
+    service.start()  # from the offsets that are committed
+    world.send(200)
+    world.wait_decided()
     service.stop()
     world.verify()
     world.verify_store()
@@ -161,6 +270,29 @@ def test_a_broker_that_is_restarted_in_order_interrupts_and_changes_nothing(
         service.wait()
         world.verify()
         world.verify_store()
+
+
+def share_with_a_guest(world: World) -> None:
+    """Another member joins the group, and leaves once it has made another generation."""
+    admin = AdminClient(dict(world.client))
+    guest = Consumer(
+        {
+            **world.client,
+            "group.id": world.group,
+            "partition.assignment.strategy": "cooperative-sticky",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 6_000,
+        }
+    )
+
+    def is_shared() -> bool:
+        guest.poll(0)
+        told = admin.describe_consumer_groups([world.group])[world.group].result(30)
+        return len(told.members) == 2 and told.state is ConsumerGroupState.STABLE
+
+    with closing(guest):
+        guest.subscribe([world.input])
+        eventually(is_shared, LONGER_THAN_A_TRANSACTION_S)
 
 
 def applied(service: Service) -> int:
