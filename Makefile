@@ -44,7 +44,7 @@ fuzz: .venv/dev ## RECORDS=100000 random records under random configurations, on
 sim-mutants: .venv/dev ## break the service in ways that the simulation has to find (ARGS="NAME" for some)
 	$(BIN)/python -m tests.simulation.mutants $(ARGS)
 
-soak: .venv/dev ## load and random faults for SECONDS=600 from SEED=n (ARGS="--workers 2 --scope address"), then what held
+soak: .venv/dev ## load and random faults for SECONDS=600 from SEED=n (ARGS="--workers 2 --scope address --brokers 3"), then what held
 	$(BIN)/python -m tests.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 oracle: .venv/dev ## a million decisions each beside the genuine classes of Artemis and ActiveMQ

@@ -22,16 +22,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--scope", choices=("partition", "address"), default="partition")
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
     given = parser.parse_args(arguments)
     seed = secrets.randbelow(1_000_000) if given.seed is None else given.seed
     manner = Manner(workers=given.workers, scope=given.scope)
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
-    print(f"seed {seed}, {given.seconds:.0f} s, {manner.workers} workers, scope {manner.scope}")
-    verdicts = Soak(FOLDER, seed, given.seconds, manner, _said).run()
+    print(
+        f"seed {seed}, {given.seconds:.0f} s, {manner.workers} workers, scope {manner.scope},"
+        f" {given.brokers} brokers"
+    )
+    verdicts = Soak(FOLDER, seed, given.seconds, manner, _said, given.brokers).run()
     again = f"make soak SECONDS={given.seconds:.0f} SEED={seed}"
-    if manner != Manner():
-        again += f' ARGS="--workers {given.workers} --scope {given.scope}"'
+    if manner != Manner() or given.brokers != 1:
+        more = f"--workers {given.workers} --scope {given.scope} --brokers {given.brokers}"
+        again += f' ARGS="{more}"'
     return _told(verdicts, again, FOLDER)
 
 

@@ -10,7 +10,7 @@ RSS_GROWTH: Final = 0.5
 RSS_MORE_MIB: Final = 64
 THREADS_MORE: Final = 6
 HANDLES_MORE: Final = 24
-"""How much more is no leak: caches fill, clients keep a connection to whom they met."""
+"""How much more is no leak: caches fill, clients keep a connection to each broker they met."""
 
 
 class Footprint(NamedTuple):
@@ -24,12 +24,12 @@ class Footprint(NamedTuple):
     def __str__(self) -> str:
         return f"{self.rss_mib:.0f} MiB, {self.threads} threads, {self.handles} file handles"
 
-    def returned_to(self, base: "Footprint") -> bool:
+    def returned_to(self, base: "Footprint", brokers: int = 1) -> bool:
         """Whether it is back at what it was."""
         return (
             self.rss_mib <= base.rss_mib * (1 + RSS_GROWTH) + RSS_MORE_MIB
-            and self.threads <= base.threads + THREADS_MORE
-            and self.handles <= base.handles + HANDLES_MORE
+            and self.threads <= base.threads + THREADS_MORE * brokers
+            and self.handles <= base.handles + HANDLES_MORE * brokers
         )
 
 

@@ -30,6 +30,7 @@ class Kind(Enum):
     END_CUT = "connections cut before the end of a transaction"
     END_ANSWER_CUT = "connections cut before the answer to the end of a transaction"
     END_LATE = "the end of a transaction is late"
+    END_OUTLIVES = "the end of a transaction outlives its connection, and comes after its copy"
 
 
 OF_GUESTS: Final = frozenset({Kind.KILL, Kind.LOSE, Kind.LEAVE})
@@ -54,13 +55,15 @@ class Fault(NamedTuple):
     kind: Kind
     instance: int
     for_s: float
+    broker: int = 1
 
     def __str__(self) -> str:
         whom = f" of instance {self.instance}" if self.kind in OF_INSTANCES else ""
-        return f"{self.kind.value}{whom}, for {self.for_s:.1f} s"
+        which = f" (broker {self.broker})" if self.kind in OF_BROKER else ""
+        return f"{self.kind.value}{whom}{which}, for {self.for_s:.1f} s"
 
 
-def plan(seed: int, seconds: float) -> tuple[Fault, ...]:
+def plan(seed: int, seconds: float, brokers: int = 1) -> tuple[Fault, ...]:
     """What this seed stands for; a longer plan begins as the shorter one does."""
     chance = random.Random(seed)
     faults = []
@@ -69,6 +72,7 @@ def plan(seed: int, seconds: float) -> tuple[Fault, ...]:
         (kind,) = chance.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
         guest = chance.randint(1, GUESTS)
         instance = guest if kind in OF_GUESTS else chance.randint(0, GUESTS)
-        faults.append(Fault(round(at_s, 1), kind, instance, round(chance.uniform(0.5, 8.0), 1)))
+        for_s, broker = round(chance.uniform(0.5, 8.0), 1), chance.randint(1, brokers)
+        faults.append(Fault(round(at_s, 1), kind, instance, for_s, broker))
         at_s += chance.uniform(*_PAUSE_S)
     return tuple(faults)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.broker.carried_world import world_of
-from tests.broker.proxy import proxied
 from tests.broker.recorder import Recorder
 from tests.broker.service import Service, eventually
 from tests.broker.workload import records
@@ -18,6 +17,7 @@ from tests.histories.checks import CHECKS
 from tests.soak.footprint import Footprint, footprint, more_threads
 from tests.soak.plan import GUESTS, Fault, Kind, plan
 from tests.soak.trouble import Troublemaker, Undo
+from tests.soak.venue import venue
 from tools.broker.config import _free_port as free_port
 
 RECORDS_PER_S: Final = 150
@@ -47,8 +47,10 @@ class Soak:
         seconds: float,
         manner: Manner,
         say: Callable[[str], None],
+        brokers: int = 1,
     ) -> None:
         self._folder = folder
+        self._brokers = brokers
         self._seed = seed
         self._seconds = seconds
         self._manner = manner
@@ -59,22 +61,19 @@ class Soak:
 
     def run(self) -> tuple[Verdict, ...]:
         """Everything from the first record to what held."""
-        broker, proxy = proxied(self._folder / "broker")
-        through = {"bootstrap.servers": f"127.0.0.1:{proxy.port}"}
         work = records(WARM_UP_RECORDS + round(RECORDS_PER_S * self._seconds), self._seed)
         with (
-            broker,
-            proxy,
+            venue(self._folder / "broker", self._brokers) as place,
             world_of(self._manner)(
-                {**broker.client_properties, "log_level": "0"},  # what is broken here is told
+                {**place.client, "log_level": "0"},  # what is broken here is told
                 self._folder,
                 f"soak-{self._seed}",
                 work=work,
-                service_client=through,
+                service_client=place.through,
                 manner=self._manner,
             ) as world,
         ):
-            world.create()
+            world.create(replicas=self._brokers)
             instances = [world.service(free_port(0), str(n)) for n in range(1 + GUESTS)]
             survivor, guests = instances[0], instances[1:]
             with Recorder(world) as recorder:
@@ -85,7 +84,7 @@ class Soak:
                 base = footprint(survivor.process.pid)
                 for guest in guests:
                     guest.start()
-                trouble = Troublemaker(world, instances, broker, proxy)
+                trouble = Troublemaker(world, instances, place)
                 self._began_s = time.monotonic()
                 with ThreadPoolExecutor(1) as sender:
                     sending = sender.submit(self._send, world, recorder)
@@ -109,7 +108,10 @@ class Soak:
 
     def _strike(self, world: World, instances: Sequence[Service], trouble: Troublemaker) -> None:
         """Every fault at its time, and what undoes it at its own."""
-        faults, undoing = list(plan(self._seed, self._seconds)), list[tuple[float, int, Undo]]()
+        faults, undoing = (
+            list(plan(self._seed, self._seconds, self._brokers)),
+            list[tuple[float, int, Undo]](),
+        )
         order, progress_s = count(), PROGRESS_S
         while faults or undoing:
             if undoing and undoing[0][0] <= self._now_s:
@@ -136,8 +138,9 @@ class Soak:
             return None
 
     def _watched(self, fault: Fault, survivor: Service, mend: Undo) -> Undo:
-        """Before a broker comes back that was long away, its absence must have been told."""
-        if fault.kind is not Kind.BROKER_KILL or fault.for_s < TOLD_WITHIN_S:
+        """Before the only broker comes back that was long away, its absence must have been told."""
+        is_missed = fault.kind is Kind.BROKER_KILL and self._brokers == 1
+        if not is_missed or fault.for_s < TOLD_WITHIN_S:
             return mend
 
         def look_and_mend() -> None:
@@ -172,7 +175,7 @@ class Soak:
             return
 
         def is_back() -> bool:
-            return footprint(survivor.process.pid).returned_to(base)
+            return footprint(survivor.process.pid).returned_to(base, self._brokers)
 
         self._hold(
             "I12 the survivor has all partitions",

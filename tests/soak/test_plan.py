@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.soak.plan import GUESTS, OF_GUESTS, Kind, plan
+from tests.soak.plan import GUESTS, OF_BROKER, OF_GUESTS, Kind, plan
 
 seeds = st.integers(0, 2**32)
 
@@ -30,3 +30,10 @@ def test_faults_come_one_after_the_other_within_the_time(seed: int, seconds: int
 
 def test_ten_minutes_bring_every_kind_of_fault() -> None:
     assert {fault.kind for fault in plan(7, 600)} == set(Kind)
+
+
+@given(seeds)
+def test_of_three_brokers_any_may_be_struck(seed: int) -> None:
+    brokers = {fault.broker for fault in plan(seed, 600, 3) if fault.kind in OF_BROKER}
+    assert brokers <= {1, 2, 3}
+    assert all(fault.broker == 1 for fault in plan(seed, 600))

@@ -8,12 +8,12 @@ from contextlib import suppress
 from typing import Final
 
 from service.errors import ExitCode
-from tests.broker.proxy import END_TXN, Proxy, Trouble, What
+from tests.broker.proxy import END_TXN, Trouble, What
 from tests.broker.service import Service
 from tests.broker.world import World
 from tests.soak.footprint import tree
 from tests.soak.plan import OF_BROKER, OF_INSTANCES, Fault, Kind
-from tools.broker.embedded import EmbeddedBroker
+from tests.soak.venue import Venue
 
 SLOW_S: Final = 0.1
 LATE_S: Final = 4.0
@@ -23,6 +23,7 @@ _AROUND_END: Final = {
     Kind.END_CUT: What.CUT,
     Kind.END_ANSWER_CUT: What.CUT_ANSWER,
     Kind.END_LATE: What.LATE,
+    Kind.END_OUTLIVES: What.OUTLIVES,
 }
 
 Undo = Callable[[], None]
@@ -31,13 +32,11 @@ Undo = Callable[[], None]
 class Troublemaker:
     """One fault at a time of each thing that can break: who is down already is left alone."""
 
-    def __init__(
-        self, world: World, instances: Sequence[Service], broker: EmbeddedBroker, proxy: Proxy
-    ) -> None:
+    def __init__(self, world: World, instances: Sequence[Service], venue: Venue) -> None:
         self._world = world
         self._instances = instances
-        self._broker = broker
-        self._proxy = proxy
+        self._brokers = venue.brokers
+        self._proxy = venue.proxy
         self._broken: set[object] = set()
 
     def provoke(self, fault: Fault) -> Undo | None:
@@ -64,7 +63,7 @@ class Troublemaker:
         if fault.kind in OF_INSTANCES:
             return self._of_instance(fault)
         if fault.kind in OF_BROKER:
-            return self._of_broker(fault.kind)
+            return self._of_broker(fault)
         return self._of_network(fault.kind)
 
     def _of_instance(self, fault: Fault) -> Undo:
@@ -92,21 +91,22 @@ class Troublemaker:
             shutil.rmtree(self._world.store_folder(str(fault.instance)), ignore_errors=True)
         return service.start
 
-    def _of_broker(self, kind: Kind) -> Undo:
-        if kind is Kind.BROKER_PAUSE:
-            self._broker.suspend()
-            return self._broker.resume
-        if kind is Kind.BROKER_KILL:
-            self._broker.kill()
+    def _of_broker(self, fault: Fault) -> Undo:
+        broker = self._brokers[fault.broker]
+        if fault.kind is Kind.BROKER_PAUSE:
+            broker.suspend()
+            return broker.resume
+        if fault.kind is Kind.BROKER_KILL:
+            broker.kill()
         else:
-            self._broker.stop()
-        return self._broker.start
+            broker.stop()
+        return broker.start
 
     def _of_network(self, kind: Kind) -> Undo:
         around = _AROUND_END.get(kind)
         if around is not None:
             self._proxy.provoke(Trouble(END_TXN, around, times=2, late_s=LATE_S))
-            return self._proxy.calm
+            return self._late if around is What.OUTLIVES else self._proxy.calm
         if kind is Kind.SILENT:
             self._proxy.silence()
             return self._proxy.resume
@@ -115,6 +115,13 @@ class Troublemaker:
             return self._hurry
         self._proxy.cut()
         return _nothing
+
+    def _late(self) -> None:
+        """The broker has what outlived its connection, where it is still there to have it."""
+        for _ in range(self._proxy.struck):
+            with suppress(OSError):
+                self._proxy.deliver()
+        self._proxy.calm()
 
     def _hurry(self) -> None:
         self._proxy.slow_s = 0.0
