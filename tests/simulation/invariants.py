@@ -120,6 +120,7 @@ def _modelled(world: "World") -> Model:
         assert metadata is not None
         life = int(committed.by.partition("/")[2])
         setting, revision = world.setting, metadata.revision
+        model.use(source, setting.strategies_at(revision))
         if committed.note:
             model.sizes = setting.sizes_at(life, revision)
             model.change(source, world.changes[committed.note])

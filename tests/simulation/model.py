@@ -121,6 +121,8 @@ class Model:
         self.expected: dict[Place, Expected] = {}
         self.rings: dict[tuple[Source, str], Held] = {}
         self._rules: dict[tuple[Source, str], Rule] = {}
+        self._strategies: dict[tuple[Source, str], str] = {}
+        """Where it is not the one of the file."""
         self._told: dict[tuple[Source, str], DequeRing] = {}
         self._told_in_time: dict[tuple[Source, str], Window] = {}
         self._times_ms: dict[Source, int] = {}
@@ -144,6 +146,15 @@ class Model:
             if told[0] == source and _size(told[1], before) != _size(told[1], after):
                 self.sizes = dict(after)
                 audit.resize(2 * self._room(told[1]))
+
+    def use(self, source: Source, strategies: Mapping[str, str]) -> None:
+        """A deciding partition goes by these strategies: a new one begins from nothing."""
+        for address, strategy in strategies.items():
+            place = (source, address)
+            if self._strategies.get(place, self._case.strategy) != strategy:
+                self._strategies[place] = strategy
+                self._rules.pop(place, None)
+                self.rings.pop(place, None)
 
     def change(self, source: Source, query: Change) -> None:
         """An administrator's change was committed for a deciding partition."""
@@ -354,9 +365,11 @@ class Model:
         return rooms.get(self._case.strategy, 10**6)
 
     def _rule(self, address: str) -> Rule:
-        if self._case.strategy == "ring":
-            return self._held(self._source, address)
-        return self._rules.setdefault((self._source, address), RULES[self._case.strategy]())
+        place = (self._source, address)
+        strategy = self._strategies.get(place, self._case.strategy)
+        if strategy == "ring":
+            return self._held(*place)
+        return self._rules.setdefault(place, RULES[strategy]())
 
     def _claim(self, place: Place | None, sent: Sent) -> Claim | None:
         """What the strategy is told; None when that is nothing. A place may stand for a number."""

@@ -110,6 +110,8 @@ class Scenario:
     """Whether ends of logs are told short now and then."""
     administers: bool = False
     """Whether an administrator imports, forgets and clears meanwhile."""
+    switches: bool = False
+    """Whether the administrator has an address go over to another strategy, and back."""
     twins: bool = False
     """Whether another process bears the name of an instance for a while."""
     rolls: bool = False
@@ -244,7 +246,18 @@ def unstamped(seed: int) -> Scenario:
     )
     case = replace(case, sent=_odd_headers(case), twins=sizes.random() < 0.15)
     if random.Random(seed + 4).random() < 0.4:
-        return _moved(replace(case, is_set=True), LATE)
+        case = _moved(replace(case, is_set=True), LATE)
+        switches = case.strategy == "ring" and sizes.random() < 0.5
+        if switches:
+            knobs = replace(
+                case.knobs,
+                whole_ids_max=0,
+                small_ids_max=0,
+                cache_bytes=sizes.choice((0, 400)),
+                piece_caches_max=None,  # a document is settled at once
+            )
+            case = replace(case, switches=True, audited=False, administers=False, knobs=knobs)
+        return case
     rolls = case.instances > 1 and sizes.random() < 0.5
     return _moved(replace(case, rolls=True), ADDED) if rolls else case
 

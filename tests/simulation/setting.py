@@ -42,9 +42,12 @@ class Setting:
 
     def perhaps(self) -> None:
         """Change something now and then."""
-        if self._case.is_set and self._chance.random() < 0.08:
-            change = self._chance.choice((self._resized, self._resized, self._routed, self._paused))
-            self._edit(change)
+        often = 0.2 if self._case.switches else 0.08
+        if self._case.is_set and self._chance.random() < often:
+            changes = [self._resized, self._resized, self._routed, self._paused]
+            if self._case.switches:
+                changes += 3 * [self._switched]
+            self._edit(self._chance.choice(changes))
 
     def settle(self) -> None:
         """Have everything read."""
@@ -62,6 +65,14 @@ class Setting:
             given = None if keys is None else keys["id_cache_size"]
             sizes[address] = given if isinstance(given, int) else DEFAULT_SIZE
         return sizes
+
+    def strategies_at(self, revision: int) -> dict[str, str]:
+        """Return how each address remembered at a revision."""
+        addresses = self.overlay_at(revision).addresses
+        return {
+            name: str((addresses.get(name) or {}).get("strategy", self._case.strategy))
+            for name in self._case.addresses
+        }
 
     def topics_at(self, revision: int) -> set[str]:
         """Return the inputs that had a route at a revision."""
@@ -86,6 +97,13 @@ class Setting:
         if self._chance.random() < 0.2:
             size = None
         return overlay.with_address(address, size, in_file=True)
+
+    def _switched(self, overlay: Overlay) -> Overlay:
+        address = self._chance.choice(self._case.addresses)
+        keys = dict(overlay.addresses.get(address) or {"id_cache_size": max(SIZES_OF_RINGS)})
+        if keys.pop("strategy", None) is None:
+            keys["strategy"] = "window"
+        return overlay.with_address(address, keys, in_file=True)
 
     def _routed(self, overlay: Overlay) -> Overlay:
         if LATE not in overlay.routes:

@@ -38,6 +38,7 @@ from tests.simulation.trouble import FAILURES, SLOW, Crash, SeededChance
 ROUNDS_MAX = 600
 HOUR_MS = 60 * 60 * 1000
 DAY_MS = 24 * 60 * 60 * 1000
+SHORT_GAP_MS = 5_000
 TOMBSTONES_KEPT_MS = 7 * DAY_MS
 
 
@@ -152,8 +153,10 @@ class World:
         if names:
             chance = self._rarely
             log = chance.choice(self.log.logs[chance.choice(sorted(names))].partitions)
-            until_ms = self.log.now_ms + chance.randint(100, 8_000)
-            self.log.hidden[Source(log.topic, log.number)] = (chance.randint(1, 10), until_ms)
+            source, lasts_ms = Source(log.topic, log.number), chance.randint(100, 8_000)
+            _, last_ms = self.log.hidden.get(source, (0, 0))
+            if self.log.now_ms > last_ms + SHORT_GAP_MS:  # else one would go over into the next
+                self.log.hidden[source] = (chance.randint(1, 10), self.log.now_ms + lasts_ms)
 
     def _administer(self) -> None:
         """Somebody imports ids, has one forgotten, or clears an address, wherever it is decided."""
