@@ -257,6 +257,7 @@ def unstamped(seed: int) -> Scenario:
                 piece_caches_max=None,  # a document is settled at once
             )
             case = replace(case, switches=True, audited=False, administers=False, knobs=knobs)
+            case = replace(case, sent=tuple(map(_of_few_ids, case.sent)))
         return case
     rolls = case.instances > 1 and sizes.random() < 0.5
     return _moved(replace(case, rolls=True), ADDED) if rolls else case
@@ -279,15 +280,26 @@ def _odd_headers(case: Scenario) -> tuple[Sent, ...]:
     return tuple(sent)
 
 
+def _of_few_ids(sent: Sent) -> Sent:
+    """The same with one of three ids, so that it is often a duplicate."""
+    if sent.identifier is None or not sent.valid:
+        return sent
+    return _with_id(sent, b"id%d" % (sent.identifier[-1] % 3))
+
+
 def _stamped(sent: Sent) -> Sent:
     """The same with an id that looks as if it was stamped on the way, if it is one of a few."""
     if sent.member is not None or not sent.valid or sent.identifier not in STAMPED:
         return sent
-    stamp = b"elsewhere/in/0/" + sent.identifier[2:]
+    return _with_id(sent, b"elsewhere/in/0/" + sent.identifier[2:])
+
+
+def _with_id(sent: Sent, identifier: bytes) -> Sent:
     headers = [
-        (name, stamp if name == DUPLICATE_ID else v) for name, v in sent.record.headers or []
+        (name, identifier if name == DUPLICATE_ID else value)
+        for name, value in sent.record.headers or []
     ]
-    return replace(sent, identifier=stamp, record=sent.record._replace(headers=headers))
+    return replace(sent, identifier=identifier, record=sent.record._replace(headers=headers))
 
 
 def _moved(case: Scenario, topic: str) -> Scenario:
