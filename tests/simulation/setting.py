@@ -12,7 +12,9 @@ from service.editor import Editor
 from service.overlay import Keys, Overlay
 from service.part import Part
 from service.topics import config_topic
+from state.changelog import decode
 from tests.fakes.clients import FakeClients
+from tests.fakes.group import Committed
 from tests.fakes.log import FakeCluster
 from tests.simulation.instance import FakeClock
 from tests.simulation.scenario import DEFAULT_SIZE, GROUP, LATE, SIZES_OF_RINGS, Scenario
@@ -57,6 +59,14 @@ class Setting:
     def overlay_at(self, revision: int) -> Overlay:
         """Return what was set at a revision."""
         return [overlay for written, overlay in self._written if written <= revision][-1]
+
+    def is_settled(self, committed: Committed) -> bool:
+        """Whether the caches of a partition follow the document by which it decides."""
+        metadata = decode(committed.metadata)
+        if metadata is None:
+            return True  # nothing was decided
+        newest = max(written for written, _ in self._written if written <= metadata.revision)
+        return metadata.applied == newest
 
     def sizes_at(self, life: int, revision: int) -> dict[str, int]:
         """Return the ring sizes of a life at a revision."""

@@ -337,6 +337,8 @@ class World:
             for log in (log for name in topics for log in self.log.logs[name].partitions):
                 found = committed.get(Source(log.topic, log.number))
                 reached = found.offset if found else 0
+                if found and hop is self.case.hops[-1] and not self.setting.is_settled(found):
+                    return False
                 if any(_is_record(entry) for entry in log.archive[max(reached, log.start) :]):
                     return False
         return True
