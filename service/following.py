@@ -50,8 +50,6 @@ class Following:
         self._file = file
         self._considered = 0
         self._left: dict[Source, _Left] = {}
-        self._taken: list[tuple[list[str], int]] = []
-        """What is being settled, and how much of it."""
         self.revision = 0
         """Of the config topic, by which is decided."""
         self.document = 0
@@ -166,24 +164,16 @@ class Following:
             known = self._left[partition.source] = _Left(*steps, self._changed(partition))
         return known.caches
 
-    def settle(
-        self, partitions: Iterable[Partition], rules: Rules, plan: Plan
-    ) -> Iterator[Sequence[Output]]:
-        """Fill the plan with what new settings make of caches that are held: so many at once."""
-        room = PIECE_CACHES_MAX
-        self._taken = []
-        for partition in partitions:
-            left = self.left(partition)
-            piece = left[:room]
-            room -= len(piece)
-            if piece:
-                self._taken.append((left, len(piece)))
-                yield from resettle(partition, piece, rules, plan)
+    def settle(self, partition: Partition, rules: Rules, plan: Plan) -> Iterator[Sequence[Output]]:
+        """Fill the plan with what new settings make of caches of a partition: so many at once.
 
-    def settled(self) -> None:
-        """What was settled last is committed."""
-        for left, count in self._taken:
-            del left[:count]
+        Of one partition, so that all of them are loaded before the transaction begins.
+        """
+        return resettle(partition, self.left(partition)[:PIECE_CACHES_MAX], rules, plan)
+
+    def settled(self, partition: Partition) -> None:
+        """What was settled last on a partition is committed."""
+        del self.left(partition)[:PIECE_CACHES_MAX]
 
     def applied(self, running: Iterable[Partition]) -> int:
         """The least that is applied in this process."""

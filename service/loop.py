@@ -308,11 +308,10 @@ class Loop:
             self.assignment.subscribe(self._terms.inputs.readings)
             self._write_as_topics_take()
         following.goes_on()
-        unsettled = self._ours(lambda partition: bool(following.left(partition)))
-        if unsettled:
+        for partition in self._ours(lambda partition: bool(following.left(partition))):
             plan = Plan()
-            self._commit(plan, following.settle(unsettled, self._terms.rules, plan))
-            following.settled()
+            self._commit(plan, following.settle(partition, self._terms.rules, plan))
+            following.settled(partition)
         late = self._ours(lambda each: following.is_late(each) or self._begins_at_an_end(each))
         if late:
             plan = Plan()
