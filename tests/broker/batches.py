@@ -136,6 +136,10 @@ class Batches:
         assert self._told() == (self._next, self._metadata), "the offset is another one"
         assert len(self._committed) == self._next
 
+    def close(self) -> None:
+        """Drop the producer, with its threads and connections."""
+        self._committer.close()
+
     def _new_committer(self) -> Committer:
         return Committer(self._clients, TIMEOUT_MS, SystemClock())
 

@@ -123,7 +123,9 @@ def batches(
 ) -> Iterator[Batches]:
     topic = topic_name("batches")
     create_topic(network.client, topic, PARTITIONS, replicas=network.brokers)
-    yield Batches(network.client, tmp_path, topic, network.proxy, network.members)
+    own = Batches(network.client, tmp_path, topic, network.proxy, network.members)
+    yield own
+    own.close()
     network.proxy.calm()
 
 
