@@ -245,6 +245,8 @@ def unstamped(seed: int) -> Scenario:
         ghosts=sizes.choice((0.0, 0.0, 0.02, 0.1)),
     )
     case = replace(case, sent=_odd_headers(case), twins=sizes.random() < 0.15)
+    if case.load_ms_per_byte and sizes.random() < 0.5:
+        case = _slow_alone(case)
     if random.Random(seed + 4).random() < 0.4:
         case = _moved(replace(case, is_set=True), LATE)
         switches = case.strategy == "ring" and sizes.random() < 0.5
@@ -278,6 +280,22 @@ def _odd_headers(case: Scenario) -> tuple[Sent, ...]:
             headers = [*(each.record.headers or []), *[("", None)] * HEADERS_MAX]
             sent[number] = replace(each, record=each.record._replace(headers=headers))
     return tuple(sent)
+
+
+def _slow_alone(case: Scenario) -> Scenario:
+    """The same with large rings and long transactions, which nothing but loading makes old."""
+    return replace(
+        case,
+        capacities=(dict.fromkeys(case.addresses, max(SIZES_OF_RINGS)),),
+        knobs=replace(case.knobs, at_once=1 + case.seed % 3),
+        batch_records_max=100,
+        batch_bytes_max=BATCH_BYTES_MAX,
+        load_ms_per_byte=100.0,
+        slowness=0.0,
+        trouble=0.0,
+        freezes=frozenset(),
+        twins=False,
+    )
 
 
 def _of_few_ids(sent: Sent) -> Sent:
