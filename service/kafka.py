@@ -15,9 +15,9 @@ from typing import Any, Final, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from service.client_log import ConsumerLog, ProducerLog
 from service.cluster import Cluster, KafkaCluster
 from service.config import Config
-from service.consumer_log import ConsumerLog
 from service.errors import Problem
 from service.kafka_properties import SERVERS, Property
 from service.part import ONLY, Part, consumer_group
@@ -25,8 +25,6 @@ from service.topics import config_topic
 
 LIBRDKAFKA: Final = logging.getLogger("librdkafka")
 """What a client has to say takes the way of our own log; it hands it over when it is polled."""
-_INFO: Final = 6
-"""The syslog level at which a client reports each connection that it loses."""
 MESSAGE_BYTES_MAX: Final = 1_000_000_000
 """For the client: a record beyond its topic's own limit is the broker's to refuse."""
 
@@ -171,9 +169,8 @@ class KafkaClients:
         }
         settings = {**PRODUCING, **self._config.kafka.producer}
         properties = _properties(self._config, settings, owned)
-        shown = int(properties["log_level"])
-        properties["log_level"] = max(shown, _INFO)
-        return Producer(properties, logger=_Losses(on_error, shown))
+        log = ProducerLog(properties, on_error, LIBRDKAFKA)
+        return Producer(properties | log.properties, logger=log)
 
     def settings_producer(self) -> Producer:
         """See `Clients.settings_producer`."""
@@ -198,38 +195,6 @@ class KafkaClients:
         return Producer(
             _properties(self._config, self._config.kafka.producer, owned), logger=LIBRDKAFKA
         )
-
-
-class _Losses:
-    """The log of a transactional producer: the only place where it reports a lost connection.
-
-    librdkafka repeats a request whose connection broke and calls no callback when that succeeds.
-    A producer that works well logs nothing at this level, nor does it when it closes an idle
-    connection, so every line counts as a loss. Python's levels: what librdkafka calls a notice or
-    an information is INFO.
-    """
-
-    def __init__(self, on_error: Callable[[KafkaError], None], shown: int) -> None:
-        """`shown`: the syslog level up to which a line belongs into our own log."""
-        self._on_error = on_error
-        self._shown = _PYTHON_LEVELS[min(max(shown, 0), len(_PYTHON_LEVELS) - 1)]
-
-    def log(self, level: int, text: str, *values: object) -> None:
-        """Take a line as the binding hands it over, in a poll of the producer."""
-        if level >= logging.INFO:
-            self._on_error(KafkaError(KafkaError._TRANSPORT, text % values))  # noqa: SLF001 - its name
-        if level >= self._shown:
-            LIBRDKAFKA.log(level, text, *values)
-
-
-_PYTHON_LEVELS: Final = (
-    *3 * (logging.CRITICAL,),
-    logging.ERROR,
-    logging.WARNING,
-    *2 * (logging.INFO,),
-    logging.DEBUG,
-)
-"""By the syslog level, as the binding converts it."""
 
 
 def property_problems(config: Config) -> list[Problem]:

@@ -5,7 +5,7 @@ from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, Producer
 
-from service.consumer_log import ConsumerLog
+from service.client_log import ConsumerLog
 from service.kafka import LIBRDKAFKA
 from service.part import ONLY, Part, consumer_group
 from tests.fakes.admin import FakeAdmin

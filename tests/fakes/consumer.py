@@ -18,7 +18,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from service.consumer_log import ConsumerLog
+from service.client_log import ConsumerLog
 from state.edit import Source
 from tests.fakes.errors import plain
 from tests.fakes.group import Committed, GroupMetadata, Member, Move

@@ -82,8 +82,8 @@ MUTANTS: Final = (
     Mutant(
         "no abort after an error",
         "service/commit.py",
-        "        self._abort(producer, fault)  # when nothing",
-        "        # when nothing",
+        "        raise TransactionAbortedError(self._abort(producer, fault, began_s))\n",
+        "        raise TransactionAbortedError(fault)\n",
     ),
     Mutant(
         "the mark of a redrive is not written",
@@ -94,8 +94,8 @@ MUTANTS: Final = (
     Mutant(
         "a producer is never suspected for what the client tells",
         "service/commit.py",
-        'nothing that came with it is certain."""\n        self._suspect = True\n',
-        'nothing that came with it is certain."""\n',
+        'a copy of it may still arrive."""\n        self._suspect = True\n',
+        'a copy of it may still arrive."""\n',
     ),
     Mutant(
         "ends are asked before the committed offset",
@@ -126,7 +126,7 @@ MUTANTS: Final = (
     Mutant(
         "an old store is not wiped",
         "service/takeover.py",
-        "    return now_ms - position.level_at_ms > STORE_AGE_MS_MAX\n",
+        "    return now_ms - position.level_at_ms > tombstones_kept_ms // 2\n",
         "    return False\n",
     ),
     Mutant(
@@ -160,14 +160,14 @@ MUTANTS: Final = (
     Mutant(
         "an unknown inlet is not doubted",
         "service/inlets.py",
-        "            doubt()\n",
+        "            doubt(source.topic)\n",
         "",
     ),
     Mutant(
         "the writer of settings does not read to the end",
         "service/config_topic.py",
-        "            follower.catch_up()\n            changed = ",
-        "            follower.poll()\n            changed = ",
+        "            follower.catch_up(is_writer=True)\n",
+        "            follower.poll()\n",
     ),
     Mutant(
         "an input that was created again passes at the takeover",

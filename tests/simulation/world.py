@@ -251,7 +251,8 @@ class World:
     def _loading_alone_takes_time(self) -> bool:
         """Whether nothing else makes a transaction old."""
         case = self.case
-        return not (case.slowness or case.trouble or case.freezes or case.twins)
+        others = (case.slowness, case.trouble, case.freezes, case.twins, case.ghosts)
+        return not any(others)
 
     def _disk_after_crash(self, instance: Instance) -> None:
         fate = self.chance.random()

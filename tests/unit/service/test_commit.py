@@ -11,6 +11,7 @@ from typing import cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
+from service.client_log import ProducerLog
 from service.commit import (
     EXPIRED,
     SLOW,
@@ -19,7 +20,7 @@ from service.commit import (
     TransactionAbortedError,
     _Changelog,
 )
-from service.kafka import _Losses
+from service.kafka import LIBRDKAFKA
 from service.plan import Output
 from state.edit import Edit, Source
 from tests.fakes.clients import FakeClients
@@ -284,7 +285,7 @@ def test_no_transaction_begins_on_a_producer_of_which_a_request_may_still_arrive
 def test_a_lost_connection_that_the_client_made_up_for_ends_the_use_of_its_producer() -> None:
     bench = stuck_bench()
     assert isinstance(bench.clients, StuckClients)
-    losses = _Losses(bench.clients.on_error, 3)
+    losses = ProducerLog({"log_level": 3}, bench.clients.on_error, LIBRDKAFKA)
     losses.log(logging.INFO, "%s [%s] %s", "FAIL", "producer-1", "TxnCoordinator: Disconnected")
     with pytest.raises(TransactionAbortedError):
         bench.commit(plan())
@@ -294,14 +295,14 @@ def test_a_lost_connection_that_the_client_made_up_for_ends_the_use_of_its_produ
 def test_the_client_log_shows_what_it_was_asked_for(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "librdkafka")
     errors: list[KafkaError] = []
-    losses = _Losses(errors.append, 3)
+    losses = ProducerLog({"log_level": 3}, errors.append, LIBRDKAFKA)
     losses.log(logging.ERROR, "%s [%s] %s", "FAIL", "producer-1", "Connection refused")
     losses.log(logging.INFO, "%s [%s] %s", "FAIL", "producer-1", "Disconnected")
     losses.log(logging.DEBUG, "%s [%s] %s", "BROKER", "producer-1", "idle")
     assert caplog.messages == ["FAIL [producer-1] Connection refused"]
     assert [error.str() for error in errors] == [
-        "FAIL [producer-1] Connection refused",
-        "FAIL [producer-1] Disconnected",
+        "FAIL producer-1 Connection refused",
+        "FAIL producer-1 Disconnected",
     ]
 
 
