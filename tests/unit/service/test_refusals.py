@@ -153,7 +153,9 @@ def test_a_group_that_grew_too_large_is_dead_lettered_whole_where_it_fits() -> N
 
 def test_a_record_that_is_refused_while_it_makes_room_is_blamed_in_the_end() -> None:
     living = Living(addresses={"#": {"groups_open_max": 1}})
-    living.cluster.create_topic(LOG.topic, cleanup_policy="compact", limit_bytes=800)
+    living.cluster.create_topic(
+        LOG.topic, cleanup_policy="compact", record_bytes_max=2 << 20, limit_bytes=800
+    )
     send_member(living, "old", "old", 1)
     loop = living.running()
     send_member(living, "l" * 900, "new", 1, 2)
