@@ -84,8 +84,8 @@ class Intake:
 
     @property
     def is_narrowest(self) -> bool:
-        """Whether the next piece cannot be smaller."""
-        return self._at_once == 1
+        """Whether the next transaction cannot be smaller: it has one record."""
+        return self._at_once == 1 and self._is_alone
 
     def decided(self, records: int, took_s: float) -> None:
         """Choose the size of the next piece by how long it took to decide so many records."""

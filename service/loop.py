@@ -92,6 +92,7 @@ class Loop:
         self._refusals = Refusals(service.batch_records_max)
         self._open_s_max = service.transaction_timeout_ms / 4000
         """For how long a transaction takes in more; the rest of its time is for its end."""
+        self._opened_s: float | None = None
         # A client that is dropped without being closed may live on, with its threads.
         with contextlib.ExitStack() as undo:
             self._committer = Committer(
@@ -362,7 +363,7 @@ class Loop:
             try:
                 part = next(parts, None)
             except TooMuchAtOnceError:
-                raise TransactionAbortedError(CROWDED) from None
+                raise TransactionAbortedError(SLOW if self._is_late() else CROWDED) from None
             decided_s = self._clock.monotonic_s()
             took_s = decided_s - started_s - (intake.spent_s - read_s)
             lookup_s += took_s
@@ -383,16 +384,20 @@ class Loop:
         has been open for so long that the rest of its time is needed to end it.
         """
         rebalances = self.assignment.rebalances
-        opened_s: float | None = None
         while batch.slices:
             yield batch
-            now_s = self._clock.monotonic_s()
-            opened_s = now_s if opened_s is None else opened_s
-            if self.cache.is_full or now_s - opened_s > self._open_s_max:
+            if self._opened_s is None:
+                self._opened_s = self._clock.monotonic_s()
+            if self.cache.is_full or self._is_late():
                 return
             batch = self._intake.go_on(plan, self._refusals.records_max)
             if self.assignment.rebalances != rebalances:
                 raise TransactionAbortedError(REBALANCED)
+
+    def _is_late(self) -> bool:
+        """Whether the transaction in hand has been open for too long to take in more."""
+        opened_s = self._opened_s
+        return opened_s is not None and self._clock.monotonic_s() - opened_s > self._open_s_max
 
     def _commit(self, plan: Plan, outputs: Iterable[Sequence[Output]]) -> None:
         """The plan in one transaction; then, and only then, store and memory."""
@@ -416,7 +421,8 @@ class Loop:
         if member is None:
             # The broker takes the offsets of a consumer that never joined without a check.
             raise TransactionAbortedError(NOT_A_MEMBER)
-        self.cache.begin(is_bounded=plan.is_bounded)
+        self._opened_s = None
+        self.cache.begin(is_bounded=plan.is_bounded, is_late=self._is_late)
         self._committer.commit(plan, outputs, marks, member)
         try:
             self._apply(plan, changelog_next, self._clock.monotonic_s() - started_s)

@@ -34,7 +34,7 @@ _CROWDED: Final = 1.125
 
 
 class TooMuchAtOnceError(Exception):
-    """A transaction needs more memory than it may use: read it again in smaller pieces."""
+    """A transaction needs more memory, or time to load, than it may: read it in smaller pieces."""
 
 
 class Cache:
@@ -48,6 +48,7 @@ class Cache:
         """What the transaction in hand holds."""
         self._used_bytes = 0
         self._is_bounded = False
+        self._is_late: Callable[[], bool] = lambda: False
         self._untidy: dict[tuple[Source, str], Memory] = {}
         self._recent: OrderedDict[tuple[object, bytes], bytes] = OrderedDict()
         """Runs that compact rings read last, by who reads for the ring and the key.
@@ -66,19 +67,24 @@ class Cache:
         """Whether the transaction in hand uses so much that it should end."""
         return self._used_bytes > _FULL * self._memory_bytes_max
 
-    def begin(self, *, is_bounded: bool = False) -> None:
+    def begin(
+        self, *, is_bounded: bool = False, is_late: Callable[[], bool] = lambda: False
+    ) -> None:
         """A transaction begins, and may use each memory that it asks for until the next call.
 
-        With `is_bounded`, asking for too much raises TooMuchAtOnceError.
+        With `is_bounded`, asking for too much raises TooMuchAtOnceError, and so does asking for
+        what is not in memory when `is_late` says that there is no time to load it.
         """
         self._used.clear()
-        self._used_bytes, self._is_bounded = 0, is_bounded
+        self._used_bytes, self._is_bounded, self._is_late = 0, is_bounded, is_late
 
     def memory(self, source: Source, store: Store, address: str, strategy: Strategy) -> Memory:
         """What an address has committed on a deciding partition."""
         place = (source, address)
         memory = self._memories.get(place)
         if memory is None:
+            if self._is_bounded and self._is_late():
+                raise TooMuchAtOnceError
             memory = self._memories[place] = self._loaded(source, store, address, strategy)
             self._memory_bytes += memory.memory_bytes
         self._memories.move_to_end(place)
