@@ -271,6 +271,61 @@ MUTANTS: Final = (
         "        if replay is None:\n",
         left_out="equivalent: an edit that is made twice is the same edit",
     ),
+    # A fix taken out: each of these was a fault of the service once.
+    Mutant(
+        "a transaction begins on any producer",
+        "service/commit.py",
+        "        producer = self._trusted()\n",
+        "        producer = self._producer or self._trusted()\n",
+    ),
+    Mutant(
+        "the first piece is decided in the transaction",
+        "service/commit.py",
+        "            first = next(parts, ())\n",
+        "            first = ()\n",
+    ),
+    Mutant(
+        "a transaction takes in more whatever its age",
+        "service/loop.py",
+        "            if self.cache.is_full or self._is_late():\n",
+        "            if self.cache.is_full:\n",
+    ),
+    Mutant(
+        "a transaction loads whatever its age",
+        "state/cache.py",
+        "            if self._is_bounded and self._is_late():\n",
+        "            if False:\n",
+    ),
+    Mutant(
+        "an older file gives up what a newer one has a route for",
+        "service/terms.py",
+        "        wanted = self.following.wanting(topic)\n",
+        "        wanted = None\n",
+    ),
+    Mutant(
+        "an input that was created again is read on",
+        "service/assignment.py",
+        "            if reading is not None and _is_replaced(partition, reading):\n",
+        "            if False:\n",
+    ),
+    Mutant(
+        "a short end of an input is believed at once",
+        "service/takeover.py",
+        "    if is_same and facts.input.end < (facts.committed_offset or 0):\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "a change that was committed and not applied is forgotten",
+        "service/loop.py",
+        "            raise NotAppliedError(repr(error)) from error\n",
+        "            raise\n",
+    ),
+    Mutant(
+        "a record has more headers than the state can count",
+        "service/grouping.py",
+        "        if len(kept) > HEADERS_MAX:\n",
+        "        if False:\n",
+    ),
 )
 """Ends by the last stable offset are not among them: the fake answers for `service.cluster`."""
 
