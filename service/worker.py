@@ -1,8 +1,9 @@
 """Worker: the loop's lives, one after the other, until it is told to stop.
 
 A life ends when the outcome of a transaction is unknown: then producer and consumer are made
-anew and the truth comes from the broker. Being fenced twice within a minute, or as a member of the
-group within a quarter of one, means that another process bears our name: then we leave.
+anew and the truth comes from the broker. Being fenced twice in the same way, as a producer within a
+minute or as a member of the group within a quarter of one, means that another process has our name:
+then we leave.
 """
 
 import contextlib
@@ -64,6 +65,8 @@ class Worker:
         self._end: Exception | None = None
         """What a change over REST ended in; it ends the turn."""
         self.fenced_s = fenced_s
+        """As a producer."""
+        self._member_fenced_s = float("-inf")
         self._goes_on = goes_on
         self._cluster: Cluster | None = None
 
@@ -198,9 +201,15 @@ class Worker:
         )
 
     def _fenced(self, fault: Fault) -> None:
+        """End, if it was fenced in the same way a short time ago.
+
+        Of two processes with one name each may be fenced as a producer by the one and as a member
+        by the other; counted together, both would leave.
+        """
         now_s = self._clock.monotonic_s()
         within_s = _MEMBER_FENCED_WITHIN_S if fault.of_group else _FENCED_WITHIN_S
-        if now_s - self.fenced_s < within_s:
+        last_s = self._member_fenced_s if fault.of_group else self.fenced_s
+        if now_s - last_s < within_s:
             service = self._config.service
             raise ExitError(
                 ExitCode.FENCED,
@@ -208,4 +217,7 @@ class Worker:
                 f"instance {service.instance} of {service.group_id}; stop one, or set "
                 "service.instance.",
             )
-        self.fenced_s = now_s
+        if fault.of_group:
+            self._member_fenced_s = now_s
+        else:
+            self.fenced_s = now_s

@@ -156,6 +156,17 @@ def test_being_fenced_twice_at_once_ends_with_exit_code_4(
     assert living.faults.passed["subscribe"] == 2
 
 
+@pytest.mark.row(11)
+def test_being_fenced_once_in_either_way_is_survived_so_that_one_of_two_rivals_stays() -> None:
+    living = Living()
+    living.send("a")
+    living.faults.at["send_offsets_to_transaction"] = iter([of_the_member()])
+    living.faults.at["commit_transaction"] = iter([fenced()])
+    run(living, 60)
+    assert living.faults.passed["subscribe"] == 3
+    assert living.values("orders.unique") == ["a"]
+
+
 @pytest.mark.parametrize(
     ("step", "rival", "seconds"),
     [
