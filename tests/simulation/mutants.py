@@ -276,7 +276,7 @@ MUTANTS: Final = (
         "a transaction begins on any producer",
         "service/commit.py",
         "        producer = self._trusted()\n",
-        "        producer = self._producer or self._trusted()\n",
+        "        producer = self._trusted() if self._producer is None else self._producer\n",
     ),
     Mutant(
         "the first piece is decided in the transaction",
@@ -289,6 +289,7 @@ MUTANTS: Final = (
         "service/loop.py",
         "            if self.cache.is_full or self._is_late():\n",
         "            if self.cache.is_full:\n",
+        left_out="a second guard: a piece that has to load something then is not decided",
     ),
     Mutant(
         "a transaction loads whatever its age",
