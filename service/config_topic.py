@@ -207,7 +207,7 @@ class _Lease:
     """The right to write: a producer that has fenced every other, and all that stands before it.
 
     It lasts until another producer fences this one, which every other writer does before it reads.
-    So whoever looks at what was read up to the end, and commits, has looked at the newest state.
+    So a writer that has read up to the end, and commits, has looked at the newest state.
     """
 
     def __init__(self, clients: Callable[[], Clients], topic: str, clock: Clock) -> None:

@@ -1,9 +1,9 @@
 """Worker: the loop's lives, one after the other, until it is told to stop.
 
-A life ends when the outcome of a transaction is unknown: then producer and consumer are made
-anew and the truth comes from the broker. Being fenced twice in the same way, as a producer within a
-minute or as a member of the group within a quarter of one, means that another process has our name:
-then we leave.
+A life ends when the outcome of a transaction is unknown: the next one has a new producer and
+consumer, and takes the truth from the broker. Being fenced twice in the same way, as a producer
+within a minute or as a member of the group within a quarter of one, means that another process has
+our name: then we leave.
 """
 
 import contextlib
