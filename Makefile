@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit broker test-broker test-versions sim sim-mutants fuzz soak oracle spark-tables reconcile test-spark bench bench-full bench-spark test-helm test-browser test-image pictures ci lock clean
+.PHONY: help run test check unit broker test-broker test-versions sim sim-mutants fuzz soak oracle spark-tables reconcile test-spark bench bench-full bench-earlier bench-spark test-helm test-browser test-image pictures ci lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -69,6 +69,9 @@ bench: .venv/bench .venv/quix/made ## Ringfence beside a pass-through, Kafka Str
 
 bench-full: .venv/bench .venv/quix/made ## throughput, memory, latency, restore by all that may change them (45 minutes; ARGS="--only ids_held")
 	$(BIN)/python -m bench.full $(ARGS)
+
+bench-earlier: .venv/bench ## CPU time and rate beside those of another commit (REVISION=HEAD~1; ten minutes)
+	$(BIN)/python -m bench.earlier $(or $(REVISION),HEAD~1) $(ARGS)
 
 bench-spark: .venv/bench .venv/spark ## a backfill beside Spark's own ways to drop duplicates (ten minutes; ARGS="--records 500000")
 	$(BIN)/python -m bench.spark $(ARGS)

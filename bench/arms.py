@@ -56,13 +56,13 @@ class Running(NamedTuple):
 
 
 @contextmanager
-def running(arm: Arm, stage: Stage) -> Iterator[Running]:
-    """Run it. Ended by SIGTERM, by force after a while."""
+def running(arm: Arm, stage: Stage, folder: Path = ROOT) -> Iterator[Running]:
+    """Run it from the code in a folder. Ended by SIGTERM, by force after a while."""
     log = stage.folder / f"{arm.name}-{stage.instance}.log"
     with log.open("ab") as output:
         process = subprocess.Popen(
             [*ATTACHED, str(os.getpid()), *arm.command(stage)],
-            cwd=ROOT,
+            cwd=folder,
             env=with_heap_tuned(os.environ),  # as Ringfence has its workers
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -18,7 +18,7 @@ from bench.session import Session
 
 LOOP: Final = "main thread"
 """Of a worker's process: it runs the loop."""
-_ALL: Final = "all threads"
+ALL: Final = "all threads"
 
 
 def stages(session: Session) -> Finding:
@@ -56,7 +56,7 @@ def _costs(session: Session, arm: Arm) -> dict[str, float]:
                 after, last = cpu_s(one.pid), point
         assert first is not None  # the last point is past the middle
         costs = per_message(before, after, last.records - first.records)
-        session.say(f"CPU time, {arm.name}: {costs[_ALL]:.2f} µs a message")
+        session.say(f"CPU time, {arm.name}: {costs[ALL]:.2f} µs a message")
         ordered = {part: costs[part] for part in sorted(costs, key=costs.__getitem__, reverse=True)}
         return {**ordered, **_divided(costs[LOOP], stage)}
 
@@ -69,7 +69,7 @@ def per_message(
         part: (seconds - before.get(part, 0.0)) * 1e6 / max(messages, 1)
         for part, seconds in after.items()
     }
-    return {**costs, _ALL: sum(costs.values())}
+    return {**costs, ALL: sum(costs.values())}
 
 
 def _divided(cost: float, stage: Stage) -> dict[str, float]:

@@ -1,0 +1,130 @@
+"""Earlier: the service of another commit beside the present one, on one broker, in turn.
+
+`make bench-earlier REVISION=v1` prints the CPU time of a message and the rate of both, and their
+ratios. A ratio is taken within a round, and every second round runs in reverse, as in `make bench`.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rich.console import Console
+
+from bench.arms import RINGFENCE, ROOT, running
+from bench.chart import table
+from bench.finding import Finding, Row
+from bench.machine import cpu_s
+from bench.progress import Point, pace
+from bench.results import Spread
+from bench.series.stages import ALL, LOOP, per_message
+from bench.trials import warm_up
+from bench.venue import Venue, venue
+from bench.workload import Workload
+from tools.errors import ToolError
+from tools.jars import RUN_FOLDER
+
+_FOLDER: Final = RUN_FOLDER / "bench" / "earlier"
+_RATE: Final = "messages a second"
+
+
+class Turn(NamedTuple):
+    """One run of one of the two: what a warm message costs, in µs of CPU time, and the rate."""
+
+    loop: float
+    all_threads: float
+    rate: float
+
+
+def main() -> int:
+    """Compare for each size of a batch."""
+    parser = argparse.ArgumentParser(prog="python -m bench.earlier", description=__doc__)
+    parser.add_argument("revision", help="the commit to compare with")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batches", type=int, nargs="+", default=[10_000, 1_000])
+    given = parser.parse_args()
+    console = Console()
+    workload = Workload()
+    try:
+        earlier = checked_out(given.revision, _FOLDER)
+        with venue() as place:
+            warm_up(place, workload, console.print)
+            for batch in given.batches:
+                turns = _turns(place, workload, batch, earlier, given.rounds, console)
+                settings = {"messages": f"{workload.records:,}", "batch_records": batch}
+                title = f"Batches of {batch:,}: this code beside {given.revision}"
+                console.print(table(compared(title, settings, *turns)))
+    except ToolError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def checked_out(revision: str, folder: Path) -> Path:
+    """Write the files of a commit into a folder, in place of what is there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    command = ["git", "-C", str(ROOT), "archive", "--format=tar", revision]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as git:
+        assert git.stdout is not None  # it is a pipe
+        try:
+            with tarfile.open(fileobj=git.stdout, mode="r|") as files:
+                files.extractall(folder, filter="data")
+        except tarfile.ReadError as error:
+            raise ToolError(f"git has no files of {revision!r}; name a commit") from error
+    return folder
+
+
+def compared(
+    title: str, settings: Mapping[str, object], before: list[Turn], after: list[Turn]
+) -> Finding:
+    """A row for each figure; the ratio is this code's over the other's, by round."""
+    parts = [(f"{LOOP}, µs a message", 0), (f"{ALL}, µs a message", 1), (_RATE, 2)]
+    rows: list[Row] = [
+        {
+            "figure": part,
+            "earlier": Spread.of(turn[place] for turn in before),
+            "now": Spread.of(turn[place] for turn in after),
+            "now / earlier": Spread.of(
+                late[place] / early[place] for early, late in zip(before, after, strict=True)
+            ),
+        }
+        for part, place in parts
+    ]
+    return Finding(title, {**settings, "rounds": len(before)}, rows)
+
+
+def _turns(
+    place: Venue, workload: Workload, batch: int, earlier: Path, rounds: int, console: Console
+) -> tuple[list[Turn], list[Turn]]:
+    found: dict[Path, list[Turn]] = {earlier: [], ROOT: []}
+    for number in range(rounds):
+        for folder in list(found)[:: -1 if number % 2 else 1]:
+            turn = _turn(place, workload, batch, folder)
+            found[folder].append(turn)
+            name = "now" if folder == ROOT else "earlier"
+            console.print(f"{batch:,}: {name}: loop {turn.loop:.2f} µs, {turn.rate:,.0f}/s")
+    return found[earlier], found[ROOT]
+
+
+def _turn(place: Venue, workload: Workload, batch: int, folder: Path) -> Turn:
+    points, before = list[Point](), dict[str, float]()
+    with (
+        place.reading(RINGFENCE, workload, batch_records=batch) as stage,
+        running(RINGFENCE, stage, folder) as one,
+    ):
+        for point in place.follow(stage, workload, one.check):
+            points.append(point)
+            if not before and point.records >= workload.records / 2:
+                before, half = cpu_s(one.pid), point.records
+            after = cpu_s(one.pid)
+    costs = per_message(before, after, points[-1].records - half)
+    return Turn(costs[LOOP], costs[ALL], pace(points).second_half)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
