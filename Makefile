@@ -35,8 +35,8 @@ test-broker: .venv/dev ## the service on a real Kafka, killed at every step
 test-versions: .venv/dev ## what depends on the broker, on every supported version of Kafka (an hour; ARGS="3.9.2 4.4.0")
 	$(BIN)/python -m tools.versions $(ARGS)
 
-sim: .venv/dev ## 10,000 seeded runs with a crash at a random step (SEED=n replays one)
-	RINGFENCE_SIM_RUNS=10000 RINGFENCE_SEED=$(SEED) $(BIN)/pytest -q -s -m simulation -p no:randomly tests/simulation
+sim: .venv/dev ## RUNS=10000 seeded runs with a crash at a random step (SEED=n replays one)
+	RINGFENCE_SIM_RUNS=$(or $(RUNS),10000) RINGFENCE_SEED=$(SEED) $(BIN)/pytest -q -s -m simulation -p no:randomly tests/simulation
 
 fuzz: .venv/dev ## RECORDS=100000 random records under random configurations, on a fake log (SEED=n replays one scene)
 	RINGFENCE_FUZZ_RECORDS=$(or $(RECORDS),100000) RINGFENCE_SEED=$(SEED) $(BIN)/pytest -q -p no:randomly tests/fuzz

@@ -344,7 +344,7 @@ def hunt(seeds_max: int) -> str | None:
     # Here, since only a copy that is broken already loads them.
     from tests.simulation.odd_logs import simulate_odd_logs  # noqa: PLC0415
     from tests.simulation.redriving import simulate_redrive  # noqa: PLC0415
-    from tests.simulation.test_simulation import be_quiet  # noqa: PLC0415
+    from tests.simulation.runs import be_quiet  # noqa: PLC0415
     from tests.simulation.world import simulate  # noqa: PLC0415
 
     def runs() -> Iterator[tuple[str, Callable[[int], Counter[str]], int]]:
