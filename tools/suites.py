@@ -1,12 +1,12 @@
 """`make test`: every kind of test that this machine can run, one after the other, and a table.
 
-A suite whose tools are missing is skipped with the reason; everything else has to pass.
+A suite whose tools are missing is skipped with the reason; everything else has to pass. What pytest
+reports of each stays in `.run/tests`, with the seconds of every test.
 """
 
 import shutil
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 import xml.etree.ElementTree as ET
@@ -15,6 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tools.jars import RUN_FOLDER
+
+REPORTS: Final = RUN_FOLDER / "tests"
 NO_TESTS: Final = 5
 SAID_MAX: Final = 800
 UNIT: Final = (
@@ -121,14 +124,14 @@ def run(suite: Suite) -> Outcome:
     for module in suite.first:
         if subprocess.run([sys.executable, "-m", module], check=False).returncode:
             return Outcome(suite.name, 0, 1, 0, time.monotonic() - started_s, f"{module} failed")
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "--tb=short", f"--junitxml={report}"]
-        command += ["-m", suite.marks]
-        if suite.processes > 1:
-            command += ["-n", str(suite.processes)]
-        code = subprocess.run(command, check=False).returncode
-        return counted(suite.name, report, code, time.monotonic() - started_s)
+    report = REPORTS / f"{suite.name}.xml"
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "-q", "--tb=short", f"--junitxml={report}"]
+    command += ["-m", suite.marks]
+    if suite.processes > 1:
+        command += ["-n", str(suite.processes)]
+    code = subprocess.run(command, check=False).returncode
+    return counted(suite.name, report, code, time.monotonic() - started_s)
 
 
 def counted(name: str, report: Path, code: int, seconds: float) -> Outcome:
