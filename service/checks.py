@@ -281,10 +281,11 @@ class Checks:
     def _is_first(self, record: Record, place: Place, claim: Claim, why: Rejection) -> bool:
         """Whether a duplicate is to be dead-lettered: the first of its id, where that is asked.
 
-        Counted from the record that was accepted, so an id that is forgotten begins anew.
+        Counted from the record that was accepted, so an id that is forgotten begins anew. What
+        lacks what its address goes by has no id: of a rejected group it comes each time.
         """
         told = claim.identifier if claim.number is None else b"%d" % claim.number
-        if not place.settings.dead_letter_audit or told is None:
+        if not place.settings.dead_letter_audit or told is None or not counts(place, claim):
             return True
         audit = self._places.audit(place)
         self._places.admit(audit)

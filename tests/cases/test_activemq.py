@@ -207,6 +207,13 @@ AUDITED: Final = {"dead_letter_audit": True}
         "in tx tx none tx none",
         AUDITED,
     ),
+    Case(
+        50,
+        "a record of a group that has no number comes each time where numbers count",
+        "B/P#1 B/P#1 B/t[P#1,P#0,a] B/u[P#1,P#0,a] B/P#1",
+        "in dup none tx tx none tx tx none",
+        AUDITED | {"strategy": "audit", "audit_producers": 1},
+    ),
 )
 def test_dead_letters_that_are_deduplicated(case: Case, manner: Manner) -> None:
     """ActiveMQ's shared audit keeps one copy in all, so that a second queue loses its own."""

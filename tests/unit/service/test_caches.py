@@ -105,6 +105,22 @@ def test_numbers_are_told_of_once_too(strategy: str) -> None:
     assert reasons(plan.outputs) == [None, None, "duplicate", "duplicate"]
 
 
+@pytest.mark.parametrize("strategy", ["audit", "sequence", "ordered"])
+def test_equal_numbers_of_nobody_are_two_records(strategy: str) -> None:
+    world = audited(strategy)
+    known = (PUBLISHER, b"P"), (NUMBER, b"1"), ("_SEQ_ID", b"1"), ("_PREV", b"0")
+    world.commit(record(0, *known))
+    for offset, group in ((1, b"t"), (3, b"u")):
+        of_group = ("_TX_ID", group), ("_TX_SIZE", b"2")
+        plan = world.commit(
+            record(offset, *of_group, ("_TX_SEQ", b"1"), *known),
+            record(offset + 1, *of_group, ("_TX_SEQ", b"2"), (NUMBER, b"5"), value=group),
+        )
+        assert plan.outputs[-1][1] == group
+        assert reasons(plan.outputs[-1:]) == ["duplicate-in-transaction"]
+    assert len(plan.outputs) == 1
+
+
 def test_an_id_that_was_forgotten_begins_anew() -> None:
     world = audited(id_cache_size=2)
     first = world.commit(named(0, b"a"), named(1, b"a"), named(2, b"b"), named(3, b"c"))
