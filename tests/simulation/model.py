@@ -272,13 +272,17 @@ class Model:
         trial.forgets = False
         if isinstance(trial, Held) and trial.ring.capacity:
             trial.ring.resize(10**6)
+        before = deepcopy(rule)
         own = {named(place) for place in places}
         answers = []
         for place, claim in zip(places, claims, strict=True):
             answer = Answer() if claim is None else trial.judge(claim, time_ms, named(place))
             if claim is not None and answer.reason is None:
                 trial.accept(claim, time_ms, named(place))
-            answers.append(Answer(answer.reason, None) if answer.original in own else answer)
+            # An import may have told of the very place that a record of the group has.
+            is_known = claim is not None and before.judge(claim, time_ms, named(place)) == answer
+            is_within = answer.original in own and not is_known
+            answers.append(Answer(answer.reason, None) if is_within else answer)
         return answers
 
     def _fate_of_group(
