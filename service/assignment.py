@@ -328,12 +328,16 @@ def _metadata(consumer: Consumer) -> object | None:
 
 
 def _is_replaced(partition: Partition, reading: Reading) -> bool:
-    """Whether the topic, or its changelog, was deleted and created again since the takeover."""
+    """Whether the topic, or its changelog, was deleted and created again since the takeover.
+
+    Without an id the broker does not describe the topic now: that says nothing.
+    """
     if partition.facts is None:
         return False
     identity = partition.facts.identity
-    taken_over = identity.input_topic_id, identity.changelog_topic_id
-    return taken_over != (reading.topic_id, reading.changelog_id)
+    return reading.topic_id not in {"", identity.input_topic_id} or (
+        reading.changelog_id not in {"", identity.changelog_topic_id}
+    )
 
 
 def _partition(source: Source, reading: Reading) -> Partition:

@@ -56,6 +56,7 @@ from service.refusals import Refusals
 from service.sessions import Sessions
 from service.surveyor import Surveyor
 from service.sweep import Sweep
+from service.takeover import check_written
 from service.target import TargetMissingError
 from service.terms import Terms
 from service.topics import config_topic
@@ -270,6 +271,8 @@ class Loop:
     def _prepare(self) -> str | None:
         """Inputs that appeared, a producer beyond doubt, partitions to take over."""
         self._find_inputs()
+        for partition in self.assignment.running.values():
+            check_written(partition)
         self._write_as_topics_take()
         waiting = self.assignment.step()
         for partition in self._ours(lambda partition: partition.to_clear):

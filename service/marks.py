@@ -65,12 +65,16 @@ def clearing(partition: Partition, edits_max: int) -> Iterator[Plan]:
 def _check_changelog(
     partition: Partition, changelog_next: Mapping[Source, int], plan: Plan
 ) -> None:
-    """What was written follows what stands in the changelog, or that is another topic by now."""
+    """What was written follows what stood in the changelog, or that has lost something.
+
+    Then it is another topic by now, which its id shows, or it was truncated.
+    """
     log = partition.changelog
     if log is None or log not in changelog_next:
         return
     first = changelog_next[log] - len(plan.edits[log])
     if first < partition.changelog_next:
+        partition.written_at = first
         raise TransactionAbortedError(DOUBTED)
 
 

@@ -78,6 +78,8 @@ class Partition:
     committed_offset: int | None = None
     next_offset: int = 0
     changelog_next: int = 0
+    written_at: int | None = None
+    """Where the changelog took a record of ours although it had reached further before."""
     restored_records: int = 0
     """Changelog records that were replayed when it was taken over."""
     to_clear: bool = False
@@ -112,6 +114,7 @@ class Partition:
         if self.store is not None:
             self.store.close()
             self.store = None
+        self.written_at = None
         self.groups = Groups()
         self.volatile = MemoryStore()
         self.survey = Survey()

@@ -104,6 +104,20 @@ def check_changelog(partition: Partition, facts: Facts, changelog_next: int) -> 
         )
 
 
+def check_written(partition: Partition) -> None:
+    """While it runs: the changelog took our records behind those that it had, or exit 5.
+
+    To be called once it is known to be the same topic. What an aborted transaction has written may
+    fill the gap, so a later takeover need not find it.
+    """
+    log = partition.changelog
+    if log and partition.written_at is not None:
+        raise _contradiction(
+            f"The changelog {log.topic}-{log.partition} reached to {partition.changelog_next}, but "
+            f"took a record at offset {partition.written_at}: it was truncated; {_RESET}"
+        )
+
+
 def start_offset(
     partition: Partition, facts: Facts, settings: ServiceSettings, *, remembered: bool
 ) -> tuple[int, bool]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from service.errors import ExitCode, ExitError
-from tests.unit.service.living import LOG, Living, turns
+from tests.unit.service.living import LOG, ORDERS, Living, turns
 from tests.unit.service.test_two_hops import BY_ADDRESS, Hops
 
 
@@ -92,3 +92,32 @@ def test_by_address_that_is_created_again_while_it_is_read_ends_the_service() ->
         hops.turns(10)
     assert caught.value.exit_code is ExitCode.CONTRADICTION
     assert [record.value for record in hops.out("orders.unique")] == [b"1"]
+
+
+@pytest.mark.row(20)
+@pytest.mark.parametrize("lost", [2, 4])
+def test_a_changelog_that_loses_its_end_while_it_is_written_ends_the_service(lost: int) -> None:
+    """What aborted transactions write would fill the gap, and then nobody could find it."""
+    living = Living()
+    living.send("a", "b")
+    loop = living.running()
+    living.send("c")
+    loop.turn()
+    log = living.cluster.log(*LOG)
+    assert log is not None
+    log.truncate(log.end - lost)
+    living.send("d")
+    with pytest.raises(ExitError, match="it was truncated") as caught:
+        turns(loop, 5)
+    assert caught.value.exit_code is ExitCode.CONTRADICTION
+    assert (living.committed(), living.values("orders.unique")) == (3, ["a", "b", "c"])
+
+
+def test_a_topic_that_is_not_described_for_a_moment_is_not_taken_over_again() -> None:
+    living = Living()
+    loop = living.running()
+    (partition,) = loop.assignment.running.values()
+    readings = loop._terms.inputs.readings
+    silent = {name: each._replace(topic_id="", changelog_id="") for name, each in readings.items()}
+    loop.assignment.subscribe(silent)
+    assert loop.assignment.running == {ORDERS: partition}
