@@ -96,6 +96,16 @@ _OWNED: Final[Owned] = {
     "topic.blacklist": ("it would hide inputs in silence", "narrow the inputs of the route"),
 }
 
+_OWNED_THERE: Final[Mapping[str, Owned]] = {
+    "producer": {
+        "connections.max.idle.ms": (
+            "by the service's own value it knows which of its requests may still arrive",
+            "set it in [kafka] for the other clients",
+        )
+    }
+}
+"""The same in one table alone."""
+
 _OF_CONSUMERS = dict.fromkeys(CONSUMER_ONLY, "[kafka.consumer]")
 _OF_PRODUCERS = dict.fromkeys(PRODUCER_ONLY, "[kafka.producer]")
 _ELSEWHERE: Final[Mapping[str, Elsewhere]] = {
@@ -143,8 +153,8 @@ def read_kafka(tables: Mapping[str, Mapping[str, Given]], problems: list[Problem
     """Sort properties to the clients that know them; each refused one adds a problem."""
     sorted_out: dict[str, dict[str, Property]] = {scope: {} for scope in SCOPES}
     for scope in SCOPES:  # the common ones first, so that the tables refine them
-        given = tables.get(scope, {})
-        for name, value in read_properties(given, _OWNED, _ELSEWHERE[scope], problems).items():
+        given, owned = tables.get(scope, {}), {**_OWNED, **_OWNED_THERE.get(scope, {})}
+        for name, value in read_properties(given, owned, _ELSEWHERE[scope], problems).items():
             sorted_out[_home(scope, name)][name] = value
     problems.extend(no_servers(sorted_out["common"], "kafka", "KAFKA_BOOTSTRAP_SERVERS"))
     return KafkaSettings(**sorted_out)

@@ -173,3 +173,9 @@ def test_every_known_property_can_be_set_in_the_installed_librdkafka() -> None:
         unknown = "No such configuration property" in refusal and f'"{name}"' in refusal
         assert not unknown, refusal
         assert "not settable" not in refusal
+
+
+def test_when_the_producer_closes_what_is_idle_is_not_up_to_the_configuration() -> None:
+    name = "connections.max.idle.ms"
+    assert f'"{name}" is refused: ' in kafka(producer={name: 1_000})[1][0]
+    assert kafka(common={name: 1_000})[1] == []
