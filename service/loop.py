@@ -189,8 +189,7 @@ class Loop:
             return
         if fault == EXPIRED:
             self._refusals.halve(self._plan)
-        if not (fault.of_record or fault.of_group):
-            self._terms.inputs.suspect()
+        self._doubt_topics(fault)
         if fault == DOUBTED:
             return
         if self._patience.is_passing(fault, self.assignment.rebalances):
@@ -198,6 +197,18 @@ class Loop:
         if not (fault.of_record and self._refusals.narrow(self._plan, fault)):
             sentence = f"the broker, which answered {fault.cause}; see its log"
             self._patience.back_off(fault.waits_for or sentence, until_commit=True)
+
+    def unchanged(self, fault: Fault) -> None:
+        """A change left nothing behind. Its sender asks again: nothing here waits for that."""
+        self._watch.aborted(fault)
+        self.rewind()
+        self._doubt_topics(fault)
+
+    def _doubt_topics(self, fault: Fault) -> None:
+        """Have the broker describe its topics again, where it aborted a transaction."""
+        if not (fault.of_record or fault.of_group):
+            self._terms.inputs.suspect()
+            self._terms.doubt_targets()
 
     def damaged(self, error: StoreCorruptError) -> None:
         """A store is wiped, and its partition taken over anew."""
@@ -207,6 +218,7 @@ class Loop:
 
     def rewind(self) -> None:
         """Nothing that was consumed but not committed may be passed over by the next commit."""
+        self.cache.begin()  # the transaction is over, and with it what it may not load
         try:
             self._intake.forget()
             self.assignment.rewind()

@@ -148,7 +148,7 @@ class Worker:
         try:
             return answer(query, loop)
         except TransactionAbortedError as aborted:
-            loop.aborted(without_frames(aborted).fault)
+            loop.unchanged(without_frames(aborted).fault)
             sentence = f"The broker refused the change ({aborted.fault.cause}); ask again."
             raise Unavailable(sentence) from aborted
 

@@ -279,3 +279,12 @@ def test_a_store_that_is_damaged_as_it_is_applied_takes_all_of_its_transaction_a
         came_out = living.values("orders.unique", partition)
         assert came_out == [f"a{partition}", f"b{partition}"]
         assert living.values("orders.dlq", partition) == [f"a{partition}"]
+
+
+def test_an_output_that_is_created_again_with_fewer_partitions_is_written_as_it_is_now() -> None:
+    living = Living(partitions=2)
+    loop = living.running()
+    living.cluster.create_topic("orders.unique", 1)
+    living.send("a", partition=1)
+    turns(loop, 5)
+    assert living.values("orders.unique") == ["a"]

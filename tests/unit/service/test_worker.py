@@ -500,3 +500,29 @@ def test_state_of_a_newer_version_ends_with_exit_code_5_and_nothing_is_touched()
     assert error.exit_code is ExitCode.CONTRADICTION
     assert "was committed with state format 2, this version reads 1" in error.sentence
     assert living.values("orders.unique") == []
+
+
+def test_changes_that_are_aborted_again_and_again_are_waited_for_by_who_asks_alone() -> None:
+    living = Living()
+    living.send("a")
+    worker, loop = living.worker(), living.running()
+    living.faults.at["commit_transaction"] = repeat(refused())
+    for _ in range(100):
+        with pytest.raises(Unavailable, match="NOT_ENOUGH_REPLICAS"):
+            worker._answer(IdForgetting("orders", b"a"), loop)
+        loop.turn()
+        assert living.board.read().waiting_for is None
+
+
+def test_a_question_after_an_aborted_transaction_may_load_what_it_asks_for() -> None:
+    living = Living(transaction_timeout_ms=10_000)
+    living.send("a")
+    worker, loop = living.worker(), living.running()
+    living.send("b")
+    living.faults.at["commit_transaction"] = iter([refused()])
+    loop.turn()
+    living.cluster.wait(5)
+    loop.cache.drop(ORDERS)
+    answer = worker._answer(IdQuery("orders", b"a"), loop)
+    assert isinstance(answer, IdAnswer)
+    assert answer.known
