@@ -43,6 +43,8 @@ BATCH_BYTES_MAX = 64 * 1024 * 1024
 SIZES = (0, 600, 950)
 SIZES_OF_RINGS = (0, 1, 2, 3, 5, 20)
 DEFAULT_SIZE = 3
+TOMBSTONES_KEPT_MS = 7 * 24 * 60 * 60 * 1000
+"""For how long compaction keeps them once it has passed them."""
 LATE = "late"
 """An input whose route comes and goes over REST."""
 ADDED = "added"
@@ -116,6 +118,8 @@ class Scenario:
     """Whether another process bears the name of an instance for a while."""
     rolls: bool = False
     """Whether a newer file, with a route more, reaches one instance after the other."""
+    old_backups: bool = False
+    """Whether instances come back after days with a disk that was older even then."""
     on_lost_offset: LostOffset = "fail"
     on_reset_offset: ResetOffset = "fail"
     late_output: bool = False
@@ -247,6 +251,11 @@ def unstamped(seed: int) -> Scenario:
     case = replace(case, sent=_odd_headers(case), twins=sizes.random() < 0.15)
     if case.load_ms_per_byte and sizes.random() < 0.5:
         case = _slow_alone(case)
+    days = random.Random(seed + 12)
+    if days.random() < 0.2:
+        # Of small runs, so that some are deleted as a whole.
+        knobs = replace(case.knobs, run_ids_max=days.choice((1, 2)))
+        case = replace(case, old_backups=True, knobs=knobs)
     if random.Random(seed + 4).random() < 0.4:
         case = _moved(replace(case, is_set=True), LATE)
         switches = case.strategy == "ring" and sizes.random() < 0.5

@@ -28,6 +28,7 @@ from tests.simulation.model import Change
 from tests.simulation.scenario import (
     GROUP,
     OUTPUT_LIMIT_BYTES,
+    TOMBSTONES_KEPT_MS,
     Scenario,
     Sent,
     scenario,
@@ -39,7 +40,6 @@ ROUNDS_MAX = 600
 HOUR_MS = 60 * 60 * 1000
 DAY_MS = 24 * 60 * 60 * 1000
 SHORT_GAP_MS = 5_000
-TOMBSTONES_KEPT_MS = 7 * DAY_MS
 
 
 class World:
@@ -69,6 +69,7 @@ class World:
         self._opened: list[tuple[int, str, int]] = []
         self._twin: Instance | None = None
         self._rarely = random.Random(case.seed + 8)
+        self._days = random.Random(case.seed + 13)
         self.changes: dict[str, Change] = {}
         """What an administrator wanted, by the notes of the offsets that were committed for it."""
         self.setting = Setting(case, self.log)
@@ -94,7 +95,7 @@ class World:
 
     def _round(self) -> None:
         chance = self.chance
-        self._publish(chance.randint(0, 6))
+        self._publish(chance.randint(0, 6) // (3 if self.case.old_backups else 1))
         if self.case.late_output and chance.random() < 0.1:
             self._outputs()
         if chance.random() < 0.1:
@@ -124,6 +125,8 @@ class World:
             self._perhaps_twin()
         if self.case.rolls and self._rarely.random() < 0.03:
             self._roll(self._rarely.choice(self.instances).name)
+        if self.case.old_backups and self._days.random() < 0.05:
+            self._be_away(self._days.choice(self.instances))
 
     def _open_session(self) -> None:
         """A publisher takes its name, or takes it over."""
@@ -201,6 +204,18 @@ class World:
             twin = self._twin = rival.twin()
             self.instances.append(twin)
             self.met["twins"] += 1
+
+    def _be_away(self, instance: Instance) -> None:
+        """A machine is gone for days, and comes back with a disk that was older even then.
+
+        Compaction has passed what was deleted since, and may have taken the tombstones by then.
+        """
+        instance.kill()
+        self.log.compact(TOMBSTONES_KEPT_MS)
+        self.log.wait(self._days.choice((4, 9, 9)) * DAY_MS / 1000)
+        self.log.compact(TOMBSTONES_KEPT_MS)
+        instance.disk.roll_back()
+        self.met["old backups"] += 1
 
     def _stop(self, instance: Instance) -> None:
         self._acting.append(instance)
