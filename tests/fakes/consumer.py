@@ -54,6 +54,8 @@ class FakeConsumer:
         self._topics: frozenset[str] = frozenset()
         self._callbacks: dict[str, Callback | None] = {}
         self._fetching: dict[Source, int] = {}
+        self._due_ms: dict[Source, int] = {}
+        """When the answers to fetches come that bring something."""
         self._positions: dict[Source, int] = {}
         self._lingering: dict[Source, int] = {}
         """Taken away, and not stopped yet: how many more times the position is told."""
@@ -252,6 +254,7 @@ class FakeConsumer:
 
     def _go(self, source: Source, offset: int) -> None:
         self._fetching[source] = offset
+        self._due_ms.pop(source, None)
         self._stopped.discard(source)
 
     def _fetch(self, source: Source, records_max: int) -> list[Message]:
@@ -267,10 +270,22 @@ class FakeConsumer:
             at = OFFSET_INVALID if offset is None else offset
             return [Message(topic=log.topic, partition=log.number, offset=at, error=error)]
         entries, onward = log.read(offset, records_max, committed=True)
+        if entries and self._is_on_its_way(source):
+            return []
         self._fetching[source] = onward
         if onward > offset:
             self._positions[source] = onward
         return [_message(log, entry) for entry in entries]
+
+    def _is_on_its_way(self, source: Source) -> bool:
+        """Whether a fetch is not answered yet; the one after it takes its own time."""
+        if source not in self._due_ms:
+            after_ms = self._log.chance.answers_after_ms(source.topic)
+            self._due_ms[source] = self._log.now_ms + after_ms
+        if self._log.now_ms < self._due_ms[source]:
+            return True
+        del self._due_ms[source]
+        return False
 
     def _is_known(self, source: Source) -> bool:
         """Whether a fetch finds its topic; one of another id is read on from the same offset."""

@@ -5,8 +5,9 @@ are not answered, and go on when all is over. What they know beyond a crash is w
 what the owners tell.
 """
 
+import random
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
@@ -20,6 +21,7 @@ from service.letter import view_of
 from service.letter_reader import SpanReader
 from service.letter_values import MODES, DeadLetterView, LetterFilter, LetterPlace, Order
 from service.letter_ways import Ways
+from service.queries.ids import ChangeAnswer
 from service.queries.redrives import (
     LettersRedrive,
     MarksAnswer,
@@ -44,6 +46,7 @@ from tests.simulation.world import World
 
 NAME = "1-x"
 ROUNDS_MAX = 4_000
+ROUNDS_AFTER = 60
 OF_GROUPS = frozenset({"_TX_ID", "_TX_SIZE", "_TX_SEQ"})
 
 T = TypeVar("T")
@@ -68,6 +71,13 @@ def redriving(seed: int) -> Scenario:
         crashes=frozenset(),
         freezes=frozenset(),
     )
+
+
+def _lagging(case: Scenario) -> Scenario:
+    """Where the seed says so, one of two instances hears late what is set."""
+    if random.Random(case.seed + 14).random() < 0.6:
+        return case
+    return replace(case, late_settings=True, instances=2, old_backups=False)
 
 
 def _alone(sent: Sent) -> Sent:
@@ -129,6 +139,7 @@ class Sender:
     def _send(self, drive: Drive) -> None:
         """To any owner, what comes next for it."""
         queue = self._chance.choice([each for each in self._waiting if each])
+        self._world.commands.append(queue[0])
         told = self._world.ask(queue[0])
         if self._chance.random() < 0.1 or not isinstance(told, RedriveAnswer):
             return  # nobody answers, or the answer is lost
@@ -159,6 +170,10 @@ class RedriveWorld(World):
         self.limit = self.chance.choice((None, None, 3))
         self.job: Job
         self.before: list[DeadLetterView] = []
+        self.commands: list[LettersRedrive] = []
+        """All that were sent."""
+        self._slow: Instance | None = None
+        """One that has a bad connection to the broker of the config topic."""
 
     def run(self) -> None:
         """Have some records decided, redrive what was refused, and see what became of it."""
@@ -173,6 +188,7 @@ class RedriveWorld(World):
         self._start_trouble()
         senders = [Sender(self) for _ in range(self.chance.choice((1, 2, 2)))]
         late = self._redrive(senders)
+        self._outlive()
         while self._unsent:
             self._publish(5)
         self._settle()
@@ -200,6 +216,9 @@ class RedriveWorld(World):
         self.case = replace(self.case, crashes=frozenset(steps[:4]), freezes=frozenset(steps[4:]))
         self._calm, self.freedom.trouble = False, self.chance.choice((0.0, 0.01, 0.05))
         self.freedom.ghosts = self.case.ghosts
+        if self.case.late_settings:
+            mine = [each for each in self.instances if each.hop is self.case.hops[-1]]
+            self._slow = self.chance.choice(mine)
 
     def _redrive(self, senders: list[Sender]) -> Sender:
         """Until one of them is done; gives one that may not have heard of it."""
@@ -214,6 +233,24 @@ class RedriveWorld(World):
             if not self.job.is_running:
                 return senders[0]
         raise Broken("redrive", "it does not come to an end")
+
+    def _outlive(self) -> None:
+        """The marks go while partitions move on, and commands arrive that were long on their way.
+
+        Whoever owns a partition by then may not know of the end, and finds no mark.
+        """
+        if self._slow is not None:
+            # It asks thousands of times in vain, and would die at one of them.
+            self.case = replace(self.case, crashes=frozenset(), freezes=frozenset())
+        for _ in range(ROUNDS_AFTER):
+            self._round()
+            instance = self.chance.choice(self.instances)
+            told = self._asked(instance, MarksRemoval(NAME)) if instance.runs else None
+            has_removed = isinstance(told, ChangeAnswer) and told.ids > 0
+            if has_removed and instance.runs and self.chance.random() < 0.8:
+                self._stop(instance)
+            if self.commands:
+                self.ask(self.chance.choice(self.commands))
 
     def _clear(self) -> None:
         """Have all marks removed, once the end is known."""
@@ -247,6 +284,15 @@ class RedriveWorld(World):
         writer.write(change)
         if not hasattr(self, "job") or self.job.is_running:
             self.job = job
+
+    def _have(self, instance: Instance, act: Callable[[], None], note: str = "") -> None:
+        """As ever; the slow instance waits for what is set."""
+        before, is_slow = self.freedom.slow_topic, instance is self._slow and not self._calm
+        self.freedom.slow_topic = config_topic(GROUP) if is_slow else ""
+        try:
+            super()._have(instance, act, note)
+        finally:
+            self.freedom.slow_topic = before
 
     # What is asked.
 
@@ -367,4 +413,4 @@ class RedriveWorld(World):
 
 def simulate_redrive(seed: int) -> Counter[str]:
     """Run one seed and return what it met; raises Broken when something does not hold."""
-    return RedriveWorld(redriving(seed)).simulated()
+    return RedriveWorld(_lagging(redriving(seed))).simulated()

@@ -120,6 +120,8 @@ class Scenario:
     """Whether a newer file, with a route more, reaches one instance after the other."""
     old_backups: bool = False
     """Whether instances come back after days with a disk that was older even then."""
+    late_settings: bool = False
+    """Whether what is set reaches one instance late."""
     on_lost_offset: LostOffset = "fail"
     on_reset_offset: ResetOffset = "fail"
     late_output: bool = False

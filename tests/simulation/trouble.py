@@ -88,6 +88,8 @@ SLOW: Final = frozenset(
     }
 )
 """Steps that may take seconds."""
+ANSWERS_AFTER_MS: Final = (0, 0, 20_000, 60_000)
+"""How long answers to fetches may take; the client gives up a connection after the longest."""
 
 
 class SeededChance(Chance):
@@ -103,6 +105,8 @@ class SeededChance(Chance):
     ) -> None:
         """`ghosts` is how likely a copy of a request stays behind on its way."""
         self._chance = chance
+        self.slow_topic = ""
+        """Of which the broker takes its time over a fetch."""
         self.ghosts = ghosts
         self._late_markers = late_markers
         self.trouble = trouble
@@ -114,6 +118,10 @@ class SeededChance(Chance):
     def fetched(self, records_max: int) -> int:
         """See `Chance.fetched`."""
         return min(records_max, self._chance.randint(0, 8))
+
+    def answers_after_ms(self, topic: str) -> int:
+        """See `Chance.answers_after_ms`."""
+        return self._chance.choice(ANSWERS_AFTER_MS) if topic == self.slow_topic else 0
 
     def marker_now(self) -> bool:
         """See `Chance.marker_now`."""
