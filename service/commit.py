@@ -134,7 +134,8 @@ class Committer:
         try:
             self._run(producer.begin_transaction)
             changelog = self._write(producer, plan, chain([first], parts), began_s)
-            offsets = marks(changelog.written)
+            # Where a piece was not delivered, no offset tells what the changelog took.
+            offsets = marks({} if changelog.awaited else changelog.written)
             # After a record that was not delivered this fails, and with that record's error.
             self._run(lambda: producer.send_offsets_to_transaction(offsets, group, _STEP_TIMEOUT_S))
             if changelog.awaited:
