@@ -142,13 +142,14 @@ class Arrivals:
                 f"the committed offsets of {names}: an earlier transaction is still open, "
                 "or the broker does not answer"
             )
+        asked_s = self._clock.monotonic_s()
         facts = self._facts(partitions, committed)
         for partition in partitions:
             told = facts.get(partition.source)
             if told is None:
                 self._put_off(partition, _Lack.TOPIC)
                 continue
-            if self._is_short(partition, told):
+            if self._is_short(partition, told, asked_s):
                 self._put_off(partition, _Lack.RECORDS)
                 continue
             try:
@@ -159,16 +160,17 @@ class Arrivals:
                 self._busy.pop(partition.source, None)
         return None
 
-    def _is_short(self, partition: Partition, facts: Facts) -> bool:
+    def _is_short(self, partition: Partition, facts: Facts, asked_s: float) -> bool:
         """Whether the input or the changelog seems to end before what was committed.
 
-        A broker that has just started reports less than it has; only what lasts is believed.
+        A broker that has just started reports less than it has; only what lasts is believed, from
+        the first question to the last: the process may have stood still since.
         """
-        now_s, short = self._clock.monotonic_s(), takeover.short_logs(partition, facts)
+        short = takeover.short_logs(partition, facts)
         if not short:
             self._short_since_s.pop(partition.source, None)
             return False
-        return now_s - self._short_since_s.setdefault(partition.source, now_s) < _SHORT_S
+        return asked_s - self._short_since_s.setdefault(partition.source, asked_s) < _SHORT_S
 
     def _put_off(self, partition: Partition, lack: _Lack) -> None:
         self._lacks[partition.source] = lack
