@@ -409,6 +409,32 @@ def test_an_input_that_stays_shorter_than_its_offset_is_believed_after_a_while()
 
 
 @pytest.mark.row(32)
+def test_a_process_that_stands_still_with_an_answer_does_not_believe_it_sooner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    living = remembering(offset=3)
+    living.send("a", "b", "c")
+    told_short(monkeypatch, ORDERS, times=2)
+    ours = member(living)
+    ours.hear()
+    ours.assignment.step()
+    living.clock.sleep(2)
+    starts = FakeAdmin.starts
+
+    def late(admin: FakeAdmin, logs: Iterable[Source]) -> dict[Source, int]:
+        found = starts(admin, logs)
+        living.clock.sleep(20)
+        return found
+
+    with monkeypatch.context() as standstill:
+        standstill.setattr(FakeAdmin, "starts", late)
+        assert "seem to be truncated" in (ours.assignment.step() or "")
+    living.clock.sleep(1)
+    ours.take_over()
+    assert ours.assignment.running[ORDERS].next_offset == 3
+
+
+@pytest.mark.row(32)
 def test_a_partition_that_comes_back_is_waited_for_as_long_as_before() -> None:
     ours = member(remembering(offset=9))
     ours.hear()

@@ -493,6 +493,21 @@ def test_a_changelog_record_that_was_not_delivered_in_time_is_no_ground_to_commi
     assert bench.faults.passed["commit_transaction"] == 0
 
 
+def test_no_offset_is_told_of_a_changelog_that_did_not_take_all_of_a_plan() -> None:
+    """The offset of an earlier piece would say that the last edit stands there."""
+    bench, made = Bench(), plan()
+
+    def pieces() -> Iterator[list[Output]]:
+        yield []
+        made.edits[LOG].append(Edit(b"l", b"w"))
+        yield []
+
+    bench.faults.at["send"] = iter([None, refused()])
+    with pytest.raises(TransactionAbortedError, match="NOT_ENOUGH_REPLICAS"):
+        bench.committer.commit(made, pieces(), bench._marks, GroupMetadata(GROUP))
+    assert (bench.told, bench.outcome()) == ({}, NOTHING)
+
+
 def test_a_flush_ends_as_soon_as_the_client_asks_for_an_abort() -> None:
     bench = stuck_bench(abortable(KafkaError.MSG_SIZE_TOO_LARGE, "refused"))
     begun_ms = bench.cluster.now_ms
