@@ -22,6 +22,8 @@ from state.edit import Source
 
 # Measured: with fewer the calls cost more, with more the cache is too small.
 _AT_ONCE: Final = 512
+_FIRST: Final = 64
+"""Of a life, whose memory is empty: each record may have to load what its address remembers."""
 _PIECE_S: Final = 0.25
 """How long deciding a piece may take."""
 _NOTHING: Final = Batch((), 0)
@@ -50,7 +52,7 @@ class Intake:
         self._watch = watch
         self._heard = heard
         self._kept: list[Message] = []
-        self._at_once = _AT_ONCE
+        self._at_once = min(_FIRST, _AT_ONCE)
         self._is_alone = False
         """Whether the next transaction has one piece."""
         self.spent_s = 0.0
@@ -89,6 +91,8 @@ class Intake:
 
     def decided(self, records: int, took_s: float) -> None:
         """Choose the size of the next piece by how long it took to decide so many records."""
+        if not records:
+            return  # what ends a transaction is decided as well
         if took_s > _PIECE_S:
             self._at_once = min(self._at_once, max(1, int(records * _PIECE_S / took_s)))
         elif self._at_once < _AT_ONCE:

@@ -89,11 +89,12 @@ class Loop:
     ) -> None:
         service = config.service
         self._clock, self._watch = clock, watch
-        self.cache = Cache(service.cache_memory_mb * 1024 * 1024)
+        self.cache = Cache(service.cache_memory_mb * 1024 * 1024, on_load=watch.beat)
         self._refusals = Refusals(service.batch_records_max)
-        self._open_s_max = service.transaction_timeout_ms / 4000
-        """For how long a transaction takes in more; the rest of its time is for its end."""
-        self._opened_s: float | None = None
+        self._load_s_max = service.transaction_timeout_ms / 4000
+        """For how long a transaction may load; the rest of its time is for its end."""
+        self._began_s = 0.0
+        """When deciding began for the transaction in hand."""
         # A client that is dropped without being closed may live on, with its threads.
         with contextlib.ExitStack() as undo:
             self._committer = Committer(
@@ -396,23 +397,24 @@ class Loop:
 
         Whatever the group decides meanwhile, the transaction is given up: it may hold records of
         a partition that is not ours any more. It ends early when it uses most of the memory, or
-        has been open for so long that the rest of its time is needed to end it.
+        when another piece might be late: one that has to load something would cost the others.
         """
         rebalances = self.assignment.rebalances
         while batch.slices:
             yield batch
-            if self._opened_s is None:
-                self._opened_s = self._clock.monotonic_s()
-            if self.cache.is_full or self._is_late():
+            if self.cache.is_full or self._decided_for_s > self._load_s_max / 2:
                 return
             batch = self._intake.go_on(plan, self._refusals.records_max)
             if self.assignment.rebalances != rebalances:
                 raise TransactionAbortedError(REBALANCED)
 
+    @property
+    def _decided_for_s(self) -> float:
+        return self._clock.monotonic_s() - self._began_s
+
     def _is_late(self) -> bool:
-        """Whether the transaction in hand has been open for too long to take in more."""
-        opened_s = self._opened_s
-        return opened_s is not None and self._clock.monotonic_s() - opened_s > self._open_s_max
+        """Whether the transaction in hand has been decided for too long to load anything."""
+        return self._decided_for_s > self._load_s_max
 
     def _commit(self, plan: Plan, outputs: Iterable[Sequence[Output]]) -> None:
         """The plan in one transaction; then, and only then, store and memory."""
@@ -436,7 +438,7 @@ class Loop:
         if member is None:
             # The broker takes the offsets of a consumer that never joined without a check.
             raise TransactionAbortedError(NOT_A_MEMBER)
-        self._opened_s = None
+        self._began_s = started_s
         self.cache.begin(is_bounded=plan.is_bounded, is_late=self._is_late)
         self._committer.commit(plan, outputs, marks, member)
         try:

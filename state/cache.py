@@ -40,8 +40,10 @@ class TooMuchAtOnceError(Exception):
 class Cache:
     """Of all partitions of a worker, least recently used first."""
 
-    def __init__(self, memory_bytes_max: int) -> None:
+    def __init__(self, memory_bytes_max: int, on_load: Callable[[], None] = lambda: None) -> None:
+        """`on_load` is called before each memory that is read from a store, which may take long."""
         self._memory_bytes_max = memory_bytes_max
+        self._on_load = on_load
         self._memory_bytes = 0
         self._memories: OrderedDict[tuple[Source, str], Memory] = OrderedDict()
         self._used: set[tuple[Source, str]] = set()
@@ -85,6 +87,7 @@ class Cache:
         if memory is None:
             if self._is_bounded and self._is_late():
                 raise TooMuchAtOnceError
+            self._on_load()
             memory = self._memories[place] = self._loaded(source, store, address, strategy)
             self._memory_bytes += memory.memory_bytes
         self._memories.move_to_end(place)

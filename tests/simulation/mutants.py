@@ -287,7 +287,7 @@ MUTANTS: Final = (
     Mutant(
         "a transaction takes in more whatever its age",
         "service/loop.py",
-        "            if self.cache.is_full or self._is_late():\n",
+        "            if self.cache.is_full or self._decided_for_s > self._load_s_max / 2:\n",
         "            if self.cache.is_full:\n",
         left_out="a second guard: a piece that has to load something then is not decided",
     ),

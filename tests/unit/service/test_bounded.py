@@ -2,18 +2,23 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import pytest
+from confluent_kafka import Message
 
 from ringfence.headers import DUPLICATE_ID, GROUP, GROUP_POSITION, GROUP_SIZE
 from service.commit import Committer
 from service.loop import Loop
 from service.plan import Plan
+from service.status import StatusBoard
 from service.worker import Worker
 from state.cache import Cache
 from state.edit import Source
 from state.store import Store
 from state.strategies.strategy import Memory, Strategy
+from tests.fakes.consumer import FakeConsumer
 from tests.fakes.group import Committed
 from tests.fakes.log import Chance
 from tests.fakes.partition import Headers, Record
@@ -106,6 +111,38 @@ def test_addresses_that_load_for_longer_than_a_transaction_may_take_get_through(
     assert lived(living, is_done) == 1
     assert len(living.values("orders.unique", 0)) == len(living.values("orders.unique", 1)) == 80
     assert len(loads) == 80, "what was loaded for a transaction that was aborted is still there"
+
+
+@pytest.mark.row(30)
+@pytest.mark.parametrize("seconds", [0.02, 0.5, 2.0])
+def test_while_addresses_are_loaded_the_loop_is_alive_and_its_group_is_served(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    living = Living(BY_KEY, chance=Prompt(), transaction_timeout_ms=10_000)
+    addresses = [f"a{number}" for number in range(300)]
+    send(living, b"old", *addresses)
+    living.running().close()
+    living.faults.passed.clear()
+    living.faults.steps_max = 200_000
+    send(living, b"new", *addresses)
+    loads = with_slow_loads(living, monkeypatch, seconds)
+    beats, served = [living.clock.monotonic_s()], list[float]()
+    consume = FakeConsumer.consume
+
+    def beat(_board: StatusBoard) -> None:
+        beats.append(living.clock.monotonic_s())
+
+    def consumed(consumer: FakeConsumer, *given: Any) -> list[Message]:
+        served.append(living.clock.monotonic_s())
+        return consume(consumer, *given)
+
+    monkeypatch.setattr(StatusBoard, "beat", beat)
+    monkeypatch.setattr(FakeConsumer, "consume", consumed)
+    assert lived(living, lambda: living.committed() == 600) == 1
+    assert len(loads) == 300
+    assert max(later - sooner for sooner, later in pairwise(beats)) <= seconds + 1
+    assert max(later - sooner for sooner, later in pairwise(served)) <= seconds + 3
+    assert living.board.read().transactions_aborted <= 6, "its first piece, until it is small"
 
 
 @pytest.mark.row(30)

@@ -93,3 +93,9 @@ def test_what_was_kept_is_forgotten_when_its_predecessors_are_read_again() -> No
     turns(loop, 4)
     assert living.values("orders.unique") == ["a", "b"]
     assert living.committed() == 2
+
+
+def test_a_step_without_records_says_nothing_about_the_size_of_a_piece() -> None:
+    loop = Living().running()
+    loop._intake.decided(0, 10.0)
+    assert loop._intake._at_once == 2
