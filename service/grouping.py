@@ -7,6 +7,7 @@ before. In Artemis too a duplicate rejects its transaction, but two of one id wi
 
 from collections.abc import Sequence
 from itertools import compress
+from typing import Final
 
 from ringfence.headers import Reason
 from service.checks import Checks, Open, Opened, counts
@@ -19,6 +20,13 @@ from service.route import Headers
 from state.claim import NO_CLAIM, Claim
 from state.parked import HEADERS_MAX, Parked
 from state.rejection import Rejection
+
+
+_GIVEN_UP_AT_ONCE: Final = 8
+"""Groups that one record may displace where fewer may wait than before; the next ones go on with it.
+
+Fewer where the transaction has no room for them.
+"""
 
 
 class Grouping:
@@ -65,7 +73,10 @@ class Grouping:
         elif group.is_complete:
             self._decide(name, place, offset, forgives=forgives)
         most = settings.groups_open_max
-        while self._draft.waiting[place.name] > most:  # by several where more were allowed before
+        for number in range(_GIVEN_UP_AT_ONCE):
+            is_enough = self._draft.waiting[place.name] <= most
+            if is_enough or (number and not self._draft.has_room):
+                break
             cause = f"{most} groups waited, as many as groups_open_max allows"
             why = Rejection(Reason.GROUP_INCOMPLETE, cause)
             self.give_up(self._draft.eldest(place.name), why, offset)

@@ -101,13 +101,18 @@ class GroupsDraft:
     """One transaction on the groups of a partition."""
 
     def __init__(
-        self, groups: Groups, store: Store, release: Callable[[int], None] = lambda _bytes: None
+        self, groups: Groups, store: Store, release: Callable[[int], bool] = lambda _bytes: True
     ) -> None:
-        """`release` is told the bytes of each group that ends, before its records are read."""
+        """`release` is told the bytes of each group that ends, before its records are read.
+
+        It answers whether more may end in this transaction than has to.
+        """
         self._open = groups.open
         self._store = store
         self._release = release
         self._entries: dict[Seat, bytes] = {}
+        self.has_room = True
+        """Whether more groups may end in this transaction than have to."""
         self.change: dict[GroupName, Group | None] = {}
         self.waiting = Counter(name.address for name in groups.open)
         """How many groups wait, by address."""
@@ -128,7 +133,7 @@ class GroupsDraft:
         """What waited in a group, by position; it waits no longer."""
         group = self.find(name)
         assert group is not None  # the caller found it
-        self._release(group.bytes)
+        self.has_room = self._release(group.bytes)
         seats = [Seat(*name, position) for position in sorted(group.bytes_of)]
         records = [self._record(seat) for seat in seats]
         for seat in seats:

@@ -107,9 +107,13 @@ class Plan:
     look: Callable[[Sequence[Headers | None]], None] | None = None
     """Is shown the headers of what is read, where the transaction is traced."""
 
-    def release(self, size_bytes: int, bytes_max: int) -> None:
-        """A group of this size ends; TooMuchAtOnceError where several are larger than allowed."""
+    def release(self, size_bytes: int, bytes_max: int) -> bool:
+        """A group of this size ends; tells whether others may that need not end now.
+
+        TooMuchAtOnceError where several are larger than allowed.
+        """
         is_first = not self.released_bytes
         self.released_bytes += size_bytes
         if self.is_bounded and not is_first and self.released_bytes > bytes_max:
             raise TooMuchAtOnceError
+        return self.released_bytes < bytes_max // 2

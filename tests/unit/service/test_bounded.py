@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Message
 
 from ringfence.headers import DUPLICATE_ID, GROUP, GROUP_POSITION, GROUP_SIZE
+from service.addresses import AddressBook
 from service.commit import Committer
 from service.loop import Loop
 from service.plan import Plan
@@ -244,6 +245,26 @@ def test_groups_that_are_overdue_are_cut_by_their_bytes_too() -> None:
     sizes = sizes_of(loop)
     turns(loop, 20)
     assert [size for size in sizes if size] == [2, 2, 2]
+
+
+def test_where_fewer_groups_may_wait_than_before_no_record_ends_them_all() -> None:
+    living = Living(
+        addresses={"#": {"groups_open_max": 100}}, batch_records_max=10, batch_bytes_max=60_000
+    )
+    for number in range(60):
+        join(living, f"g{number}", 1, 2, size=4, value=b"." * 1_000)
+    turns(living.running(), 60)
+    fewer = AddressBook.of({"#": {"groups_open_max": 5}})
+    living.config = replace(living.config, addresses=fewer)
+    loop = living.loop()
+    turn_until_running(loop)
+    sizes = sizes_of(loop)
+    for number in range(80):
+        join(living, f"h{number}", 1, size=4)
+    turns(loop, 80)
+    assert len(living.values("orders.dlq")) == 120 + 75
+    assert max(sizes) < 60, "some 2,000 bytes each two"
+    assert living.board.read().transactions_aborted == 0
 
 
 def test_a_batch_that_completes_large_groups_is_cut_by_their_bytes() -> None:
