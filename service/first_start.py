@@ -70,7 +70,7 @@ def _change(
         _checked(settings, wanted)
         if settings.file_routes.has(own):  # another process of this instance was first
             return [wanted.record]
-        return [own.record, wanted.record]
+        return [settings.file_routes.record_of(own), wanted.record]
 
     return change
 

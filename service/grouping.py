@@ -21,11 +21,10 @@ from state.claim import NO_CLAIM, Claim
 from state.parked import HEADERS_MAX, Parked
 from state.rejection import Rejection
 
-
 _GIVEN_UP_AT_ONCE: Final = 8
-"""Groups that one record may displace where fewer may wait than before; the next ones go on with it.
+"""Groups that one record may displace where fewer may wait than before; later records go on.
 
-Fewer where the transaction has no room for them.
+It is one where the transaction has no room for more.
 """
 
 

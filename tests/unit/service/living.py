@@ -105,7 +105,7 @@ class Living:
         topics = FakeAdmin(self.cluster).topics(["orders"])
         self.cluster.create_topic(config_topic(GROUP), 1, cleanup_policy="compact")
         layout, routes = Layout.of(self.config, topics), FileRoutes.of(self.config)
-        for key, value in (layout.record, routes.record):
+        for key, value in (layout.record, routes.record(is_first=True)):
             self.cluster.write(config_topic(GROUP), 0, Record(key, value, None, 1))
         self.faults.passed.clear()
 
