@@ -97,8 +97,8 @@ def _told(genuine: Callable[..., Any], tell: Callable[..., object]) -> Callable[
 def _limited(cache_bytes: int | None) -> Callable[..., None]:
     genuine = Cache.__init__
 
-    def init(cache: Cache, memory_bytes_max: int, *rest: Any) -> None:
-        genuine(cache, memory_bytes_max if cache_bytes is None else cache_bytes, *rest)
+    def init(cache: Cache, memory_bytes_max: int, **rest: Any) -> None:
+        genuine(cache, memory_bytes_max if cache_bytes is None else cache_bytes, **rest)
 
     return init
 

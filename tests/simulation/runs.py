@@ -22,6 +22,8 @@ TIMEOUT_S: Final = max(900, RUNS // 5)
 """For all runs together, on a busy machine."""
 _CHUNK: Final = 100
 _CHUNK_S_MAX: Final = 300
+_SHOWN_MAX: Final = 30
+"""Faults are printed as they are found, until there are so many."""
 _TOLD: Final = 10_000
 """After so many runs a line tells how far they have come."""
 
@@ -60,7 +62,7 @@ def found_by(simulate: Simulate, runs: int) -> Found:
         for first, found in zip(firsts, each, strict=True):
             faults += found.faults
             met += found.met
-            for fault in found.faults:
+            for fault in found.faults if len(faults) < _SHOWN_MAX else ():
                 print(fault, flush=True)
             if first % _TOLD == 1 and first > 1:
                 print(f"{first - 1:,} runs, {len(faults)} faults", flush=True)
