@@ -94,7 +94,7 @@ def test_by_address_that_is_created_again_while_it_is_read_ends_the_service() ->
     assert [record.value for record in hops.out("orders.unique")] == [b"1"]
 
 
-@pytest.mark.row(20)
+@pytest.mark.row(19)
 @pytest.mark.parametrize("lost", [2, 4])
 def test_a_changelog_that_loses_its_end_while_it_is_written_ends_the_service(lost: int) -> None:
     """What aborted transactions write would fill the gap, and then nobody could find it."""

@@ -281,6 +281,7 @@ def test_a_store_that_is_damaged_as_it_is_applied_takes_all_of_its_transaction_a
         assert living.values("orders.dlq", partition) == [f"a{partition}"]
 
 
+@pytest.mark.row(24)
 def test_an_output_that_is_created_again_with_fewer_partitions_is_written_as_it_is_now() -> None:
     living = Living(partitions=2)
     loop = living.running()
