@@ -322,6 +322,18 @@ MUTANTS: Final = (
         "            raise\n",
     ),
     Mutant(
+        "a piece that was not delivered is taken for one that was",
+        "service/commit.py",
+        "marks({} if changelog.awaited else changelog.written)",
+        "marks(changelog.written)",
+    ),
+    Mutant(
+        "an answer counts from when it was looked at",
+        "service/arrivals.py",
+        "            if self._is_short(partition, told, asked_s):\n",
+        "            if self._is_short(partition, told, self._clock.monotonic_s()):\n",
+    ),
+    Mutant(
         "a record has more headers than the state can count",
         "service/grouping.py",
         "        if len(kept) > HEADERS_MAX:\n",
