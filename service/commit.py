@@ -30,7 +30,7 @@ _NOT_DELIVERED: Final = Fault(
     Remedy.ABORT,
     of_record=False,
     fenced=False,
-    cause="_MSG_TIMED_OUT: a changelog record was not delivered in time",
+    cause="_MSG_TIMED_OUT: a changelog record was not delivered in time, or nobody knows where",
 )
 
 _UNDECIDED: Final = Fault(
@@ -308,9 +308,13 @@ class _Changelog:
     def _write(self, producer: Producer, log: Source, edits: list[Edit]) -> None:
         def note(error: KafkaError | None, message: Message) -> None:
             # The message of a failed report must not be touched: a fatal error may be pending.
-            if error is None:
-                self.written[log] = message.offset() or 0
-                self.awaited -= 1
+            if error is not None:
+                return
+            offset = message.offset()
+            if offset is None:
+                return  # a new leader refused a copy: the first one stands somewhere
+            self.written[log] = offset
+            self.awaited -= 1
 
         self.awaited += 1
         topic, partition = log

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer, TopicPartition
 
 from service.client_log import ProducerLog
 from service.commit import (
@@ -27,7 +27,7 @@ from tests.fakes.clients import FakeClients
 from tests.fakes.errors import abortable, fenced
 from tests.fakes.group import Committed, GroupMetadata
 from tests.fakes.log import FakeCluster
-from tests.fakes.partition import Fate
+from tests.fakes.partition import Fate, Partition, Record
 from tests.fakes.producer import FakeProducer
 from tests.simulation.instance import FakeClock
 from tests.unit.service.deciding import Decided
@@ -491,6 +491,25 @@ def test_a_changelog_record_that_was_not_delivered_in_time_is_no_ground_to_commi
     with pytest.raises(TransactionAbortedError, match="not delivered in time"):
         bench.commit(plan())
     assert bench.faults.passed["commit_transaction"] == 0
+
+
+def test_a_changelog_record_of_which_no_offset_is_told_is_no_ground_to_commit_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A new leader refuses a copy as a duplicate, and the client reports it as delivered."""
+    bench, append = Bench(), FakeProducer._append
+
+    def copied(producer: FakeProducer, log: Partition, record: Record) -> int:
+        append(producer, log, record)
+        return OFFSET_INVALID
+
+    with monkeypatch.context() as led:
+        led.setattr(FakeProducer, "_append", copied)
+        with pytest.raises(TransactionAbortedError, match="nobody knows where"):
+            bench.commit(plan())
+    assert (bench.told, bench.outcome()) == ({}, NOTHING)
+    bench.commit(plan())
+    assert bench.outcome() == ALL
 
 
 def test_no_offset_is_told_of_a_changelog_that_did_not_take_all_of_a_plan() -> None:
