@@ -1,11 +1,14 @@
 """A real Kafka for the tests: one that all share, and one that a test may kill."""
 
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic  # where the types are exported
 
@@ -66,4 +69,19 @@ def create_topic(
     wanted = NewTopic(
         topic, num_partitions=partitions, replication_factor=replicas, config=config or {}
     )
-    admin.create_topics([wanted], operation_timeout=30)[topic].result(timeout=30)
+    done(lambda: admin.create_topics([wanted], operation_timeout=30)[topic])
+
+
+def done(ask: Callable[[], "Future[None]"], limit_s: float = 60) -> None:
+    """Have a broker place partitions. One that stood still is fenced until its next heartbeat."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            ask().result(timeout=30)
+        except KafkaException as error:
+            is_fenced = error.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR
+            if not is_fenced or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+        else:
+            return

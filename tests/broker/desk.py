@@ -10,7 +10,7 @@ from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions  # where the types are exported
 
-from tests.broker.conftest import create_topic
+from tests.broker.conftest import create_topic, done
 from tests.broker.service import Service, eventually
 from tools.broker.config import _free_port as free_port
 
@@ -162,7 +162,7 @@ class Desk:
 
     def grow(self, topic: str, partitions: int) -> None:
         admin = AdminClient({**self.client})
-        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+        done(lambda: admin.create_partitions([NewPartitions(topic, partitions)])[topic])
 
     def _ask(self, question: Callable[[Consumer], int]) -> int:
         consumer = Consumer({**self.client, "group.id": self.group, "enable.auto.commit": False})
