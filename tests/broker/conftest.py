@@ -72,16 +72,27 @@ def create_topic(
     done(lambda: admin.create_topics([wanted], operation_timeout=30)[topic])
 
 
-def done(ask: Callable[[], "Future[None]"], limit_s: float = 60) -> None:
-    """Have a broker place partitions. One that stood still is fenced until its next heartbeat."""
-    deadline = time.monotonic() + limit_s
+_NOT_YET = {
+    KafkaError.INVALID_REPLICATION_FACTOR,  # it stood still, and is fenced until it is heard of
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError._TIMED_OUT,
+}
+_ALREADY = {KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS}
+
+
+def done(ask: Callable[[], "Future[None]"], limit_s: float = 120) -> None:
+    """Have a broker place partitions, and ask again one whose disk or processor stood still."""
+    deadline, is_first = time.monotonic() + limit_s, True
     while True:
         try:
-            ask().result(timeout=30)
+            ask().result(timeout=limit_s)
         except KafkaException as error:
-            is_fenced = error.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR
-            if not is_fenced or time.monotonic() > deadline:
+            code = error.args[0].code()
+            if not is_first and code in _ALREADY:
+                return
+            if code not in _NOT_YET or time.monotonic() > deadline:
                 raise
+            is_first = False
             time.sleep(0.2)
         else:
             return
