@@ -73,7 +73,8 @@ class CarriedWorld(World):
     @property
     def decided(self) -> int:
         """How many records lie behind the committed offsets of the second hop."""
-        consumer = Consumer({**self.client, "group.id": f"{self.group}.{BY_ADDRESS}"})
+        settings = {"group.id": f"{self.group}.{BY_ADDRESS}", "socket.timeout.ms": 10_000}
+        consumer = Consumer({**self.client, **settings})
         try:
             places = [TopicPartition(self.deciding, number) for number in range(PARTITIONS)]
             committed = {p.partition: p.offset for p in consumer.committed(places, timeout=2)}
@@ -109,8 +110,11 @@ class CarriedWorld(World):
         settings = {
             "group.id": "nobody",
             "isolation.level": "read_committed",
-            # What is decided is deleted after a while: whoever comes back late has missed it.
+            # What is decided is deleted after a while: whoever comes back late has missed it. A
+            # broker that stands still never says that its partitions have other leaders by now.
             "reconnect.backoff.max.ms": 100,
+            "topic.metadata.refresh.interval.ms": 2_000,
+            "socket.timeout.ms": 10_000,
             "auto.offset.reset": "earliest",
         }
         consumer = Consumer({**self.client, **settings, "enable.auto.commit": False})
