@@ -41,7 +41,7 @@ class Cache:
     """Of all partitions of a worker, least recently used first."""
 
     def __init__(self, memory_bytes_max: int, on_load: Callable[[], None] = lambda: None) -> None:
-        """`on_load` is called before each memory that is read from a store, which may take long."""
+        """`on_load` is called for each entry that is read from a store, which may take long."""
         self._memory_bytes_max = memory_bytes_max
         self._on_load = on_load
         self._memory_bytes = 0
@@ -87,7 +87,6 @@ class Cache:
         if memory is None:
             if self._is_bounded and self._is_late():
                 raise TooMuchAtOnceError
-            self._on_load()
             memory = self._memories[place] = self._loaded(source, store, address, strategy)
             self._memory_bytes += memory.memory_bytes
         self._memories.move_to_end(place)
@@ -173,18 +172,24 @@ class Cache:
     def _loaded(self, source: Source, store: Store, address: str, strategy: Strategy) -> Memory:
         try:
             if strategy is not RING:
-                return strategy.load(store.scan(prefix(strategy.kind, address)))
+                return strategy.load(self._scanned(store, prefix(strategy.kind, address)))
             ids, capacity = _extent(store, address)
             is_short = self._memory_bytes > self._memory_bytes_max / 2
             if ids > WHOLE_IDS_MAX or (is_short and ids > SMALL_IDS_MAX):
                 compact = CompactRing(self._reader(source, store, address), ids, capacity)
-                for _, value in store.scan(prefix(RUNS, address)):
+                for _, value in self._scanned(store, prefix(RUNS, address)):
                     compact.take(outline(value))
                 return compact
-            return RING.load(store.scan(prefix(RUNS, address)))
+            return RING.load(self._scanned(store, prefix(RUNS, address)))
         except UnknownFormatError as error:
             # The changelog was checked on its way in, so it is this copy that is damaged.
             raise StoreCorruptError(source, error) from error
+
+    def _scanned(self, store: Store, begin: bytes) -> Iterator[tuple[bytes, bytes]]:
+        self._on_load()
+        for entry in store.scan(begin):
+            yield entry
+            self._on_load()
 
     def _reader(self, source: Source, store: Store, address: str) -> Callable[[int, int], Row]:
         """What reads the runs of one ring for as long as that is in memory."""

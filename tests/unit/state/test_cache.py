@@ -63,6 +63,18 @@ def test_a_ring_loaded_from_its_store_equals_the_one_that_absorbed(
         assert (loaded.next, loaded.floor) == (absorbed.next, absorbed.floor)
 
 
+@pytest.mark.parametrize("whole_ids_max", [0, 100], ids=["compact", "whole"])
+def test_who_waits_is_told_of_each_entry_that_is_read(
+    whole_ids_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state.cache, "WHOLE_IDS_MAX", whole_ids_max)
+    store, told = MemoryStore(), list[None]()
+    for number in range(7):
+        commit(Cache(PLENTY), store, [b"%d" % number], capacity=50)
+    Cache(PLENTY, lambda: told.append(None)).ring(SOURCE, store, "a")
+    assert len(told) == 8, "before the first, and after each"
+
+
 def test_memory_is_what_the_rings_take_and_nothing_after_a_drop() -> None:
     cache, store = Cache(PLENTY), MemoryStore()
     rings = [commit(cache, store, [b"1", b"2"], address=name) for name in "abc"]
