@@ -159,7 +159,8 @@ class Group:
         taken = {p for m in self.members.values() for p in m.held}
         for member in self.members.values():
             wanted = target[member.id]
-            revoked = sorted(member.held - wanted)
+            leaving = {source for move in member.moves for source in move.revoked}
+            revoked = sorted(member.held - wanted - leaving)
             added = sorted(wanted - member.held - taken)
             member.held.update(added)
             member.generation = self.generation

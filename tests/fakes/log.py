@@ -138,10 +138,10 @@ class FakeCluster:
             {**OTHERS, **settings},
         )
 
-    def compact(self, tombstones_kept_ms: int) -> None:
-        """Compact every topic that asks for it."""
-        for topic in self.logs.values():
-            if topic.cleanup_policy == "compact":
+    def compact(self, tombstones_kept_ms: int, but: Collection[str] = ()) -> None:
+        """Compact every topic that asks for it, but those."""
+        for name, topic in self.logs.items():
+            if topic.cleanup_policy == "compact" and name not in but:
                 for log in topic.partitions:
                     log.compact(self.now_ms, tombstones_kept_ms)
 
