@@ -110,6 +110,7 @@ def _modelled(world: "World") -> Model:
     model = Model(world.case, world.sent, _carried(world))
     reached: dict[Source, int] = defaultdict(int)
     applied: dict[Source, int] = defaultdict(int)
+    last: dict[Source, int] = defaultdict(lambda: -1)
     carried_by = _revisions_of_carrying(world)
     for source, committed in world.log.group(consumer_group(GROUP, world.case.hops[-1])).history:
         start = reached[source]
@@ -124,15 +125,29 @@ def _modelled(world: "World") -> Model:
             model.sizes = setting.sizes_at(life, revision)
             model.change(source, world.changes[committed.note])
         elif committed.offset == start or metadata.applied != applied[source]:
-            # Nothing was read: it settles what it holds, and the next one may tell that it has.
-            sizes = (setting.sizes_at(life, at) for at in (applied[source], revision))
-            model.resize(source, *sizes)
-        applied[source] = metadata.applied
+            # Nothing was read: it settles what it holds, perhaps a piece of it.
+            before, after = (setting.sizes_at(life, at) for at in (applied[source], revision))
+            is_whole = metadata.applied != applied[source]
+            entries = range(last[source] + 1, metadata.last_offset + 1)
+            written = None if is_whole else _caches_in(world, source, entries)
+            model.resize(source, before, after, written)
+        applied[source], last[source] = metadata.applied, metadata.last_offset
         model.sizes = setting.sizes_at(life, revision)
         model.is_routed = _routing(world, revision, carried_by)
         model.batch(source, start, committed.offset, world.epochs_at(revision))
         reached[source] = committed.offset
     return model
+
+
+def _caches_in(world: "World", source: Source, offsets: range) -> set[str]:
+    """Return the names of the caches that committed records of a changelog belong to."""
+    partition = _changelog_of(world.log, source)
+    assert partition is not None
+    return {
+        address_of(entry.record.key or b"")
+        for entry in partition.archive[offsets.start : offsets.stop]
+        if entry.record and entry.transaction and entry.transaction.fate is Fate.COMMITTED
+    }
 
 
 def _revisions_of_carrying(world: "World") -> dict[Place, int]:

@@ -4,13 +4,13 @@ The model knows the input, the transactions' batches (who committed which offset
 the ring sizes of each life. It resizes the ring of an address when a batch first touches it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ringfence.headers import BOOKMARK, DUPLICATE_ID, MARK, Reason, bookmark
-from service.caches import BRIDGE
+from service.caches import AUDIT, BRIDGE
 from service.claim import is_stamp
 from service.queries.ids import Clearing, IdForgetting, IdsImport
 from service.route import Headers
@@ -136,14 +136,29 @@ class Model:
         self.effects: dict[Place, tuple[int, int]] = {}
         """When a record took effect: at which offset, and those of a group in which order."""
 
-    def resize(self, source: Source, before: Mapping[str, int], after: Mapping[str, int]) -> None:
-        """All that new settings imply for a deciding partition was committed."""
+    def resize(
+        self,
+        source: Source,
+        before: Mapping[str, int],
+        after: Mapping[str, int],
+        written: Container[str] | None = None,
+    ) -> None:
+        """What new settings imply for a deciding partition was committed.
+
+        For all that it holds, or for the caches that were written alone: newer settings may come
+        before the others are.
+        """
+
+        def is_meant(place: tuple[Source, str], cache: str) -> bool:
+            if written is not None:
+                return place[0] == source and cache in written
+            return place[0] == source and _size(place[1], before) != _size(place[1], after)
+
         for held, ring in self.rings.items():
-            sizes = _size(held[1], before), _size(held[1], after)
-            if held[0] == source and sizes[0] != sizes[1]:
-                ring.ring.resize(sizes[1])
+            if is_meant(held, held[1]):
+                ring.ring.resize(_size(held[1], after))
         for told, audit in self._told.items():
-            if told[0] == source and _size(told[1], before) != _size(told[1], after):
+            if is_meant(told, AUDIT + told[1]):
                 self.sizes = dict(after)
                 audit.resize(2 * self._room(told[1]))
 
