@@ -281,8 +281,8 @@ class Checks:
     def _is_first(self, record: Record, place: Place, claim: Claim, why: Rejection) -> bool:
         """Whether a duplicate is to be dead-lettered: the first of its id, where that is asked.
 
-        Counted from the record that was accepted, so an id that is forgotten begins anew. What
-        lacks what its address goes by has no id: of a rejected group it comes each time.
+        Counted from the record that was accepted, so an id that is forgotten starts over. A record
+        without what its strategy reads has no id: of a rejected group it comes each time.
         """
         told = claim.identifier if claim.number is None else b"%d" % claim.number
         if not place.settings.dead_letter_audit or told is None or not counts(place, claim):

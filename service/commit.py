@@ -134,7 +134,7 @@ class Committer:
         try:
             self._run(producer.begin_transaction)
             changelog = self._write(producer, plan, chain([first], parts), began_s)
-            # Where a piece was not delivered, no offset tells what the changelog took.
+            # If a piece was not delivered, no offset shows what the changelog has taken.
             offsets = marks({} if changelog.awaited else changelog.written)
             # After a record that was not delivered this fails, and with that record's error.
             self._run(lambda: producer.send_offsets_to_transaction(offsets, group, _STEP_TIMEOUT_S))
@@ -312,7 +312,7 @@ class _Changelog:
                 return
             offset = message.offset()
             if offset is None:
-                return  # a new leader refused a copy: the first one stands somewhere
+                return  # a new leader refused a copy: the first was written, at an unknown offset
             self.written[log] = offset
             self.awaited -= 1
 

@@ -79,7 +79,7 @@ class Partition:
     next_offset: int = 0
     changelog_next: int = 0
     written_at: int | None = None
-    """Where the changelog took a record of ours although it had reached further before."""
+    """Offset at which the changelog took a record although it had reached further; else None."""
     restored_records: int = 0
     """Changelog records that were replayed when it was taken over."""
     to_clear: bool = False

@@ -108,7 +108,7 @@ class Plan:
     """Is shown the headers of what is read, where the transaction is traced."""
 
     def release(self, size_bytes: int, bytes_max: int) -> bool:
-        """A group of this size ends; tells whether others may that need not end now.
+        """Count a group of this size that ends; returns whether more may end than have to.
 
         TooMuchAtOnceError where several are larger than allowed.
         """

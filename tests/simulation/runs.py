@@ -25,7 +25,7 @@ _CHUNK_S_MAX: Final = 300
 _SHOWN_MAX: Final = 30
 """Faults are printed as they are found, until there are so many."""
 _TOLD: Final = 10_000
-"""After so many runs a line tells how far they have come."""
+"""After so many runs a line shows the progress."""
 
 Simulate = Callable[[int], Counter[str]]
 """Run one seed; returns what it met, and raises where something does not hold."""
@@ -39,7 +39,7 @@ class Found(NamedTuple):
 
 
 def be_quiet() -> None:
-    """Log nothing: the service tells of every fault, and here nearly everything is one."""
+    """Log nothing: the service logs every fault, and here nearly everything is one."""
     silent = structlog.make_filtering_bound_logger(logging.CRITICAL)
     structlog.configure(wrapper_class=silent)
 
