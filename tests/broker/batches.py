@@ -21,7 +21,7 @@ from service.plan import Output, Plan
 from state.edit import Edit, Source
 from tests.broker.proxy import Proxy
 from tests.broker.reading import drained, still_open
-from tests.broker.service import eventually
+from tests.waiting import eventually
 
 OUTPUTS: Final = (0, 1)
 """The partitions of a topic that outputs go to; one more holds the changelog, one is the input."""
@@ -66,10 +66,10 @@ class Members:
             is_in = self._owns(self._member)  # each of them has to be polled
             return self._owns(former) and is_in
 
-        eventually(both_are_in, LIMIT_S)
+        eventually(both_are_in)
         self.former: Final[object] = former.consumer_group_metadata()
         former.close()
-        eventually(lambda: self._owns(self._member, PARTITIONS), LIMIT_S)
+        eventually(lambda: self._owns(self._member, PARTITIONS))
 
     @property
     def current(self) -> object:
@@ -124,7 +124,7 @@ class Batches:
 
     def verify(self) -> None:
         """Every batch is committed once, from one attempt, and offset and changelog agree."""
-        eventually(lambda: not still_open(self._client, self._topic), LIMIT_S)
+        eventually(lambda: not still_open(self._client, self._topic))
         seen = drained(self._client, self._topic, PARTITIONS)
         stamps = [stamp.encode() for stamp in self._committed]
         for partition in (*OUTPUTS, CHANGELOG):
@@ -180,7 +180,7 @@ class Batches:
     def _undecided_pieces(self) -> Iterator[Sequence[Output]]:
         """Fails while a request that has trouble is on its way."""
         yield from self._pieces()
-        eventually(lambda: self._proxy.struck > 0, LIMIT_S)
+        eventually(lambda: self._proxy.struck > 0)
         raise UnforeseenError
 
     def _live_again(self) -> None:
@@ -195,7 +195,7 @@ class Batches:
                 return False
             return True
 
-        eventually(is_prepared, LIMIT_S)
+        eventually(is_prepared)
 
     def _told(self) -> tuple[int, str]:
         """The committed offset and its metadata, as the broker says."""

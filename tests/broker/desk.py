@@ -11,7 +11,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions  # where the types are exported
 
 from tests.broker.conftest import create_topic, done
-from tests.broker.service import Service, eventually
+from tests.broker.service import Service
+from tests.waiting import eventually
 from tools.broker.config import _free_port as free_port
 
 SERVICE_ENDS_S = 120.0
@@ -85,7 +86,7 @@ class Desk:
     def serve_to_end(self, *, service: str = "", more: str = "") -> None:
         """One service, until it has decided all that there is."""
         process = self.service(service=service, more=more)
-        eventually(lambda: self.committed() == self.end(self.input), 40, process)
+        eventually(lambda: self.committed() == self.end(self.input), process)
         process.stop()
 
     def end(self, topic: str) -> int:
@@ -117,7 +118,7 @@ class Desk:
                 found += len(consumer.consume(1000, 0.1))
                 return end == 0 or consumer.position([place])[0].offset >= end
 
-            eventually(drained, 20)
+            eventually(drained)
             return found
 
         return self._ask(read)
@@ -135,7 +136,7 @@ class Desk:
                 return False  # the last member is not forgotten yet
             return all(each.error is None for each in answer.topic_partitions)
 
-        eventually(done, 30)
+        eventually(done)
 
     def forget_group(self) -> None:
         admin = AdminClient({**self.client})
@@ -147,12 +148,12 @@ class Desk:
                 return False
             return True
 
-        eventually(done, 30)
+        eventually(done)
 
     def delete(self, topic: str) -> None:
         admin = AdminClient({**self.client})
         admin.delete_topics([topic])[topic].result(30)
-        eventually(lambda: topic not in admin.list_topics(timeout=10).topics, 30)
+        eventually(lambda: topic not in admin.list_topics(timeout=10).topics)
 
     def truncate(self, topic: str, below: int) -> None:
         """Delete the first records of a topic."""

@@ -17,7 +17,8 @@ from ringfence.headers import DeadLetter
 from service.topics import BY_ADDRESS, changelog
 from state.redriven import KIND
 from tests.broker.conftest import create_topic
-from tests.broker.service import Service, eventually
+from tests.broker.service import Service
+from tests.waiting import eventually
 from tools.broker.config import _free_port as free_port
 
 PARTITIONS: Final = 4
@@ -143,26 +144,26 @@ class Letters:
         """Whether a redrive has come so far."""
         return bool(self.job(name)["progress"]["sent"] > count)
 
-    def wait_job(self, name: str, limit_s: float = 120.0, state: str = "done") -> dict[str, Any]:
+    def wait_job(self, name: str, state: str = "done") -> dict[str, Any]:
         """Until it has ended so."""
-        self.until(lambda: self.job(name)["state"] == state, limit_s)
+        self.until(lambda: self.job(name)["state"] == state)
         return self.job(name)
 
     def wait_ready(self) -> None:
-        self.until(lambda: self.ask("/readyz")[0] == 200, 60)
+        self.until(lambda: self.ask("/readyz")[0] == 200)
 
-    def until(self, true: Callable[[], bool], limit_s: float) -> None:
+    def until(self, true: Callable[[], bool]) -> None:
         assert self.service is not None
-        eventually(true, limit_s, self.service)
+        eventually(true, self.service)
 
-    def wait_letters(self, count: int, limit_s: float = 600.0) -> None:
+    def wait_letters(self, count: int) -> None:
         """Until the service has written so many dead letters."""
 
         def all_there() -> bool:
             status, document = self.ask("/v1/status")
             return status == 200 and document["dead_letters"] == count
 
-        self.until(all_there, limit_s)
+        self.until(all_there)
 
     def told(self, path: str) -> dict[str, Any]:
         """What is answered; asked again while the service does not know it yet."""
@@ -174,7 +175,7 @@ class Letters:
             assert status in {0, 200, 503}, document
             return status == 200
 
-        self.until(is_answered, ANSWER_S)
+        self.until(is_answered)
         return found[-1]
 
     def counted(self, query: str) -> int:

@@ -5,19 +5,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from confluent_kafka import KafkaException
-
 from tests.broker.workload import PARTITIONS
+from tests.waiting import eventually
 from tools.broker.embedded import LAUNCH
 from tools.processes import children_of
 
@@ -25,9 +23,6 @@ REPOSITORY = Path(__file__).parents[2]
 SERVE = ("-m", "service.cli", "serve", "--config")
 BRIDGE = ("-m", "service.cli", "bridge", "--config")
 VICTIM = ("-m", "tests.broker.victim")
-CATCH_UP_S = 180.0
-"""A call that hangs is ended after a minute; then a worker has to start and to be let in."""
-PATIENCE_S = 120.0
 END_S = 60.0
 IN_TIME_S = 20.0
 """An open transaction's time, what the process has for its end, and a margin."""
@@ -97,7 +92,7 @@ class Service:
 
     def stop(self, limit_s: float = END_S) -> None:
         """SIGTERM, which has to end in status 0; a program being loaded would end by it itself."""
-        eventually(lambda: self._hears(signal.SIGTERM), 30, self)
+        eventually(lambda: self._hears(signal.SIGTERM), self)
         self.signal(signal.SIGTERM)
         status = self.wait(limit_s)
         assert status == 0, f"SIGTERM ended in status {status}\n{self.tail()}"
@@ -114,9 +109,9 @@ class Service:
             self._process.kill()
             self._process.wait(10)
 
-    def wait_until_stopped(self, limit_s: float = 30.0) -> None:
+    def wait_until_stopped(self) -> None:
         """Until SIGSTOP took hold of it."""
-        eventually(lambda: not self.is_awake, limit_s, self)
+        eventually(lambda: not self.is_awake, self)
 
     def get(self, path: str, limit_s: float = 5.0) -> tuple[int, str]:
         """Status and body of a page; status 0 while nobody listens."""
@@ -130,26 +125,26 @@ class Service:
         except OSError:
             return 0, ""
 
-    def wait_started(self, limit_s: float = 30.0) -> None:
+    def wait_started(self) -> None:
         """Until it answers at all; a program that is just being loaded ends by SIGTERM itself."""
-        eventually(lambda: self.get("/livez")[0] != 0, limit_s, self)
+        eventually(lambda: self.get("/livez")[0] != 0, self)
 
-    def wait_ready(self, partitions: int = PARTITIONS, limit_s: float = CATCH_UP_S) -> None:
+    def wait_ready(self, partitions: int = PARTITIONS) -> None:
         """Until it is ready and owns so many partitions."""
 
         def is_ready() -> bool:
             return self.get("/readyz")[0] == 200 and len(self.partitions()) == partitions
 
-        eventually(is_ready, limit_s, self)
+        eventually(is_ready, self)
 
-    def wait_complaint(self, words: str, limit_s: float = 30.0) -> None:
+    def wait_complaint(self, words: str) -> None:
         """Until it says on /readyz that it is not ready, with these words."""
 
         def complains() -> bool:
             status, body = self.get("/readyz")
             return status == 503 and words in body
 
-        eventually(complains, limit_s, self)
+        eventually(complains, self)
 
     def partitions(self) -> list[dict[str, Any]]:
         """Its own; TimeoutError while it does not tell."""
@@ -169,7 +164,7 @@ class Service:
             assert status in {0, 200, 503}, f"{path}: {answers[-1]}"
             return status == HTTPStatus.OK
 
-        eventually(is_told, PATIENCE_S, self)
+        eventually(is_told, self)
         return json.loads(answers[-1][1])
 
     def tail(self) -> str:
@@ -202,21 +197,3 @@ class Stage:
         with ExitStack() as ends:
             for service in self._services:
                 ends.callback(service.kill)
-
-
-def eventually(true: Callable[[], bool], limit_s: float, *services: Service) -> None:
-    """Until it is so; `limit_s` where nothing is slow. No clock judges: a busy machine has more."""
-    limit_s = max(limit_s, PATIENCE_S)
-    deadline = time.monotonic() + limit_s
-    while not _is_so(true):
-        if time.monotonic() > deadline:
-            logs = "\n".join(service.tail() for service in services)
-            raise AssertionError(f"not so within {limit_s} s: {true.__qualname__}\n{logs}")
-        time.sleep(0.1)
-
-
-def _is_so(true: Callable[[], bool]) -> bool:
-    try:
-        return true()
-    except (json.JSONDecodeError, KafkaException, TimeoutError):
-        return False  # nobody answered: it is asked again

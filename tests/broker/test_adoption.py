@@ -17,8 +17,9 @@ from api.media import NDJSON
 from ringfence.headers import DUPLICATE_ID, DeadLetter
 from tests.broker.conftest import create_topic
 from tests.broker.reading import drained
-from tests.broker.service import REPOSITORY, Service, eventually
+from tests.broker.service import REPOSITORY, Service
 from tests.broker.workload import Seen
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -71,7 +72,7 @@ class Venue(NamedTuple):
                         raise
             return bool(told)
 
-        eventually(is_told, 60, self.service)
+        eventually(is_told, self.service)
         return told[0]
 
 
@@ -155,7 +156,7 @@ def decided(venue: Venue, count: int) -> tuple[list[Seen], list[Seen]]:
             len(drained(venue.client, f"{venue.group}-{n}", PARTITIONS)) for n in ("out", "dlq")
         )
 
-    eventually(lambda: all_of_it() >= count, 60, venue.service)
+    eventually(lambda: all_of_it() >= count, venue.service)
     out, letters = (drained(venue.client, f"{venue.group}-{n}", PARTITIONS) for n in ("out", "dlq"))
     return out, letters
 

@@ -21,8 +21,8 @@ from service.control import Unavailable
 from service.kafka import KafkaClients
 from service.tokens import entry_of
 from tests.broker.conftest import create_topic
-from tests.broker.service import eventually
 from tests.broker.world import World
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -87,7 +87,7 @@ def test_a_record_takes_no_tenth_of_a_second_and_others_see_it(
             one.write(record(number))
             taken_s.append(time.monotonic() - begun_s)
         assert one.page(AuditQuery(), 1, None).records[0].request_id == "r-29"
-        eventually(lambda: held(other) == 31, 30.0)
+        eventually(lambda: held(other) == 31)
         print(f"a record takes {statistics.median(taken_s) * 1000:.1f} ms")
         assert min(taken_s) < 0.1  # the others tell how busy the machine is
 
@@ -97,13 +97,13 @@ def test_the_oldest_are_taken_away_when_there_are_too_many(
 ) -> None:
     topic = new_topic("config", cleanup_policy="compact")
     with followed(broker, tmp_path, topic) as one, followed(broker, tmp_path, topic) as other:
-        eventually(lambda: held(one) == 0, 30.0)
+        eventually(lambda: held(one) == 0)
         for number in range(RECORDS_MAX + SURPLUS_MIN):
             one.write(record(number))
         last = f"r-{RECORDS_MAX + SURPLUS_MIN - 1}"
         # Before the last has arrived, as many may be there as are kept.
-        eventually(lambda: newest(one) == newest(other) == last, 30.0)
-        eventually(lambda: held(one) == held(other) == RECORDS_MAX, 30.0)
+        eventually(lambda: newest(one) == newest(other) == last)
+        eventually(lambda: held(one) == held(other) == RECORDS_MAX)
         assert other.page(AuditQuery(), 1_000, None).records[-1].request_id == f"r-{SURPLUS_MIN}"
 
 
@@ -115,7 +115,7 @@ def test_what_cannot_be_written_is_unavailable_and_the_topic_is_waited_for(
         with pytest.raises(Unavailable, match="cannot be written"):
             audit.write(record())
         create_topic(broker.client_properties, topic, 1, {"cleanup.policy": "compact"})
-        eventually(lambda: held(audit) == 0, 30.0)
+        eventually(lambda: held(audit) == 0)
         audit.write(record())
         assert held(audit) == 1
 
@@ -146,8 +146,8 @@ def test_changes_over_rest_are_recorded_for_good(
         world.create()
         service = world.service(port)
         service.start()
-        eventually(lambda: service.get("/readyz")[0] == 200, 60.0, service)
-        eventually(lambda: asked(port, "GET", "/v1/audit")["complete"], 30.0, service)
+        eventually(lambda: service.get("/readyz")[0] == 200, service)
+        eventually(lambda: asked(port, "GET", "/v1/audit")["complete"], service)
         assert service.get("/v1/partitions")[0] == 401
         session = asked(port, "PUT", "/v1/publishers/P/session?reason=first", {"user": "u"})
         assert session["epoch"] == 1
@@ -156,8 +156,8 @@ def test_changes_over_rest_are_recorded_for_good(
             asked(port, "DELETE", "/v1/publishers/P/session?user=another&reason=third")
         service.kill()
         service.start()
-        eventually(lambda: service.get("/readyz")[0] == 200, 60.0, service)
-        eventually(lambda: asked(port, "GET", "/v1/audit")["complete"], 30.0, service)
+        eventually(lambda: service.get("/readyz")[0] == 200, service)
+        eventually(lambda: asked(port, "GET", "/v1/audit")["complete"], service)
         told = [
             (each["actor"], each["reason"], each["status"])
             for each in asked(port, "GET", "/v1/audit")["records"]

@@ -15,8 +15,9 @@ from ringfence.headers import DeadLetter
 from tests.broker.conftest import create_topic
 from tests.broker.desk import SERVICE_ENDS_S
 from tests.broker.raw import send_raw
-from tests.broker.service import IN_TIME_S, REPOSITORY, Service, eventually
+from tests.broker.service import IN_TIME_S, REPOSITORY, Service
 from tests.broker.two_clusters import PARTITIONS, TwoClusters
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 
 pytestmark = pytest.mark.broker
@@ -88,7 +89,7 @@ def test_what_the_target_refuses_is_a_dead_letter_and_the_rest_goes_on(
     produce(clusters, b"1", large, b"2", large, b"3")
     bridge = clusters.bridge(target='"compression.type" = "lz4"')
     bridge.start()
-    eventually(lambda: clusters.arrived() >= 3, 30, bridge)
+    eventually(lambda: clusters.arrived() >= 3, bridge)
     clusters.wait_offsets(6, bridge)
     bridge.stop()
     arrived = clusters.read(clusters.arrivals)

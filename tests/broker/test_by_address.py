@@ -21,7 +21,8 @@ from tests.broker.scattered import (
     work,
     write_config,
 )
-from tests.broker.service import Service, eventually
+from tests.broker.service import Service
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -53,7 +54,7 @@ def kill_often(service: Service, decided: Callable[[], int], times: int) -> None
     chance = random.Random(SEED)
     for round_ in range(1, times + 1):
         wanted = COUNT * round_ // (times + 2)
-        eventually(lambda goal=wanted: decided() >= goal, 120, service)  # type: ignore[misc]
+        eventually(lambda goal=wanted: decided() >= goal, service)  # type: ignore[misc]
         time.sleep(chance.random())
         service.kill()
         service.start()
@@ -76,7 +77,7 @@ def test_a_million_scattered_ids_are_decided_as_the_model_says_with_ten_kills(
         service.start()
         service.wait_ready(len(places) + DECIDING)
         kill_often(service, lambda: outputs.count + letters.count, KILLS)
-        eventually(lambda: outputs.count + letters.count >= COUNT, 180, service)
+        eventually(lambda: outputs.count + letters.count >= COUNT, service)
         time.sleep(2)  # for what might come twice
         service.stop()
     verify(todo, places, carried.rows, outputs.rows, letters.rows, CAPACITY)

@@ -13,7 +13,8 @@ import pytest
 
 from tests.broker.conftest import create_topic
 from tests.broker.desk import SERVICE_ENDS_S, Desk, sentence
-from tests.broker.service import REPOSITORY, eventually
+from tests.broker.service import REPOSITORY
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -85,7 +86,7 @@ def test_serve_ends_with_3_when_the_broker_cannot_be_reached(desk: Desk) -> None
 def test_a_second_process_of_an_instance_ends_with_4(desk: Desk) -> None:
     desk.create()
     first = desk.service()
-    eventually(lambda: first.get("/readyz")[0] == 200, 60, first)
+    eventually(lambda: first.get("/readyz")[0] == 200, first)
     done = ringfence("serve", desk.config())
     assert done.returncode == 4, done.stderr
     assert "set service.instance" in sentence(done.stderr)

@@ -135,7 +135,7 @@ def test_an_operator_finds_out_why_a_record_was_dropped_and_lets_it_through(
         operator.runs("id", "forget", ADDRESS, ID, "--yes", "--reason", "sent again")
         operator.runs("id", "get", ADDRESS, ID, code=3)
         letters.send(3, 1, "third")
-        letters.until(lambda: letters.values(letters.output)[b"third-3"] == 1, 30)
+        letters.until(lambda: letters.values(letters.output)[b"third-3"] == 1)
 
         order = ("--mode", "forget", "--address", ADDRESS, "--because", "duplicate")
         assert operator.reads("redrive", "start", *order, "--dry-run")["matched"] == len(refused)
@@ -166,7 +166,7 @@ def test_tail_tells_each_dead_letter_once_over_a_death_of_the_service(
                 sent += 1
                 return bool(tail.letters)
 
-            letters.until(has_begun, 60)
+            letters.until(has_begun)
             letters.wait_letters(sent)
             letters.kill()
             letters.start()
@@ -181,7 +181,7 @@ def test_tail_tells_each_dead_letter_once_over_a_death_of_the_service(
                 if each["time"] >= first
             }
             assert len(due) > COUNT
-            letters.until(lambda: due <= set(tail.places), 30)
+            letters.until(lambda: due <= set(tail.places))
             assert tail.interrupt() == 130
         assert len(tail.places) == len(set(tail.places)), "one was told twice"
         assert set(tail.places) == due

@@ -36,7 +36,8 @@ from tests.broker.scattered import (
     work,
     write_config,
 )
-from tests.broker.service import Service, eventually
+from tests.broker.service import Service
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -157,9 +158,9 @@ def test_a_crowd_that_comes_and_goes_decides_as_one(
     todo = work(int(STORM_S * RATE), len(places), CAPACITY, SEED)
     for service in services:
         service.start()
-    eventually(lambda: all(each.get("/readyz")[0] == 200 for each in services), 60, *services)
+    eventually(lambda: all(each.get("/readyz")[0] == 200 for each in services), *services)
     everywhere = [DECIDING // (INSTANCES * WORKERS)] * (INSTANCES * WORKERS)
-    eventually(lambda: decided_by(services) == everywhere, 60, *services)
+    eventually(lambda: decided_by(services) == everywhere, *services)
     with ExitStack() as watching:
         topics = {by_address(group): TRACE, f"{group}-out": TRACE, f"{group}-dlq": ORIGINAL}
         readers = [Reader(client, topic, header) for topic, header in topics.items()]
@@ -169,7 +170,7 @@ def test_a_crowd_that_comes_and_goes_decides_as_one(
         load.start()
         moves = storm(services, STORM_S)
         load.join(60)
-        eventually(lambda: outputs.count + letters.count >= len(todo.ids), 120, *services)
+        eventually(lambda: outputs.count + letters.count >= len(todo.ids), *services)
         time.sleep(2)  # for what might come twice
     verify(todo, places, carried.rows, outputs.rows, letters.rows, CAPACITY)
     for service in services[1:]:

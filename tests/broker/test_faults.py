@@ -10,9 +10,9 @@ from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperatio
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic  # where the types are exported
 
-from tests.broker.service import eventually
 from tests.broker.workload import PARTITIONS
 from tests.broker.world import World
+from tests.waiting import eventually
 from tools.broker import secured
 from tools.broker.cluster import Broker, open_broker
 from tools.broker.config import _free_port as free_port
@@ -104,7 +104,7 @@ def test_a_revoked_right_is_waited_for(
         )
         for gone in admin.delete_acls([revoked]).values():
             gone.result(timeout=30)
-        eventually(lambda: not admin.describe_acls(revoked).result(10), 30)
+        eventually(lambda: not admin.describe_acls(revoked).result(10))
         world.send()
         service.wait_complaint("AUTHORIZATION")
         for done in admin.create_acls([right]).values():

@@ -13,9 +13,10 @@ import pytest
 
 from ringfence.headers import DUPLICATE_ID
 from service.fleet.messages import FORWARDED, PATH, Question, RollCall, question_text
-from tests.broker.service import Service, eventually
+from tests.broker.service import Service
 from tests.broker.workload import PARTITIONS, Record
 from tests.broker.world import Manner, World
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -109,7 +110,7 @@ class Replica:
             told.append(self.ask(method, path, body, headers))
             return told[-1][0] != 503
 
-        eventually(is_told, 60, self.service)
+        eventually(is_told, self.service)
         status, document = told[-1]
         assert status == 200, document
         return document, len(told) == 1
@@ -125,7 +126,7 @@ class Replica:
             told.append(self.get(path))
             return bool(told[-1]["complete"])
 
-        eventually(is_whole, 60, self.service)
+        eventually(is_whole, self.service)
         return told[-1]
 
     def knows(self, partition: int, number: int) -> dict[str, Any]:
@@ -142,7 +143,7 @@ class Replica:
 
 def settle(replicas: list[Replica]) -> None:
     services = [each.service for each in replicas]
-    eventually(lambda: all(r.is_settled(len(replicas)) for r in replicas), 60, *services)
+    eventually(lambda: all(r.is_settled(len(replicas)) for r in replicas), *services)
 
 
 def test_an_id_is_found_whichever_instance_is_asked(fleet: list[Replica]) -> None:
@@ -209,7 +210,7 @@ def test_while_an_instance_is_gone_answers_are_a_part_and_whole_after_the_takeov
         status, told = stays.ask("GET", f"/v1/addresses/a/ids/{id_of(lost[0], 3)}")
         return status == 200 and told["known"] and told["complete"]
 
-    eventually(is_found_again, 60, stays.service)
+    eventually(is_found_again, stays.service)
     for each in fleet[:2]:
         each.service.stop()
 
@@ -222,8 +223,8 @@ def test_who_leaves_in_order_is_announced_no_more(fleet: list[Replica]) -> None:
         told = stays.get("/v1/instances")["instances"]
         return [each["instance"] for each in told] == ["0", "1"]
 
-    eventually(are_two, 10, stays.service)
-    eventually(lambda: stays.is_settled(2), 60, stays.service)
+    eventually(are_two, stays.service)
+    eventually(lambda: stays.is_settled(2), stays.service)
     assert stays.knows(3, 3)["complete"] is True
 
 
@@ -244,7 +245,7 @@ def test_an_instance_with_another_token_is_not_answered(world: World, tmp_path: 
             return False
         return all(len(each.get("/v1/instances")["instances"]) == 2 for each in replicas)
 
-    eventually(know_of_each_other, 60, one.service, other.service)
+    eventually(know_of_each_other, one.service, other.service)
     question = question_text(Question("0", RollCall(), 1000))
     for bearing in ({}, {"Authorization": f"Bearer {foreign.read_text()}"}):
         status, problem = one.ask("POST", PATH, question, {FORWARDED: "1", **bearing})
@@ -255,8 +256,8 @@ def test_an_instance_with_another_token_is_not_answered(world: World, tmp_path: 
         assert told["complete"] is False
         return bool(told["instances"][1]["trouble"] == "its URL answers with status 403")
 
-    eventually(is_refused, 30, one.service)
-    eventually(lambda: bool(other.service.partitions()), 30, other.service)
+    eventually(is_refused, one.service)
+    eventually(lambda: bool(other.service.partitions()), other.service)
     theirs = id_of(other.service.partitions()[0]["partition"], 3)
     assert one.get(f"/v1/addresses/a/ids/{theirs}")["complete"] is False
 

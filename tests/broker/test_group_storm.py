@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.service import eventually
 from tests.broker.victim import Step
 from tests.broker.world import Manner, World
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -54,7 +54,7 @@ def test_of_two_that_start_at_once_with_one_name_one_stays(world: World) -> None
     world.send(1000)
     first.start()
     second.start()
-    eventually(lambda: first.ended or second.ended, 90, first, second)
+    eventually(lambda: first.ended or second.ended, first, second)
     left, stays = (first, second) if first.ended else (second, first)
     assert left.wait() == EXIT_FENCED, left.tail()
     world.send()

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.service import IN_TIME_S, eventually
+from tests.broker.service import IN_TIME_S
 from tests.broker.victim import Step
 from tests.broker.world import World
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -213,7 +214,7 @@ def test_of_two_services_with_one_name_one_leaves(world: World) -> None:
     second.start()
     world.wait_decided()
     first.signal(signal.SIGCONT)
-    eventually(lambda: first.ended or second.ended, 60, first, second)
+    eventually(lambda: first.ended or second.ended, first, second)
     left, stays = (first, second) if first.ended else (second, first)
     assert left.wait() == EXIT_FENCED, left.tail()
     world.send()

@@ -17,12 +17,11 @@ from confluent_kafka.admin import (
 from state.run import FORMAT
 from tests.broker.conftest import create_topic
 from tests.broker.desk import Desk, sentence
-from tests.broker.service import eventually
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 
 pytestmark = pytest.mark.broker
 
-HELD_WITHIN_S = 60.0
 ENDS_WITHIN_S = 25.0
 """Less than the pause after which the inputs are looked at anyway."""
 
@@ -94,7 +93,7 @@ def test_a_topic_that_is_created_again_while_the_service_runs_ends_it(
     desk.create()
     desk.send(b"1", b"2", b"3")
     process = desk.service()
-    eventually(lambda: desk.committed() == 3, 40, process)
+    eventually(lambda: desk.committed() == 3, process)
     topic = desk.input if which == "input" else desk.changelog
     desk.delete(topic)
     create_topic(desk.client, topic, 1, {"cleanup.policy": "compact"} if which != "input" else {})
@@ -140,7 +139,7 @@ def test_partitions_that_were_added_to_the_input_are_refused_or_kept(remembering
     assert 'on_partitions_added = "keep"' in desk.refusal()
     desk.send(b"4")
     process = desk.service(more='on_partitions_added = "keep"')
-    eventually(lambda: desk.count_of_all(desk.output) == 4, 40, process)
+    eventually(lambda: desk.count_of_all(desk.output) == 4, process)
     process.stop()
 
 
@@ -158,14 +157,14 @@ def test_transactions_that_hang_in_an_input_and_in_a_changelog_are_told(desk: De
     hanging.produce(desk.changelog, key=b"never", value=b"committed", partition=0)
     assert hanging.flush(20) == 0
     service = desk.service()
-    service.wait_complaint(f"{desk.changelog}-0 to be readable from offset 0", HELD_WITHIN_S)
+    service.wait_complaint(f"{desk.changelog}-0 to be readable from offset 0")
 
     def is_counted() -> bool:
         return "ringfence_held_back_partitions 1.0" in service.get("/metrics")[1]
 
-    eventually(is_counted, HELD_WITHIN_S, service)
+    eventually(is_counted, service)
     hanging.abort_transaction(20)
-    eventually(lambda: service.get("/readyz")[0] == 200, 40, service)
+    eventually(lambda: service.get("/readyz")[0] == 200, service)
     service.stop()
 
 
@@ -179,7 +178,7 @@ def test_an_output_with_fewer_partitions_takes_everything(desk: Desk) -> None:
         producer.produce(desk.input, value=b"v", headers={**said}, partition=number % 3)
     assert producer.flush(20) == 0
     service = desk.service()
-    eventually(lambda: desk.count(desk.output) == 15, 40, service)
+    eventually(lambda: desk.count(desk.output) == 15, service)
     service.stop()
     assert desk.count(desk.letters) == 15
 

@@ -8,11 +8,12 @@ from typing import Final
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.broker.service import Service, eventually
+from tests.broker.service import Service
 from tests.broker.test_workers import wait_shared
 from tests.broker.workload import CAPACITY, PARTITIONS
 from tests.broker.world import Manner, World
 from tests.unit.service.test_metrics_page import PAGE, documented
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -58,7 +59,7 @@ def test_every_metric_of_the_page_is_told_and_the_numbers_are_the_models(
         world.wait_decided()
         fates = world._judged()
         held = sum(map(len, fates.rings.values()))
-        eventually(lambda: is_level(sums(service), held), 20, service)
+        eventually(lambda: is_level(sums(service), held), service)
         assert names(service) == {row.name for row in documented(PAGE.read_text("utf-8"))}
 
         told = sums(service)

@@ -22,8 +22,9 @@ from tests.broker.proxy import (
     What,
     proxied,
 )
-from tests.broker.service import Service, eventually
+from tests.broker.service import Service
 from tests.broker.world import PLAIN, Manner, World
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -265,7 +266,7 @@ def test_a_broker_that_is_restarted_in_order_interrupts_and_changes_nothing(
         own_broker.restart()
         world.wait_decided()
         # What is committed is in the store a moment later.
-        eventually(lambda: applied(service) >= world.sent, 60, service)
+        eventually(lambda: applied(service) >= world.sent, service)
         service.signal(signal.SIGKILL)
         service.wait()
         world.verify()
@@ -292,7 +293,7 @@ def share_with_a_guest(world: World) -> None:
 
     with closing(guest):
         guest.subscribe([world.input])
-        eventually(is_shared, LONGER_THAN_A_TRANSACTION_S)
+        eventually(is_shared)
 
 
 def applied(service: Service) -> int:

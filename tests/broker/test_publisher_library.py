@@ -15,7 +15,8 @@ from ringfence.publisher import Publisher
 from tests.broker.author import Author
 from tests.broker.conftest import create_topic
 from tests.broker.reading import drained
-from tests.broker.service import Service, eventually
+from tests.broker.service import Service
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -98,7 +99,7 @@ def test_killed_publishers_and_a_killed_service_leave_each_message_once_and_in_o
                 service.start()
             author.kill()
         author.start()
-        eventually(lambda: author.process.poll() is not None, 300, service)
+        eventually(lambda: author.process.poll() is not None, service)
         author.wait(1)
         assert author.pending() == 0
     service.wait_ready(PARTITIONS)
@@ -132,7 +133,7 @@ def test_of_two_publishers_of_one_name_the_older_stops_and_another_user_is_refus
             younger.publish(b"1")
             assert younger.flush(30), younger.last_error
             over = (older, stranger)
-            eventually(lambda: all(each.state is State.STOPPED for each in over), 30, service)
+            eventually(lambda: all(each.state is State.STOPPED for each in over), service)
             for each in over:
                 with pytest.raises(NameInUseError):
                     each.publish(b"never")

@@ -15,8 +15,8 @@ from ringfence.publisher import Publisher
 from ringfence.topics import acknowledgements
 from tests.broker.author import Author
 from tests.broker.conftest import create_topic
-from tests.broker.service import eventually
 from tests.broker.stand_in import StandIn, deciding
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 
 pytestmark = pytest.mark.broker
@@ -83,7 +83,7 @@ def test_a_publisher_that_is_killed_again_and_again_delivers_each_once_and_in_or
             before = service.judge.epoch
             author.start()
             if service.judge.up:  # each life has a session of its own
-                eventually(lambda before=before: service.judge.epoch > before, 60)  # type: ignore[misc]
+                eventually(lambda before=before: service.judge.epoch > before)  # type: ignore[misc]
             time.sleep(chance.uniform(0.4, 1.2))
             author.kill()
         service.judge.up = True
@@ -110,7 +110,7 @@ def test_a_broker_that_is_killed_is_waited_for(
         own_broker.kill()
         for number in range(1000):
             publisher.publish(b"%d" % number)
-        eventually(lambda: bool(told), 30)
+        eventually(lambda: bool(told))
         own_broker.restart()
         assert publisher.flush(150), publisher.last_error
         assert accepted(service) == [b"before", *(b"%d" % number for number in range(1000))]
@@ -123,11 +123,11 @@ def test_a_topic_that_is_missing_is_told_and_waited_for(
     late = topic_name("late")
     with publisher_of(broker, service, tmp_path, topic=late, address=service.address) as publisher:
         publisher.publish(b"v")
-        eventually(lambda: late in str(publisher.last_error), 30)
+        eventually(lambda: late in str(publisher.last_error))
         assert publisher.state is State.WAITING
         assert service.judge.epoch == 0
         create_topic(broker.client_properties, late)
-        eventually(lambda: publisher.state is State.SENDING, 30)
+        eventually(lambda: publisher.state is State.SENDING)
         publisher.close(0)
 
 
@@ -137,7 +137,7 @@ def test_what_the_broker_refuses_for_its_size_stops_the_publisher_with_the_mend(
     small = new_topic("small", max_message_bytes="1000")
     with publisher_of(broker, service, tmp_path, topic=small, address=service.address) as publisher:
         publisher.publish(b"x" * 5000)
-        eventually(lambda: publisher.state is State.STOPPED, 30)
+        eventually(lambda: publisher.state is State.STOPPED)
         with pytest.raises(RefusedError, match=r"max\.message\.bytes"):
             publisher.publish(b"v")
         assert publisher.pending == 1
@@ -148,5 +148,5 @@ def test_a_property_that_the_client_refuses_stops_the_publisher(
 ) -> None:
     wrong = {"no.such.property": "1"}
     with publisher_of(broker, service, tmp_path, producer=wrong) as publisher:
-        eventually(lambda: publisher.state is State.STOPPED, 30)
+        eventually(lambda: publisher.state is State.STOPPED)
         assert "no.such.property" in str(publisher.last_error)

@@ -15,7 +15,8 @@ from confluent_kafka.admin import AdminClient
 
 from tests.broker.conftest import create_topic
 from tests.broker.raw import send_raw
-from tests.broker.service import Service, eventually
+from tests.broker.service import Service
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -277,8 +278,8 @@ def bench(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     service, found = Service(config, port, folder / "service.log"), Bench(client)
     service.start()
     try:
-        eventually(lambda: found.stuck() == [], 60, service)
-        eventually(lambda: service.get("/readyz")[0] == 200, 60, service)
+        eventually(lambda: found.stuck() == [], service)
+        eventually(lambda: service.get("/readyz")[0] == 200, service)
         yield found
         assert found.stuck() == []
         service.stop()

@@ -52,10 +52,10 @@ def letters(new_letters: Callable[..., Letters]) -> Letters:
 def killed_twice(letters: Letters, name: str, count: int) -> None:
     """See a redrive to its end, through two deaths of the service on the way."""
     for wanted in (count // 3, count // 2):
-        letters.until(partial(letters.has_sent, name, wanted), 300)
+        letters.until(partial(letters.has_sent, name, wanted))
         letters.kill()
         letters.start()
-    job = letters.wait_job(name, 600)
+    job = letters.wait_job(name)
     assert job["progress"]["matched"] == count
     assert job["progress"]["sent"] == count
 
@@ -118,7 +118,7 @@ def rate_of_a_redrive(letters: Letters) -> float:
     name = letters.redrive(mode="bypass", max_per_second=RATE, limit=count)
 
     def passed(wanted: int) -> tuple[float, int, float]:
-        letters.until(partial(letters.has_sent, name, wanted), 60)
+        letters.until(partial(letters.has_sent, name, wanted))
         before_s = time.monotonic()
         return before_s, letters.job(name)["progress"]["sent"], time.monotonic()
 
@@ -135,10 +135,10 @@ def test_a_redrive_that_is_cancelled_sends_no_more_and_can_be_begun_again(
     letters: Letters,
 ) -> None:
     name = letters.redrive(mode="forget", max_per_second=200, reason="by mistake")
-    letters.until(partial(letters.has_sent, name, 100), 60)
+    letters.until(partial(letters.has_sent, name, 100))
     status, told = letters.ask(f"/v1/redrives/{name}:cancel", method="POST")
     assert (status, told["state"]) == (200, "cancelled")
-    letters.until(lambda: letters.marks() == 0, 60)
+    letters.until(lambda: letters.marks() == 0)
     sent = letters.job(name)["progress"]["sent"]
     assert 100 <= sent < SOME
     assert letters.values(letters.output).total() == SOME + sent

@@ -9,8 +9,8 @@ from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperatio
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from tests.broker.desk import Desk
-from tests.broker.service import eventually
 from tests.broker.test_check import ringfence
+from tests.waiting import eventually
 from tools.broker import secured
 from tools.broker.cluster import Broker, open_broker
 
@@ -104,7 +104,7 @@ def test_what_is_documented_is_enough_and_a_right_that_is_revoked_is_named(
 ) -> None:
     grants, config = Grants(secured_broker, desk), desk.config()
     grants.grant(grants.documented)
-    eventually(lambda: ringfence("check", config).returncode == 0, 30)
+    eventually(lambda: ringfence("check", config).returncode == 0)
     name = str(getattr(desk, of))
     what = AclOperation[operation]
     found = [r for r in grants.documented if (r.name, r.operation) == (name, what)]
@@ -117,7 +117,7 @@ def test_what_is_documented_is_enough_and_a_right_that_is_revoked_is_named(
         said = done.stdout
         return done.returncode == 1
 
-    eventually(is_told, 30)
+    eventually(is_told)
     kind = "group" if of == "group" else "topic"
     assert f"mend: grant {operation} on {kind} {name} to User:{secured.SERVICE}" in said
     assert said.startswith("1 problem:") or "\n1 problem:" in said, said

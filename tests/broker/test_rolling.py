@@ -12,7 +12,8 @@ from ringfence.headers import DUPLICATE_ID
 from service.topics import fallback
 from tests.broker.conftest import create_topic
 from tests.broker.reading import drained
-from tests.broker.service import Service, Stage, eventually
+from tests.broker.service import Service, Stage
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -107,7 +108,7 @@ def test_a_route_that_the_update_adds_loses_no_record_to_the_dead_letters(fleet:
     first.stop()
     first = fleet.started(0, "old", "new")
     fleet.send("new", range(COUNT, 2 * COUNT))
-    eventually(lambda: fleet.out("new") == list(range(2 * COUNT)), 60, first, second)
+    eventually(lambda: fleet.out("new") == list(range(2 * COUNT)), first, second)
     assert fleet.lost == 0
 
 
@@ -118,13 +119,13 @@ def wait_complaint(older: Service, newer: Service) -> None:
         status, body = older.get("/readyz")
         return status == 503 and "instance 1 has a route for" in body
 
-    eventually(complains, 60, older, newer)
+    eventually(complains, older, newer)
 
 
 def wait_balanced(*services: Service) -> None:
     """Until each has its share of by-address, restored."""
     share = DECIDING // len(services)
-    eventually(lambda: all(decides(each) == share for each in services), 60, *services)
+    eventually(lambda: all(decides(each) == share for each in services), *services)
 
 
 def decides(service: Service) -> int:

@@ -13,8 +13,9 @@ from typing import Final
 import pytest
 
 from service.tokens import entry_of
-from tests.broker.service import REPOSITORY, eventually
+from tests.broker.service import REPOSITORY
 from tests.broker.world import World
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -73,7 +74,7 @@ def test_no_reply_and_no_line_of_the_log_holds_one(
         world.create()
         service = world.service(port)
         service.start()
-        eventually(lambda: service.get("/readyz")[0] == 200, 60.0, service)
+        eventually(lambda: service.get("/readyz")[0] == 200, service)
         document = answer(port, "GET", "/openapi.json", {"Authorization": f"Bearer {TOKEN}"})
         paths = set(re.findall(r'"(/[a-z0-9:/{}_.-]*)":\{', document)) | {"/", "/nothing"}
         assert len(paths) > 15

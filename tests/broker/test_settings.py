@@ -15,7 +15,8 @@ from confluent_kafka import Producer
 from ringfence.headers import DUPLICATE_ID
 from tests.broker.conftest import create_topic
 from tests.broker.reading import drained
-from tests.broker.service import Service, eventually
+from tests.broker.service import Service
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -92,7 +93,7 @@ class Fleet:
             told.append(ask())
             return told[-1].status != 503
 
-        eventually(is_told, 60, *self.services)
+        eventually(is_told, *self.services)
         return told[-1]
 
     def send(self, topic: str, ids: Sequence[str], partition: int = 0) -> None:
@@ -111,7 +112,7 @@ class Fleet:
 
     def decided(self, count: int) -> None:
         """Until so many records have met their fate."""
-        eventually(lambda: len(self.accepted()) + self.letters() >= count, 60, *self.services)
+        eventually(lambda: len(self.accepted()) + self.letters() >= count, *self.services)
 
     def _config(self, instance: str, port: int) -> str:
         kafka = "\n".join(f'"{name}" = "{value}"' for name, value in self.client.items())
@@ -165,13 +166,13 @@ def end(service: Service) -> None:
 
 
 def all_ready(*services: Service) -> None:
-    eventually(lambda: all(map(ready, services)), 150, *services)
+    eventually(lambda: all(map(ready, services)), *services)
 
 
 def seen_by_all(fleet: Fleet, true: Callable[[str], bool]) -> None:
     """What holds at every instance, soon."""
     began_s = time.monotonic()
-    eventually(lambda: all(map(true, fleet.ports)), LIVE_S, *fleet.services)
+    eventually(lambda: all(map(true, fleet.ports)), *fleet.services)
     print(f"live at all after {time.monotonic() - began_s:.1f} s of {LIVE_S:.0f}")
 
 
@@ -203,7 +204,6 @@ def test_what_one_of_three_is_told_holds_at_all_within_two_seconds_and_survives_
         lambda: all(
             own.call(name, "GET", "/v1/info").body["config_revision"] == second for name in "012"
         ),
-        30,
         *services,
     )
     own.send(own.more, ["a", "d"], 1)
@@ -253,8 +253,8 @@ def test_a_pause_holds_over_a_restart_and_nothing_is_lost(fleet: Make) -> None:
     assert (done.status, done.body.get("applied")) == (200, True), done
     own.send(own.input, ["a", "b", "a"])
     for kills in (False, True):
-        eventually(lambda: lag(own) == 3, 30, service)
-        eventually(lambda: ready(service), 30, service)
+        eventually(lambda: lag(own) == 3, service)
+        eventually(lambda: ready(service), service)
         assert own.accepted() == []
         if not kills:
             service.kill()

@@ -13,7 +13,8 @@ import pytest
 
 from service.topics import by_address
 from tests.broker.scattered import Reader, inputs_of, send, work, write_config
-from tests.broker.service import Service, eventually
+from tests.broker.service import Service
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -76,23 +77,23 @@ def test_what_was_remembered_is_taken_over_with_an_empty_disk_and_with_its_own_c
             return outputs.count + letters.count
 
         send(client, todo, places)
-        eventually(lambda: decided() >= COUNT, 180, first)
+        eventually(lambda: decided() >= COUNT, first)
         second.start()
-        eventually(lambda: second.get("/readyz")[0] == 200, 60, second)
+        eventually(lambda: second.get("/readyz")[0] == 200, second)
         time.sleep(3)  # until the two have shared out what there is
         owner, other = (first, second) if decides(first, topic) else (second, first)
         cold_s = taken_over_s(owner, other, topic)
         replayed = restored(other, topic)
         owner.start()
-        eventually(lambda: owner.get("/readyz")[0] == 200, 60, owner)
+        eventually(lambda: owner.get("/readyz")[0] == 200, owner)
         send(client, work(1_000, len(places), CAPACITY, SEED + 1), places, first=COUNT)
-        eventually(lambda: decided() >= COUNT + 1_000, 60, other)
+        eventually(lambda: decided() >= COUNT + 1_000, other)
         assert decides(other, topic), "who comes back takes nothing away"
         warm_s = taken_over_s(other, owner, topic)
         tail = restored(owner, topic)
         more = work(1_000, len(places), CAPACITY, SEED + 2)
         send(client, more, places, first=COUNT + 1_000)
-        eventually(lambda: decided() >= COUNT + 2_000, 60, owner)
+        eventually(lambda: decided() >= COUNT + 2_000, owner)
     held = ids_held(owner)
     owner.stop()
     print(
@@ -108,7 +109,7 @@ def taken_over_s(owner: Service, other: Service, topic: str) -> float:
     """Kill the owner; the time until the other decides."""
     owner.kill()
     killed_s = time.monotonic()
-    eventually(lambda: decides(other, topic), 60, other)
+    eventually(lambda: decides(other, topic), other)
     return time.monotonic() - killed_s
 
 

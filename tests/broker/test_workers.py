@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.broker.service import Service, eventually
+from tests.broker.service import Service
 from tests.broker.victim import Step
 from tests.broker.workload import PARTITIONS
 from tests.broker.world import PLAIN, Manner, World
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -52,7 +53,7 @@ def wait_shared(service: Service) -> None:
         owned = [worker["partitions_owned"] for worker in workers(service)]
         return bool(min(owned) > 0 and sum(owned) == PARTITIONS)
 
-    eventually(is_shared, 90, service)
+    eventually(is_shared, service)
 
 
 @contextmanager
@@ -90,7 +91,7 @@ def test_two_workers_share_the_partitions_and_decide_everything_once(world: Worl
     wait_shared(service)
     world.send()
     world.wait_decided()
-    eventually(lambda: status(service)["records_consumed"] == 3000, 5, service)
+    eventually(lambda: status(service)["records_consumed"] == 3000, service)
     assert status(service)["transactions_committed"] >= 15
     rings = service.told("/v1/addresses?name=a")
     assert [ring["partition"] for ring in rings["partitions"]] == [0, 1, 2, 3]
@@ -115,7 +116,7 @@ def test_a_worker_that_is_killed_is_replaced_and_nothing_is_lost_or_doubled(worl
         victim = workers(service)[0]["pid"]
         world.send(1500)
         os.kill(victim, signal.SIGKILL)
-        service.wait_complaint("worker 0", 10)
+        service.wait_complaint("worker 0")
         world.send()
         world.wait_decided()
         wait_shared(service)
@@ -172,7 +173,7 @@ def test_a_supervisor_that_is_killed_alone_takes_its_workers_with_it(world: Worl
     service.signal(signal.SIGKILL)
     service.wait()
     service.start()
-    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), 5, service)
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), service)
     world.wait_decided()
     service.stop()
     world.verify()
@@ -185,7 +186,7 @@ def test_a_worker_that_is_told_to_end_does_so_in_order_and_comes_back(world: Wor
     service.start()
     wait_shared(service)
     os.kill(workers(service)[0]["pid"], signal.SIGTERM)
-    eventually(lambda: workers(service)[0]["restarts"] == 1, 20, service)
+    eventually(lambda: workers(service)[0]["restarts"] == 1, service)
     world.send()
     world.wait_decided()
     wait_shared(service)

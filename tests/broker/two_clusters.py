@@ -14,12 +14,12 @@ from confluent_kafka.admin import AdminClient
 from ringfence.headers import DUPLICATE_ID
 from tests.broker.conftest import create_topic
 from tests.broker.reading import drained
-from tests.broker.service import BRIDGE, Service, Stage, eventually
+from tests.broker.service import BRIDGE, Service, Stage
 from tests.broker.workload import FIRST_MS, Headers, Record, Seen
+from tests.waiting import eventually
 from tools.broker.config import _free_port as free_port
 
 PARTITIONS = 4
-ARRIVE_S = 180.0
 
 
 def record(number: int) -> Record:
@@ -159,14 +159,14 @@ scope = "partition"
             return True
 
         try:
-            eventually(are_told, ARRIVE_S)
+            eventually(are_told)
         finally:
             consumer.close()
         return sum(ends)
 
     def wait_arrived(self, count: int, bridge: Service) -> None:
         """Until so many stand in the target topic."""
-        eventually(lambda: self.arrived() >= count, ARRIVE_S, bridge)
+        eventually(lambda: self.arrived() >= count, bridge)
 
     def wait_forwarded(self, bridge: Service) -> None:
         """Until everything that was sent is committed at the source."""
@@ -185,7 +185,7 @@ scope = "partition"
             return sum(max(0, place.offset) for place in committed) == wanted
 
         try:
-            eventually(is_forwarded, ARRIVE_S, bridge)
+            eventually(is_forwarded, bridge)
         finally:
             consumer.close()
 
@@ -197,7 +197,7 @@ scope = "partition"
             return sum(p["committed_offset"] or 0 for p in service.partitions()) >= arrived
 
         try:
-            eventually(is_decided, ARRIVE_S, service)
+            eventually(is_decided, service)
         except AssertionError as late:
             late.add_note(f"{arrived} arrived; it says {service.get('/v1/status')}")
             late.add_note(f"{service.get('/v1/partitions?scope=instance')}")

@@ -28,7 +28,7 @@ from state.rocks import RocksStores
 from state.run import Run, decode
 from tests.broker.conftest import create_topic
 from tests.broker.reading import drained, ends
-from tests.broker.service import CATCH_UP_S, Service, Stage, eventually
+from tests.broker.service import Service, Stage
 from tests.broker.workload import (
     CAPACITY,
     PARTITIONS,
@@ -40,6 +40,7 @@ from tests.broker.workload import (
     judged,
     records,
 )
+from tests.waiting import eventually
 
 SEND_S = 60.0
 
@@ -186,10 +187,10 @@ output = "{self.output}"
         finally:
             consumer.close()
 
-    def wait_decided(self, count: int | None = None, limit_s: float = CATCH_UP_S) -> None:
+    def wait_decided(self, count: int | None = None) -> None:
         """Until so many inputs, all that were sent by default, are committed."""
         wanted = self._sent if count is None else count
-        eventually(lambda: self.decided >= wanted, limit_s, *self._services)
+        eventually(lambda: self.decided >= wanted, *self._services)
 
     def glimpse(self) -> dict[int, list[Seen]]:
         """Read the output now, as a consumer downstream would; `verify` holds it to that."""

@@ -11,10 +11,11 @@ import pytest
 from selenium.webdriver import Chrome
 
 from ringfence.headers import DUPLICATE_ID
-from tests.broker.service import Service, eventually
+from tests.broker.service import Service
 from tests.broker.workload import PARTITIONS, Record
 from tests.broker.world import Manner, World
 from tests.browser.seen import BROWSER, button, every, link, one, texts, until, wait_for
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 from tools.pictures.browser import Look, complaints, opened
@@ -69,7 +70,7 @@ def fleet(broker: Broker, tmp_path: Path) -> Iterator[list[Replica]]:
             each.service.start()
         world.wait_decided()
         services = [each.service for each in found]
-        eventually(lambda: all(map(is_settled, services)), 120, *services)
+        eventually(lambda: all(map(is_settled, services)), *services)
         yield found
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,6 @@ from tools.kubernetes.control_plane import Kubernetes
 
 RELEASE = "demo"
 NAME = "demo-ringfence"
-WITHIN_S = 180.0
 
 
 class Namespace(NamedTuple):
@@ -92,14 +90,6 @@ def new_namespace(kubernetes: Kubernetes, helm: Helm, name: str) -> Namespace:
     }
     kubernetes.kubectl("create", "--filename", "-", given=json.dumps(document))
     return Namespace(name, kubernetes, helm)
-
-
-def eventually(holds: Callable[[], Any], what: str) -> None:
-    """Wait until something holds that controllers bring about."""
-    deadline_s = time.monotonic() + WITHIN_S
-    while not holds():
-        assert time.monotonic() < deadline_s, f"not within {WITHIN_S:g} s: {what}"
-        time.sleep(0.1)
 
 
 def refused(action: Callable[[], Any]) -> str:

@@ -15,9 +15,10 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.broker.service import REPOSITORY, Service, eventually
+from tests.broker.service import REPOSITORY, Service
 from tests.helm.box import Box, Mount
 from tests.helm.chart import Object, container, environment, only, pod_spec
+from tests.waiting import eventually
 from tools.broker.config import _free_port as free_port
 from tools.broker.embedded import LAUNCH
 
@@ -84,10 +85,10 @@ class Pod(Service):
         assert status in statuses, f"SIGTERM ended in status {status}\n{self.tail()}"
         return time.monotonic() - asked_s
 
-    def wait_until_ready(self, limit_s: float = 60.0) -> None:
+    def wait_until_ready(self) -> None:
         """Until its readiness probe holds."""
         path = container(self.objects)["readinessProbe"]["httpGet"]["path"]
-        eventually(lambda: self.get(path)[0] == 200, limit_s, self)
+        eventually(lambda: self.get(path)[0] == 200, self)
 
     def _run(self, command: Sequence[str]) -> None:
         attached = [sys.executable, "-I", "-S", str(LAUNCH), "attached", str(os.getpid())]

@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tests.broker.service import eventually
 from tests.broker.workload import CAPACITY, PARTITIONS
 from tests.broker.world import World
 from tests.helm.chart import MINIMAL, Helm, Object, only
 from tests.helm.pod import Pod, Secrets
+from tests.waiting import eventually
 
 CONTRADICTION: Final = 5
 _SECRET: Final = ("kafka-user", "password")
@@ -78,7 +78,7 @@ class Release:
         for pod in reversed(self.pods):
             self.replace(pod, code)
             self._wait(pod)
-            eventually(partial(_is_of, pod, version), 60, pod)
+            eventually(partial(_is_of, pod, version), pod)
 
     def replace(self, pod: Pod, code: Path) -> None:
         """Replace a pod. One that falls again and again may be at any point of that."""
@@ -120,7 +120,7 @@ class Release:
             self._tend()
             return pod.get("/readyz")[0] == 200
 
-        eventually(is_ready, 120, pod)
+        eventually(is_ready, pod)
 
     def _tend(self) -> None:
         for pod in self.pods:

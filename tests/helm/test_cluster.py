@@ -16,7 +16,8 @@ import pytest
 import yaml
 
 from tests.helm.chart import CHART_DIR, EVERYTHING, HELM_TEST, Helm
-from tests.helm.live import NAME, RELEASE, Namespace, eventually, new_namespace, refused
+from tests.helm.live import NAME, RELEASE, Namespace, new_namespace, refused
+from tests.waiting import eventually
 from tools.kubernetes.control_plane import Kubernetes
 from tools.kubernetes.published import DEFINITIONS
 
@@ -74,7 +75,7 @@ def test_the_namespace_would_refuse_a_pod_that_is_not_restricted(namespace: Name
     for one in spec["containers"]:
         one["volumeMounts"] = []
     document = yaml.safe_dump(pod | {"spec": spec})
-    eventually(lambda: "default" in namespace.names("serviceaccount"), "a pod may be made")
+    eventually(lambda: "default" in namespace.names("serviceaccount"))
     reason = refused(lambda: namespace.kubectl("create", "--filename", "-", given=document))
     assert 'violates PodSecurity "restricted' in reason
     assert 'container "careless" must set' in reason
@@ -88,7 +89,7 @@ def test_a_pod_that_is_lost_comes_back_as_the_same_instance_with_its_volume(
     volume = namespace.get("pvc", f"state-{NAME}-1")["spec"]["volumeName"]
     before = namespace.get("pod", f"{NAME}-1")["metadata"]["uid"]
     namespace.kubectl("delete", "pod", f"{NAME}-1")
-    eventually(lambda: f"{NAME}-1" in namespace.names("pod"), "the pod is back")
+    eventually(lambda: f"{NAME}-1" in namespace.names("pod"))
     again = namespace.get("pod", f"{NAME}-1")["metadata"]
     assert again["uid"] != before
     assert again["labels"]["apps.kubernetes.io/pod-index"] == "1"
@@ -111,7 +112,7 @@ def test_a_part_of_the_instances_can_be_upgraded_first(
     namespace.install({"replicas": 3})
     values = {"replicas": 3, "updateStrategy": {"partition": 2}}
     namespace.helm("upgrade", values=values, chart=newer_chart(tmp_path))
-    eventually(lambda: image_of(namespace, f"{NAME}-2") == "ringfence:9.9.9", "the last is new")
+    eventually(lambda: image_of(namespace, f"{NAME}-2") == "ringfence:9.9.9")
     assert image_of(namespace, f"{NAME}-0") == "ringfence:0.1.0"
 
 
@@ -143,7 +144,7 @@ def test_claims_cannot_be_changed_until_the_set_was_taken_from_its_pods(
     # The claim first: else the pod may come back on the old one, and keep it.
     both = [f"persistentvolumeclaim/state-{NAME}-0", f"pod/{NAME}-0"]
     namespace.kubectl("delete", *both)
-    eventually(lambda: f"state-{NAME}-0" in namespace.names("pvc"), "there is a new claim")
+    eventually(lambda: f"state-{NAME}-0" in namespace.names("pvc"))
     claim = namespace.get("pvc", f"state-{NAME}-0")["spec"]
     assert claim["resources"]["requests"]["storage"] == "20Gi"
 
@@ -154,8 +155,8 @@ def test_scaled_by_hand_volumes_come_and_go_with_their_instances(namespace: Name
     namespace.kubectl("rollout", "status", f"statefulset/{NAME}", "--timeout=60s")
     assert len(namespace.names("pvc")) == 3
     namespace.kubectl("scale", f"statefulset/{NAME}", "--replicas=1")
-    eventually(lambda: namespace.names("pod") == [f"{NAME}-0"], "one instance is left")
-    eventually(lambda: namespace.names("pvc") == [f"state-{NAME}-0"], "one volume is left")
+    eventually(lambda: namespace.names("pod") == [f"{NAME}-0"])
+    eventually(lambda: namespace.names("pvc") == [f"state-{NAME}-0"])
 
 
 def test_an_upgrade_leaves_replicas_to_the_autoscaler(namespace: Namespace) -> None:
@@ -169,9 +170,7 @@ def test_an_upgrade_leaves_replicas_to_the_autoscaler(namespace: Namespace) -> N
 
 def test_a_second_instance_is_not_taken_before_the_first_is_back(namespace: Namespace) -> None:
     namespace.install({"replicas": 3})
-    eventually(
-        lambda: namespace.get("pdb", NAME)["status"].get("disruptionsAllowed") == 1, "one may go"
-    )
+    eventually(lambda: namespace.get("pdb", NAME)["status"].get("disruptionsAllowed") == 1)
     kwok = namespace.kubernetes.processes["kwok"]
     kwok.send_signal(signal.SIGSTOP)  # so that the first stays on its way out
     try:
@@ -181,9 +180,7 @@ def test_a_second_instance_is_not_taken_before_the_first_is_back(namespace: Name
         kwok.send_signal(signal.SIGCONT)
     assert "Cannot evict pod as it would violate the pod's disruption budget" in reason
     assert "TooManyRequests" in reason
-    eventually(
-        lambda: namespace.get("pdb", NAME)["status"]["disruptionsAllowed"] == 1, "the next may go"
-    )
+    eventually(lambda: namespace.get("pdb", NAME)["status"]["disruptionsAllowed"] == 1)
     namespace.evict(f"{NAME}-1")
 
 
@@ -199,9 +196,9 @@ def test_uninstalled_it_leaves_nothing_but_what_was_to_be_kept(
     def left() -> list[str]:
         return [each["metadata"]["name"] for each in namespace.get(kinds, SELECTED)["items"]]
 
-    eventually(lambda: left() == [], "all is gone")
+    eventually(lambda: left() == [])
     volumes = 2 if kept == "Retain" else 0
-    eventually(lambda: len(namespace.names("pvc")) == volumes, f"{volumes} volumes are left")
+    eventually(lambda: len(namespace.names("pvc")) == volumes)
 
 
 def test_the_page_copies_what_strimzi_made_in_another_namespace_and_again_when_it_is_new(
@@ -273,4 +270,4 @@ def test_what_was_asked_for_is_installed_and_taken_away(namespace: Namespace) ->
     namespace.kubectl("create", "--filename", "-", given=namespace.helm("get", "hooks", RELEASE))
     assert f"{NAME}-test" in namespace.names("pod")
     namespace.helm("uninstall", RELEASE, "--wait")
-    eventually(lambda: namespace.names("ingress") == [], "it is gone")
+    eventually(lambda: namespace.names("ingress") == [])

@@ -21,7 +21,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.helm.chart import CHART_DIR, Helm
 from tests.helm.inside import Inside
-from tests.helm.live import eventually, new_namespace
+from tests.helm.live import new_namespace
+from tests.waiting import eventually
 from tools.broker.cluster import Broker, open_broker
 from tools.kubernetes.control_plane import Kubernetes
 from tools.kubernetes.documents import Pods
@@ -118,7 +119,7 @@ def installed(
     log = shell.folder / "pod.log"
     process = inside.start(log)
     try:
-        eventually(lambda: answer(pods.port, "/readyz") == 200, f"ready: {log}")
+        eventually(lambda: answer(pods.port, "/readyz") == 200)
         yield Installed(shell, notes)
         process.terminate()
         assert process.wait(LEAVES_WITHIN_S) == 0, log.read_text()[-4000:]
@@ -158,7 +159,7 @@ def test_the_command_of_the_notes_leads_to_the_console(installed: Installed) -> 
         stdout=subprocess.DEVNULL,
     )
     try:
-        eventually(lambda: answer(8080, "/livez") == 200, "the API answers")
+        eventually(lambda: answer(8080, "/livez") == 200)
         with urllib.request.urlopen("http://127.0.0.1:8080/", timeout=5) as page:
             assert "Ringfence" in page.read().decode()
     finally:

@@ -12,12 +12,12 @@ from typing import Final
 import pytest
 
 from tests.broker.proxy import Proxy, proxied
-from tests.broker.service import eventually
 from tests.broker.world import World
 from tests.helm.chart import Helm, Object, only
 from tests.helm.pod import Pod
 from tests.helm.prober import LIVENESS, PROBES, READINESS, STARTUP, Prober
 from tests.helm.release import Release
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.embedded import EmbeddedBroker
 
@@ -114,7 +114,7 @@ def test_a_pod_that_is_overloaded_serves_its_probes_and_leaves_in_the_middle(
     with Prober(pod) as prober:
         pod.start()
         pod.wait_until_ready()
-        eventually(lambda: prober.course(READINESS)[-1:] == [200], 10, pod)
+        eventually(lambda: prober.course(READINESS)[-1:] == [200], pod)
         loaded_s = time.monotonic()
         with ThreadPoolExecutor(1) as sender:
             flooded = sender.submit(flood, world, pod)
@@ -169,7 +169,7 @@ def test_a_pod_on_an_empty_volume_is_alive_and_not_ready_until_all_is_restored(
             pod.start()
             pod.wait_until_ready()
             ready_s = time.monotonic()
-            eventually(lambda: prober.course(READINESS)[-1:] == [200], 10, pod)
+            eventually(lambda: prober.course(READINESS)[-1:] == [200], pod)
             proxy.slow_s = 0.0
             assert all(part["restored_records"] > 0 for part in pod.partitions())
             world.send()

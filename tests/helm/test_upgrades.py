@@ -18,7 +18,7 @@ from ringfence.headers import DUPLICATE_ID
 from service.version import product_version
 from state.run import Run
 from tests.broker.recorder import Recorder
-from tests.broker.service import REPOSITORY, eventually
+from tests.broker.service import REPOSITORY
 from tests.broker.workload import PARTITIONS, Record
 from tests.broker.world import World
 from tests.helm.chart import Helm
@@ -28,6 +28,7 @@ from tests.helm.steady import Load, Pauses
 from tests.helm.versions import NEWER, another, as_today, with_newer_format
 from tests.histories.checks import anomalies
 from tests.soak.footprint import footprint
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 
 pytestmark = [
@@ -39,7 +40,6 @@ REPLICAS: Final = 3
 RECORDS_PER_S: Final = 300
 RECORDS: Final = 120_000
 """More than any of these tests has the time to send."""
-SETTLE_S: Final = 60.0
 
 Say = Callable[[str], None]
 
@@ -118,7 +118,7 @@ def test_a_rolling_update_to_a_newer_format_and_a_rollback_that_is_refused(
 def until_written(stage: Stage) -> None:
     """Until every partition is committed with the newer format."""
     sent = stage.world.sent
-    eventually(lambda: stage.world.decided > sent + RECORDS_PER_S, 120, *stage.release.pods)
+    eventually(lambda: stage.world.decided > sent + RECORDS_PER_S, *stage.release.pods)
 
 
 def test_scaling_and_losing_nodes_under_load(stage: Stage, tmp_path: Path, say: Say) -> None:
@@ -136,7 +136,7 @@ def test_scaling_and_losing_nodes_under_load(stage: Stage, tmp_path: Path, say: 
     with timed(stage, say, f"scaled from {REPLICAS} to 1"):
         release.scale(1)
     one.wait_ready(PARTITIONS)
-    eventually(lambda: footprint(one.process.pid).returned_to(base), SETTLE_S, one)
+    eventually(lambda: footprint(one.process.pid).returned_to(base), one)
 
 
 def restored(release: Release, pod: Pod) -> float:
@@ -148,7 +148,7 @@ def restored(release: Release, pod: Pod) -> float:
         is_whole = all(owned) and len(parts) == PARTITIONS
         return is_whole and all(part["phase"] == "running" for part in parts)
 
-    eventually(settled, 120, *release.pods)
+    eventually(settled, *release.pods)
     parts = pod.partitions()
     return float(sum(part["restored_records"] for part in parts) / len(parts))
 
@@ -201,5 +201,5 @@ def give_up(world: World) -> None:
             return False  # who ended with a failure is a member until its session is over
         return all(place.error is None for place in answer.topic_partitions)
 
-    eventually(is_reset, 30)
+    eventually(is_reset)
     admin.delete_topics([world.changelog])[world.changelog].result(30)

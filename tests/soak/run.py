@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from tests.broker.carried_world import world_of
 from tests.broker.recorder import Recorder
-from tests.broker.service import Service, eventually
+from tests.broker.service import Service
 from tests.broker.workload import records
 from tests.broker.world import Manner, World
 from tests.histories.checks import CHECKS
@@ -18,13 +18,13 @@ from tests.soak.footprint import Footprint, footprint, more_threads
 from tests.soak.plan import GUESTS, Fault, Kind, plan
 from tests.soak.trouble import Troublemaker, Undo
 from tests.soak.venue import venue
+from tests.waiting import eventually
 from tools.broker.config import _free_port as free_port
 
 RECORDS_PER_S: Final = 150
 WARM_UP_RECORDS: Final = 1500
 PROGRESS_S: Final = 10.0
 CATCH_UP_S: Final = 180.0
-SETTLE_S: Final = 150.0
 """The watchdog ends a client that hangs after a minute; then another has to be shared in."""
 TOLD_WITHIN_S: Final = 5.0
 """A broker that is away for longer has to be told on /readyz."""
@@ -179,11 +179,11 @@ class Soak:
 
         self._hold(
             "I12 the survivor has all partitions",
-            lambda: survivor.wait_ready(world.owned, SETTLE_S),
+            lambda: survivor.wait_ready(world.owned),
         )
         self._hold(
             "I12 memory, threads and file handles return to their base",
-            lambda: eventually(is_back, SETTLE_S),
+            lambda: eventually(is_back),
         )
         self._say(f"          at first {base}")
         last = footprint(survivor.process.pid)
@@ -192,7 +192,7 @@ class Soak:
 
     @staticmethod
     def _caught_up(world: World) -> None:
-        world.wait_decided(limit_s=CATCH_UP_S)
+        world.wait_decided()
 
     def _judge(self, world: World, recorder: Recorder) -> None:
         self._hold("I1 I2 I3 I4 I5 I9 I10 each input has its one fate", world.verify_fates)

@@ -19,10 +19,10 @@ from pipeline.reconcile.run import Cluster, reconcile
 from ringfence.headers import DeadLetter
 from service.config import load
 from tests.broker.carried_world import world_of
-from tests.broker.service import eventually
 from tests.broker.world import Manner
 from tests.spark.judging import judged, named, rows
 from tests.spark.ledger import Entry, Ledger, Row
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -231,7 +231,7 @@ def test_a_service_that_is_killed_commits_no_fault_and_none_is_seen_while_it_run
         world.send(2_000)
         service = world.service(free_port(0))
         service.start()
-        eventually(lambda: world.decided >= 500, 120, service)
+        eventually(lambda: world.decided >= 500, service)
         service.kill()
         config = load(tmp_path / "0-state.toml", {})
         service.start()

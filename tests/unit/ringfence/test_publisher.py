@@ -28,6 +28,7 @@ from ringfence.publish_store import PublishStore, Room
 from ringfence.publisher import Publisher
 from tests.fakes.admin_api import AdminApi, served
 from tests.fakes.judge import FakeWire, Judge
+from tests.waiting import eventually
 
 SOON_S = 10.0
 
@@ -71,13 +72,6 @@ def new(api: AdminApi, tmp_path: Path) -> Iterator[Callable[..., Publisher]]:
     yield make
     for publisher in made:
         publisher.close(0)
-
-
-def eventually(true: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + SOON_S
-    while not true():
-        assert time.monotonic() < deadline_s, true
-        time.sleep(0.005)
 
 
 def accepted(api: AdminApi) -> list[bytes | None]:

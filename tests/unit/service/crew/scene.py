@@ -3,13 +3,13 @@
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from service.addresses import AddressBook
 from service.config import ApiSettings, Config, KafkaSettings, ServiceSettings
 from service.crew.supervisor import Supervisor
+from tests.waiting import eventually
 
 LIMIT_S = 30.0
 
@@ -61,13 +61,6 @@ def play(supervisor: Supervisor, scene: Callable[[], None]) -> None:
         raise failures[0]
 
 
-def until(true: Callable[[], bool], limit_s: float = 60.0) -> None:
-    deadline_s = time.monotonic() + limit_s
-    while not true():
-        assert time.monotonic() < deadline_s, f"not so within {limit_s} s"
-        time.sleep(0.01)
-
-
 def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -90,7 +83,7 @@ def freeze(pid: int | None) -> int:
     assert pid is not None, "it does not run"
     os.kill(pid, signal.SIGSTOP)
     tasks = Path(f"/proc/{pid}/task")
-    until(lambda: all(state_of(task) == "T" for task in tasks.iterdir()))
+    eventually(lambda: all(state_of(task) == "T" for task in tasks.iterdir()))
     return pid
 
 

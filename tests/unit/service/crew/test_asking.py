@@ -31,7 +31,8 @@ from service.queries.ids import (
     ImportAnswer,
     Known,
 )
-from tests.unit.service.crew.scene import config_of, freeze, play, supervisor_of, until
+from tests.unit.service.crew.scene import config_of, freeze, play, supervisor_of
+from tests.waiting import eventually
 
 
 def asked(crew: Supervisor, query: Any, timeout_s: float = 10.0) -> Any:
@@ -40,7 +41,7 @@ def asked(crew: Supervisor, query: Any, timeout_s: float = 10.0) -> Any:
 
 
 def runs(crew: Supervisor) -> None:
-    until(lambda: crew.read().phase == "running")
+    eventually(lambda: crew.read().phase == "running")
 
 
 def test_all_are_asked_and_their_answers_merged(tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ def test_a_process_that_ends_ends_the_questions_that_it_was_asked(
         os.kill(member.pid or 0, signal.SIGKILL)
         with pytest.raises(Unavailable, match="ended before it answered"):
             reply.result(10)
-        until(lambda: not member.is_up)
+        eventually(lambda: not member.is_up)
         with pytest.raises(NotRestored, match="being replaced"):
             asked(crew, IdQuery("a", b"x"))
 
@@ -141,12 +142,12 @@ def test_counts_are_of_all_processes_and_never_go_back(
 
     def scene() -> None:
         runs(crew)
-        until(lambda: duplicates(asyncio.run(metrics.scrape())) == 6)
+        eventually(lambda: duplicates(asyncio.run(metrics.scrape())) == 6)
         os.kill(crew.members[0].pid or 0, signal.SIGKILL)
-        until(lambda: not crew.members[0].is_up)
+        eventually(lambda: not crew.members[0].is_up)
         assert duplicates(asyncio.run(metrics.scrape())) == 6
-        until(lambda: crew.members[0].has_run)
-        until(lambda: duplicates(asyncio.run(metrics.scrape())) == 9)
+        eventually(lambda: crew.members[0].has_run)
+        eventually(lambda: duplicates(asyncio.run(metrics.scrape())) == 9)
         told = asyncio.run(metrics.scrape())
         assert duplicates(told) == 9
         assert b'ringfence_worker_restarts_total{hop="inputs",worker="0"} 1.0' in told

@@ -13,7 +13,8 @@ from service.crew import falls
 from service.crew import supervisor as module
 from service.crew.falls import Falls
 from service.errors import ExitCode, ExitError
-from tests.unit.service.crew.scene import LIMIT_S, is_alive, lives, play, run, supervisor_of, until
+from tests.unit.service.crew.scene import is_alive, lives, play, run, supervisor_of
+from tests.waiting import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +28,7 @@ def test_every_part_has_a_process_and_all_end_in_order(tmp_path: Path) -> None:
     crew = supervisor_of(tmp_path, "well")
 
     def scene() -> None:
-        until(lambda: crew.read().phase == "running")
+        eventually(lambda: crew.read().phase == "running")
         assert crew.read().complete
         assert [part.partition for part in crew.read().partitions] == [0, 1, 2, 3]
         assert crew.read().records_consumed == 20
@@ -44,7 +45,7 @@ def test_parts_that_routes_in_force_need_are_started_once(tmp_path: Path) -> Non
     crew = supervisor_of(tmp_path, "routed", workers=1)
 
     def scene() -> None:
-        until(lambda: len(crew.members) == 2 and crew.read().phase == "running", LIMIT_S)
+        eventually(lambda: len(crew.members) == 2 and crew.read().phase == "running")
         assert [member.part.label for member in crew.members] == ["0", "0-by-address"]
         assert crew.has_run()
         time.sleep(0.3)
@@ -59,12 +60,12 @@ def test_a_process_that_is_killed_is_replaced_and_the_others_go_on(tmp_path: Pat
     victim = crew.members[0]
 
     def scene() -> None:
-        until(lambda: crew.read().phase == "running")
+        eventually(lambda: crew.read().phase == "running")
         pid = victim.pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        until(lambda: victim.last_exit_code is not None)
-        until(lambda: crew.read().phase == "running")
+        eventually(lambda: victim.last_exit_code is not None)
+        eventually(lambda: crew.read().phase == "running")
         assert crew.read().records_consumed == 30, "what the dead one had counted stays"
         now = victim.status()
         assert (now.restarts, now.last_exit_code) == (1, -signal.SIGKILL)
@@ -84,7 +85,7 @@ def test_while_it_is_replaced_the_instance_says_what_it_waits_for(
     crew = supervisor_of(tmp_path, "killed")
 
     def scene() -> None:
-        until(lambda: crew.members[0].trouble is not None and crew.members[1].has_run)
+        eventually(lambda: crew.members[0].trouble is not None and crew.members[1].has_run)
         now = crew.read()
         assert now.phase == "waiting"
         assert now.waiting_for is not None
@@ -116,7 +117,7 @@ def test_who_never_joins_is_given_up_after_ten_times(tmp_path: Path) -> None:
 
 def test_a_first_fall_is_forgiven(tmp_path: Path) -> None:
     crew = supervisor_of(tmp_path, "once")
-    play(crew, lambda: until(lambda: crew.read().phase == "running"))
+    play(crew, lambda: eventually(lambda: crew.read().phase == "running"))
     assert len(lives(tmp_path)) == 2
 
 
@@ -128,11 +129,11 @@ def test_a_process_that_is_not_heard_of_is_killed_and_replaced(
     crew = supervisor_of(tmp_path, behaviour, hang_limit_s=12.0)
 
     def scene() -> None:
-        until(lambda: crew.members[1].has_run)
+        eventually(lambda: crew.members[1].has_run)
         if behaviour == "well":
-            until(lambda: crew.members[0].has_run)
+            eventually(lambda: crew.members[0].has_run)
             os.kill(crew.members[0].pid or 0, signal.SIGSTOP)
-        until(lambda: crew.members[0].last_exit_code == -signal.SIGKILL)
+        eventually(lambda: crew.members[0].last_exit_code == -signal.SIGKILL)
         assert crew.members[1].status().restarts == 0
 
     play(crew, scene)
@@ -143,7 +144,7 @@ def test_a_process_that_does_not_end_is_killed_after_the_grace(
 ) -> None:
     monkeypatch.setattr(module, "_COMMIT_S", 4.0)
     crew = supervisor_of(tmp_path, "stubborn")
-    play(crew, lambda: until(lambda: crew.read().phase == "running"))
+    play(crew, lambda: eventually(lambda: crew.read().phase == "running"))
     assert [member.last_exit_code for member in crew.members] == [-signal.SIGKILL, 0]
 
 
@@ -155,7 +156,7 @@ def test_who_has_only_the_group_left_to_leave_is_not_waited_for_as_long_as_a_tra
     told_s: list[float] = []
 
     def scene() -> None:
-        until(lambda: crew.read().phase == "running")
+        eventually(lambda: crew.read().phase == "running")
         told_s.append(time.monotonic())
 
     play(crew, scene)
@@ -172,7 +173,7 @@ def test_a_transaction_that_is_open_has_longer_to_end_than_leaving_has(
     told_s: list[float] = []
 
     def scene() -> None:
-        until(lambda: crew.read().phase == "running")
+        eventually(lambda: crew.read().phase == "running")
         told_s.append(time.monotonic())
 
     play(crew, scene)
@@ -192,20 +193,20 @@ crew.run()
 @pytest.mark.parametrize("is_stopped", [False, True])
 def test_a_supervisor_that_is_killed_leaves_no_child(tmp_path: Path, *, is_stopped: bool) -> None:
     with subprocess.Popen([sys.executable, "-c", SUPERVISE, str(tmp_path)]) as crew:
-        until(lambda: len(lives(tmp_path, 0)) == len(lives(tmp_path, 1)) == 1)
+        eventually(lambda: len(lives(tmp_path, 0)) == len(lives(tmp_path, 1)) == 1)
         children = lives(tmp_path, 0) + lives(tmp_path, 1)
         if is_stopped:
             os.kill(children[0], signal.SIGSTOP)
         crew.kill()
         crew.wait(10)
-        until(lambda: not any(map(is_alive, children)))
+        eventually(lambda: not any(map(is_alive, children)))
 
 
 def test_ctrl_c_in_the_terminal_is_heard_by_the_supervisor_alone(tmp_path: Path) -> None:
     crew = supervisor_of(tmp_path, "well")
 
     def scene() -> None:
-        until(lambda: crew.read().phase == "running")
+        eventually(lambda: crew.read().phase == "running")
         for member in crew.members:
             os.kill(member.pid or 0, signal.SIGINT)
         time.sleep(0.3)

@@ -17,6 +17,7 @@ from service.instances import Announcement, Instances, removal_of
 from service.settings import Settings
 from service.status import ServicePhase
 from tests.unit.service.fleet.scene import Clock, announced, peers_of
+from tests.waiting import eventually
 
 MINE = announced("0", 1)
 
@@ -65,20 +66,13 @@ def presence_of(topic: Topic, phases: list[ServicePhase], peers: Peers | None = 
     return found
 
 
-def until(true: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
-
-
 def test_an_instance_is_announced_once_it_has_joined_and_until_it_leaves(topic: Topic) -> None:
     phases: list[ServicePhase] = ["starting"]
     presence = presence_of(topic, phases)
     time.sleep(0.1)
     assert topic.known == ()
     phases.append("waiting")
-    until(lambda: topic.known == (MINE,))
+    eventually(lambda: topic.known == (MINE,))
     time.sleep(0.1)
     assert len(topic.written) == 1, "what stands there already is not written again"
     presence.stop()
@@ -88,9 +82,9 @@ def test_an_instance_is_announced_once_it_has_joined_and_until_it_leaves(topic: 
 def test_one_that_is_told_to_stop_is_taken_away_before_it_has_ended(topic: Topic) -> None:
     phases: list[ServicePhase] = ["running"]
     presence = presence_of(topic, phases)
-    until(lambda: topic.known == (MINE,))
+    eventually(lambda: topic.known == (MINE,))
     phases.append("stopping")
-    until(lambda: topic.known == ())
+    eventually(lambda: topic.known == ())
     presence.stop()
 
 
@@ -103,7 +97,7 @@ def test_one_that_never_joined_takes_nothing_away(topic: Topic) -> None:
 def test_another_of_our_name_that_came_after_us_stays(topic: Topic) -> None:
     phases: list[ServicePhase] = ["running"]
     presence = presence_of(topic, phases)
-    until(lambda: topic.known == (MINE,))
+    eventually(lambda: topic.known == (MINE,))
     successor = MINE._replace(started_at_ms=7)
     phases.append("stopping")
     topic.put(successor.record)
@@ -113,16 +107,16 @@ def test_another_of_our_name_that_came_after_us_stays(topic: Topic) -> None:
 
 def test_what_somebody_took_away_is_written_again(topic: Topic) -> None:
     presence = presence_of(topic, ["running"])
-    until(lambda: topic.known == (MINE,))
+    eventually(lambda: topic.known == (MINE,))
     topic.put(removal_of("0"))
-    until(lambda: topic.known == (MINE,))
+    eventually(lambda: topic.known == (MINE,))
     presence.stop()
 
 
 def test_a_writer_that_was_fenced_tries_again(topic: Topic) -> None:
     topic.failures = 3
     presence = presence_of(topic, ["running"])
-    until(lambda: topic.known == (MINE,))
+    eventually(lambda: topic.known == (MINE,))
     topic.failures = 2
     presence.stop()
     assert topic.known == ()
@@ -142,7 +136,7 @@ def test_one_that_nobody_reaches_for_long_is_taken_away(topic: Topic) -> None:
     assert gone in topic.known
     clock.now_s += GONE_S / 2 + LEFT_ALONE_S
     asyncio.run(peers.ask(RollCall(), 5))
-    until(lambda: gone not in topic.known)
+    eventually(lambda: gone not in topic.known)
     presence.stop()
 
 
@@ -158,7 +152,7 @@ def test_one_that_came_back_elsewhere_is_not_taken_away(topic: Topic) -> None:
     asyncio.run(peers.ask(RollCall(), 5))
     assert peers.lost_for(GONE_S) == (gone,)
     presence = presence_of(topic, ["running"], peers)
-    until(lambda: peers.lost_for(GONE_S) == ())
+    eventually(lambda: peers.lost_for(GONE_S) == ())
     assert back in topic.known
     presence.stop()
 
