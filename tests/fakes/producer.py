@@ -211,7 +211,7 @@ class FakeProducer:
         self._state = State.COMMITTING if fate is Fate.COMMITTED else self._state
         epoch, producing = self._epoch, self._producing
         if self._known_to_broker:  # Else there is nothing that a broker knows of.
-            self._request("EndTxn", name, lambda: self._end_late(producing, epoch, fate))
+            self._request(f"EndTxn of {name}", name, lambda: self._end_late(producing, epoch, fate))
             self._try(lambda: producing.end(epoch, fate))
             self._log.end_transaction(producing)
             self._known_to_broker = False

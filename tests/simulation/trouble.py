@@ -50,10 +50,14 @@ def _unforeseen() -> Exception:
     return MemoryError("between the commit and its application")
 
 
+def _queue_is_full() -> Exception:
+    return BufferError("queue full")
+
+
 FAILURES: Final[Mapping[str, tuple[Failure, ...]]] = {
     "init_transactions": (_late,),
     "init_transactions.done": (_late,),
-    "produce": (lambda: BufferError("queue full"),),
+    "produce": (_queue_is_full,),
     "send": (_to_abort, fenced),
     "send_offsets_to_transaction": (_late, _to_abort, fenced, _sharing_out),
     "send_offsets_to_transaction.done": (_late, _to_abort),
@@ -74,7 +78,18 @@ FAILURES: Final[Mapping[str, tuple[Failure, ...]]] = {
     "store.apply": (_full, _damaged),
 }
 """What each step may answer. `.done` stands after the effect, the bare name before it."""
-
+_KINDS: Final[Mapping[Failure, str]] = {
+    _late: "no answer",
+    _gone: "no answer",
+    _timed_out: "no answer",
+    _queue_is_full: "no answer",
+    _to_abort: "must abort",
+    _sharing_out: "must abort",
+    fenced: "fenced",
+    _damaged: "disk",
+    _full: "disk",
+    _unforeseen: "exception",
+}
 
 SLOW: Final = frozenset(
     {
@@ -90,6 +105,11 @@ SLOW: Final = frozenset(
 """Steps that may take seconds."""
 ANSWERS_AFTER_MS: Final = (0, 0, 20_000, 60_000)
 """How long answers to fetches may take; the client gives up a connection after the longest."""
+
+
+def kind_of(failure: Failure) -> str:
+    """Return which kind of fault a failure is."""
+    return _KINDS[failure]
 
 
 class SeededChance(Chance):

@@ -21,6 +21,7 @@ from tests.fakes.clients import FakeClients
 from tests.fakes.errors import fenced
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Entry, Fate
+from tests.simulation.coverage import struck
 from tests.simulation.instance import FakeClock, Instance
 from tests.simulation.invariants import Broken, check, check_disk
 from tests.simulation.knobs import turned
@@ -34,7 +35,7 @@ from tests.simulation.scenario import (
     scenario,
 )
 from tests.simulation.setting import Setting
-from tests.simulation.trouble import FAILURES, SLOW, Crash, SeededChance
+from tests.simulation.trouble import FAILURES, SLOW, Crash, SeededChance, kind_of
 
 ROUNDS_MAX = 600
 HOUR_MS = 60 * 60 * 1000
@@ -289,18 +290,21 @@ class World:
         self._steps += 1
         if self._steps in self.case.crashes:
             instance.dead = True
+            self.met[struck(name, "killed")] += 1
             raise Crash
         if self._steps in self.case.freezes:
+            self.met[struck(name, "stopped")] += 1
             self._freeze(instance)
         if self.case.slowness and name in SLOW and self.chance.random() < self.case.slowness:
+            self.met[struck(name, "slow")] += 1
             self.log.wait(self.chance.choice((1, 4, 11)))
         failures = FAILURES.get(name)
         if failures and self.freedom.trouble and self.chance.random() < self.freedom.trouble:
             failure = self.chance.choice(failures)
+            self.met[struck(name, kind_of(failure))] += 1
             instance.has_rival = instance.has_rival or failure is fenced
             if name == "applying":
                 instance.doomed = True
-                self.met["died before it applied"] += 1
             raise failure()
 
     def _freeze(self, frozen: Instance) -> None:
