@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit broker test-broker test-versions sim sim-mutants fuzz soak oracle spark-tables reconcile test-spark bench bench-full bench-earlier bench-spark test-helm test-browser test-image pictures ci lock clean
+.PHONY: help run test check unit broker test-broker test-versions test-long sim sim-mutants fuzz soak oracle spark-tables reconcile test-spark bench bench-full bench-earlier bench-spark test-helm test-browser test-image pictures ci lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -17,6 +17,9 @@ run: .venv/demo ## real flights through a real broker, killed half-way (ARGS=--e
 test: .venv/dev .venv/spark .venv/helm ## tests of every kind that this machine can run
 	$(BIN)/python -m tools.suites
 
+test-long: .venv/dev ## hours: every fault again with new seeds, soak, mutants, all versions of Kafka (SEED=n, ARGS="soak")
+	SEED=$(SEED) $(BIN)/python -m tools.long $(ARGS)
+
 check: .venv/dev .venv/spark .venv/helm .venv/bench ## style, types, import rules, duplicated names: seconds
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -24,7 +27,7 @@ check: .venv/dev .venv/spark .venv/helm .venv/bench ## style, types, import rule
 	$(BIN)/lint-imports --no-cache
 
 unit: .venv/dev ## unit tests alone
-	$(BIN)/pytest -q -m "not broker and not oracle and not simulation and not spark and not helm and not browser and not image" -n 2
+	$(BIN)/pytest -q -m "not broker and not oracle and not simulation and not spark and not helm and not browser and not image and not long" -n 2
 
 broker: .venv/demo ## start the development broker and print its address
 	$(BIN)/ringfence broker up

@@ -1,9 +1,11 @@
 """`make test`: every kind of test that this machine can run, one after the other, and a table.
 
-A suite whose tools are missing is skipped with the reason; everything else has to pass. What pytest
-reports of each stays in `.run/tests`, with the seconds of every test.
+A suite whose tools are missing is skipped with the reason; everything else has to pass. Beside what
+each took stands its budget on two idle cores: a suite that is over it has grown, or was disturbed;
+that fails nothing. What pytest reports stays in `.run/tests`, with the seconds of every test.
 """
 
+import resource
 import shutil
 import subprocess
 import sys
@@ -22,8 +24,9 @@ NO_TESTS: Final = 5
 SAID_MAX: Final = 800
 UNIT: Final = (
     "not broker and not oracle and not simulation and not spark and not helm and not browser"
-    " and not image"
+    " and not image and not long"
 )
+BROKER: Final = "broker and not spark and not helm and not browser"
 JAVA: Final = ("java", "javac", "mvn")
 
 
@@ -39,6 +42,7 @@ class Suite(NamedTuple):
     """Whether that takes long and is begun with the first suite, at the lowest priority."""
     processes: int = 1
     """How many share its tests: more where none of them minds the others."""
+    budget_s: int = 0
 
 
 class Outcome(NamedTuple):
@@ -49,20 +53,22 @@ class Outcome(NamedTuple):
     failed: int
     skipped: int
     seconds: float
-    note: str
+    note: str = ""
     failures: tuple[str, ...] = ()
     """Of each failed test its name and why."""
+    cpu_s: float = 0.0
+    budget_s: int = 0
 
 
 SUITES: Final = (
-    Suite("unit", UNIT, processes=2),
-    Suite("simulation", "simulation"),
-    Suite("oracle", "oracle", JAVA),
-    Suite("broker", "broker and not spark and not helm and not browser", JAVA, processes=3),
-    Suite("spark", "spark", JAVA),
-    Suite("browser", "browser", ("chromium", "chromedriver", *JAVA)),
-    Suite("helm", "helm", ("go", *JAVA), ("tools.helm",), is_built_ahead=True),
-    Suite("image", "image", ("buildah", "mmdebstrap", *JAVA), ("tools.image",)),
+    Suite("unit", UNIT, processes=2, budget_s=170),
+    Suite("simulation", "simulation", budget_s=60),
+    Suite("oracle", "oracle", JAVA, budget_s=30),
+    Suite("broker", f"{BROKER} and not long", JAVA, processes=3, budget_s=600),
+    Suite("spark", "spark", JAVA, budget_s=230),
+    Suite("browser", "browser", ("chromium", "chromedriver", *JAVA), budget_s=70),
+    Suite("helm", "helm", ("go", *JAVA), ("tools.helm",), is_built_ahead=True, budget_s=150),
+    Suite("image", "image", ("buildah", "mmdebstrap", *JAVA), ("tools.image",), budget_s=150),
 )
 
 
@@ -71,18 +77,25 @@ def main(names: Sequence[str]) -> int:
     chosen = [suite for suite in SUITES if not names or suite.name in names]
     with built_ahead(chosen):
         outcomes = [run(suite) for suite in chosen]
-    print(f"\n{'kind':<12}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}")
-    for outcome in outcomes:
+    show(outcomes, "kind")
+    passed, failed = sum(each.passed for each in outcomes), sum(each.failed for each in outcomes)
+    skipped, seconds = sum(e.skipped for e in outcomes), sum(e.seconds for e in outcomes)
+    budget_s = sum(each.budget_s for each in outcomes)
+    print(f"\n{passed} passed, {failed} failed, {skipped} skipped; {seconds:.0f} of {budget_s} s")
+    return 1 if failed or not passed else 0
+
+
+def show(outcomes: Sequence[Outcome], kind: str) -> None:
+    """Print a table of what became of suites, then each failure."""
+    print(f"\n{kind:<12}  passed  failed  skipped  seconds  budget     CPU")
+    for each in outcomes:
+        note = each.note or ("over its budget" if 0 < each.budget_s < each.seconds else "")
         print(
-            f"{outcome.name:<12}{outcome.passed:>8}{outcome.failed:>8}{outcome.skipped:>9}"
-            f"{outcome.seconds:>9.0f}  {outcome.note}"
+            f"{each.name:<12}{each.passed:>8}{each.failed:>8}{each.skipped:>9}{each.seconds:>9.0f}"
+            f"{each.budget_s or '':>8}{each.cpu_s:>8.0f}  {note}"
         )
     for failure in (failure for each in outcomes for failure in each.failures):
         print(f"\n{failure}")
-    passed, failed = sum(each.passed for each in outcomes), sum(each.failed for each in outcomes)
-    skipped = sum(each.skipped for each in outcomes)
-    print(f"\n{passed} passed, {failed} failed, {skipped} skipped")
-    return 1 if failed or not passed else 0
 
 
 @contextmanager
@@ -117,13 +130,28 @@ def missing(suite: Suite) -> list[str]:
 
 def run(suite: Suite) -> Outcome:
     """One suite in a process of its own; a crash counts as a failure."""
+    started_s, cpu_s = time.monotonic(), children_cpu_s()
+    outcome = _run(suite)
+    return outcome._replace(
+        seconds=time.monotonic() - started_s,
+        cpu_s=children_cpu_s() - cpu_s,
+        budget_s=suite.budget_s,
+    )
+
+
+def children_cpu_s() -> float:
+    """The processor time of all children that have ended, and of theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _run(suite: Suite) -> Outcome:
     if absent := missing(suite):
         return Outcome(suite.name, 0, 0, 0, 0.0, f"not run: {', '.join(absent)} not installed")
     print(f"\n── {suite.name} ──", flush=True)
-    started_s = time.monotonic()
     for module in suite.first:
         if subprocess.run([sys.executable, "-m", module], check=False).returncode:
-            return Outcome(suite.name, 0, 1, 0, time.monotonic() - started_s, f"{module} failed")
+            return Outcome(suite.name, 0, 1, 0, 0.0, f"{module} failed")
     report = REPORTS / f"{suite.name}.xml"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", "--tb=short", f"--junitxml={report}"]
@@ -131,10 +159,10 @@ def run(suite: Suite) -> Outcome:
     if suite.processes > 1:
         command += ["-n", str(suite.processes)]
     code = subprocess.run(command, check=False).returncode
-    return counted(suite.name, report, code, time.monotonic() - started_s)
+    return counted(suite.name, report, code)
 
 
-def counted(name: str, report: Path, code: int, seconds: float) -> Outcome:
+def counted(name: str, report: Path, code: int, seconds: float = 0.0) -> Outcome:
     """Read pytest's own report; without one, the suite has failed."""
     if code == NO_TESTS:
         return Outcome(name, 0, 1, 0, seconds, "no test was found")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tools.broker.artifacts import versions
-from tools.suites import Outcome, counted
+from tools.suites import Outcome, counted, show
 
 TESTS: Final = (
     "tests/contract/test_log.py",
@@ -27,14 +27,7 @@ TESTS: Final = (
 def main(chosen: Sequence[str]) -> int:
     """Test on these versions, or on all; the exit status is 1 when anything failed."""
     outcomes = [run(version) for version in chosen or versions()]
-    print(f"\n{'Kafka':<9}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}")
-    for each in outcomes:
-        print(
-            f"{each.name:<9}{each.passed:>8}{each.failed:>8}{each.skipped:>9}{each.seconds:>9.0f}"
-            f"  {each.note}"
-        )
-    for failure in (f"{each.name} {failure}" for each in outcomes for failure in each.failures):
-        print(f"\n{failure}")
+    show(outcomes, "Kafka")
     return 1 if any(each.failed or not each.passed for each in outcomes) else 0
 
 

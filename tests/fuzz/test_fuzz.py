@@ -29,7 +29,8 @@ from tests.fuzz.scene import Scene, place_of
 RECORDS: Final = int(os.environ.get("RINGFENCE_FUZZ_RECORDS") or 3_000)
 SEED: Final = os.environ.get("RINGFENCE_SEED")
 OF_A_SCENE: Final = 100
-SEEDS: Final = [int(SEED)] if SEED else range(RECORDS // OF_A_SCENE)
+FIRST: Final = int(os.environ.get("RINGFENCE_FIRST_SEED") or 0)
+SEEDS: Final = [int(SEED)] if SEED else range(FIRST, FIRST + RECORDS // OF_A_SCENE)
 FAILING: Final = ("IndexError: by intent", "KeyError: 'by intent'", "RecursionError: by intent")
 """What the checks of some records are made to raise."""
 ADDED: Final = {DUPLICATE_ID, BOOKMARK, MARK}

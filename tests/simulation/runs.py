@@ -1,6 +1,7 @@
 """Runs: consecutive seeds of a simulation, shared out over the processors.
 
-RINGFENCE_SEED=n replays one seed; RINGFENCE_SIM_RUNS=n makes as many runs, 10,000 in `make sim`.
+RINGFENCE_SEED=n replays one seed; RINGFENCE_SIM_RUNS=n makes as many runs, 10,000 in `make sim`, of
+the seeds from RINGFENCE_FIRST_SEED on.
 """
 
 import faulthandler
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple
 import structlog
 
 RUNS: Final = int(os.environ.get("RINGFENCE_SIM_RUNS") or 4_000)
+FIRST: Final = int(os.environ.get("RINGFENCE_FIRST_SEED") or 1)
 SEED: Final = os.environ.get("RINGFENCE_SEED") or ""
 TIMEOUT_S: Final = max(900, RUNS // 5)
 """For all runs together, on a busy machine."""
@@ -53,8 +55,8 @@ def found_by(simulate: Simulate, runs: int) -> Found:
     """Run the first seeds in processes of their own, or the one seed that was asked for."""
     if SEED:
         return Found([], simulate(int(SEED)))
-    firsts = range(1, runs + 1, _CHUNK)
-    counts = [min(_CHUNK, runs + 1 - first) for first in firsts]
+    firsts = range(FIRST, FIRST + runs, _CHUNK)
+    counts = [min(_CHUNK, FIRST + runs - first) for first in firsts]
     apart = get_context("spawn")
     faults, met = list[str](), Counter[str]()
     with ProcessPoolExecutor(os.cpu_count(), mp_context=apart, initializer=_prepare) as pool:
@@ -64,8 +66,9 @@ def found_by(simulate: Simulate, runs: int) -> Found:
             met += found.met
             for fault in found.faults if len(faults) < _SHOWN_MAX else ():
                 print(fault, flush=True)
-            if first % _TOLD == 1 and first > 1:
-                print(f"{first - 1:,} runs, {len(faults)} faults", flush=True)
+            done = first - FIRST
+            if done and not done % _TOLD:
+                print(f"{done:,} runs, {len(faults)} faults", flush=True)
     return Found(faults, met)
 
 
