@@ -77,7 +77,8 @@ class Arrivals:
         """Partitions that were put off, and when to try again."""
         self._lacks: dict[Source, _Lack] = {}
         """What each of them lacked last."""
-        self._short_since_s: dict[Source, float] = {}
+        self._short_since_s: dict[Source, dict[Source, float]] = {}
+        """Since when each log of a partition was short whenever it was asked for."""
         """Partitions whose input or changelog seems to end before what was committed."""
         self.restorer = Restorer(clients.restorer)
         """What is being restored."""
@@ -87,9 +88,10 @@ class Arrivals:
     def step(self, partitions: Mapping[Source, Partition]) -> str | None:
         """Move every one of them that does not run a little; tells what it waits for, if so."""
         now_s = self._clock.monotonic_s()
-        for kept in (self._busy, self._short_since_s):
-            for source in kept.keys() - partitions.keys():
-                del kept[source]
+        for source in self._busy.keys() - partitions.keys():
+            del self._busy[source]
+        for source in self._short_since_s.keys() - partitions.keys():
+            del self._short_since_s[source]
         granted = [p for p in partitions.values() if p.phase is Phase.ASSIGNED]
         waiting = self._take_over([p for p in granted if self._busy.get(p.source, 0.0) <= now_s])
         waiting = waiting or self._lacking()
@@ -164,13 +166,13 @@ class Arrivals:
         """Whether the input or the changelog seems to end before what was committed.
 
         A broker that has just started reports less than it has; only what lasts is believed, from
-        the first question to the last: the process may have stood still since.
+        the first question to the last: the process may have stood still since. The two logs may
+        have leaders that start one after the other, so each has a time of its own.
         """
-        short = takeover.short_logs(partition, facts)
-        if not short:
-            self._short_since_s.pop(partition.source, None)
-            return False
-        return asked_s - self._short_since_s.setdefault(partition.source, asked_s) < _SHORT_S
+        before_s = self._short_since_s.get(partition.source, {})
+        since_s = {log: before_s.get(log, asked_s) for log in takeover.short_logs(partition, facts)}
+        self._short_since_s[partition.source] = since_s
+        return any(asked_s - log_since_s < _SHORT_S for log_since_s in since_s.values())
 
     def _put_off(self, partition: Partition, lack: _Lack) -> None:
         self._lacks[partition.source] = lack

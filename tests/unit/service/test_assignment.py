@@ -398,6 +398,23 @@ def test_an_end_that_is_reported_short_for_a_moment_is_not_believed(
 
 
 @pytest.mark.row(32)
+def test_leaders_that_start_one_after_the_other_are_not_taken_for_one_that_lost_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours = member(remembering(offset=3))
+    ours.living.send("a", "b", "c")
+    ours.hear()
+    for log in (LOG, ORDERS):
+        with monkeypatch.context() as start:
+            told_short(start, log, times=4)
+            for _ in range(4):
+                assert "seem to be truncated" in (ours.assignment.step() or "")
+                ours.living.clock.sleep(2)
+    ours.take_over()
+    assert ours.assignment.running[ORDERS].next_offset == 3
+
+
+@pytest.mark.row(32)
 def test_an_input_that_stays_shorter_than_its_offset_is_believed_after_a_while() -> None:
     ours = member(remembering(offset=9))
     ours.living.send("a")
