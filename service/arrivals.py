@@ -8,7 +8,7 @@ what must agree.
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from itertools import compress
-from typing import Final
+from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -39,6 +39,8 @@ _COMMITTED_TIMEOUT_S: Final = 0.5
 _RESTORE_SLICE_S: Final = 0.05
 _BUSY_PAUSE_S: Final = 0.25
 _SHORT_S: Final = 10.0
+_SHORT_GAP_S: Final = 5.0
+"""Two short reports that are further apart may be those of two starts."""
 _STILL_S: Final = 30.0
 
 
@@ -48,6 +50,13 @@ class _Lack(Enum):
     TOPIC = "the broker to describe the topics of {}, which were created just now, or deleted"
     RECORDS = "the broker to report the whole logs of {}, which seem to be truncated"
     STORE = "the stores of {}, which another process of this instance has open still"
+
+
+class _Short(NamedTuple):
+    """A log that ends too early, whenever it was asked for between two times."""
+
+    since_s: float
+    asked_s: float
 
 
 class Arrivals:
@@ -77,8 +86,8 @@ class Arrivals:
         """Partitions that were put off, and when to try again."""
         self._lacks: dict[Source, _Lack] = {}
         """What each of them lacked last."""
-        self._short_since_s: dict[Source, dict[Source, float]] = {}
-        """Since when each log of a partition was short whenever it was asked for."""
+        self._short: dict[Source, dict[Source, _Short]] = {}
+        """Of each partition its logs that were short when they were last asked for."""
         """Partitions whose input or changelog seems to end before what was committed."""
         self.restorer = Restorer(clients.restorer)
         """What is being restored."""
@@ -90,8 +99,8 @@ class Arrivals:
         now_s = self._clock.monotonic_s()
         for source in self._busy.keys() - partitions.keys():
             del self._busy[source]
-        for source in self._short_since_s.keys() - partitions.keys():
-            del self._short_since_s[source]
+        for source in self._short.keys() - partitions.keys():
+            del self._short[source]
         granted = [p for p in partitions.values() if p.phase is Phase.ASSIGNED]
         waiting = self._take_over([p for p in granted if self._busy.get(p.source, 0.0) <= now_s])
         waiting = waiting or self._lacking()
@@ -167,12 +176,16 @@ class Arrivals:
 
         A broker that has just started reports less than it has; only what lasts is believed, from
         the first question to the last: the process may have stood still since. The two logs may
-        have leaders that start one after the other, so each has a time of its own.
+        have leaders that start one after the other, and a leader may start again and again.
         """
-        before_s = self._short_since_s.get(partition.source, {})
-        since_s = {log: before_s.get(log, asked_s) for log in takeover.short_logs(partition, facts)}
-        self._short_since_s[partition.source] = since_s
-        return any(asked_s - log_since_s < _SHORT_S for log_since_s in since_s.values())
+        before, now = self._short.get(partition.source, {}), dict[Source, _Short]()
+        for log in takeover.short_logs(partition, facts):
+            last = before.get(log)
+            if last is None or asked_s - last.asked_s > _SHORT_GAP_S:
+                last = _Short(asked_s, asked_s)
+            now[log] = last._replace(asked_s=asked_s)
+        self._short[partition.source] = now
+        return any(asked_s - short.since_s < _SHORT_S for short in now.values())
 
     def _put_off(self, partition: Partition, lack: _Lack) -> None:
         self._lacks[partition.source] = lack
