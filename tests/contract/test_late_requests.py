@@ -53,7 +53,7 @@ def lost(cluster: FakeCluster, name: str, act: Callable[[], None]) -> Callable[[
     chance.keeps = True
     act()
     chance.keeps = False
-    (request,) = [request for kind, request in cluster.on_its_way if kind == name]
+    (request,) = [request for kind, request in cluster.on_its_way if kind.startswith(name)]
     cluster.on_its_way.clear()
     return request
 
