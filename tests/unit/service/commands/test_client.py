@@ -12,6 +12,7 @@ from service.commands.where import Where
 from service.errors import AdminExit, ExitError
 from tests.unit.service.commands.conftest import Shell
 from tests.unit.service.commands.scripted import Reply, Scripted, scripted
+from tests.waiting import LIMIT_S
 
 
 def problem(status: int, detail: str = "So it is.", kind: str = "any", **more: object) -> Reply:
@@ -169,7 +170,7 @@ def test_what_cannot_be_reached_is_told_with_what_to_do(
 def test_a_service_that_does_not_answer_is_given_up(shell: Shell) -> None:
     held = threading.Event()
     with scripted(Reply(200, {})) as script:
-        script.reply = lambda: (held.wait(10), Reply(200, {}))[1]  # type: ignore[method-assign]
+        script.reply = lambda: (held.wait(LIMIT_S), Reply(200, {}))[1]  # type: ignore[method-assign]
         ran = shell("status", "--url", script.url, "--timeout", "0.1")
         held.set()
     assert ran.code == 6
