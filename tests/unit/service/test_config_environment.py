@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from service.config import Config, load_lenient
 from service.errors import Problem
 
@@ -21,50 +19,15 @@ def test_text_becomes_what_the_setting_holds() -> None:
         RINGFENCE_SERVICE__INSTANCE="7",
         RINGFENCE_SERVICE__STATE_DIR="/var/lib/ringfence",
         RINGFENCE_API__PORT="0",
+        KAFKA_CLIENT_ID="",
     )
     assert not found
+    assert "client.id" not in config.kafka.common, "what is empty counts as absent"
     assert config.service.batch_records_max == 500
     assert config.service.create_topics is True
     assert config.service.instance == "7"
     assert config.service.state_dir == Path("/var/lib/ringfence")
     assert config.api.port == 0
-
-
-@pytest.mark.parametrize(
-    ("variable", "text"),
-    [
-        ("RINGFENCE_SERVICE__BATCH_RECORDS_MAX", "many"),
-        ("RINGFENCE_SERVICE__CREATE_TOPICS", "yes"),
-        ("RINGFENCE_SERVICE__BATCH_WAIT", "20"),
-        ("RINGFENCE_ROUTES__0__INPUTS", "a"),
-        ("RINGFENCE_KAFKA__BOOTSTRAP_SERVERS", "a:1"),
-        ("RINGFENCE_SERVICES__INSTANCE", "1"),
-        ("RINGFENCE_SERVICE_INSTANCE", "1"),
-        ("RINGFENCE_API_PORT", "8080"),
-    ],
-)
-def test_a_faulty_variable_is_told_by_its_own_name(variable: str, text: str) -> None:
-    _, (problem,) = read(**{variable: text})
-    assert variable in problem.what
-    assert problem.mend
-
-
-def test_an_empty_variable_counts_as_absent() -> None:
-    config, found = read(RINGFENCE_API__HOST="", KAFKA_CLIENT_ID="")
-    assert not found
-    assert config.api.host == "127.0.0.1"
-    assert "client.id" not in config.kafka.common
-
-
-def test_links_of_kubernetes_services_and_variables_of_our_tools_are_left_alone() -> None:
-    _, found = read(
-        RINGFENCE_SERVICE_HOST="10.0.0.1",
-        RINGFENCE_SERVICE_PORT="8080",
-        RINGFENCE_API_PORT="tcp://10.0.0.1:8080",
-        RINGFENCE_PORT_8080_TCP_ADDR="10.0.0.1",
-        RINGFENCE_BROKER="container",
-    )
-    assert not found
 
 
 def test_a_secret_comes_from_a_file_without_its_last_line_end(tmp_path: Path) -> None:
@@ -87,10 +50,3 @@ def test_a_property_whose_own_name_ends_in_file_is_not_read_from_one() -> None:
     config, found = read(KAFKA_SASL_OAUTHBEARER_ASSERTION_FILE="/run/assertion")
     assert not found
     assert config.kafka.common["sasl.oauthbearer.assertion.file"] == "/run/assertion"
-
-
-@pytest.mark.parametrize("variable", ["KAFKA_SASL_PASSWORD_FILE", "RINGFENCE_API__HOST_FILE"])
-def test_a_missing_secret_file_is_told(tmp_path: Path, variable: str) -> None:
-    _, (problem,) = read(**{variable: str(tmp_path / "none")})
-    assert variable in problem.what
-    assert "cannot be read" in problem.what
