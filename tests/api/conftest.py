@@ -1,20 +1,18 @@
 """A running service and a client of its API."""
 
 import io
-import logging
 from collections.abc import Callable, Iterator
 
 import pytest
-import structlog
 from starlette.testclient import TestClient
 
 from api.app import ALL, WITHOUT_STATE, create_app
 from api.view import ServiceView
-from service import log
 from service.control import Inbox
 from service.queries.ids import Sighting
 from service.status import Status
 from tests.api.fake_service import RUNNING, Clock, make_view, remembering, serving
+from tests.fakes.logs import logging_to
 
 HELD = {
     ("orders", b"id-1"): Sighting("orders", 3, 42, 1_700_000_000_000, 19_999),
@@ -27,14 +25,9 @@ HELD = {
 @pytest.fixture(autouse=True)
 def logged() -> Iterator[io.StringIO]:
     """What the service logs, as it logs in production."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
     stream = io.StringIO()
-    log.configure(stream, "info")
-    yield stream
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    with logging_to(stream):
+        yield stream
 
 
 @pytest.fixture

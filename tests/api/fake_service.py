@@ -56,6 +56,7 @@ from service.revisions import Revisions
 from service.sessions import Session
 from service.status import Info, PartitionStatus, Status, StatusBoard
 from tests.api.fake_letters import FakeLetters, FakeRedrives
+from tests.waiting import LIMIT_S
 
 STARTED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 INFO = Info(
@@ -372,7 +373,7 @@ def make_view(status: Status, clock: Clock, inbox: Desk, *, any_host: bool = Fal
         metrics=Metrics(board, {"version": "0.1.0"}, addresses_max=100),
         allowed_hosts=None if any_host else frozenset({"127.0.0.1", "localhost", "::1"}),
         heartbeat_max_ms=30_000,
-        ask_timeout_s=2.0,
+        ask_timeout_s=LIMIT_S,
         letters=letters,
         redrives=FakeRedrives(letters, is_up=is_up),
     )

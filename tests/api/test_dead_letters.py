@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from api.view import ServiceView
 from service.tokens import entry_of
-from tests.api.fake_letters import FOREIGN, LETTER, FakeLetters
+from tests.api.fake_letters import LETTER, FakeLetters
 from tests.api.guarded import TOKENS, client_of, guarded, settings
 
 SECRETS = ("customer-5", "secret", "acme")
@@ -25,58 +25,6 @@ def client_with(view: ServiceView, tmp_path: Path) -> Callable[[str], TestClient
         file.write(entry_of("both", "viewer,payload:read", token).line + "\n")
     asking = guarded(view, api)
     return lambda roles: client_of(asking, token if "," in roles else TOKENS[roles])
-
-
-def test_a_page_tells_why_and_where_from_and_nothing_of_the_records(client: TestClient) -> None:
-    response = client.get("/v1/dead-letters")
-    first, second = response.json()["dead_letters"]
-    assert first["reason"] == "duplicate"
-    assert first["source"] == {
-        "topic": "orders",
-        "partition": 3,
-        "offset": 90,
-        "time": "2023-11-14T22:13:19Z",
-    }
-    assert first["original"] == "orders-3@42"
-    assert (second["is_ours"], second["reason"], second["source"]) == (False, None, None)
-    assert not any(secret in response.text for secret in SECRETS)
-
-
-def test_pages_follow_each_other_by_their_tokens(client: TestClient) -> None:
-    first = client.get("/v1/dead-letters?page_size=1").json()
-    assert first["complete"] is False
-    second = client.get(f"/v1/dead-letters?page_token={first['next_page_token']}").json()
-    assert [each["offset"] for each in second["dead_letters"]] == [8]
-    assert (second["complete"], second["next_page_token"]) == (True, None)
-    assert client.get("/v1/dead-letters?page_token=nonsense").status_code == 422
-
-
-@pytest.mark.parametrize(
-    ("query", "offsets"),
-    [
-        ("reason=duplicate", [7]),
-        ("reason=expired", []),
-        ("reason=expired&reason=duplicate", [7]),
-        ("address=orders", [7]),
-        ("from=2023-11-14T22:13:20Z", [7, 8]),
-        ("to=2023-11-14T22:13:20Z", []),
-        ("from=2023-11-15T00:00:00%2B01:00", []),
-        ("header.tenant=acme", [7, 8]),
-        ("header.tenant=acme&header._DUPL_ID=other", []),
-        ("key=hex:637573746f6d65722d35", [7, 8]),
-        ("newest=true", [8, 7]),
-    ],
-)
-def test_a_filter_leaves_out_what_it_does_not_name(
-    client: TestClient, query: str, offsets: list[int]
-) -> None:
-    document = client.get(f"/v1/dead-letters?{query}").json()
-    assert [each["offset"] for each in document["dead_letters"]] == offsets
-
-
-@pytest.mark.parametrize("query", ["from=yesterday", "from=2023-11-14T22:13:20", "key=hex:x"])
-def test_what_cannot_be_read_is_told(client: TestClient, query: str) -> None:
-    assert client.get(f"/v1/dead-letters?{query}").status_code == 422
 
 
 def test_one_letter_is_shown_whole_to_who_may_read_payloads(
@@ -131,24 +79,3 @@ def test_bytes_that_are_no_text_are_shown_as_base64_and_long_ones_are_cut(
     assert payload["value"]["size_bytes"] == 80_000
     assert payload["value"]["truncated"] is True
     assert payload["value"]["text"] == "é" * 32_768
-
-
-def test_a_place_where_no_letter_is_has_a_problem_of_its_own(client: TestClient) -> None:
-    response = client.get("/v1/dead-letters/orders.dlq/0/99")
-    assert response.status_code == 404
-    assert response.json()["type"] == "urn:ringfence:problem:no-dead-letter"
-
-
-def test_a_summary_counts_by_reason_address_topic_and_hour(client: TestClient) -> None:
-    assert client.get("/v1/dead-letters:summary").json() == {
-        "dead_letters": 1,
-        "foreign": 1,
-        "by_reason": {"duplicate": 1},
-        "by_address": {"orders": 1},
-        "by_topic": {"orders.dlq": 1},
-        "by_hour": [{"hour": "2023-11-14T22:00:00Z", "dead_letters": 1}],
-        "scanned": 2,
-        "next_page_token": None,
-        "complete": True,
-    }
-    assert FOREIGN.reason is None

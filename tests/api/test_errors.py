@@ -2,10 +2,8 @@
 
 import io
 import json
-from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
 from starlette.testclient import TestClient
 
 from api.app import create_app
@@ -13,8 +11,8 @@ from api.view import ServiceView
 from service.control import Inbox, NotRestored
 from service.queries.addresses import AddressQuery
 from service.queries.table import Answer, Query
-from service.status import Info, Status
-from tests.api.fake_service import INFO, RUNNING, STARTING, Clock, make_view, serving
+from service.status import Info
+from tests.api.fake_service import INFO, RUNNING, Clock, make_view, serving
 
 
 def problem_of(
@@ -32,24 +30,6 @@ def problem_of(
     assert problem["title"]
     assert problem["detail"]
     return problem
-
-
-def test_an_unknown_path_is_a_problem(client: TestClient) -> None:
-    for path in ("/v2", "/v1/info/", "/v1/addresses/a/b/c", "/v1/addresses/"):
-        assert problem_of(client, path, 404)["type"] == "urn:ringfence:problem:not-found"
-
-
-@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
-def test_a_method_the_resource_has_not_is_a_problem_that_names_those_it_has(
-    client: TestClient, method: str
-) -> None:
-    problem_of(client, "/v1/info", 405, method)
-    assert client.request(method, "/v1/info").headers["Allow"] == "GET, HEAD"
-
-
-def test_a_bad_query_is_a_problem_with_a_pointer(client: TestClient) -> None:
-    problem = problem_of(client, "/readyz?verbose=perhaps", 422)
-    assert "'pointer': '/query/verbose'" in str(problem["errors"])
 
 
 def test_an_error_of_ours_is_a_problem_whose_stack_is_in_the_log_only(
@@ -114,29 +94,6 @@ def test_a_service_that_stops_refuses_questions_at_once(clock: Clock) -> None:
     inbox.close()
     client = TestClient(create_app(make_view(RUNNING, clock, inbox)), base_url="http://localhost")
     assert "stopping" in str(problem_of(client, "/v1/addresses/a", 503)["detail"])
-
-
-def test_a_health_check_that_fails_is_a_problem(client_at: Callable[[Status], TestClient]) -> None:
-    problem = problem_of(client_at(STARTING), "/readyz", 503)
-    assert problem["type"] == "urn:ringfence:problem:unhealthy"
-
-
-def test_a_name_that_is_not_loopback_is_refused_on_loopback(client: TestClient) -> None:
-    for host in ("evil.example", "evil.example:8080", "127.0.0.1.evil.example", "", "[::1"):
-        response = client.get("/livez", headers={"Host": host})
-        assert response.status_code == 421
-        assert response.headers["Content-Type"] == "application/problem+json"
-
-
-def test_a_page_of_another_origin_is_refused_on_loopback(client: TestClient) -> None:
-    for origin in ("http://evil.example", "null", "http://[bad"):
-        assert client.get("/v1/info", headers={"Origin": origin}).status_code == 403
-    assert client.get("/v1/info", headers={"Origin": "http://localhost:8080"}).status_code == 200
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1:8080", "localhost", "LOCALHOST:1", "[::1]:8080"])
-def test_loopback_names_are_answered_at_any_port(client: TestClient, host: str) -> None:
-    assert client.get("/livez", headers={"Host": host}).status_code == 200
 
 
 def test_a_bind_that_is_not_loopback_answers_to_any_name(clock: Clock, inbox: Inbox) -> None:

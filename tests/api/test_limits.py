@@ -61,6 +61,12 @@ def test_who_is_not_known_is_told_so_whatever_he_sends(view: ServiceView, tmp_pa
         assert client.post(IMPORT, content=content, headers=typed).status_code == 401
 
 
+def test_names_and_lists_of_ids_have_bounds(client: TestClient) -> None:
+    assert client.put(f"/v1/publishers/{'x' * 1025}/session", json={}).status_code == 422
+    body = {"ids": ["a"] * 1_001}
+    assert client.post("/v1/addresses/orders/ids:lookup", json=body).status_code == 422
+
+
 def test_a_body_that_is_no_json_is_refused(client: TestClient) -> None:
     for content in (b"{", b"\xff", b"[" * 100_000, b""):
         typed = {"Content-Type": "application/json"}

@@ -136,7 +136,7 @@ def test_another_instance_may_do_anything_and_says_for_whom(asking: ServiceView)
         assert asking.audit.written[-1].actor == actor
 
 
-@pytest.mark.parametrize("part", ["1", "a:clear", "ids", "a%2Fb", "ids%3Aimport", "%", "é", "*"])
+@pytest.mark.parametrize("part", ["1", "a:clear", "a%2Fb", "ids%3Aimport"])
 def test_the_rule_is_that_of_the_route_that_answers(view: ServiceView, part: str) -> None:
     app = create_app(view)
     answered: list[object] = []

@@ -3,8 +3,9 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
-import pytest
+from httpx2 import Response
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
@@ -13,7 +14,6 @@ from api.view import ServiceView
 from service.status import Status, WorkerStatus
 from tests.api.conftest import client_of
 from tests.api.fake_service import (
-    RESTORING_PARTITION,
     RUNNING,
     STARTED_AT,
     STARTING,
@@ -21,44 +21,6 @@ from tests.api.fake_service import (
     FakeSettings,
     make_view,
 )
-
-
-def test_info_names_versions_cluster_and_instance(client: TestClient) -> None:
-    assert client.get("/v1/info").json() == {
-        "version": "0.1.0",
-        "python": "3.11.9",
-        "libraries": {"confluent_kafka": "2.16.1", "librdkafka": "2.16.0"},
-        "cluster_id": "cluster-1",
-        "instance": "0",
-        "group_id": "ringfence",
-        "config_revision": 0,
-    }
-
-
-def test_status_counts_since_the_start(client: TestClient) -> None:
-    document = client.get("/v1/status").json()
-    assert document["phase"] == "running"
-    assert document["started_at"] == "2026-01-02T03:04:05Z"
-    assert document["records_accepted"] == 8
-    assert document["partitions_assigned"] == 1
-    assert document["heartbeat_age_ms"] == 0
-
-
-def test_status_answers_before_the_loop_has_run(client_at: Callable[[Status], TestClient]) -> None:
-    document = client_at(STARTING).get("/v1/status").json()
-    assert document["phase"] == "starting"
-    assert document["last_commit_at"] is None
-
-
-def test_partitions_show_offsets_lag_and_restore(
-    client_at: Callable[[Status], TestClient],
-) -> None:
-    status = RUNNING._replace(partitions=(*RUNNING.partitions, RESTORING_PARTITION))
-    document = client_at(status).get("/v1/partitions?scope=instance").json()
-    assert document["complete"] is True
-    first, second = document["partitions"]
-    assert first == {**RUNNING.partitions[0]._asdict(), "instance": "0"}
-    assert (second["phase"], second["restore_remaining_records"]) == ("restoring", 41)
 
 
 def test_workers_tell_how_each_process_does(view: ServiceView) -> None:
@@ -71,6 +33,16 @@ def test_workers_tell_how_each_process_does(view: ServiceView) -> None:
         {**well._asdict(), "since": "2026-01-02T03:04:05Z"},
         {**gone._asdict(), "since": "2026-01-02T03:04:05Z"},
     ]
+
+
+def test_the_status_tells_what_is_applied_and_what_is_not(
+    client_at: Callable[[Status], TestClient],
+) -> None:
+    client = client_at(RUNNING._replace(config_revision=7, config_fault="they contradict"))
+    document = client.get("/v1/status").json()
+    assert (document["config_revision"], document["config_fault"]) == (7, "they contradict")
+    assert client.get("/readyz").status_code == 200
+    assert "ringfence_config_revision 7.0" in client.get("/metrics").text
 
 
 def test_metrics_parse_and_count_requests_by_template(client: TestClient) -> None:
@@ -156,33 +128,44 @@ def test_openapi_refers_only_to_schemas_that_it_holds(client: TestClient) -> Non
     assert referred <= held
 
 
-@pytest.mark.parametrize(("template", "path"), PATHS.items())
+ODD: Final = (
+    ("/ids/x", ("/ids/hex:x",)),
+    ("scope=instance", ("scope=moon",)),
+    ("page_size=10", ("page_size=0",)),
+    ("page_token=", ("page_token=nonsense",)),
+    ("/0/7", ("/0/99", "/0/seven")),
+    ("/0-x", ("/y", f"/{'y' * 101}")),
+    ("/publishers/P", (f"/publishers/{'x' * 1025}",)),
+    ("/revisions/10", ("/revisions/0", "/revisions/9")),
+    ("/routes/orders", ("/routes/nobody",)),
+    ("%23", ("nothing",)),
+    ("/address-settings?", ("/address-settings?name=no&",)),
+)
+"""What stands in a path, and what in its place is refused."""
+
+
 def test_openapi_documents_the_statuses_a_resource_answers_and_no_other(
-    client: TestClient, clock: Clock, view: ServiceView, template: str, path: str
+    client: TestClient, clock: Clock, view: ServiceView
 ) -> None:
-    operation = client.get("/openapi.json").json()["paths"][template]["get"]
     client.post("/v1/routes/orders:pause")  # a revision to be read
-    answers = [client.get(path), client.get(f"{path.partition('?')[0]}?verbose=perhaps")]
-    answers.append(client.get(path.replace("/ids/x", "/ids/hex:x")))
-    answers.append(client.get(path.replace("scope=instance", "scope=moon")))
-    answers.append(client.get(path.replace("page_size=10", "page_size=0")))
-    answers.append(client.get(path.replace("page_token=", "page_token=nonsense")))
-    answers += [client.get(path.replace("/0/7", place)) for place in ("/0/99", "/0/seven")]
-    answers += [client.get(path.replace("/0-x", name)) for name in ("/y", f"/{'y' * 101}")]
-    answers.append(client.get(path.replace("/publishers/P", f"/publishers/{'x' * 1025}")))
-    answers.append(client.get(path.replace("page_size=10", "page_size=0")))
-    answers += [client.get(path.replace("/revisions/10", f"/revisions/{n}")) for n in (0, 9)]
-    answers.append(client.get(path.replace("/routes/orders", "/routes/nobody")))
-    answers.append(client.get(path.replace("%23", "nothing")))
-    answers.append(client.get(path.replace("/address-settings?", "/address-settings?name=no&")))
-    for settings in (FakeSettings.foreign(), FakeSettings.unknown()):
-        answers.append(client_of(replace(view, settings=settings)).get(path))
-    answers.append(client_of(make_view(STARTING, clock, view.inbox)).get(path))
+    others = [
+        client_of(replace(view, settings=FakeSettings.foreign())),
+        client_of(replace(view, settings=FakeSettings.unknown())),
+        client_of(make_view(STARTING, clock, view.inbox)),
+    ]
+    documented = client.get("/openapi.json").json()["paths"]
+    answers: dict[str, list[Response]] = {}
+    for template, path in PATHS.items():
+        asked = [path, f"{path.partition('?')[0]}?verbose=perhaps"]
+        asked += [path.replace(part, each) for part, odd in ODD if part in path for each in odd]
+        answers[template] = [client.get(each) for each in asked]
+        answers[template] += [other.get(path) for other in others]
     clock.now_s += 3600  # the heartbeat is old
-    answers.append(client.get(path))
-    answered = {str(answer.status_code) for answer in answers}
-    assert answered == set(operation["responses"]) - {"default"}
-    media = {"200": "text/plain" if template == "/metrics" else "application/json"}
-    for status, described in operation["responses"].items():
-        content = set(described["content"]) - {NDJSON}  # some have it as lines too
-        assert content == {media.get(status, "application/problem+json")}
+    for template, path in PATHS.items():
+        operation = documented[template]["get"]
+        answered = {str(each.status_code) for each in (*answers[template], client.get(path))}
+        assert answered == set(operation["responses"]) - {"default"}, template
+        media = {"200": "text/plain" if template == "/metrics" else "application/json"}
+        for status, described in operation["responses"].items():
+            content = set(described["content"]) - {NDJSON}  # some have it as lines too
+            assert content == {media.get(status, "application/problem+json")}, template
