@@ -16,6 +16,8 @@ class Manner(NamedTuple):
     dies: bool = False
     """Killed after each record."""
     keeps_disk: bool = True
+    loses_disk_each: int = 1
+    """At which of its deaths: at each, or at every other one."""
 
 
 MANNERS: Final = {
@@ -25,7 +27,15 @@ MANNERS: Final = {
     "killed after each, its disk lost": Manner(dies=True, keeps_disk=False),
 }
 
-every_manner = pytest.mark.parametrize("manner", MANNERS.values(), ids=MANNERS)
+_EXTREMES: Final = {
+    "in one transaction": Manner(),
+    "killed after each, its disk lost in turns": Manner(
+        dies=True, keeps_disk=False, loses_disk_each=2
+    ),
+}
+"""`test_manners` plays whatever there is in all of them."""
+
+every_manner = pytest.mark.parametrize("manner", _EXTREMES.values(), ids=_EXTREMES)
 
 
 class Case(NamedTuple):

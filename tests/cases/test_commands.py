@@ -15,6 +15,7 @@ from service.queries.table import Query
 from tests.cases.case import Manner, every_manner
 from tests.cases.scene import INPUT, Scene
 from tests.cases.trace import fates
+from tests.unit.helpers import answered
 
 
 def changed(scene: Scene, change: Query) -> int:
@@ -28,8 +29,7 @@ def forget(scene: Scene, identifier: str) -> int:
 
 
 def listed(scene: Scene) -> list[str]:
-    told = answer(IdsQuery(INPUT, None, 100), scene.life)
-    assert isinstance(told, IdsAnswer)
+    told = answered(IdsAnswer, IdsQuery(INPUT, None, 100), scene.life)
     return [each.identifier.decode() for each in told.ids]
 
 
@@ -71,8 +71,7 @@ def test_05_what_one_cache_holds_is_known_to_another_that_imports_it(manner: Man
     """Artemis can neither list nor forget one id, and its export loses ids that are no text."""
     first, second = Scene(None, manner), Scene(None, manner)
     first.play("a b c")
-    told = answer(IdsQuery(INPUT, None, 100), first.life)
-    assert isinstance(told, IdsAnswer)
+    told = answered(IdsAnswer, IdsQuery(INPUT, None, 100), first.life)
     known = [Known(e.identifier, e.sighting.offset, e.sighting.time_ms) for e in reversed(told.ids)]
     binary = Known(b"\xff\x00")
     assert changed(second, IdsImport(INPUT, INPUT, 0, (*known, binary))) == 4

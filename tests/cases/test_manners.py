@@ -59,7 +59,7 @@ any_settings = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(traces, any_settings, st.sampled_from(["pass", "stamp", "dead_letter"]))
 def test_no_fate_depends_on_the_manner(trace: list[str], told: Settings, missing_id: str) -> None:
     route = replace(BY_ADDRESS, missing_id=missing_id)  # type: ignore[arg-type]  # one of three

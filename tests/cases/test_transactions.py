@@ -130,7 +130,7 @@ def interleaved(draw: st.DrawFn) -> list[Sent]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     interleaved(),
     st.sampled_from([0, 1, 2, 4, 100]),

@@ -1,7 +1,7 @@
 """The cache: what memory says is what the store says, in as much memory as it may take."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import state.cache
@@ -46,7 +46,6 @@ def held(ring: AnyRing) -> dict[bytes, object]:
 IDS = st.lists(st.text("abcd", max_size=2).map(str.encode), max_size=9)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(IDS, st.sampled_from([0, 1, 3, 5])), max_size=8))
 def test_a_ring_loaded_from_its_store_equals_the_one_that_absorbed(
     batches: list[tuple[list[bytes], int]],

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from state.directory import Directory, DirectoryHeldError
+from tests.waiting import LIMIT_S
 
 
 def test_a_second_holder_is_refused_and_told_where(tmp_path: Path) -> None:
@@ -30,4 +31,4 @@ def test_other_instances_and_groups_are_not_in_the_way(tmp_path: Path) -> None:
 def test_who_is_patient_gets_it_when_the_other_lets_go(tmp_path: Path) -> None:
     held = Directory(tmp_path, "group", "0")
     threading.Timer(0.1, held.release).start()
-    Directory(tmp_path, "group", "0", patience_s=5).release()
+    Directory(tmp_path, "group", "0", patience_s=LIMIT_S).release()

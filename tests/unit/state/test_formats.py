@@ -29,6 +29,7 @@ from state.store import Identity, Position
 from state.strategies import audit, ordered, sequence
 from state.strategies.publishers import ByPublisher
 from state.strategies.table import STRATEGIES, check
+from tests.unit.helpers import some
 
 FORMATS: Final = Path(__file__).parent / "formats"
 ALL: Final = range(1, FORMAT + 1)
@@ -115,8 +116,7 @@ def test_a_store_of_every_format_is_opened_and_tells_its_format(
 ) -> None:
     shutil.copytree(FORMATS / f"{number}.store", tmp_path / f"{SOURCE.topic}-{SOURCE.partition}")
     store = RocksStores(tmp_path).open(SOURCE)
-    position = store.position()
-    assert position is not None
+    position = some(store.position())
     assert position.identity.format == number
     if number == FORMAT:
         assert position == POSITION

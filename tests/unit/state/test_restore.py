@@ -15,6 +15,7 @@ from tests.fakes.consumer import FakeConsumer
 from tests.fakes.log import Chance, FakeCluster
 from tests.fakes.partition import Record
 from tests.fakes.producer import FakeProducer
+from tests.unit.helpers import some
 
 LOG = Source("log", 0)
 OTHER = Source("log", 1)
@@ -70,8 +71,7 @@ class World:
 
     def replay(self, log: Source = LOG, store: MemoryStore | None = None, start: int = 0) -> Replay:
         """Under way, to the end that the log has now."""
-        partition = self.cluster.log(*log)
-        assert partition is not None
+        partition = some(self.cluster.log(*log))
         position = START._replace(changelog_next=start)
         replay = Replay(log, store or self.store, position, partition.end)
         self.restorer.add(replay)
@@ -219,8 +219,7 @@ def test_a_foreign_record_that_was_deleted_is_in_nobodys_way() -> None:
 def test_what_the_broker_answers_in_place_of_records_is_raised() -> None:
     world = World()
     world.write(run_of(0), run_of(1))
-    log = world.cluster.log(*LOG)
-    assert log is not None
+    log = some(world.cluster.log(*LOG))
     world.replay()
     log.delete_before(1)
     with pytest.raises(KafkaException, match="out of range"):

@@ -16,6 +16,7 @@ from state.run import (
     key,
     put,
 )
+from tests.unit.helpers import rows
 
 NUMBERS = st.integers(0, 2**62)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -63,7 +64,6 @@ def small(offsets: list[int] | None = None) -> Run:
     )
 
 
-@settings(deadline=None)
 @given(runs())
 def test_a_run_is_read_as_it_was_written(run: Run) -> None:
     assert told(decode(encode(run))) == told(run)
@@ -86,7 +86,6 @@ def test_an_origin_names_the_source_of_its_own_row() -> None:
     assert small().origin(8) == Origin("orders", 300, 9, 1_700_000_000_001)
 
 
-@settings(deadline=None)
 @given(runs(), st.data())
 def test_a_truncated_run_is_refused(run: Run, data: st.DataObject) -> None:
     value = encode(run)
@@ -101,14 +100,14 @@ def test_bytes_after_a_run_are_refused(run: Run) -> None:
         decode(encode(run) + b"\x00")
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.binary(max_size=120))
 def test_random_bytes_are_refused(value: bytes) -> None:
     with pytest.raises(UnknownFormatError):
         decode(value)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.data())
 def test_one_changed_byte_is_refused_or_gives_a_run_that_can_be_asked(data: st.DataObject) -> None:
     value = bytearray(encode(small()))
@@ -159,19 +158,18 @@ def test_the_keys_of_an_address_stand_in_the_order_of_their_numbers(one: int, ot
     assert (key("a", one) < key("a", other)) == (one < other)
 
 
-@pytest.mark.parametrize(
+@rows(
     "bad",
-    [
-        b"",
-        b"r",
-        b"r\x00",
-        b"R" + key("orders", 1)[1:],
-        key("orders", 1)[:-1],
-        key("orders", 1) + b"\x00",
-        b"r\x00\x01\xff" + bytes(8),
-        b"\x00position",
-    ],
-    ids=["empty", "kind", "half a length", "kind unknown", "short", "long", "no UTF-8", "position"],
+    {
+        "empty": b"",
+        "kind": b"r",
+        "half a length": b"r\x00",
+        "kind unknown": b"R" + key("orders", 1)[1:],
+        "short": key("orders", 1)[:-1],
+        "long": key("orders", 1) + b"\x00",
+        "no UTF-8": b"r\x00\x01\xff" + bytes(8),
+        "position": b"\x00position",
+    },
 )
 def test_what_is_no_key_of_ours_is_refused(bad: bytes) -> None:
     with pytest.raises(UnknownFormatError):

@@ -71,7 +71,7 @@ def tags(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.usefixtures("tags")
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(STEPS, max_size=12))
 def test_both_forms_give_the_same_verdicts_and_origins(steps: list[Step]) -> None:
     pair = Pair()

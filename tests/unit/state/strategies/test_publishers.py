@@ -1,8 +1,7 @@
 """Strategies that count: as the specifications say, as the slowest rule says, and over restarts."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -10,17 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.headers import Reason
-from service.addresses import AddressSettings
 from state.claim import Claim
-from state.edit import Origin, Source
+from state.edit import Source
 from state.keys import UnknownFormatError, address_of, prefix
-from state.spots import Spots
-from state.strategies.strategy import Memory
 from state.strategies.table import STRATEGIES, check
+from tests.unit.state.strategies.kept import ADDRESS, Kept
 
-SOURCE = Source("orders", 1)
 OTHER = Source("orders", 2)
-ADDRESS = "a.b"
 NEW, DUPLICATE, OUT_OF_ORDER, INVALID = (
     None,
     Reason.DUPLICATE,
@@ -29,99 +24,23 @@ NEW, DUPLICATE, OUT_OF_ORDER, INVALID = (
 )
 
 
-@dataclass
-class Kept:
-    """One address under one strategy; `entries`, as a changelog holds them, survive a restart."""
-
-    strategy: str
-    settings: AddressSettings
-
-    def __post_init__(self) -> None:
-        self.entries: dict[bytes, bytes] = {}
-        self.memory: Memory
-        self.restart()
-        self.offset = 0
-
-    def restart(self) -> None:
-        self.memory = STRATEGIES[self.strategy].load(sorted(self.entries.items()))
-
-    def decide(
-        self, claims: Iterable[Claim], *, committed: bool = True, source: Source = SOURCE
-    ) -> list[Reason | None]:
-        draft, verdicts = self.memory.begin(self.settings, Spots(source)), []
-        for offset, claim in enumerate(claims, self.offset):
-            at = Origin(*source, offset, offset)
-            why = draft.verdict(claim, at)
-            if why is None:
-                draft.remember(claim, at)
-            elif why.reason is DUPLICATE:
-                draft.repeated(claim, at)
-            verdicts.append(None if why is None else why.reason)
-        self.offset += len(verdicts)
-        change = draft.change(ADDRESS)
-        if committed and change is not None:
-            for key, value in change.edits:
-                if value is None:
-                    del self.entries[key]
-                else:
-                    check(key, value)
-                    self.entries[key] = value
-            self.memory.apply(change.content)
-        return verdicts
-
-
-def kept(strategy: str, **settings: Any) -> Kept:
-    return Kept(strategy, AddressSettings(strategy=strategy, **settings))  # type: ignore[arg-type]
-
-
 def said(publisher: str, number: int, previous: int = 0, stream: int = 0) -> Claim:
     return Claim(publisher=publisher, number=number, previous=previous, stream=stream)
 
 
-# By the specifications.
-
-MSMQ = [
-    pytest.param([((7, 2, 1), DUPLICATE), ((7, 4, 3), NEW), ((7, 6, 5), OUT_OF_ORDER),
-                  ((7, 5, 4), NEW), ((7, 6, 5), NEW), ((7, 5, 4), DUPLICATE)], id="case 55"),
-    pytest.param([((7, 7, 3), NEW), ((6, 9, 8), OUT_OF_ORDER), ((8, 2, 1), OUT_OF_ORDER),
-                  ((8, 1, 0), NEW), ((7, 8, 7), OUT_OF_ORDER)], id="case 56"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("restarts", [False, True], ids=["in one life", "case 57"])
-@pytest.mark.parametrize("steps", MSMQ)
-def test_the_order_of_msmq(
-    steps: list[tuple[tuple[int, int, int], Reason | None]], *, restarts: bool
-) -> None:
-    held = kept("ordered")
-    assert held.decide(said("P", n, n - 1, 7) for n in (1, 2, 3)) == [NEW] * 3
-    for (stream, number, previous), verdict in steps:
-        assert held.decide([said("P", number, previous, stream)]) == [verdict]
-        if restarts:
-            held.restart()
-
-
 def test_a_stream_whose_beginning_is_missing_is_out_of_order() -> None:
-    assert kept("ordered").decide([said("P", 2, 1), said("P", 1, 0), said("P", 2, 1)]) == [
+    assert Kept("ordered").decide([said("P", 2, 1), said("P", 1, 0), said("P", 2, 1)]) == [
         OUT_OF_ORDER,
         NEW,
         NEW,
     ]
 
 
-def test_the_sequence_of_amps_case_58() -> None:
-    held = kept("sequence")
-    claims = [
-        said(*each) for each in (("P", 10), ("P", 11), ("P", 11), ("P", 9), ("Q", 9), ("P", 20))
-    ]
-    assert held.decide(claims) == [NEW, NEW, DUPLICATE, DUPLICATE, NEW, NEW]
-
-
 @pytest.mark.parametrize("strategy", ["sequence", "ordered"])
 def test_a_publisher_that_writes_a_second_partition_is_refused_and_never_judged(
     strategy: str,
 ) -> None:
-    held = kept(strategy)
+    held = Kept(strategy)
     assert held.decide([said("P", 1)]) == [NEW]
     held.restart()
     assert held.decide([said("P", 1), said("P", 2, 1)], source=OTHER) == [INVALID] * 2
@@ -130,43 +49,22 @@ def test_a_publisher_that_writes_a_second_partition_is_refused_and_never_judged(
 
 @pytest.mark.parametrize("strategy", ["sequence", "ordered"])
 def test_a_publisher_too_many_is_refused_and_none_forgotten(strategy: str) -> None:
-    held = kept(strategy, publishers_max=2)
+    held = Kept(strategy, publishers_max=2)
     claims = [said(name, 1) for name in ("P", "Q", "R", "P")]
     assert held.decide(claims) == [NEW, NEW, INVALID, DUPLICATE]
     assert held.decide([said("R", 1)]) == [INVALID]
     assert len(held.memory) == 2
 
 
-def test_the_audit_of_activemq_forgets_the_producer_that_was_idle_longest_case_44() -> None:
-    held = kept("audit", audit_producers=2)
-    names = ["a", "b", "a", "c", "a", "b"]
-    verdicts = [NEW, NEW, DUPLICATE, NEW, DUPLICATE, NEW]
-    assert held.decide(said(name, 1) for name in names) == verdicts
-    for restarts in (False, True):
-        held = kept("audit", audit_producers=2)
-        for name, verdict in zip(names, verdicts, strict=True):
-            assert held.decide([said(name, 1)]) == [verdict]
-            if restarts:
-                held.restart()
-
-
-@pytest.mark.parametrize("depth", [1, 50, 64, 100, 2048])
-def test_a_window_of_depth_n_keeps_n(depth: int) -> None:
-    held = kept("audit", audit_depth=depth)
-    held.decide(said("P", number) for number in range(1, 3 * depth + 1))
-    newest = range(2 * depth + 1, 3 * depth + 1)
-    assert held.decide(said("P", number) for number in newest) == [DUPLICATE] * depth
-
-
 def test_a_number_below_the_window_is_a_duplicate_or_new_every_time_as_activemq_has_it() -> None:
     far = [said("P", 100), said("P", 1), said("P", 1)]
-    assert kept("audit", audit_depth=64).decide(far) == [NEW, DUPLICATE, DUPLICATE]
-    accepting = kept("audit", audit_depth=64, below_window="accept")
+    assert Kept("audit", audit_depth=64).decide(far) == [NEW, DUPLICATE, DUPLICATE]
+    accepting = Kept("audit", audit_depth=64, below_window="accept")
     assert accepting.decide(far) == [NEW, NEW, NEW]
 
 
 def test_a_far_jump_is_refused_and_wipes_nothing() -> None:
-    held = kept("audit", audit_jump_max=1000)
+    held = Kept("audit", audit_jump_max=1000)
     claims = [said("P", 1), said("P", 1002), said("P", 1), said("P", 1001)]
     assert held.decide(claims) == [NEW, INVALID, DUPLICATE, NEW]
 
@@ -231,7 +129,7 @@ STEPS = st.lists(st.builds(Step, st.lists(CLAIMS, max_size=8), st.booleans(), st
 def test_verdicts_are_those_of_the_slowest_rule(
     strategy: str, judge: Judge, steps: Sequence[Step]
 ) -> None:
-    held = kept(strategy, audit_depth=5, audit_producers=2)
+    held = Kept(strategy, audit_depth=5, audit_producers=2)
     state: OrderedDict[str, Any] = OrderedDict()
     for claims, committed, restart in steps:
         draft = OrderedDict(state)
@@ -247,7 +145,7 @@ def test_verdicts_are_those_of_the_slowest_rule(
 
 @pytest.mark.parametrize("strategy", ["sequence", "ordered", "audit"])
 def test_entries_stand_under_their_address_one_for_each_publisher(strategy: str) -> None:
-    held = kept(strategy)
+    held = Kept(strategy)
     held.decide([said("P", 1), said("Ä/\x00", 1), said("P", 2, 1)])
     assert {address_of(key) for key in held.entries} == {ADDRESS}
     begin = prefix(STRATEGIES[strategy].kind, ADDRESS)
@@ -256,7 +154,7 @@ def test_entries_stand_under_their_address_one_for_each_publisher(strategy: str)
 
 @pytest.mark.parametrize("strategy", ["sequence", "ordered", "audit"])
 def test_an_entry_that_this_version_did_not_write_is_refused(strategy: str) -> None:
-    held = kept(strategy)
+    held = Kept(strategy)
     held.decide([said("P", 1)])
     ((key, value),) = held.entries.items()
     for bad in (b"", b"\x02" + value[1:], value[:9]):

@@ -3,7 +3,7 @@
 import hashlib
 from typing import NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from state.edit import Origin
@@ -37,7 +37,6 @@ STEPS = st.builds(
 )
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(STEPS, max_size=12))
 def test_ring_agrees_with_a_deque(steps: list[Step]) -> None:
     ring, model = OurRing(0), OurModel(0)
@@ -53,7 +52,6 @@ def test_ring_agrees_with_a_deque(steps: list[Step]) -> None:
         assert len(ring) == len(model)
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(STEPS, max_size=12))
 def test_a_duplicate_names_where_its_accepted_original_came_from(steps: list[Step]) -> None:
     ring = OurRing(0)

@@ -1,0 +1,61 @@
+"""One address under one strategy, with what a changelog holds of it, which survives a restart."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from ringfence.headers import Reason
+from service.addresses import AddressSettings
+from state.claim import Claim
+from state.edit import Origin, Source
+from state.spots import Spots
+from state.strategies.strategy import Memory
+from state.strategies.table import STRATEGIES, check
+
+SOURCE: Final = Source("orders", 1)
+ADDRESS: Final = "a.b"
+
+
+class Kept:
+    """See the module; `entries` are what a changelog holds."""
+
+    def __init__(self, strategy: str, **settings: Any) -> None:
+        self.strategy = strategy
+        self.settings = AddressSettings(strategy=strategy, **settings)  # type: ignore[arg-type]
+        self.entries: dict[bytes, bytes] = {}
+        self.memory: Memory
+        self.restart()
+        self.offset = 0
+
+    def restart(self) -> None:
+        self.memory = STRATEGIES[self.strategy].load(sorted(self.entries.items()))
+
+    def decide(
+        self,
+        claims: Iterable[Claim],
+        times_ms: Sequence[int] | None = None,
+        *,
+        committed: bool = True,
+        source: Source = SOURCE,
+    ) -> list[Reason | None]:
+        """The verdicts on a batch, of which each came at a time, or at its offset."""
+        draft, verdicts = self.memory.begin(self.settings, Spots(source)), []
+        for row, claim in enumerate(claims):
+            offset = self.offset + row
+            at = Origin(*source, offset, offset if times_ms is None else times_ms[row])
+            why = draft.verdict(claim, at)
+            if why is None:
+                draft.remember(claim, at)
+            elif why.reason is Reason.DUPLICATE:
+                draft.repeated(claim, at)
+            verdicts.append(None if why is None else why.reason)
+        self.offset += len(verdicts)
+        change = draft.change(ADDRESS)
+        if committed and change is not None:
+            for key, value in change.edits:
+                if value is None:
+                    del self.entries[key]
+                else:
+                    check(key, value)
+                    self.entries[key] = value
+            self.memory.apply(change.content)
+        return verdicts
