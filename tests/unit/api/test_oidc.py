@@ -141,13 +141,13 @@ def test_a_huge_token_is_refused_unread() -> None:
     assert reason(signed(claims(pad="x" * TOKEN_CHARS_MAX))) == "too-large"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(max_size=200))
 def test_garbage_is_refused(text: str) -> None:
     reason(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_a_token_that_was_changed_anywhere_is_refused(data: st.DataObject) -> None:
     token = signed(claims())
@@ -167,7 +167,7 @@ def _bytes(part: str) -> bytes:
     return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     head=st.dictionaries(
         st.sampled_from(["alg", "kid", "typ", "crit", "jwk", "x5u"]),

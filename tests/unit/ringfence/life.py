@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Final
 
 from ringfence.courier import Courier, Manners
 from ringfence.message import Message
@@ -27,12 +28,17 @@ class Clock:
         return self.now_s
 
 
+OPEN: Final[list["Life"]] = []
+"""Those that have not ended."""
+
+
 class Life:
     """See the module. `steps_left` more passings of the seams, or None for ever."""
 
     def __init__(
         self, judge: Judge, store: Path, clock: Clock, *, now_ms: int = 0, gap_allowed: bool = False
     ) -> None:
+        OPEN.append(self)
         self.judge = judge
         self.path = store
         self.clock = clock
@@ -81,6 +87,7 @@ class Life:
         return left
 
     def end(self) -> None:
+        OPEN.remove(self)
         for wire in self.wires:
             wire.close()
         self.store.close()

@@ -1,5 +1,6 @@
 """The courier: logging on, sending in order, and stopping where going on would lose or double."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -7,12 +8,19 @@ import pytest
 from ringfence.courier import State
 from ringfence.publish_errors import AwayError, NameInUseError, PublishGapError, StoreError
 from tests.fakes.judge import Judge, Sent
-from tests.unit.ringfence.life import ACK_WAIT_S, Clock, KilledError, Life
+from tests.unit.ringfence.life import ACK_WAIT_S, OPEN, Clock, KilledError, Life
 
 
 @pytest.fixture
 def judge() -> Judge:
     return Judge()
+
+
+@pytest.fixture(autouse=True)
+def _no_life_is_left() -> Iterator[None]:
+    yield
+    for each in list(OPEN):
+        each.end()
 
 
 @pytest.fixture
@@ -34,7 +42,6 @@ def test_what_is_published_is_sent_in_order_and_dropped_when_acknowledged(
     assert [sent.number for sent in judge.log] == list(range(1, 31))
     assert life.store.pending == 0
     assert life.courier.state is State.SENDING
-    life.end()
 
 
 def test_a_service_that_is_away_is_waited_for_with_growing_patience(
@@ -56,7 +63,6 @@ def test_a_service_that_is_away_is_waited_for_with_growing_patience(
     life.run()
     assert values(judge) == [b"a"]
     assert life.courier.last_error is None
-    life.end()
 
 
 def test_a_failed_delivery_ends_the_wire_and_all_of_it_is_sent_anew(
@@ -71,7 +77,6 @@ def test_a_failed_delivery_ends_the_wire_and_all_of_it_is_sent_anew(
     life.run()
     assert values(judge) == [b"a", b"b", b"c", b"d"]
     assert [sent.epoch for sent in judge.accepted] == [1, 1, 2, 2]
-    life.end()
 
 
 def test_what_an_older_life_had_under_way_cannot_overtake_in_any_later_one(
@@ -91,7 +96,6 @@ def test_what_an_older_life_had_under_way_cannot_overtake_in_any_later_one(
     third = Life(judge, second.kill(), life.clock)
     third.run()
     assert values(judge) == [b"a", b"b", b"c"]
-    third.end()
 
 
 def test_case_58_a_repeated_number_is_acknowledged_with_the_last_one(
@@ -108,7 +112,6 @@ def test_case_58_a_repeated_number_is_acknowledged_with_the_last_one(
     assert values(judge) == [b"10", b"11", b"12"]
     assert [sent.number for sent in judge.accepted] == [10, 11, 12]
     assert (life.store.pending, life.courier.state) == (0, State.SENDING)
-    life.end()
 
 
 def test_case_59_a_server_behind_the_store_is_a_gap_and_stops_the_publisher(
@@ -127,7 +130,6 @@ def test_case_59_a_server_behind_the_store_is_a_gap_and_stops_the_publisher(
     willing.run()
     assert judge.accepted[-1].value == b"new"
     assert willing.store.pending == 0
-    willing.end()
 
 
 def test_case_59_a_server_ahead_of_the_store_empties_it_and_it_continues_above(
@@ -144,7 +146,6 @@ def test_case_59_a_server_ahead_of_the_store_empties_it_and_it_continues_above(
     again.run()
     assert values(judge) == [b"%d" % number for number in range(1, 62)]
     assert again.store.pending == 0
-    again.end()
 
 
 def test_numbers_that_this_store_never_sent_are_told_at_logon_and_left_below(
@@ -160,7 +161,6 @@ def test_numbers_that_this_store_never_sent_are_told_at_logon_and_left_below(
     again.run()
     assert [sent.number for sent in judge.accepted] == [1, 61]
     assert (again.courier.state, again.courier.last_error) == (State.SENDING, None)
-    again.end()
 
 
 def test_a_lost_acknowledgement_is_asked_for_after_a_while(judge: Judge, life: Life) -> None:
@@ -170,7 +170,6 @@ def test_a_lost_acknowledgement_is_asked_for_after_a_while(judge: Judge, life: L
     assert life.store.pending == 1
     life.run(int(ACK_WAIT_S) + 1)
     assert (life.store.pending, judge.epoch) == (0, 1)
-    life.end()
 
 
 def test_a_backlog_at_the_service_is_waited_for_and_told(judge: Judge, life: Life) -> None:
@@ -182,7 +181,6 @@ def test_a_backlog_at_the_service_is_waited_for_and_told(judge: Judge, life: Lif
     assert (life.courier.state, judge.epoch) == (State.SENDING, 1)
     life.run()
     assert (values(judge), life.store.pending, life.courier.last_error) == ([b"a"], 0, None)
-    life.end()
 
 
 def test_a_service_that_goes_away_later_is_told_and_the_wire_stays(
@@ -198,7 +196,6 @@ def test_a_service_that_goes_away_later_is_told_and_the_wire_stays(
     judge.up = True
     life.run()
     assert (values(judge), len(life.wires)) == ([b"a"], 1)
-    life.end()
 
 
 def test_a_session_whose_answer_was_lost_is_not_taken_for_another_publishers(
@@ -214,7 +211,6 @@ def test_a_session_whose_answer_was_lost_is_not_taken_for_another_publishers(
     judge.loses_answers = False
     life.run(20)
     assert (values(judge), life.courier.state) == ([b"a", b"b"], State.SENDING)
-    life.end()
 
 
 def rival(life: Life) -> Life:
@@ -236,8 +232,6 @@ def test_of_two_publishers_with_one_name_the_older_stops_when_it_hears_of_number
     younger.publish(b"c")
     younger.run()
     assert values(judge) == [b"a", b"b", b"c"]
-    life.end()
-    younger.end()
 
 
 def test_of_two_publishers_with_one_name_the_older_stops_when_its_own_are_not_acknowledged(
@@ -250,8 +244,6 @@ def test_of_two_publishers_with_one_name_the_older_stops_when_its_own_are_not_ac
     life.run(int(ACK_WAIT_S) + 4)
     assert isinstance(life.courier.last_error, NameInUseError)
     assert (life.store.pending, judge.epoch) == (1, 2)
-    life.end()
-    younger.end()
 
 
 def test_of_two_publishers_with_one_name_the_older_takes_nothing_back_after_a_failure(
@@ -264,8 +256,6 @@ def test_of_two_publishers_with_one_name_the_older_takes_nothing_back_after_a_fa
     life.run()
     assert isinstance(life.courier.last_error, NameInUseError)
     assert judge.epoch == 2
-    life.end()
-    younger.end()
 
 
 def test_a_name_that_another_user_holds_stops_the_publisher(judge: Judge, life: Life) -> None:
@@ -275,7 +265,6 @@ def test_a_name_that_another_user_holds_stops_the_publisher(judge: Judge, life: 
     assert isinstance(life.courier.last_error, NameInUseError)
     assert (life.courier.state, life.store.pending) == (State.STOPPED, 1)
     assert judge.log == []
-    life.end()
 
 
 def test_a_partition_that_is_not_the_stores_stops_the_publisher(judge: Judge, life: Life) -> None:
@@ -283,7 +272,6 @@ def test_a_partition_that_is_not_the_stores_stops_the_publisher(judge: Judge, li
     life.run()
     assert isinstance(life.courier.last_error, StoreError)
     assert judge.epoch == 0
-    life.end()
 
 
 def test_an_idle_courier_may_rest_and_a_busy_one_may_not(judge: Judge, life: Life) -> None:
@@ -293,4 +281,3 @@ def test_an_idle_courier_may_rest_and_a_busy_one_may_not(judge: Judge, life: Lif
     judge.judge(1)
     life.courier.step()
     assert life.courier.step() > 0
-    life.end()

@@ -116,5 +116,5 @@ class Lives(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
-Lives.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+Lives.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
 TestLives = Lives.TestCase

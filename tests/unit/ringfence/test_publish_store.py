@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,19 @@ NOW_MS = 7
 FIRST = NOW_MS * 10**6
 
 
+OPEN: list[PublishStore] = []
+
+
+@pytest.fixture(autouse=True)
+def _no_store_is_left() -> Iterator[None]:
+    yield
+    while OPEN:
+        OPEN.pop().close()
+
+
 def opened(folder: Path, owner: Owner = OWNER, room: Room = ROOM, now_ms: int = 0) -> PublishStore:
-    return PublishStore(str(folder / "p.store"), owner, room, now_ms)
+    OPEN.append(PublishStore(str(folder / "p.store"), owner, room, now_ms))
+    return OPEN[-1]
 
 
 def plain(*values: bytes) -> list[Message]:
@@ -51,7 +63,6 @@ def stored_to(folder: Path, number: int) -> PublishStore:
 def test_numbers_of_a_new_store_begin_with_the_time(tmp_path: Path) -> None:
     store = opened(tmp_path, now_ms=NOW_MS)
     assert store.append(plain(b"a", b"b")) == range(FIRST + 1, FIRST + 3)
-    store.close()
 
 
 def test_an_old_store_goes_on_with_its_numbers_whatever_the_clock_says(tmp_path: Path) -> None:
@@ -59,7 +70,6 @@ def test_an_old_store_goes_on_with_its_numbers_whatever_the_clock_says(tmp_path:
     store.close()
     again = opened(tmp_path, now_ms=NOW_MS)
     assert again.append(plain(b"a")) == range(4, 5)
-    again.close()
 
 
 def test_what_append_returned_for_is_there_after_a_kill(tmp_path: Path) -> None:
@@ -83,7 +93,6 @@ def test_what_append_returned_for_is_there_after_a_kill(tmp_path: Path) -> None:
     store = opened(tmp_path, room=Room(10**9, 10**9))
     assert [number for number, _ in store.after(0, 10**6, 10**9)][: len(told)] == told
     assert store.pending - len(told) in {0, 1}
-    store.close()
 
 
 def test_a_second_holder_is_refused_and_the_next_one_gets_it(tmp_path: Path) -> None:
@@ -95,7 +104,7 @@ def test_a_second_holder_is_refused_and_the_next_one_gets_it(tmp_path: Path) -> 
 
 
 def test_another_process_is_refused(tmp_path: Path) -> None:
-    store = opened(tmp_path)
+    opened(tmp_path)
     program = (
         "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0)"
         ".execute('SELECT * FROM standing')"
@@ -103,7 +112,6 @@ def test_another_process_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, "-c", program, str(tmp_path / "p.store")]
     refused = subprocess.run(command, check=False, capture_output=True)
     assert b"locked" in refused.stderr
-    store.close()
 
 
 @pytest.mark.parametrize(
@@ -140,7 +148,6 @@ def test_a_full_store_says_so_takes_nothing_and_has_room_again_after_an_ack(
     store.mark_sent(2)
     store.discard(1)
     assert store.append(plain(b"c", b"d")) == range(3, 5)
-    store.close()
 
 
 def test_a_store_that_is_opened_again_knows_how_full_it_is(tmp_path: Path) -> None:
@@ -151,7 +158,6 @@ def test_a_store_that_is_opened_again_knows_how_full_it_is(tmp_path: Path) -> No
     assert again.pending == 2
     with pytest.raises(StoreFullError, match="holds 3 bytes"):
         again.append(plain(b"x" * 8))
-    again.close()
 
 
 def test_case_59_a_server_that_knows_less_than_was_acknowledged_is_a_gap(tmp_path: Path) -> None:
@@ -163,7 +169,6 @@ def test_case_59_a_server_that_knows_less_than_was_acknowledged_is_a_gap(tmp_pat
     store.settle(40, gap_allowed=True)
     assert held(store) == [(51, b"a")]
     store.settle(40, gap_allowed=False)  # it was told, and accepted
-    store.close()
 
 
 def test_case_59_a_server_that_knows_more_empties_the_store_up_to_there(tmp_path: Path) -> None:
@@ -174,14 +179,12 @@ def test_case_59_a_server_that_knows_more_empties_the_store_up_to_there(tmp_path
     assert held(store) == [(61, b"61"), (62, b"62")]
     store.discard(62)
     assert store.append(plain(b"next")) == range(63, 64)
-    store.close()
 
 
 def test_case_59_an_empty_store_continues_above_the_server(tmp_path: Path) -> None:
     store = stored_to(tmp_path, 50)
     store.settle(60, gap_allowed=False)
     assert store.append(plain(b"next")) == range(61, 62)
-    store.close()
 
 
 def test_what_was_never_sent_is_renumbered_above_the_server_and_keeps_its_order(
@@ -193,7 +196,6 @@ def test_what_was_never_sent_is_renumbered_above_the_server_and_keeps_its_order(
     store.settle(53, gap_allowed=False)
     assert held(store) == [(54, b"a"), (55, b"b"), (56, b"c")]
     assert store.append(plain(b"d")) == range(57, 58)
-    store.close()
 
 
 def test_what_may_have_been_sent_keeps_its_number(tmp_path: Path) -> None:
@@ -202,7 +204,6 @@ def test_what_may_have_been_sent_keeps_its_number(tmp_path: Path) -> None:
     store.mark_sent(53)
     store.settle(51, gap_allowed=False)
     assert held(store) == [(52, b"b"), (53, b"c")]
-    store.close()
 
 
 def test_an_older_acknowledgement_changes_nothing(tmp_path: Path) -> None:
@@ -210,7 +211,6 @@ def test_an_older_acknowledgement_changes_nothing(tmp_path: Path) -> None:
     store.append(plain(b"a"))
     store.discard(49)
     assert (store.pending, store.standing.acknowledged) == (1, 50)
-    store.close()
 
 
 def test_a_store_is_read_in_portions_by_count_and_by_bytes(tmp_path: Path) -> None:
@@ -219,7 +219,6 @@ def test_a_store_is_read_in_portions_by_count_and_by_bytes(tmp_path: Path) -> No
     assert [number for number, _ in store.after(0, 2, 100)] == [1, 2]
     assert [number for number, _ in store.after(1, 10, 8)] == [2, 3]
     assert [number for number, _ in store.after(0, 10, 1)] == [1]
-    store.close()
 
 
 def test_a_partition_is_kept_for_the_life_of_a_store(tmp_path: Path) -> None:
@@ -230,7 +229,6 @@ def test_a_partition_is_kept_for_the_life_of_a_store(tmp_path: Path) -> None:
     again.keep_partition(3)
     with pytest.raises(StoreError, match="keep partition=3"):
         again.keep_partition(4)
-    again.close()
 
 
 def test_a_failure_in_the_middle_leaves_memory_as_the_file_is(tmp_path: Path) -> None:
@@ -240,7 +238,6 @@ def test_a_failure_in_the_middle_leaves_memory_as_the_file_is(tmp_path: Path) ->
         store.append([Message(b"b", None, (), 1), Message(b"c", None, (), 2**70)])
     assert (store.pending, store.last_number, held(store)) == (1, 1, [(1, b"a")])
     assert store.append(plain(b"d")) == range(2, 3)
-    store.close()
 
 
 def test_a_copy_of_the_files_at_any_time_opens_as_after_a_kill(tmp_path: Path) -> None:
@@ -253,7 +250,6 @@ def test_a_copy_of_the_files_at_any_time_opens_as_after_a_kill(tmp_path: Path) -
         copy = opened(tmp_path / "copy")
         assert [each for each, _ in held(copy)] == list(range(1, number + 1))
         copy.close()
-    store.close()
 
 
 BYTES = st.none() | st.binary(max_size=5)

@@ -1,12 +1,13 @@
 """What the tests of a living loop share: a cluster that fails when told to, and a loop on it."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 
 from confluent_kafka import KafkaError, KafkaException
 
-from ringfence.headers import DUPLICATE_ID, DeadLetter
+from ringfence.headers import DUPLICATE_ID, GROUP_POSITION, GROUP_SIZE, DeadLetter
+from ringfence.headers import GROUP as GROUP_NAME
 from service.addresses import AddressBook
 from service.assignment import Assignment
 from service.config import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
@@ -34,10 +35,17 @@ from tests.simulation.instance import FakeClock
 GROUP = "g"
 ORDERS = Source("orders", 0)
 LOG = Source("g.changelog.orders", 0)
+Headers = list[tuple[str, bytes | None]]
 ROUTE = RouteSettings(name="orders", inputs=("orders",), scope="partition")
 _START = datetime.fromtimestamp(0, UTC)
 _NOTHING = Status.starting("0", GROUP, _START)
 _STEPS_MAX = 20_000
+
+
+def in_group(name: str, position: int, size: int) -> Headers:
+    """What a member of a transaction group tells of its place."""
+    told = ((GROUP_NAME, name), (GROUP_POSITION, str(position)), (GROUP_SIZE, str(size)))
+    return [(header, text.encode()) for header, text in told]
 
 
 def late() -> KafkaException:
@@ -50,6 +58,17 @@ def gone() -> KafkaException:
 
 def refused() -> KafkaException:
     return abortable(KafkaError.NOT_ENOUGH_REPLICAS, "too few replicas")
+
+
+class Telling(Chance):
+    """A client that reports errors beside the records of a topic, each once."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self.errors: list[KafkaError] = []
+
+    def message_error(self, topics: Collection[str]) -> KafkaError | None:
+        return self.errors.pop() if self.errors and self._topic in topics else None
 
 
 class Faults:
@@ -111,12 +130,23 @@ class Living:
 
     # What stands in the topics.
 
+    def write(
+        self,
+        value: bytes | None,
+        *headers: tuple[str, bytes | None],
+        key: bytes | None = None,
+        partition: int = 0,
+        topic: str = "orders",
+    ) -> None:
+        """One record, of this time."""
+        record = Record(key, value, list(headers), self.cluster.now_ms)
+        self.cluster.write(topic, partition, record)
+
     def send(self, *ids: str, partition: int = 0, size: int = 0) -> None:
         """Each id is the record's value too, padded to a size."""
         for name in ids:
-            headers: list[tuple[str, bytes | None]] = [(DUPLICATE_ID, name.encode())]
-            record = Record(None, name.encode().ljust(size, b"."), headers, self.cluster.now_ms)
-            self.cluster.write("orders", partition, record)
+            value = name.encode().ljust(size, b".")
+            self.write(value, (DUPLICATE_ID, name.encode()), partition=partition)
 
     def values(self, topic: str, partition: int = 0) -> list[str]:
         """What stands in a topic, padding left out."""

@@ -17,7 +17,6 @@ from ringfence.headers import (
     bookmark,
 )
 from service.plan import Output
-from tests.fakes.partition import Record
 from tests.unit.service.deciding import World, record
 from tests.unit.service.living import Living, refused, turns
 
@@ -85,26 +84,13 @@ def test_its_topic_is_made_by_the_service_where_it_is_needed() -> None:
     assert "g.acks" not in other.cluster.logs
 
 
-def test_it_stands_in_the_transaction_of_what_it_covers() -> None:
-    living = Living(addresses=SEQUENCE)
-    headers: list[tuple[str, bytes | None]] = [(PUBLISHER, b"P"), (NUMBER, b"1")]
-    living.cluster.write("orders", 0, Record(None, b"a", headers, 0))
-    living.faults.at["commit_transaction"] = iter([refused()])
-    loop = living.running()
-    turns(loop, 3)
-    assert living.faults.passed["abort_transaction"]
-    assert living.values("orders.unique") == ["a"]
-    assert len(living.cluster.records("g.acks")) == 1
-
-
 @pytest.mark.parametrize("step", ["send", "send_offsets_to_transaction", "commit_transaction"])
 def test_what_was_aborted_is_acknowledged_once_and_with_what_was_decided_then(step: str) -> None:
     living = Living(addresses=SEQUENCE)
     loop = living.running()
     living.faults.at[step] = iter([refused(), refused()])
     for number in (1, 2, 1):
-        headers: list[tuple[str, bytes | None]] = [(PUBLISHER, b"P"), (NUMBER, b"%d" % number)]
-        living.cluster.write("orders", 0, Record(None, b"%d" % number, headers, 0))
+        living.write(b"%d" % number, (PUBLISHER, b"P"), (NUMBER, b"%d" % number))
     turns(loop, 6)
     assert living.values("orders.unique") == ["1", "2"]
     acks = living.cluster.records("g.acks")

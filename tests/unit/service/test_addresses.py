@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.addresses import DEFAULT, AddressBook, AddressSettings, pattern_fault
-
-GLOBAL_SIZE = AddressSettings().id_cache_size
+from service.addresses import DEFAULT, AddressBook, pattern_fault
 
 
 def book(*patterns: str) -> AddressBook:
@@ -19,44 +17,6 @@ def book(*patterns: str) -> AddressBook:
 def chosen(address: str, *patterns: str) -> str:
     """The pattern that decides for an address."""
     return book(*patterns).origins(address)["id_cache_size"]
-
-
-@pytest.mark.parametrize(
-    ("address", "pattern"),
-    [("a.b", "a.b.#"), ("a.b.d", "a.b.d.#"), ("a.babc", "#"), ("a.b.dabc", "a.b.#")],
-)
-def test_case_32_the_longest_any_words_pattern_that_matches_wins(
-    address: str, pattern: str
-) -> None:
-    assert chosen(address, "a.b.#", "a.b.d.#", "#") == pattern
-
-
-def test_case_33_single_words_beat_any_words() -> None:
-    assert chosen("a.b.x.d", "a.*.*.d", "a.b.#") == "a.*.*.d"
-
-
-def test_case_33_the_later_the_first_star_the_stronger_the_pattern() -> None:
-    assert chosen("a.b.c.d.e.f", "a.*.*.*.*.*", "a.b.c.d.e.*") == "a.b.c.d.e.*"
-
-
-def test_case_34_a_key_that_the_specific_pattern_lacks_comes_from_the_broader_one() -> None:
-    addresses = AddressBook.of(
-        {
-            "a.b": {"on_duplicate": "drop"},
-            "a.#": {"id_cache_size": 7},
-        }
-    )
-    assert addresses.settings("a.b") == AddressSettings(on_duplicate="drop", id_cache_size=7)
-    origins = addresses.origins("a.b")
-    assert origins["on_duplicate"] == "a.b"
-    assert origins["id_cache_size"] == "a.#"
-    assert origins["strategy"] == DEFAULT
-
-
-def test_case_34_a_key_that_no_pattern_gives_has_the_global_default() -> None:
-    addresses = AddressBook.of({"a.b": {"on_duplicate": "drop"}})
-    assert addresses.settings("a.b").id_cache_size == GLOBAL_SIZE
-    assert addresses.settings("elsewhere") == AddressSettings()
 
 
 @pytest.mark.parametrize("pattern", ["h.#.z", "#.z", "a.##.b", ""])

@@ -8,24 +8,21 @@ from service.answers import answer
 from service.control import NotRestored
 from service.loop import Loop
 from service.queries.addresses import AddressAnswer, AddressQuery
-from service.queries.ids import Clearing, IdAnswer, IdQuery, Sighting
+from service.queries.ids import Clearing, IdAnswer, IdQuery
 from tests.fakes.log import START_MS
 from tests.simulation.disk import Disk
+from tests.unit.helpers import answered
 from tests.unit.service.living import ORDERS, ROUTE, Living, turn_until_running
 
 UNKNOWN = IdAnswer(known=False, sightings=(), complete=True)
 
 
 def address(loop: Loop, name: str = "orders") -> AddressAnswer:
-    told = answer(AddressQuery(name), loop)
-    assert isinstance(told, AddressAnswer)
-    return told
+    return answered(AddressAnswer, AddressQuery(name), loop)
 
 
 def sought(loop: Loop, identifier: str, name: str = "orders") -> IdAnswer:
-    told = answer(IdQuery(name, identifier.encode()), loop)
-    assert isinstance(told, IdAnswer)
-    return told
+    return answered(IdAnswer, IdQuery(name, identifier.encode()), loop)
 
 
 def ring_of(size: int) -> dict[str, dict[str, object]]:
@@ -44,20 +41,6 @@ def test_an_address_tells_what_each_partition_remembers_of_it() -> None:
     assert (ring.oldest_time_ms, ring.newest_time_ms) == (START_MS, START_MS + 70)
     assert ring.bytes > 0
     assert told.complete
-
-
-def test_a_ring_has_a_horizon_once_it_has_forgotten_something() -> None:
-    living = Living(addresses=ring_of(2))
-    living.send("a", "b")
-    loop = living.running()
-    assert address(loop).partitions[0].horizon_ms is None
-    living.cluster.now_ms += 500
-    living.send("c")
-    loop.turn()
-    (ring,) = address(loop).partitions
-    assert ring.ids_held == 2
-    assert ring.horizon_ms is not None
-    assert ring.horizon_ms >= 500
 
 
 def test_a_ring_that_was_cleared_has_none_before_it_is_full_again() -> None:
@@ -93,15 +76,6 @@ def test_an_unknown_address_has_settings_and_remembers_nothing() -> None:
     assert sought(loop, "a", "nobody")._replace(settings=None) == UNKNOWN
 
 
-def test_a_known_id_tells_its_message_and_how_many_more_it_outlives() -> None:
-    living = Living(addresses=ring_of(5))
-    living.send("a", "b", "c")
-    loop = living.running()
-    (seen,) = sought(loop, "b").sightings
-    assert seen == Sighting("orders", 0, 1, START_MS, slots_to_eviction=4)
-    assert sought(loop, "b").known
-
-
 def test_an_id_is_known_for_as_many_more_messages_as_was_told() -> None:
     living = Living(addresses=ring_of(3))
     living.send("a", "b")
@@ -112,12 +86,6 @@ def test_an_id_is_known_for_as_many_more_messages_as_was_told() -> None:
         living.send(f"more {number}")
         loop.turn()
     assert not sought(loop, "a").known
-
-
-def test_an_id_that_was_never_accepted_is_not_known() -> None:
-    living = Living()
-    living.send("a")
-    assert sought(living.running(), "b")._replace(settings=None) == UNKNOWN
 
 
 def test_an_id_that_several_partitions_accepted_is_seen_in_each() -> None:

@@ -20,6 +20,7 @@ from service.config_record import ConfigRecord
 from service.topics import config_topic
 from state.changelog import decode
 from tests.fakes.partition import Record
+from tests.unit.helpers import some
 from tests.unit.service.living import GROUP, ORDERS, Living, registry_of, turns
 
 TOPIC = config_topic(GROUP)
@@ -47,8 +48,7 @@ def record(time_ms: int = 1, **changed: Any) -> AuditRecord:
 
 
 def revision(living: Living) -> int:
-    metadata = decode(living.cluster.group(GROUP).committed[ORDERS].metadata)
-    assert metadata is not None
+    metadata = some(decode(living.cluster.group(GROUP).committed[ORDERS].metadata))
     return metadata.revision
 
 
@@ -72,8 +72,7 @@ def test_what_json_has_no_word_for_is_written_as_text() -> None:
 
 
 def test_half_a_character_is_no_reason_not_to_record() -> None:
-    told = record_of(*record(before={"a": "\ud800b"}, reason="\udfff").written)
-    assert told is not None
+    told = some(record_of(*record(before={"a": "\ud800b"}, reason="\udfff").written))
     assert (told.before, told.reason) == ({"a": "?b"}, "?")
 
 

@@ -19,8 +19,8 @@ from state.rejection import Rejection
 from state.store import StoreCorruptError
 from state.strategies.ring import RingDraft
 from state.strategies.strategy import Change
-from tests.fakes.partition import Record
-from tests.unit.service.living import Living, turns
+from tests.unit.helpers import some
+from tests.unit.service.living import Living, in_group, turns
 from tests.unit.service.test_two_hops import Hops
 
 FORESEEN_BY_NOBODY = KeyError("nobody foresaw \udc80 this")
@@ -55,8 +55,7 @@ def poisonous(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def write(living: Living, value: bytes, *headers: Header, partition: int = 0) -> None:
     """A record that is not plain, so that every check looks at it."""
-    record = Record(None, value, [(EXPIRES_AT, LATER), *headers], living.cluster.now_ms)
-    living.cluster.write("orders", partition, record)
+    living.write(value, (EXPIRES_AT, LATER), *headers, partition=partition)
 
 
 def send(living: Living, *ids: str) -> None:
@@ -65,10 +64,8 @@ def send(living: Living, *ids: str) -> None:
 
 
 def send_member(living: Living, identifier: str, position: int, size: int, **rest: int) -> None:
-    group: list[Header] = [("_TX_ID", b"t"), ("_TX_SIZE", b"%d" % size)]
-    place: Header = ("_TX_SEQ", b"%d" % position)
     name = identifier.encode()
-    write(living, name, *group, place, (DUPLICATE_ID, name), **rest)
+    write(living, name, *in_group("t", position, size), (DUPLICATE_ID, name), **rest)
 
 
 def letters(living: Living, topic: str = "orders.dlq") -> list[dict[str, str]]:
@@ -89,8 +86,7 @@ def test_the_one_record_is_found_and_dead_lettered_and_the_others_get_through() 
     assert letter["reason"] == "failed-check"
     assert letter["cause"] == "its checks failed with KeyError: 'nobody foresaw \\udc80 this'"
     assert (letter["offset"], letter["_DUPL_ID"]) == ("4", "poison")
-    committed = living.committed()
-    assert committed is not None
+    committed = some(living.committed())
     assert committed >= 8
 
 
@@ -263,10 +259,9 @@ def test_one_that_cannot_be_carried_is_dead_lettered_and_the_others_are_carried(
 @pytest.mark.usefixtures("poisonous")
 def test_one_that_was_carried_is_dead_lettered_with_its_place_in_the_input() -> None:
     hops = Hops()
-    cluster = hops.living.cluster
     for identifier in (b"a", POISON, b"b"):
-        headers: list[Header] = [(EXPIRES_AT, LATER), (DUPLICATE_ID, identifier)]
-        cluster.write("orders", 1, Record(b"k", identifier, headers, cluster.now_ms))
+        headers = ((EXPIRES_AT, LATER), (DUPLICATE_ID, identifier))
+        hops.living.write(identifier, *headers, key=b"k", partition=1)
     hops.turns(20)
     assert [record.value for record in hops.out("orders.unique")] == [b"a", b"b"]
     (letter,) = hops.out("orders.dlq")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from ringfence.headers import DUPLICATE_ID, GROUP, GROUP_POSITION, GROUP_SIZE
+from ringfence.headers import DUPLICATE_ID
 from service.addresses import AddressBook
 from service.commit import Committer
 from service.loop import Loop
@@ -22,13 +22,13 @@ from state.strategies.strategy import Memory, Strategy
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.group import Committed
 from tests.fakes.log import Chance
-from tests.fakes.partition import Headers, Record
 from tests.unit.service.living import GROUP as CONSUMERS
 from tests.unit.service.living import (
     LOG,
     ORDERS,
     ROUTE,
     Living,
+    in_group,
     turn_until_running,
     turns,
 )
@@ -46,15 +46,13 @@ class Prompt(Chance):
 def send(living: Living, identifier: bytes, *addresses: str, partition: int = 0) -> None:
     for address in addresses:
         value = address.encode() + b":" + identifier
-        record = Record(address.encode(), value, [(DUPLICATE_ID, identifier)], 1)
-        living.cluster.write("orders", partition, record)
+        name = (DUPLICATE_ID, identifier)
+        living.write(value, name, key=address.encode(), partition=partition)
 
 
 def join(living: Living, group: str, *positions: int, size: int, value: bytes = b"") -> None:
     for position in positions:
-        headers: Headers = [(GROUP, group.encode()), (GROUP_SIZE, b"%d" % size)]
-        headers.append((GROUP_POSITION, b"%d" % position))
-        living.cluster.write("orders", 0, Record(None, value, headers, living.cluster.now_ms))
+        living.write(value, *in_group(group, position, size))
 
 
 def with_slow_loads(
@@ -208,8 +206,7 @@ def test_what_a_transaction_does_not_use_is_evicted_while_it_is_decided() -> Non
     living = Living(BY_KEY)
     send(living, b"x", "a", "b")
     loop = living.running()
-    memory = loop.cache.look(ORDERS, "a")
-    assert memory is not None
+    assert loop.cache.look(ORDERS, "a") is not None
     loop.cache._memory_bytes_max = loop.cache.memory_bytes
     send(living, b"x", "b", "c")
     loop.turn()

@@ -7,10 +7,9 @@ from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.headers import DUPLICATE_ID, NUMBER, ORIGIN, PUBLISHER, DeadLetter, Reason
+from ringfence.headers import DUPLICATE_ID, ORIGIN, DeadLetter, Reason
 from service.config import RouteSettings
 from service.part import Hop
-from state.run import decode
 from tests.fakes.log import FakeCluster
 from tests.oracle.model import DequeRing
 from tests.unit.service.deciding import (
@@ -73,15 +72,6 @@ def test_the_original_is_known_in_another_transaction_and_another_life() -> None
     assert originals == ["orders-2@5", "more-1@7"]
 
 
-def test_a_run_tells_the_partition_of_each_of_its_ids() -> None:
-    living = world()
-    plan = living.commit(named(1, "more-1@7", b"a"), named(2, "orders-0@3", b"b"))
-    ((_, value),) = plan.edits[next(iter(plan.edits))]
-    assert value is not None
-    run = decode(value)
-    assert [str(run.origin(number)) for number in (0, 1)] == ["more-1@7", "orders-0@3"]
-
-
 def test_what_cannot_be_traced_to_an_input_is_kept_with_the_reason() -> None:
     gone = replace(ROUTE, inputs=("more",))
     plan = world(gone).decide(
@@ -106,14 +96,6 @@ def test_an_input_that_was_deleted_is_decided_to_its_end() -> None:
     del living.cluster.logs["orders"]
     plan = living.decide(named(1, "orders-2@5", b"1"))
     assert plan.outputs[0][0] == "orders.unique"
-
-
-def test_a_publisher_writes_one_partition_of_its_input() -> None:
-    living = world(strategy="sequence")
-    first: tuple[Header, ...] = ((PUBLISHER, b"P"), (NUMBER, b"1"))
-    second: tuple[Header, ...] = ((PUBLISHER, b"P"), (NUMBER, b"2"))
-    plan = living.decide(carried(1, "orders-0@1", *first), carried(2, "orders-1@1", *second))
-    assert reasons(plan.outputs) == [None, Reason.INVALID_CLAIM]
 
 
 def test_a_group_may_come_by_several_partitions() -> None:

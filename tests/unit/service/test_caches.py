@@ -10,8 +10,7 @@ from service.answers import answer
 from service.caches import AUDIT, BRIDGE, settings_of
 from service.config import RouteSettings
 from service.queries.addresses import AddressQuery
-from tests.fakes.partition import Record
-from tests.unit.service.deciding import World, named, reasons, record, told, topics
+from tests.unit.service.deciding import World, named, reasons, record, told
 from tests.unit.service.living import Living, turns
 
 STAMP: Final = b"4L6g3nShT-eMCtK--X86sw/orders/3/17"
@@ -37,19 +36,6 @@ def test_stamped_ids_are_remembered_apart_and_once() -> None:
     assert told(plan.outputs[2][-1])[DeadLetter.ADDRESS] == "orders"
     assert told(plan.outputs[2][-1])[DeadLetter.ORIGINAL] == "orders-1@1"
     assert world.partition.addresses == {"orders", "BRIDGE.orders"}
-
-
-def test_their_cache_has_the_settings_of_its_name() -> None:
-    world = World(addresses={"BRIDGE.orders": {"id_cache_size": 1}})
-    world.commit(named(0, STAMP))
-    plan = world.commit(named(1, STAMP), named(2, OTHER), named(3, STAMP))
-    assert reasons(plan.outputs) == ["duplicate", None, None]
-
-
-def test_of_size_0_nothing_stamped_is_lost() -> None:
-    world = World(addresses={"#": {"id_cache_size": 0}})
-    plan = world.commit(named(0, STAMP), named(1, STAMP))
-    assert reasons(plan.outputs) == [None, None]
 
 
 @pytest.mark.parametrize("strategy", ["audit", "sequence", "ordered"])
@@ -121,39 +107,6 @@ def test_equal_numbers_of_nobody_are_two_records(strategy: str) -> None:
     assert len(plan.outputs) == 1
 
 
-def test_an_id_that_was_forgotten_begins_anew() -> None:
-    world = audited(id_cache_size=2)
-    first = world.commit(named(0, b"a"), named(1, b"a"), named(2, b"b"), named(3, b"c"))
-    assert reasons(first.outputs) == [None, "duplicate", None, None]
-    assert reasons(world.commit(named(4, b"a"), named(5, b"a")).outputs) == [None, "duplicate"]
-
-
-def test_each_address_tells_for_itself_so_no_copy_of_a_fan_out_is_lost() -> None:
-    route = RouteSettings(name="orders", inputs=("orders",), scope="partition", address="{key}")
-    world = World(route, addresses={"#": {"dead_letter_audit": True}})
-    copies = [named(n, b"a", key=key) for n, key in enumerate((b"x", b"y", b"x", b"y", b"x"))]
-    plan = world.commit(*copies)
-    assert topics(plan) == ["orders.unique"] * 2 + ["orders.dlq"] * 2
-
-
-def test_other_reasons_are_told_of_every_time() -> None:
-    world = audited()
-    late = ("_EXPIRES_AT", b"1")
-    plan = world.commit(
-        record(0, (DUPLICATE_ID, b"a"), late), record(1, (DUPLICATE_ID, b"a"), late)
-    )
-    assert reasons(plan.outputs) == ["expired", "expired"]
-
-
-def test_what_was_told_of_is_known_after_a_restart() -> None:
-    living = Living(addresses={"#": {"dead_letter_audit": True}})
-    living.send("a", "a")
-    living.running().close()
-    living.send("a")
-    turns(living.running())
-    assert living.values("orders.dlq") == ["a"]
-
-
 # Under their names.
 
 
@@ -174,15 +127,13 @@ def test_a_cache_is_a_ring_where_numbers_count() -> None:
 @pytest.mark.parametrize("cache", [BRIDGE, AUDIT])
 def test_who_asks_for_a_cache_by_its_name_is_told_what_it_holds(cache: str) -> None:
     living = Living(addresses={"#": {"dead_letter_audit": True, "strategy": "sequence"}})
-    headers: list[tuple[str, bytes | None]] = [(DUPLICATE_ID, STAMP), (PUBLISHER, b"P")]
-    numbers: list[list[tuple[str, bytes | None]]] = [[], [(NUMBER, b"1")]]
-    for numbered in numbers:
-        for _ in range(2):
-            record = Record(None, b"", [*headers, *numbered], 0)
-            living.cluster.write("orders", 0, record)
+    headers = ((DUPLICATE_ID, STAMP), (PUBLISHER, b"P"))
+    for _ in range(2):
+        living.write(b"", *headers)
+        living.write(b"", *headers, (NUMBER, b"1"))
     loop = living.running()
     (held,) = answer(AddressQuery(cache + "orders"), loop).partitions  # type: ignore[union-attr]
     assert held.ids_held == 1
-    living.cluster.write("orders", 0, Record(None, b"", headers, 0))
+    living.write(b"", *headers)
     turns(loop)
     assert living.committed() == 5

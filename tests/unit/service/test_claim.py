@@ -6,36 +6,30 @@ from ringfence.headers import Reason
 from service.claim import plain_ids, read_claim
 from service.rejection import RejectedError
 from state.claim import NO_CLAIM, Claim
+from tests.unit.helpers import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     ("headers", "claim"),
-    [
-        ([], NO_CLAIM),
-        ([("other", b"1")], NO_CLAIM),
-        ([("_DUPL_ID", None)], NO_CLAIM),
-        ([("_DUPL_ID", b"")], Claim(b"", None)),
-        ([("_DUPL_ID", None), ("_DUPL_ID", b"1"), ("_DUPL_ID", b"2")], Claim(b"1", None)),
-        ([("_HQ_DUPL_ID", b"1"), ("_DUPL_ID", b"1")], Claim(b"1", None)),
-        ([("_AMQ_DUPL_ID", b"1")], Claim(b"1", None)),
-        ([("_dupl_id", b"1")], NO_CLAIM),
-        ([("_DUPL_ID", b"x" * 65_536)], Claim(b"x" * 65_536, None)),
-        ([("_EXPIRES_AT", b"0")], Claim(None, 0)),
-        ([("_EXPIRES_AT", b"17"), ("_EXPIRES_AT", b"bad")], Claim(None, 17)),
-    ],
-    ids=[
-        "none",
-        "others",
-        "null is absent",
-        "the empty id",
-        "the first counts",
-        "aliases agree",
-        "an alias",
-        "names have a case",
-        "64 KiB",
-        "an expiry",
-        "the first expiry counts",
-    ],
+    {
+        "none": ([], NO_CLAIM),
+        "others": ([("other", b"1")], NO_CLAIM),
+        "null is absent": ([("_DUPL_ID", None)], NO_CLAIM),
+        "the empty id": ([("_DUPL_ID", b"")], Claim(b"", None)),
+        "the first counts": (
+            [("_DUPL_ID", None), ("_DUPL_ID", b"1"), ("_DUPL_ID", b"2")],
+            Claim(b"1", None),
+        ),
+        "aliases agree": ([("_HQ_DUPL_ID", b"1"), ("_DUPL_ID", b"1")], Claim(b"1", None)),
+        "an alias": ([("_AMQ_DUPL_ID", b"1")], Claim(b"1", None)),
+        "names have a case": ([("_dupl_id", b"1")], NO_CLAIM),
+        "64 KiB": ([("_DUPL_ID", b"x" * 65_536)], Claim(b"x" * 65_536, None)),
+        "an expiry": ([("_EXPIRES_AT", b"0")], Claim(None, 0)),
+        "the first expiry counts": (
+            [("_EXPIRES_AT", b"17"), ("_EXPIRES_AT", b"bad")],
+            Claim(None, 17),
+        ),
+    },
 )
 def test_the_headers_claim(headers: list[tuple[str, bytes | None]], claim: Claim) -> None:
     assert read_claim(headers) == claim

@@ -1,7 +1,6 @@
 """A plan becomes one transaction, whose outcome is told truly: committed, aborted or unknown."""
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import pairwise
@@ -30,8 +29,10 @@ from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Fate, Partition, Record
 from tests.fakes.producer import FakeProducer
 from tests.simulation.instance import FakeClock
+from tests.unit.helpers import rows
 from tests.unit.service.deciding import Decided
 from tests.unit.service.living import GROUP, LOG, ORDERS, Faults, gone, late, refused
+from tests.waiting import eventually
 
 TIMEOUT_MS = 10_000
 
@@ -368,15 +369,14 @@ def test_a_transaction_in_which_deciding_takes_too_long_is_aborted_before_the_br
 
 
 @pytest.mark.row(30)
-@pytest.mark.parametrize(
+@rows(
     ("step", "answers"),
-    [
-        ("send", [None, None]),
-        ("flush.done", [None]),
-        ("send_offsets_to_transaction", [None]),
-        ("send_offsets_to_transaction", [of_the_group()]),
-    ],
-    ids=["a record is sent", "all are sent", "offsets are sent", "it is aborted"],
+    {
+        "a record is sent": ("send", [None, None]),
+        "all are sent": ("flush.done", [None]),
+        "offsets are sent": ("send_offsets_to_transaction", [None]),
+        "it is aborted": ("send_offsets_to_transaction", [of_the_group()]),
+    },
 )
 def test_a_transaction_that_the_broker_ended_for_its_age_is_an_abort_and_no_rival(
     step: str, answers: list[Exception | None]
@@ -595,9 +595,5 @@ def test_a_producer_goes_when_it_is_dropped_whatever_reports_are_still_to_come()
     changelog.write(producer)
     assert client_threads() > before
     del producer
-    for _ in range(100):
-        if client_threads() == before:
-            break
-        time.sleep(0.05)
-    assert client_threads() == before
+    eventually(lambda: client_threads() == before)
     assert changelog.awaited == 1

@@ -1,9 +1,15 @@
-"""Our settings from the environment: names, conversion, secrets in files, links of others."""
+"""Our settings from the environment, and Kafka's properties: conversion, secrets, which client."""
 
+from collections.abc import Mapping
 from pathlib import Path
+
+import confluent_kafka
+import pytest
 
 from service.config import Config, load_lenient
 from service.errors import Problem
+from service.kafka_properties import KNOWN, Property, read_kafka
+from service.reading import Given
 
 
 def read(**environ: str) -> tuple[Config, list[Problem]]:
@@ -50,3 +56,71 @@ def test_a_property_whose_own_name_ends_in_file_is_not_read_from_one() -> None:
     config, found = read(KAFKA_SASL_OAUTHBEARER_ASSERTION_FILE="/run/assertion")
     assert not found
     assert config.kafka.common["sasl.oauthbearer.assertion.file"] == "/run/assertion"
+
+
+# Kafka.
+
+SERVERS = {"bootstrap.servers": "a:1"}
+
+
+def kafka(**tables: Mapping[str, object]) -> tuple[Mapping[str, Mapping[str, Property]], list[str]]:
+    """Read tables; return the properties by scope and the problems as text."""
+    found: list[Problem] = []
+    given = {
+        scope: {name: Given(value, f'kafka.{scope}."{name}"') for name, value in table.items()}
+        for scope, table in {"common": {}, **tables}.items()
+    }
+    given["common"] = {"bootstrap.servers": Given("a:1", ""), **given["common"]}
+    settings = read_kafka(given, found)
+    scopes = ("common", "consumer", "producer", "admin")
+    return {scope: getattr(settings, scope) for scope in scopes}, [str(p) for p in found]
+
+
+def test_a_property_of_one_kind_of_client_is_kept_from_the_others() -> None:
+    settings, found = kafka(common={"fetch.min.bytes": 1, "linger.ms": 2, "client.id": "c"})
+    assert not found
+    assert settings["common"] == {**SERVERS, "client.id": "c"}
+    assert settings["consumer"] == {"fetch.min.bytes": 1}
+    assert settings["producer"] == {"linger.ms": 2}
+
+
+def test_servers_by_their_other_name_are_the_same_servers() -> None:
+    settings = read_kafka({"common": {"metadata.broker.list": Given("b:1", "")}}, [])
+    assert settings.common == {"bootstrap.servers": "b:1"}
+
+
+def test_a_table_refines_what_stands_for_all() -> None:
+    settings, found = kafka(common={"fetch.min.bytes": 1}, consumer={"fetch.min.bytes": 2})
+    assert not found
+    assert settings["consumer"] == {"fetch.min.bytes": 2}
+
+
+@pytest.mark.parametrize(
+    "name", ["sasl.password", "ssl.key.password", "ssl.key.pem", "sasl.oauthbearer.client.secret"]
+)
+def test_a_secret_shows_in_no_repr(name: str) -> None:
+    variable = f"KAFKA_{name.replace('.', '_').upper()}"
+    config, _ = read(**{variable: "s3cret"})
+    assert config.kafka.common[name] == "s3cret"
+    assert "s3cret" not in repr(config)
+
+
+def test_a_variable_is_a_property_with_dots_for_single_and_an_underscore_for_double_ones() -> None:
+    config, found = read(
+        KAFKA_CONSUMER_FETCH_MIN_BYTES="7", KAFKA_LOG__LEVEL="3", KAFKA_ADMIN_CLIENT_ID="admin"
+    )
+    assert not found
+    assert config.kafka.consumer["fetch.min.bytes"] == "7"
+    assert config.kafka.common["log_level"] == "3"
+    assert config.kafka.admin["client.id"] == "admin"
+
+
+def test_every_known_property_can_be_set_in_the_installed_librdkafka() -> None:
+    stop = {"a name that stops the client before it is made": ""}
+    for name in sorted(KNOWN):
+        with pytest.raises((confluent_kafka.KafkaException, TypeError)) as caught:
+            confluent_kafka.Producer({name: "", **stop})
+        refusal = str(caught.value)
+        unknown = "No such configuration property" in refusal and f'"{name}"' in refusal
+        assert not unknown, refusal
+        assert "not settable" not in refusal

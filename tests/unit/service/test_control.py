@@ -10,6 +10,7 @@ from service.control import Busy, Inbox, NotRestored, TimedOut, Unavailable
 from service.queries.addresses import AddressAnswer, AddressQuery
 from service.queries.ids import IdAnswer, IdQuery
 from service.queries.table import Answer, Query
+from tests.waiting import LIMIT_S
 
 UNKNOWN = IdAnswer(known=False, sightings=())
 
@@ -34,20 +35,20 @@ def test_a_question_gets_the_loops_answer_from_another_thread() -> None:
     thread = threading.Thread(target=loop, daemon=True)
     thread.start()
     try:
-        assert asyncio.run(inbox.ask(AddressQuery("a"), 5.0)) == AddressAnswer("a", {}, ())
+        assert asyncio.run(inbox.ask(AddressQuery("a"), LIMIT_S)) == AddressAnswer("a", {}, ())
     finally:
         asked.set()
-        thread.join(5)
+        thread.join(LIMIT_S)
     assert heard == [AddressQuery("a")]
 
 
 def test_a_full_inbox_is_busy_and_asks_for_patience() -> None:
     async def scenario() -> None:
         inbox = Inbox(depth=1)
-        waiting = asyncio.create_task(inbox.ask(AddressQuery("a"), 5.0))
-        await asyncio.sleep(0)
+        waiting = asyncio.create_task(inbox.ask(AddressQuery("a"), LIMIT_S))
+        await asyncio.sleep(0)  # time: none, it is asked now
         with pytest.raises(Busy) as refused:
-            await inbox.ask(AddressQuery("b"), 5.0)
+            await inbox.ask(AddressQuery("b"), LIMIT_S)
         assert refused.value.retry_after_s >= 1
         inbox.run_pending(answer_with(AddressAnswer("a", {}, ())), limit=1)
         assert (await waiting).address == "a"
@@ -72,8 +73,8 @@ def test_a_question_past_its_deadline_is_not_answered_any_more() -> None:
 def test_the_loop_answers_no_more_than_its_limit() -> None:
     async def scenario() -> None:
         inbox = Inbox(depth=5)
-        asks = [asyncio.create_task(inbox.ask(IdQuery("a", b"1"), 5.0)) for _ in range(3)]
-        await asyncio.sleep(0)
+        asks = [asyncio.create_task(inbox.ask(IdQuery("a", b"1"), LIMIT_S)) for _ in range(3)]
+        await asyncio.sleep(0)  # time: none, it is asked now
         assert inbox.run_pending(answer_with(UNKNOWN), limit=2) == 2
         assert inbox.run_pending(answer_with(UNKNOWN), limit=2) == 1
         assert inbox.run_pending(answer_with(UNKNOWN), limit=2) == 0
@@ -89,8 +90,8 @@ def test_what_answering_raises_goes_to_the_one_who_asked(error: Exception) -> No
 
     async def scenario() -> None:
         inbox = Inbox(depth=1)
-        ask = asyncio.create_task(inbox.ask(IdQuery("a", b"1"), 5.0))
-        await asyncio.sleep(0)
+        ask = asyncio.create_task(inbox.ask(IdQuery("a", b"1"), LIMIT_S))
+        await asyncio.sleep(0)  # time: none, it is asked now
         inbox.run_pending(answer, limit=1)
         with pytest.raises(type(error)):
             await ask
@@ -101,10 +102,10 @@ def test_what_answering_raises_goes_to_the_one_who_asked(error: Exception) -> No
 def test_a_closed_inbox_refuses_what_waits_and_what_comes() -> None:
     async def scenario() -> None:
         inbox = Inbox(depth=2)
-        waiting = asyncio.create_task(inbox.ask(IdQuery("a", b"1"), 5.0))
-        await asyncio.sleep(0)
+        waiting = asyncio.create_task(inbox.ask(IdQuery("a", b"1"), LIMIT_S))
+        await asyncio.sleep(0)  # time: none, it is asked now
         inbox.close()
-        for ask in (waiting, inbox.ask(IdQuery("a", b"2"), 5.0)):
+        for ask in (waiting, inbox.ask(IdQuery("a", b"2"), LIMIT_S)):
             with pytest.raises(Unavailable, match="stopping"):
                 await ask
 

@@ -12,6 +12,7 @@ from service.plan import BY_KEY
 from service.rejection import RejectedError
 from service.route import InputRoute
 from service.target import TargetMissingError
+from tests.unit.helpers import rows
 from tests.unit.service.deciding import (
     CHANGELOG,
     FALLBACK,
@@ -44,32 +45,23 @@ def strict() -> World:
     return world
 
 
-@pytest.mark.parametrize(
+@rows(
     ("headers", "reason"),
-    [
-        ([DISAGREES, SEEN, LATE], Reason.NO_ADDRESS),
-        ([("A", b"\xff"), DISAGREES, SEEN, LATE], Reason.NO_ADDRESS),
-        ([("A", b""), DISAGREES, SEEN, LATE], Reason.NO_ADDRESS),
-        ([("A", b"a" * 4097), SEEN], Reason.NO_ADDRESS),
-        ([("A", b"a"), SEEN, DISAGREES, LATE], Reason.INVALID_CLAIM),
-        ([("A", b"a"), SEEN, BAD_TIME], Reason.INVALID_CLAIM),
-        ([("A", b"a"), LATE], Reason.MISSING_ID),
-        ([("A", b"a"), SEEN, LATE], Reason.EXPIRED),
-        ([("A", b"a"), SEEN], Reason.DUPLICATE),
-        ([("A", b"a"), (DUPLICATE_ID, b"new")], Reason.TOO_LARGE),
-    ],
-    ids=[
-        "no address before anything else",
-        "an address that is no text",
-        "an empty address",
-        "an address too long",
-        "an invalid claim before expiry",
-        "an expiry that is no number",
-        "a missing id before expiry",
-        "expiry before the duplicate",
-        "the duplicate before the size",
-        "the size last",
-    ],
+    {
+        "no address before anything else": ([DISAGREES, SEEN, LATE], Reason.NO_ADDRESS),
+        "an address that is no text": ([("A", b"\xff"), DISAGREES, SEEN, LATE], Reason.NO_ADDRESS),
+        "an empty address": ([("A", b""), DISAGREES, SEEN, LATE], Reason.NO_ADDRESS),
+        "an address too long": ([("A", b"a" * 4097), SEEN], Reason.NO_ADDRESS),
+        "an invalid claim before expiry": (
+            [("A", b"a"), SEEN, DISAGREES, LATE],
+            Reason.INVALID_CLAIM,
+        ),
+        "an expiry that is no number": ([("A", b"a"), SEEN, BAD_TIME], Reason.INVALID_CLAIM),
+        "a missing id before expiry": ([("A", b"a"), LATE], Reason.MISSING_ID),
+        "expiry before the duplicate": ([("A", b"a"), SEEN, LATE], Reason.EXPIRED),
+        "the duplicate before the size": ([("A", b"a"), SEEN], Reason.DUPLICATE),
+        "the size last": ([("A", b"a"), (DUPLICATE_ID, b"new")], Reason.TOO_LARGE),
+    },
 )
 def test_the_first_check_that_fails_gives_the_reason(
     headers: list[tuple[str, bytes | None]], reason: Reason
@@ -181,10 +173,15 @@ def test_a_dead_letter_names_its_id_whatever_the_reason(reason: Reason) -> None:
     assert (letter[DeadLetter.REASON], letter.get(DeadLetter.ID)) == (reason, "a")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("out", "dead", "key", "number"),
-    [(3, 3, b"k", 1), (3, 3, None, 1), (5, 3, b"k", BY_KEY), (5, 3, None, 1), (1, 3, None, 0)],
-    ids=["equal", "equal without key", "by key", "without key", "folded"],
+    {
+        "equal": (3, 3, b"k", 1),
+        "equal without key": (3, 3, None, 1),
+        "by key": (5, 3, b"k", BY_KEY),
+        "without key": (5, 3, None, 1),
+        "folded": (1, 3, None, 0),
+    },
 )
 def test_the_output_partition_is_the_inputs_or_the_keys(
     out: int, dead: int, key: bytes | None, number: int
@@ -301,18 +298,17 @@ STEERED = replace(
 )
 
 
-@pytest.mark.parametrize(
+@rows(
     ("to", "topic"),
-    [
-        (b"a", "a"),
-        (b"b", FALLBACK),
-        (b"../x", FALLBACK),
-        (b"", FALLBACK),
-        (None, FALLBACK),
-        (b"\xff", FALLBACK),
-        (b"a" * 300, FALLBACK),
-    ],
-    ids=["allowed", "not allowed", "illegal", "empty", "absent", "no text", "too long"],
+    {
+        "allowed": (b"a", "a"),
+        "not allowed": (b"b", FALLBACK),
+        "illegal": (b"../x", FALLBACK),
+        "empty": (b"", FALLBACK),
+        "absent": (None, FALLBACK),
+        "no text": (b"\xff", FALLBACK),
+        "too long": (b"a" * 300, FALLBACK),
+    },
 )
 def test_a_steered_record_goes_where_it_may_or_to_the_fallback(
     to: bytes | None, topic: str

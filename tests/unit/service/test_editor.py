@@ -24,7 +24,7 @@ from service.topics import config_topic
 from state.strategies.strategy import Memory
 from tests.fakes.clients import FakeClients
 from tests.fakes.errors import fenced, plain
-from tests.fakes.partition import Headers, Record
+from tests.unit.helpers import answered, some
 from tests.unit.service.living import GROUP, ROUTE, Living, Turning, turns
 
 TOPIC = config_topic(GROUP)
@@ -70,8 +70,7 @@ def edit(editor: Editor, overlay: Overlay) -> int:
 def test_a_change_is_kept_with_who_made_it_and_why() -> None:
     living = Living()
     revision = edit(editor_of(living), sized(5))
-    newest = settings_of(living).documents.newest
-    assert newest is not None
+    newest = some(settings_of(living).documents.newest)
     assert (newest.revision, newest.overlay) == (revision, sized(5))
     assert (newest.actor, newest.reason, newest.source) == ("me", "why", "rest")
 
@@ -102,8 +101,7 @@ def test_a_change_that_was_made_is_not_refused_because_its_answer_was_lost() -> 
 
     living.faults.at["commit_transaction.done"] = iter([fenced()])
     edited = editor_of(living).edit(if_match, actor="", reason="")
-    newest = settings_of(living).documents.newest
-    assert newest is not None
+    newest = some(settings_of(living).documents.newest)
     assert (newest.revision, newest.overlay) == (edited.revision, sized(6))
 
 
@@ -131,8 +129,7 @@ def test_the_layout_follows_routes_that_come_and_go() -> None:
     living.cluster.create_topic("more", 3)
     editor = editor_of(living)
     edit(editor, Overlay(routes={"more": MORE}))
-    layout = settings_of(living).layout
-    assert layout is not None
+    layout = some(settings_of(living).layout)
     assert (set(layout.routes), layout.partitions["more"]) == ({"orders", "more"}, 3)
     edit(editor, Overlay())
     assert set((settings_of(living).layout or layout).routes) == {"orders"}
@@ -145,8 +142,7 @@ def test_a_life_that_begins_meanwhile_writes_the_layout_of_what_is_set() -> None
     living.cluster.create_topic("more", 1)
     edit(editor_of(living), Overlay(routes={"more": MORE}))
     living.running()
-    layout = settings_of(living).layout
-    assert layout is not None
+    layout = some(settings_of(living).layout)
     assert set(layout.routes) == {"orders", "more"}
     assert isinstance(layout, Layout)
 
@@ -186,8 +182,7 @@ def test_what_all_addresses_would_forget_takes_no_more_memory_than_there_is(
 ) -> None:
     living = Living(replace(ROUTE, address="{header:addr}"))
     for name in (b"a", b"b", b"c"):
-        headers: Headers = [("addr", name), (DUPLICATE_ID, b"1")]
-        living.cluster.write("orders", 0, Record(None, b"v", headers, 1))
+        living.write(b"v", ("addr", name), (DUPLICATE_ID, b"1"))
     loop, held = living.running(), list[int]()
     turns(loop, 5)
     monkeypatch.setattr(loop.cache, "_memory_bytes_max", 0)
@@ -199,8 +194,7 @@ def test_what_all_addresses_would_forget_takes_no_more_memory_than_there_is(
         return load(*place)
 
     monkeypatch.setattr(loop.cache, "_loaded", loaded)
-    found = answer(ForgottenQuery({"#": {"id_cache_size": 0}}), loop)
-    assert isinstance(found, ForgottenAnswer)
+    found = answered(ForgottenAnswer, ForgottenQuery({"#": {"id_cache_size": 0}}), loop)
     assert (found.ids_forgotten, held) == (3, [0, 0, 0])
 
 

@@ -15,7 +15,6 @@ from service.part import Hop, Part
 from service.topics import config_topic, fallback
 from state.edit import Source
 from tests.fakes.clients import FakeClients
-from tests.fakes.partition import Record
 from tests.simulation.disk import Disk
 from tests.unit.service.living import GROUP, Living, turn_until_running, waiting_for
 from tests.unit.service.test_following import put, put_raw
@@ -53,11 +52,9 @@ class Rolling:
         carrying.close(leaves=True)
 
     def send(self, *ids: str) -> None:
-        cluster = self.living.cluster
         for each in ids:
-            headers = [(DUPLICATE_ID, each.encode())]
-            record = Record(each.encode(), each.encode(), list(headers), cluster.now_ms)
-            cluster.write("more", 0, record)
+            name = each.encode()
+            self.living.write(name, (DUPLICATE_ID, name), key=name, topic="more")
 
     def decided_by(self, instance: str, routes: tuple[RouteSettings, ...]) -> Loop:
         """The instance that decides is replaced."""

@@ -18,7 +18,7 @@ from state.changelog import OffsetMetadata, decode
 from state.edit import Source
 from state.run import decode as run_of
 from tests.fakes.errors import abortable
-from tests.fakes.partition import Record
+from tests.unit.helpers import some
 from tests.unit.service.living import GROUP, LOG, ORDERS, Living, refused, turn_until_running, turns
 
 MORE = {"inputs": ["more"], "scope": "partition", "output": "orders.unique", "dead_letter": "dlq"}
@@ -44,9 +44,7 @@ def sized(size: int, pattern: str = "#") -> Overlay:
 
 def told(living: Living, source: Source = ORDERS) -> OffsetMetadata:
     found = living.cluster.group(GROUP).committed[source]
-    metadata = decode(found.metadata)
-    assert metadata is not None
-    return metadata
+    return some(decode(found.metadata))
 
 
 def names(count: int, first: int = 0) -> list[str]:
@@ -134,11 +132,7 @@ def test_many_caches_are_settled_in_pieces_and_only_the_last_tells_the_revision(
     living = Living(route)
     for address in ("v", "w", "x", "y", "z"):
         for name in names(3):
-            headers: list[tuple[str, bytes | None]] = [
-                ("a", address.encode()),
-                (DUPLICATE_ID, name.encode()),
-            ]
-            living.cluster.write("orders", 0, Record(None, b"", headers, 1))
+            living.write(b"", ("a", address.encode()), (DUPLICATE_ID, name.encode()))
     loop = living.running()
     revision = put(living, sized(1))
     seen = []
@@ -225,8 +219,7 @@ def living_with_more(partitions: int = 1) -> Living:
 
 def send_more(living: Living, *ids: str) -> None:
     for name in ids:
-        headers: list[tuple[str, bytes | None]] = [(DUPLICATE_ID, name.encode())]
-        living.cluster.write("more", 0, Record(None, name.encode(), headers, 1))
+        living.write(name.encode(), (DUPLICATE_ID, name.encode()), topic="more")
 
 
 def test_a_route_that_is_added_is_read_from_its_beginning() -> None:

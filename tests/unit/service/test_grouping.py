@@ -12,7 +12,6 @@ from service.groups import Group, GroupName, Groups
 from service.part import Hop
 from service.rejection import RejectedError
 from state.parked import HEADERS_MAX, KIND
-from tests.fakes.partition import Record
 from tests.simulation.disk import Disk
 from tests.unit.service.deciding import (
     FALLBACK,
@@ -281,9 +280,7 @@ def test_a_record_that_the_state_cannot_take_is_dead_lettered_alone() -> None:
 
 def send(living: Living, *records: tuple[int, int, str]) -> None:
     for position, size, identifier in records:
-        headers = in_group(position, size, identifier=identifier)
-        value = identifier.encode()
-        living.cluster.write("orders", 0, Record(None, value, headers, living.cluster.now_ms))
+        living.write(identifier.encode(), *in_group(position, size, identifier=identifier))
 
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["disk kept", "disk lost"])

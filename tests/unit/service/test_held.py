@@ -4,6 +4,7 @@ import pytest
 
 from tests.fakes.partition import Record
 from tests.fakes.producer import FakeProducer
+from tests.unit.helpers import some
 from tests.unit.service.living import (
     LOG,
     ORDERS,
@@ -55,8 +56,7 @@ def test_a_changelog_that_is_held_back_is_waited_for_with_what_to_do() -> None:
     for _ in range(6):
         living.cluster.wait(11)
         loop.turn()
-    told = waiting_for(living)
-    assert told is not None
+    told = some(waiting_for(living))
     assert f"{LOG.topic}-0 to be readable from offset 0 on" in told
     assert "describe-producers" in told
     producer.abort_transaction()

@@ -7,6 +7,7 @@ import pytest
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT
 from service.consume import UNREADABLE
 from service.identifier import identifier_of
+from tests.unit.helpers import some
 from tests.unit.service.deciding import record
 
 
@@ -23,8 +24,7 @@ from tests.unit.service.deciding import record
     ],
 )
 def test_a_template_takes_what_stands_in_the_record(template: str, identifier: bytes) -> None:
-    made = identifier_of(template)
-    assert made is not None
+    made = some(identifier_of(template))
     headers: list[tuple[str, bytes | None]] = [("A", None), ("A", b"a"), ("A", b"later")]
     message = record(0, *headers, key=b"k\xff")
     assert made.of(message, headers) == identifier
@@ -33,8 +33,7 @@ def test_a_template_takes_what_stands_in_the_record(template: str, identifier: b
 
 @pytest.mark.parametrize("template", ["{key}", "{sha256:value}"])
 def test_what_is_null_has_no_id_and_what_is_empty_has_one(template: str) -> None:
-    made = identifier_of(template)
-    assert made is not None
+    made = some(identifier_of(template))
     assert made.of(record(0, key=None, value=None), []) is None
     assert made.of(record(0, key=b"", value=b""), []) is not None
 
@@ -44,8 +43,7 @@ def test_without_a_template_the_headers_tell() -> None:
 
 
 def test_a_record_of_which_more_has_to_be_looked_at_is_not_plain() -> None:
-    made = identifier_of("{key}")
-    assert made is not None
+    made = some(identifier_of("{key}"))
     message = record(0)
     assert made.plain([message], [[(EXPIRES_AT, b"1")]]) == [None]
     assert made.plain([message], [UNREADABLE]) == [None]

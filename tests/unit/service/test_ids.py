@@ -3,7 +3,7 @@
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.headers import DUPLICATE_ID, DeadLetter
@@ -29,8 +29,8 @@ from service.queries.ids import (
 from service.queries.table import Query
 from state import cache as cache_module
 from state.run import ID_BYTES_MAX
-from tests.fakes.partition import Record
 from tests.simulation.disk import Disk
+from tests.unit.helpers import answered
 from tests.unit.service.living import Living, turn_until_running, turns
 
 COMPACT: Final = {"#": {"id_cache_size": 1000}}
@@ -45,9 +45,7 @@ def living(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> L
 
 
 def listed(loop: Loop, cursor: Cursor | None = None, limit: int = 100) -> IdsAnswer:
-    found = answer(IdsQuery("orders", cursor, limit), loop)
-    assert isinstance(found, IdsAnswer)
-    return found
+    return answered(IdsAnswer, IdsQuery("orders", cursor, limit), loop)
 
 
 def names(page: IdsAnswer) -> list[str]:
@@ -61,8 +59,7 @@ def changed(query: Query, loop: Loop) -> int:
 
 
 def known(loop: Loop, identifier: str) -> bool:
-    found = answer(IdQuery("orders", identifier.encode()), loop)
-    assert isinstance(found, IdAnswer)
+    found = answered(IdAnswer, IdQuery("orders", identifier.encode()), loop)
     return found.known
 
 
@@ -78,19 +75,6 @@ def test_ids_are_listed_by_partition_the_newest_first(living: Living) -> None:
     assert page.cursor is None
 
 
-def test_pages_follow_each_other(living: Living) -> None:
-    living.send(*"abcde")
-    living.send(*"xyz", partition=1)
-    loop = living.running()
-    turns(loop, 2)
-    found: list[str] = []
-    page = listed(loop, None, 3)
-    while page.cursor is not None:
-        found += names(page)
-        page = listed(loop, page.cursor, 3)
-    assert found + names(page) == list("edcbazyx")
-
-
 def test_a_forgotten_id_is_accepted_again_and_the_others_are_not(living: Living) -> None:
     living.send("a", "b", "c")
     loop = living.running()
@@ -101,27 +85,6 @@ def test_a_forgotten_id_is_accepted_again_and_the_others_are_not(living: Living)
     turns(loop, 2)
     assert living.values("orders.unique") == ["a", "b", "c", "b"]
     assert living.values("orders.dlq") == ["a", "c", "b"]
-
-
-def test_what_is_forgotten_stays_so_without_the_disk(living: Living) -> None:
-    living.send("a", "b")
-    loop = living.running()
-    changed(IdForgetting("orders", b"a"), loop)
-    loop.close()
-    living.stores = Disk(living.cluster.step)
-    loop = living.running()
-    assert not known(loop, "a")
-    assert known(loop, "b")
-
-
-def test_forgetting_makes_no_room(living: Living) -> None:
-    living.config = Living(addresses={"#": {"id_cache_size": 3}}, partitions=2).config
-    living.send("a", "b", "c")
-    loop = living.running()
-    changed(IdForgetting("orders", b"b"), loop)
-    living.send("d", "a")
-    turns(loop, 2)
-    assert living.values("orders.unique") == ["a", "b", "c", "d", "a"]
 
 
 def test_of_an_id_that_is_not_known_nothing_is_forgotten(living: Living) -> None:
@@ -205,8 +168,7 @@ def test_what_cannot_be_done_says_why(
     settings: dict[str, object], query: Query, sentence: str
 ) -> None:
     living = Living(addresses={"#": settings})
-    headers: list[tuple[str, bytes | None]] = [(DUPLICATE_ID, b"a"), ("_PUBLISHER", b"P")]
-    living.cluster.write("orders", 0, Record(None, b"a", [*headers, ("_SEQ", b"1")], 0))
+    living.write(b"a", (DUPLICATE_ID, b"a"), ("_PUBLISHER", b"P"), ("_SEQ", b"1"))
     loop = living.running()
     with pytest.raises(NotPossible, match=sentence):
         answer(query, loop)
@@ -249,8 +211,7 @@ def export(loop: Loop, limit: int = 100) -> list[RememberedId]:
     query = IdsQuery("orders", None, limit, oldest_first=True)
     found: list[RememberedId] = []
     while True:
-        page = answer(query, loop)
-        assert isinstance(page, IdsAnswer)
+        page = answered(IdsAnswer, query, loop)
         found += page.ids
         if page.cursor is None:
             return found
@@ -267,12 +228,10 @@ def test_an_export_begins_with_the_oldest_and_ends_where_it_was_begun(living: Li
     living.send(*"abcde")
     loop = living.running()
     assert [each.identifier for each in export(loop, 2)] == [b"a", b"b", b"c", b"d", b"e"]
-    first = answer(IdsQuery("orders", None, 2, oldest_first=True), loop)
-    assert isinstance(first, IdsAnswer)
+    first = answered(IdsAnswer, IdsQuery("orders", None, 2, oldest_first=True), loop)
     living.send("f")
     turns(loop, 2)
-    rest = answer(IdsQuery("orders", first.cursor, 100, oldest_first=True), loop)
-    assert isinstance(rest, IdsAnswer)
+    rest = answered(IdsAnswer, IdsQuery("orders", first.cursor, 100, oldest_first=True), loop)
     assert names(rest) == ["c", "d", "e"]
 
 
@@ -360,12 +319,10 @@ def test_a_trial_changes_nothing(living: Living) -> None:
 def test_many_ids_are_looked_up_as_each_is(living: Living) -> None:
     living.send("a", "b")
     loop = living.running()
-    told = answer(IdsLookup("orders", (b"b", b"c", b"a", b"b")), loop)
-    assert isinstance(told, LookupAnswer)
+    told = answered(LookupAnswer, IdsLookup("orders", (b"b", b"c", b"a", b"b")), loop)
     alone = []
     for name in (b"b", b"c", b"a", b"b"):
-        one = answer(IdQuery("orders", name), loop)
-        assert isinstance(one, IdAnswer)
+        one = answered(IdAnswer, IdQuery("orders", name), loop)
         alone.append(one.sightings)
     assert told.sightings == tuple(alone)
 
@@ -373,7 +330,6 @@ def test_many_ids_are_looked_up_as_each_is(living: Living) -> None:
 OPERATIONS = st.sampled_from(["send", "forget", "restart"])
 
 
-@settings(deadline=None)
 @given(
     held=st.integers(1, 12),
     between=st.lists(st.lists(OPERATIONS, max_size=3), max_size=8),
@@ -391,8 +347,7 @@ def test_pages_over_changing_data_hold_what_stayed_once(
     found: list[bytes] = []
     changes, gone = iter(between), set[bytes]()
     for count in range(100):
-        page = answer(query, loop)
-        assert isinstance(page, IdsAnswer)
+        page = answered(IdsAnswer, query, loop)
         found += [each.identifier for each in page.ids]
         if page.cursor is None:
             break

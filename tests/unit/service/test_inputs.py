@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-import pytest
 from structlog.testing import capture_logs
 
-from service.errors import ExitCode, ExitError
+from service.errors import ExitCode
 from service.inputs import Inputs
 from service.part import Hop
 from service.topics import ENVELOPE_BYTES, Targets
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import FakeCluster
+from tests.unit.helpers import ending
 from tests.unit.service.test_check import (
     ROUTE,
     Hands,
@@ -73,9 +73,8 @@ def test_new_topics_are_seen_when_it_is_time_to_ask_again() -> None:
 
 
 def test_an_input_that_grew_is_a_contradiction_until_the_route_says_keep() -> None:
-    with pytest.raises(ExitError, match="on_partitions_added") as caught:
+    with ending(ExitCode.CONTRADICTION, "on_partitions_added"):
         Inputs(config_of(ROUTE), FakeAdmin(with_changelog(2, "compact")), Hands(), Hop.INPUTS)
-    assert caught.value.exit_code is ExitCode.CONTRADICTION
 
 
 def test_an_input_that_grew_grows_its_changelog_where_the_route_says_keep() -> None:
@@ -102,9 +101,8 @@ def test_an_input_whose_changelog_is_the_one_of_all_addresses_is_refused() -> No
     here = replace(ROUTE, name="here", inputs=("^by.*",))
     Inputs(config_of(here), FakeAdmin(cluster), Hands(), Hop.INPUTS)
     everywhere = replace(ROUTE, scope="address")
-    with pytest.raises(ExitError, match="by-address") as caught:
+    with ending(ExitCode.CONTRADICTION, "by-address"):
         Inputs(config_of(here, everywhere), FakeAdmin(cluster), Hands(), Hop.INPUTS)
-    assert caught.value.exit_code is ExitCode.CONTRADICTION
 
 
 def grown(*denied: tuple[str, str]) -> tuple[FakeCluster, Inputs, Hands]:

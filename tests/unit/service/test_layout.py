@@ -8,14 +8,15 @@ from confluent_kafka import KafkaError, KafkaException
 
 from service.config import RouteSettings
 from service.config_topic import Follower
-from service.errors import ExitCode, ExitError
+from service.errors import ExitCode
 from service.faults import Remedy, fault_of
 from service.file_routes import FileRoutes
 from service.first_start import check_layout
 from service.layout import Layout, RouteLayout, contradiction, layout_of
 from service.topics import config_topic
-from tests.fakes.errors import plain
+from tests.fakes.errors import fenced, plain
 from tests.fakes.partition import Record
+from tests.unit.helpers import ending, some
 from tests.unit.service.living import GROUP, ROUTE, Living
 
 TOPIC = config_topic(GROUP)
@@ -55,9 +56,8 @@ def test_a_route_keeps_what_says_where_its_ids_are(key: str, value: str) -> None
     living = Living()
     start(living, FIRST)
     changed = FIRST._replace(routes={"a": FIRST.routes["a"]._replace(**{key: value})})
-    with pytest.raises(ExitError, match=f'with {key} = "') as caught:
+    with ending(ExitCode.CONTRADICTION, f'with {key} = "'):
         start(living, changed)
-    assert caught.value.exit_code is ExitCode.CONTRADICTION
     assert written(living) == FIRST
 
 
@@ -83,16 +83,14 @@ def test_how_many_partitions_decide_by_address_stays() -> None:
 
 def test_who_is_fenced_while_writing_looks_again() -> None:
     living = Living()
-    fenced = KafkaException(KafkaError(KafkaError._FENCED, "fenced", fatal=True))
-    living.faults.at["commit_transaction"] = iter([fenced])
+    living.faults.at["commit_transaction"] = iter([fenced()])
     start(living, FIRST)
     assert written(living) == FIRST
 
 
 def test_however_often_it_is_written_nobody_takes_it_for_a_loop_that_hangs() -> None:
     living = Living()
-    fenced = KafkaException(KafkaError(KafkaError._FENCED, "fenced", fatal=True))
-    living.faults.at["commit_transaction"] = iter([fenced] * 3)
+    living.faults.at["commit_transaction"] = iter([fenced() for _ in range(3)])
     commits: list[int] = []
     start(living, FIRST, lambda: commits.append(living.faults.passed["commit_transaction"]))
     assert {0, 1, 2, 3} <= set(commits)
@@ -100,8 +98,7 @@ def test_however_often_it_is_written_nobody_takes_it_for_a_loop_that_hangs() -> 
 
 def test_who_is_fenced_by_the_others_every_time_has_no_rival_of_its_own_name() -> None:
     living = Living()
-    fenced = KafkaException(KafkaError(KafkaError._FENCED, "fenced", fatal=True))
-    living.faults.at["commit_transaction"] = iter([fenced] * 9)
+    living.faults.at["commit_transaction"] = iter([fenced() for _ in range(9)])
     with pytest.raises(KafkaException) as caught:
         start(living, FIRST)
     fault = fault_of(caught.value.args[0])
@@ -126,8 +123,7 @@ def test_a_loop_writes_it_before_it_reads_anything() -> None:
     living = Living(BY_ADDRESS)
     del living.cluster.logs[TOPIC]
     living.loop()
-    found = written(living)
-    assert found is not None
+    found = some(written(living))
     assert found.routes["orders"] == RouteLayout("address", "{topic}", "")
     assert (found.partitions, found.by_address) == ({}, 12)
 
@@ -135,9 +131,8 @@ def test_a_loop_writes_it_before_it_reads_anything() -> None:
 def test_another_number_of_partitions_than_the_topic_has_is_a_contradiction() -> None:
     living = Living(BY_ADDRESS, by_address_partitions=4)
     living.cluster.create_topic("g.by-address", 5)
-    with pytest.raises(ExitError, match="write 5") as caught:
+    with ending(ExitCode.CONTRADICTION, "write 5"):
         living.loop()
-    assert caught.value.exit_code is ExitCode.CONTRADICTION
 
 
 def test_a_loop_whose_route_changed_its_scope_does_not_start() -> None:
@@ -145,9 +140,8 @@ def test_a_loop_whose_route_changed_its_scope_does_not_start() -> None:
     living.loop().close()
     changed = replace(ROUTE, scope="address")
     living.config = replace(living.config, routes=(changed,))
-    with pytest.raises(ExitError, match="scope") as caught:
+    with ending(ExitCode.CONTRADICTION, "scope"):
         living.loop()
-    assert caught.value.exit_code is ExitCode.CONTRADICTION
 
 
 def test_what_else_is_in_the_config_topic_is_left_alone() -> None:

@@ -8,6 +8,7 @@ from ringfence.headers import DeadLetter
 from service.letter import letter_of, matches, told, view_of
 from service.letter_values import DeadLetterView, LetterFilter, LetterPlace, ToldPlace
 from service.route import Headers
+from tests.unit.helpers import some
 
 PLACE = LetterPlace("orders.dlq", 2, 11)
 
@@ -37,8 +38,7 @@ OWN: list[tuple[str, bytes | None]] = [("a", b"1"), ("b", None), ("a", b"2"), ("
 
 
 def test_the_original_headers_come_back_in_their_order_with_repeats_and_nulls() -> None:
-    letter = letter_of(view([*OWN, *ours()]))
-    assert letter is not None
+    letter = some(letter_of(view([*OWN, *ours()])))
     assert letter.headers == tuple(OWN)
     assert (letter.source, letter.offset(), letter.timestamp()) == (
         ("orders", 3),
@@ -81,8 +81,7 @@ def test_a_record_that_does_not_tell_its_place_is_foreign(headers: Headers) -> N
 
 
 def test_a_letter_without_a_readable_time_has_none() -> None:
-    letter = letter_of(view(ours(timestamp="")))
-    assert letter is not None
+    letter = some(letter_of(view(ours(timestamp=""))))
     assert letter.timestamp_ms == -1
 
 

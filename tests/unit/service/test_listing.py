@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ringfence.headers import DUPLICATE_ID
 from service.answers import answer
 from service.listing import memory_status
 from service.loop import Loop
@@ -24,12 +25,12 @@ from state import cache as cache_module
 from state.edit import Edit
 from state.run import key
 from state.spots import Spots
+from tests.unit.helpers import answered, some
 from tests.unit.service.living import ROUTE, Living, turn_until_running, turns
 
 
 def order(loop: Loop, sort: SortKey = "name", prefix: str = "", after: str = "") -> list[str]:
-    told = answer(AddressOrder(prefix, sort, after, 100), loop)
-    assert isinstance(told, AddressOrderAnswer)
+    told = answered(AddressOrderAnswer, AddressOrder(prefix, sort, after, 100), loop)
     assert told.complete
     ranks = told.ranks
     if sort != "name":
@@ -38,8 +39,7 @@ def order(loop: Loop, sort: SortKey = "name", prefix: str = "", after: str = "")
 
 
 def rows(loop: Loop, *names: str) -> dict[str, AddressRow]:
-    told = answer(AddressesQuery(names), loop)
-    assert isinstance(told, AddressesAnswer)
+    told = answered(AddressesAnswer, AddressesQuery(names), loop)
     return {row.address: row for row in told.rows}
 
 
@@ -51,12 +51,8 @@ def world(size: int = 3, **settings: object) -> Living:
 
 
 def send(living: Living, address: str, *ids: str) -> None:
-    living.send(*ids)
-    log = living.cluster.log("orders", 0)
-    assert log is not None
-    for record in living.cluster.records("orders")[-len(ids) :]:
-        assert record.headers is not None
-        record.headers.append(("addr", address.encode()))
+    for name in ids:
+        living.write(name.encode(), (DUPLICATE_ID, name.encode()), ("addr", address.encode()))
 
 
 def anew(living: Living) -> Loop:
@@ -144,8 +140,7 @@ def test_a_window_that_is_not_in_memory_is_not_known_until_it_is_asked_for_alone
     living.running().close()
     loop = anew(living)
     assert rows(loop, "a")["a"].partitions[0].ids_held is None
-    told = answer(AddressQuery("a"), loop)
-    assert isinstance(told, AddressAnswer)
+    told = answered(AddressAnswer, AddressQuery("a"), loop)
     assert told.partitions[0].ids_held == 2
 
 
@@ -166,8 +161,7 @@ def test_what_a_damaged_store_holds_is_not_known_and_stops_nobody() -> None:
     turns(loop, 2)
     (partition,) = loop.assignment.running.values()
     store = partition.kept_store
-    position = store.position()
-    assert position is not None
+    position = some(store.position())
     store.apply([Edit(key("a", 0), None)], position)
     partition.survey.changed("a")
     turns(loop, 2)
@@ -184,7 +178,7 @@ def test_a_partition_that_is_gone_takes_what_was_known_along() -> None:
     assert rows(loop, "a")["a"].partitions[0].ids_held == 1
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("12345678")), max_size=25),
     st.integers(1, 4),

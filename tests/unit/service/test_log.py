@@ -9,6 +9,7 @@ import pytest
 import structlog
 
 from service import log
+from tests.fakes.logs import logging_to
 
 
 class Terminal(io.StringIO):
@@ -18,21 +19,23 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    with logging_to(None):
+        yield
+
+
+@pytest.fixture
+def stream() -> io.StringIO:
+    """Where it is written."""
+    made = io.StringIO()
+    log.configure(made, "info")
+    return made
 
 
 def lines(stream: io.StringIO) -> list[dict[str, object]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_an_event_is_one_json_line_with_time_level_and_fields() -> None:
-    stream = io.StringIO()
-    log.configure(stream, "info")
+def test_an_event_is_one_json_line_with_time_level_and_fields(stream: io.StringIO) -> None:
     structlog.stdlib.get_logger("service.loop").info("assigned", topic="orders", partition=3)
     (line,) = lines(stream)
     assert str(line.pop("ts")).endswith("Z")
@@ -45,16 +48,7 @@ def test_an_event_is_one_json_line_with_time_level_and_fields() -> None:
     }
 
 
-def test_events_below_the_level_are_not_written() -> None:
-    stream = io.StringIO()
-    log.configure(stream, "warning")
-    structlog.stdlib.get_logger("service.loop").info("assigned")
-    assert stream.getvalue() == ""
-
-
-def test_what_libraries_log_takes_the_same_way() -> None:
-    stream = io.StringIO()
-    log.configure(stream, "info")
+def test_what_libraries_log_takes_the_same_way(stream: io.StringIO) -> None:
     logging.getLogger("another.package").warning("slow %s", "disk")
     (line,) = lines(stream)
     assert (line["event"], line["level"], line["logger"]) == (
@@ -64,9 +58,7 @@ def test_what_libraries_log_takes_the_same_way() -> None:
     )
 
 
-def test_the_servers_starts_and_requests_are_quiet() -> None:
-    stream = io.StringIO()
-    log.configure(stream, "info")
+def test_the_servers_starts_and_requests_are_quiet(stream: io.StringIO) -> None:
     logging.getLogger("uvicorn.error").info("Started server process")
     logging.getLogger("uvicorn.access").info("GET /livez")
     logging.getLogger("uvicorn.error").error("broken")
@@ -84,9 +76,7 @@ def log_a_failure() -> None:
         structlog.stdlib.get_logger("x").exception("failed", topic="orders")
 
 
-def test_a_stack_stays_on_its_line_without_local_variables() -> None:
-    stream = io.StringIO()
-    log.configure(stream, "info")
+def test_a_stack_stays_on_its_line_without_local_variables(stream: io.StringIO) -> None:
     log_a_failure()
     (line,) = lines(stream)
     assert "ZeroDivisionError" in str(line["exception"])
@@ -102,17 +92,13 @@ def test_a_terminal_gets_lines_to_read_without_local_variables() -> None:
     assert "secret =" not in stream.getvalue()
 
 
-def test_configuring_twice_writes_once() -> None:
-    stream = io.StringIO()
-    log.configure(stream, "info")
+def test_configuring_twice_writes_once(stream: io.StringIO) -> None:
     log.configure(stream, "info")
     structlog.stdlib.get_logger("x").info("once")
     assert len(lines(stream)) == 1
 
 
-def test_the_kafka_client_repeats_itself_once_a_minute() -> None:
-    stream = io.StringIO()
-    log.configure(stream, "info")
+def test_the_kafka_client_repeats_itself_once_a_minute(stream: io.StringIO) -> None:
     for second, number in enumerate([1, 2, 3, 40, 61]):
         text = f"FAIL [producer-{number}] refused"
         record = logging.makeLogRecord({"name": "librdkafka", "levelno": 40, "msg": text})

@@ -4,9 +4,8 @@ import pytest
 
 from ringfence.headers import DUPLICATE_ID
 from tests.fakes.consumer import FakeConsumer
-from tests.fakes.partition import Headers, Record
 from tests.simulation.disk import Disk
-from tests.unit.service.living import Living, turns, waiting_for
+from tests.unit.service.living import Living, in_group, turns, waiting_for
 
 
 def test_who_is_no_member_of_the_group_commits_nothing() -> None:
@@ -57,10 +56,8 @@ def test_a_client_that_is_closed_and_knows_no_group_any_more_ends_its_life_in_or
 
 def test_the_group_speaks_before_something_is_committed_that_was_not_read() -> None:
     living = Living(partitions=2, addresses={"#": {"group_timeout_ms": 1_000}})
-    headers: Headers = [("_TX_ID", b"t"), ("_TX_SIZE", b"2"), ("_TX_SEQ", b"1")]
-    headers = [*headers, (DUPLICATE_ID, b"a")]
     for partition in (0, 1):
-        living.cluster.write("orders", partition, Record(None, b"a", [*headers], 0))
+        living.write(b"a", *in_group("t", 1, 2), (DUPLICATE_ID, b"a"), partition=partition)
     loop = living.running()
     turns(loop, 2)
     other = living.loop("1", Disk(living.cluster.step))

@@ -69,25 +69,16 @@ def test_only_routes_that_are_there_are_paused() -> None:
 @pytest.mark.parametrize(
     ("overlay", "path", "sentence"),
     [
-        (Overlay(routes={"c": {"inputs": ["out"]}}), ("routes", "c", "inputs"), "never an input"),
         (
             Overlay(routes={"c": {"inputs": ["x"], "output": "b"}}),
             ("routes", "c"),
             "never an input",
         ),
-        (Overlay(routes={"c": {"inpts": ["x"]}}), ("routes", "c", "inpts"), "nearest is inputs"),
         (
             Overlay(routes={"c": {"inputs": ["by-address"], "scope": "partition"}}),
             ("routes", "c", "inputs"),
             "changelog",
         ),
-        (Overlay(addresses={"a.#.b": {}}), ("addresses", "a.#.b"), "in the middle"),
-        (
-            Overlay(addresses={"y": {"strategy": "rng"}}),
-            ("addresses", "y", "strategy"),
-            "allowed is",
-        ),
-        (Overlay(routes={"a": None, "b": None}), ("routes",), "nothing to read"),
     ],
 )
 def test_what_a_file_may_not_say_may_not_be_set(

@@ -2,13 +2,7 @@
 
 from dataclasses import replace
 
-from tests.fakes.partition import Record
-from tests.unit.service.living import (
-    LOG,
-    Living,
-    turn_until_running,
-    turns,
-)
+from tests.unit.service.living import LOG, Living, in_group, turn_until_running, turns
 
 
 def small_output(bytes_max: int = 500, **settings: object) -> Living:
@@ -95,13 +89,7 @@ def test_after_a_refusal_batches_grow_again() -> None:
 
 
 def send_member(living: Living, value: str, group: str, position: int, size: int = 3) -> None:
-    headers: list[tuple[str, bytes | None]] = [
-        ("_TX_ID", group.encode()),
-        ("_TX_SIZE", b"%d" % size),
-        ("_TX_SEQ", b"%d" % position),
-    ]
-    record = Record(None, value.encode(), headers, living.cluster.now_ms)
-    living.cluster.write("orders", 0, record)
+    living.write(value.encode(), *in_group(group, position, size))
 
 
 def small_letters(**address: object) -> Living:
@@ -183,6 +171,3 @@ def test_a_refused_record_gets_through_while_another_partition_is_busy() -> None
         loop.turn()
     assert living.values("orders.dlq", partition=1) == ["large"]
     assert len(living.values("orders.unique")) == 100
-
-
-# What the client and the disk tell.

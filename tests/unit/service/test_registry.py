@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from ringfence.headers import EPOCH, NUMBER, PREVIOUS, PUBLISHER, STREAM
+from ringfence.headers import EPOCH, NUMBER, PUBLISHER
 from service.answers import answer
 from service.commit import TransactionAbortedError
 from service.control import NameInUse, NotPossible, Unavailable
@@ -16,8 +16,8 @@ from service.queries.publishers import (
     PublisherQuery,
     PublishersQuery,
 )
-from tests.fakes.partition import Record
 from tests.simulation.disk import Disk
+from tests.unit.helpers import answered
 from tests.unit.service.living import (
     ORDERS,
     Living,
@@ -34,14 +34,12 @@ Header = tuple[str, bytes | None]
 
 
 def send(living: Living, number: int, *headers: Header, publisher: str = "P") -> None:
-    told: list[Header] = [(PUBLISHER, publisher.encode()), (NUMBER, b"%d" % number), *headers]
-    living.cluster.write("orders", 0, Record(None, b"%d" % number, told, living.cluster.now_ms))
+    told = ((PUBLISHER, publisher.encode()), (NUMBER, b"%d" % number))
+    living.write(b"%d" % number, *told, *headers)
 
 
 def asked(query: PublisherQuery | NumberChange, loop: Loop) -> PublisherAnswer:
-    found = answer(query, loop)
-    assert isinstance(found, PublisherAnswer)
-    return found
+    return answered(PublisherAnswer, query, loop)
 
 
 # Sessions.
@@ -126,21 +124,6 @@ def test_names_come_in_order_and_in_pages() -> None:
     assert answer(PublishersQuery("b", 2), loop)[0] == ("c", "d")
 
 
-def test_a_number_that_is_set_decides_and_outlives_the_process() -> None:
-    living = Living(addresses=SEQUENCE)
-    send(living, 9)
-    loop = living.running()
-    answered = asked(NumberChange("P", "orders", 4), loop)
-    assert answered.places == (("orders", "orders", 0, 4, None),)
-    send(living, 4)
-    send(living, 5)
-    turns(loop, 2)
-    assert living.values("orders.unique") == ["9", "5"]
-    assert living.values("orders.dlq") == ["4"]
-    loop.close()
-    assert asked(PublisherQuery("P"), living.running()).places[0].number == 5
-
-
 def test_a_number_that_is_tried_out_is_told_and_decides_nothing() -> None:
     living = Living(addresses=SEQUENCE)
     send(living, 9)
@@ -160,15 +143,6 @@ def test_a_duplicate_of_a_number_that_was_set_names_no_original() -> None:
     told = dict(letter.headers or [])
     assert b"set by an administrator" in (told["ringfence.cause"] or b"")
     assert "ringfence.original" not in told
-
-
-def test_a_stream_is_set_with_its_number() -> None:
-    living = Living(addresses={"#": {"strategy": "ordered"}})
-    loop = living.running()
-    asked(NumberChange("P", "orders", 4, stream=2), loop)
-    send(living, 5, (STREAM, b"2"), (PREVIOUS, b"4"))
-    turns(loop, 2)
-    assert living.values("orders.unique") == ["5"]
 
 
 def test_of_an_audit_numbers_may_be_missing_below_the_one_that_is_set() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from service.config import RouteSettings
 from service.route import InputRoute, Template, UnrenderableError, is_legal_topic, resolve
+from tests.unit.helpers import rows
 
 HEADERS = [("A", None), ("A", b"first"), ("A", b"second"), ("bad", b"\xff")]
 
@@ -59,32 +60,36 @@ def route(name: str, *inputs: str, output: str = "{topic}.unique") -> RouteSetti
     return RouteSettings(name=name, inputs=inputs, output=output)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("routes", "topics", "read"),
-    [
-        ([route("r", "a")], ["a", "b"], {"a": "r"}),
-        ([route("r", "a")], ["b"], {}),
-        ([route("r", "^a.*")], ["a", "ab", "ba"], {"a": "r", "ab": "r"}),
-        ([route("r", "^.*")], ["a", "a.unique", "a.dlq"], {"a": "r"}),
-        ([route("r", "^.*")], ["a", "g.changelog.a", "g.x", "gx"], {"a": "r", "gx": "r"}),
-        ([route("r", "^.*")], ["a", "__consumer_offsets"], {"a": "r"}),
-        ([route("r", "a", "g.acks")], ["a", "g.acks"], {"a": "r"}),
-        ([route("1", "a"), route("2", "^.*")], ["a", "b"], {"a": "1", "b": "2"}),
-        ([route("2", "^.*"), route("1", "a")], ["a", "b"], {"a": "2", "b": "2"}),
-        ([route("1", "a", output="b"), route("2", "b")], ["a", "b"], {"a": "1"}),
-    ],
-    ids=[
-        "by name",
-        "absent",
-        "by expression",
-        "never what it writes",
-        "never a topic of the group",
-        "never one of Kafka's own",
-        "not even by name",
-        "the first route wins",
-        "whatever its kind",
-        "never what another route writes",
-    ],
+    {
+        "by name": ([route("r", "a")], ["a", "b"], {"a": "r"}),
+        "absent": ([route("r", "a")], ["b"], {}),
+        "by expression": ([route("r", "^a.*")], ["a", "ab", "ba"], {"a": "r", "ab": "r"}),
+        "never what it writes": ([route("r", "^.*")], ["a", "a.unique", "a.dlq"], {"a": "r"}),
+        "never a topic of the group": (
+            [route("r", "^.*")],
+            ["a", "g.changelog.a", "g.x", "gx"],
+            {"a": "r", "gx": "r"},
+        ),
+        "never one of Kafka's own": ([route("r", "^.*")], ["a", "__consumer_offsets"], {"a": "r"}),
+        "not even by name": ([route("r", "a", "g.acks")], ["a", "g.acks"], {"a": "r"}),
+        "the first route wins": (
+            [route("1", "a"), route("2", "^.*")],
+            ["a", "b"],
+            {"a": "1", "b": "2"},
+        ),
+        "whatever its kind": (
+            [route("2", "^.*"), route("1", "a")],
+            ["a", "b"],
+            {"a": "2", "b": "2"},
+        ),
+        "never what another route writes": (
+            [route("1", "a", output="b"), route("2", "b")],
+            ["a", "b"],
+            {"a": "1"},
+        ),
+    },
 )
 def test_the_inputs_are(
     routes: list[RouteSettings], topics: list[str], read: dict[str, str]

@@ -1,8 +1,7 @@
 """Sessions: a name belongs to who took it last, and the committed offsets tell since when."""
 
 import threading
-import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from itertools import repeat
 from typing import Final
 
@@ -18,10 +17,9 @@ from service.settings import Settings
 from state.changelog import decode
 from tests.fakes.clients import FakeClients
 from tests.fakes.errors import fenced
-from tests.fakes.log import Chance
-from tests.fakes.partition import Record
 from tests.unit.service.deciding import World, reasons, record, told
-from tests.unit.service.living import GROUP, ORDERS, Living, gone, late, turns
+from tests.unit.service.living import GROUP, ORDERS, Living, Telling, gone, late, turns
+from tests.waiting import LIMIT_S, eventually
 
 TOPIC: Final = "g.config"
 SEQUENCE: Final = {"#": {"strategy": "sequence"}}
@@ -45,10 +43,6 @@ def revision(living: Living) -> int | None:
     found = living.cluster.group(GROUP).committed.get(ORDERS)
     metadata = None if found is None else decode(found.metadata)
     return None if metadata is None else metadata.revision
-
-
-def send(living: Living, value: bytes, *headers: Header) -> None:
-    living.cluster.write("orders", 0, Record(None, value, list(headers), living.cluster.now_ms))
 
 
 # What is refused.
@@ -90,13 +84,13 @@ def test_every_strategy_keeps_out_who_lost_the_name(strategy: str) -> None:
 
 def test_a_session_decides_from_the_offset_that_says_so() -> None:
     living = Living(addresses=SEQUENCE)
-    send(living, b"1", *said(), (NUMBER, b"1"))
+    living.write(b"1", *said(), (NUMBER, b"1"))
     loop = living.running()
     written = writer(living).write(lambda _: opening())
     turns(loop, 1)
     assert revision(living) == written
-    send(living, b"2", *said(), (NUMBER, b"2"))
-    send(living, b"3", *said(epoch=1), (NUMBER, b"3"))
+    living.write(b"2", *said(), (NUMBER, b"2"))
+    living.write(b"3", *said(epoch=1), (NUMBER, b"3"))
     turns(loop, 2)
     assert living.values("orders.unique") == ["1", "3"]
     assert living.reasons("orders.dlq") == ["name-in-use"]
@@ -111,21 +105,12 @@ def test_a_partition_of_which_nothing_was_read_says_so_too() -> None:
     assert (living.committed(), revision(living)) == (0, written)
 
 
-def test_sessions_hold_over_a_restart() -> None:
-    living = Living(addresses=SEQUENCE)
-    living.running().close()
-    writer(living).write(lambda _: opening())
-    send(living, b"1", *said(), (NUMBER, b"1"))
-    turns(living.running())
-    assert living.reasons("orders.dlq") == ["name-in-use"]
-
-
 def test_a_name_that_was_given_back_is_free_and_its_epochs_go_on() -> None:
     living = Living()
     loop = living.running()
     writer(living).write(lambda _: opening())
     writer(living).write(lambda _: record_of("P", Session(1, "", 0, is_open=False)))
-    send(living, b"1", *said(), (DUPLICATE_ID, b"a"))
+    living.write(b"1", *said(), (DUPLICATE_ID, b"a"))
     turns(loop, 2)
     assert living.values("orders.unique") == ["1"]
 
@@ -145,7 +130,7 @@ def test_a_config_topic_that_was_made_anew_holds_nobody_up() -> None:
     turns(loop, 1)
     loop.close()
     del living.cluster.logs[TOPIC]
-    send(living, b"1", *said(), (DUPLICATE_ID, b"a"))
+    living.write(b"1", *said(), (DUPLICATE_ID, b"a"))
     turns(living.running())
     assert living.values("orders.unique") == ["1"]
     assert revision(living) == 0
@@ -194,18 +179,8 @@ def test_what_a_writer_left_open_when_it_died_holds_nobody_up() -> None:
     assert living.cluster.now_ms - started_ms < 5_000
 
 
-class Telling(Chance):
-    """One error, when the config topic is asked for."""
-
-    def __init__(self) -> None:
-        self.errors: list[KafkaError] = []
-
-    def message_error(self, topics: Collection[str]) -> KafkaError | None:
-        return self.errors.pop() if self.errors and TOPIC in topics else None
-
-
 def test_what_comes_with_an_error_is_not_lost() -> None:
-    chance = Telling()
+    chance = Telling(TOPIC)
     living = Living(chance=chance)
     loop = living.running()
     writer(living).write(lambda _: opening())
@@ -344,8 +319,7 @@ def test_threads_that_wait_for_each_other_read_the_topic_once() -> None:
     shared = Writer(clients, TOPIC, living.clock)
 
     def first(settings: Settings) -> ConfigRecord:
-        while len(shared._waiting) < 6:
-            time.sleep(0.001)
+        eventually(lambda: len(shared._waiting) >= 6)
         return change(settings)
 
     inits = living.faults.passed["init_transactions"]
@@ -358,7 +332,7 @@ def test_threads_that_wait_for_each_other_read_the_topic_once() -> None:
 
     shared.write(begin)
     for thread in threads:
-        thread.join(10)
+        thread.join(LIMIT_S)
     assert given == [1, 2, 3, 4, 5, 6]
     assert living.faults.passed["init_transactions"] == inits + 1
     assert len(made) == 2, "of one producer, and of one follower"

@@ -1,6 +1,5 @@
 """What the broker refuses, lacks or has lost: waited for, left to a policy, or the end."""
 
-from collections.abc import Collection
 from dataclasses import replace
 from itertools import cycle, repeat
 
@@ -9,18 +8,20 @@ from confluent_kafka import KafkaError, Message
 
 from service import config_topic as module
 from service.commit import OutcomeUnknownError
-from service.errors import ExitCode, ExitError
+from service.errors import ExitCode
 from service.topics import config_topic
 from state.edit import Edit, Source
 from state.run import key
 from state.store import StoreCorruptError
 from tests.fakes.log import Chance
 from tests.fakes.partition import Record
+from tests.unit.helpers import ending, some
 from tests.unit.service.living import (
     GROUP,
     ORDERS,
     ROUTE,
     Living,
+    Telling,
     gone,
     turns,
     waiting_for,
@@ -38,8 +39,7 @@ STEERED = replace(ROUTE, output="{header:TO}", allowed_outputs=("orders.unique",
 
 def steer(living: Living, *targets: bytes) -> None:
     for number, target in enumerate(targets):
-        headers: list[tuple[str, bytes | None]] = [("TO", target)]
-        living.cluster.write("orders", 0, Record(None, b"%d" % number, headers, 1))
+        living.write(b"%d" % number, ("TO", target))
 
 
 def test_a_record_that_names_an_absent_topic_holds_up_nothing() -> None:
@@ -109,9 +109,8 @@ def test_a_topic_that_stays_missing_ends_the_process_with_exit_code_3(chance: Ch
     living.send("a")
     loop = living.loop()
     begun_s = living.clock.monotonic_s()
-    with pytest.raises(ExitError, match=r"orders\.unique") as caught:
+    with ending(ExitCode.BROKER, r"orders\.unique"):
         turns(loop, 200)
-    assert caught.value.exit_code is ExitCode.BROKER
     assert 0 <= living.clock.monotonic_s() - begun_s - 300 < 10
 
 
@@ -165,18 +164,8 @@ def test_a_consumer_that_finds_no_broker_is_given_up_with_its_life(instance: str
         turns(loop, 5_000)
 
 
-class Telling(Chance):
-    """The client tells of errors beside the records."""
-
-    def __init__(self) -> None:
-        self.errors: list[KafkaError] = []
-
-    def message_error(self, topics: Collection[str]) -> KafkaError | None:
-        return self.errors.pop() if self.errors and "orders" in topics else None
-
-
 def test_a_missing_right_to_read_is_waited_for() -> None:
-    chance = Telling()
+    chance = Telling("orders")
     living = Living(chance=chance)
     loop = living.running()
     chance.errors = [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no")]
@@ -189,7 +178,7 @@ def test_a_missing_right_to_read_is_waited_for() -> None:
 
 
 def test_an_error_that_the_client_mends_itself_is_passed_over() -> None:
-    chance = Telling()
+    chance = Telling("orders")
     living = Living(chance=chance)
     loop = living.running()
     chance.errors = [KafkaError(KafkaError._ALL_BROKERS_DOWN, "gone")]
@@ -207,8 +196,7 @@ def test_an_offset_that_the_log_has_lost_is_left_to_the_policy(
     living.send("a")
     loop = living.running()
     living.send("b", "c", "d", "e")
-    log = living.cluster.log(*ORDERS)
-    assert log is not None
+    log = some(living.cluster.log(*ORDERS))
     log.delete_before(3)
     turns(loop)
     assert living.values("orders.unique") == ["a", *read]
@@ -219,12 +207,10 @@ def test_an_offset_that_the_log_has_lost_ends_the_process_where_no_policy_says_o
     living.send("a")
     loop = living.running()
     living.send("b", "c")
-    log = living.cluster.log(*ORDERS)
-    assert log is not None
+    log = some(living.cluster.log(*ORDERS))
     log.delete_before(2)
-    with pytest.raises(ExitError, match="on_lost_offset") as caught:
+    with ending(ExitCode.CONTRADICTION, "on_lost_offset"):
         turns(loop)
-    assert caught.value.exit_code is ExitCode.CONTRADICTION
 
 
 def test_records_that_come_with_the_loss_of_their_offset_are_decided_after_it(
@@ -251,10 +237,8 @@ def test_a_damaged_store_is_wiped_and_restored_and_remembers_what_it_did() -> No
     living = Living(replace(ROUTE, address="{header:_DUPL_ID}"))
     living.send("a")
     loop = living.running()
-    store = loop.assignment.running[ORDERS].store
-    assert store is not None
-    position = store.position()
-    assert position is not None
+    store = some(loop.assignment.running[ORDERS].store)
+    position = some(store.position())
     store.apply([Edit(key("a", 0), b"torn")], position)
     loop.cache.drop(ORDERS)
     living.send("a", "b")

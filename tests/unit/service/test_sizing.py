@@ -21,14 +21,16 @@ from service.sizing import (
     round_up,
     sized,
 )
+from tests.unit.helpers import some
 
 RATES = st.floats(0.01, 1e5)
 WINDOWS_MS = st.integers(1, 86_400_000)
 
 
 def test_what_is_held_tells_the_rate() -> None:
-    rates = observed([Ring(101, 0, 10_000), Ring(11, 5_000, 15_000), Ring(1, 7, 7), Ring(0, 0, 0)])
-    assert rates is not None
+    rates = some(
+        observed([Ring(101, 0, 10_000), Ring(11, 5_000, 15_000), Ring(1, 7, 7), Ring(0, 0, 0)])
+    )
     assert rates.total == pytest.approx(11)
     assert rates.busiest == pytest.approx(10)
     assert observed([Ring(1, 5, 5)]) is None
@@ -52,8 +54,7 @@ def test_the_size_reaches_back_over_the_window(
         assert per_second * window_ms / 1000 * SAFETY > SIZE_MAX * 0.89
         return
     assert size.size >= size.ids_needed * SAFETY
-    reach = reach_ms(size.size, rates)
-    assert reach is not None
+    reach = some(reach_ms(size.size, rates))
     assert reach >= window_ms
     in_memory = WHOLE_BYTES if size.size <= 100_000 else COMPACT_BYTES
     assert size.memory_bytes == size.size * max(1, partitions) * in_memory
@@ -64,8 +65,7 @@ def test_the_size_reaches_back_over_the_window(
 def test_a_ring_of_the_size_knows_every_copy_within_the_window(gap_ms: int, steps: int) -> None:
     """One message every so many ms; a copy comes after the longest time."""
     window_ms = gap_ms * steps
-    size = sized(Rates(1000 / gap_ms, 1000 / gap_ms), window_ms, 1, is_window=False)
-    assert size is not None
+    size = some(sized(Rates(1000 / gap_ms, 1000 / gap_ms), window_ms, 1, is_window=False))
     ring: deque[int] = deque(range(steps + 1), maxlen=size.size)  # an original, and all since
     assert 0 in ring
 

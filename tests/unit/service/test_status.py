@@ -12,16 +12,6 @@ from tests.api.fake_service import (
 )
 
 
-def test_a_reader_finds_the_first_status_before_any_is_published() -> None:
-    assert StatusBoard(STARTING, Clock()).read() is STARTING
-
-
-def test_a_reader_finds_the_latest_status() -> None:
-    board = StatusBoard(STARTING, Clock())
-    board.publish(RUNNING)
-    assert board.read() is RUNNING
-
-
 def test_the_heartbeat_ages_until_the_next_beat() -> None:
     clock = Clock()
     board = StatusBoard(STARTING, clock)

@@ -16,6 +16,7 @@ from service.takeover import (
 from state.changelog import OffsetMetadata
 from state.run import FORMAT
 from state.store import Position
+from tests.unit.helpers import ending, rows
 from tests.unit.service.deciding import IDENTITY, NOW_MS, World
 
 OURS = OffsetMetadata(
@@ -31,36 +32,25 @@ def test_a_partition_that_only_passed_its_records_on_begins_to_decide() -> None:
     check_identity(PARTITION, FACTS._replace(metadata=carried))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("position", "fault"),
-    [
-        (None, None),
-        (STORE, None),
-        (STORE._replace(input_next=3, changelog_next=5), None),
-        (STORE._replace(identity=IDENTITY._replace(cluster_id="x")), "another log"),
-        (STORE._replace(identity=IDENTITY._replace(input_topic_id="x")), "another log"),
-        (STORE._replace(identity=IDENTITY._replace(changelog_topic_id="x")), "another log"),
-        (STORE._replace(identity=IDENTITY._replace(format=FORMAT + 1)), "another log"),
-        (STORE._replace(changelog_next=4), "outside"),
-        (STORE._replace(changelog_next=21), "outside"),
-        (STORE._replace(input_next=51), "ahead"),
-        (STORE._replace(level_at_ms=NOW_MS - STORE_AGE_MS_MAX), None),
-        (STORE._replace(level_at_ms=NOW_MS - STORE_AGE_MS_MAX - 1), "too old"),
-    ],
-    ids=[
-        "new",
-        "current",
-        "behind",
-        "cluster",
-        "input",
-        "changelog",
-        "format",
-        "before the start",
-        "after the end",
-        "ahead of the offset",
-        "just young enough",
-        "too old",
-    ],
+    {
+        "new": (None, None),
+        "current": (STORE, None),
+        "behind": (STORE._replace(input_next=3, changelog_next=5), None),
+        "cluster": (STORE._replace(identity=IDENTITY._replace(cluster_id="x")), "another log"),
+        "input": (STORE._replace(identity=IDENTITY._replace(input_topic_id="x")), "another log"),
+        "changelog": (
+            STORE._replace(identity=IDENTITY._replace(changelog_topic_id="x")),
+            "another log",
+        ),
+        "format": (STORE._replace(identity=IDENTITY._replace(format=FORMAT + 1)), "another log"),
+        "before the start": (STORE._replace(changelog_next=4), "outside"),
+        "after the end": (STORE._replace(changelog_next=21), "outside"),
+        "ahead of the offset": (STORE._replace(input_next=51), "ahead"),
+        "just young enough": (STORE._replace(level_at_ms=NOW_MS - STORE_AGE_MS_MAX), None),
+        "too old": (STORE._replace(level_at_ms=NOW_MS - STORE_AGE_MS_MAX - 1), "too old"),
+    },
 )
 def test_a_store_is_wiped_for(position: Position | None, fault: str | None) -> None:
     found = store_fault(position, FACTS, NOW_MS)
@@ -72,101 +62,89 @@ def test_a_store_that_knows_something_is_ahead_of_no_offset_at_all() -> None:
     assert store_fault(STORE, FACTS._replace(committed_offset=None), NOW_MS) is not None
 
 
-@pytest.mark.parametrize(
+@rows(
     ("told", "sentence"),
-    [
-        (None, None),
-        (OURS, None),
-        (OURS._replace(format=FORMAT + 1), "newer version"),
-        (OURS._replace(changelog_topic_id="x"), "g.changelog.orders was deleted"),
-        (OURS._replace(input_topic_id="x"), "input orders was deleted"),
-        (OURS._replace(changelog_start=4), "g.changelog.orders-1 below offset 5 were deleted"),
-    ],
-    ids=[
-        "not ours",
-        "agrees",
-        "a newer format",
-        "another changelog",
-        "another input",
-        "a beginning that is gone",
-    ],
+    {
+        "not ours": (None, None),
+        "agrees": (OURS, None),
+        "a newer format": (OURS._replace(format=FORMAT + 1), "newer version"),
+        "another changelog": (
+            OURS._replace(changelog_topic_id="x"),
+            "g.changelog.orders was deleted",
+        ),
+        "another input": (OURS._replace(input_topic_id="x"), "input orders was deleted"),
+        "a beginning that is gone": (
+            OURS._replace(changelog_start=4),
+            "g.changelog.orders-1 below offset 5 were deleted",
+        ),
+    },
 )
 def test_offset_and_logs_belong_together(told: OffsetMetadata | None, sentence: str | None) -> None:
     facts = FACTS._replace(metadata=told)
     if sentence is None:
         check_identity(PARTITION, facts)
         return
-    with pytest.raises(ExitError, match=sentence) as caught:
+    with ending(ExitCode.CONTRADICTION, sentence):
         check_identity(PARTITION, facts)
-    assert caught.value.exit_code is ExitCode.CONTRADICTION
 
 
 def test_a_changelog_that_ends_before_what_was_committed_was_truncated() -> None:
     check_changelog(PARTITION, FACTS, 20)
     check_changelog(PARTITION, FACTS._replace(metadata=None), 0)
     check_changelog(PARTITION, FACTS._replace(metadata=OURS._replace(last_offset=-1)), 0)
-    with pytest.raises(ExitError, match="truncated") as caught:
+    with ending(ExitCode.CONTRADICTION, "truncated"):
         check_changelog(PARTITION, FACTS, 19)
-    assert caught.value.exit_code is ExitCode.CONTRADICTION
 
 
 RESET_KEEP = ServiceSettings(on_reset_offset="keep_state")
 RESET_CLEAR = ServiceSettings(on_reset_offset="clear_state")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("facts", "settings", "remembered", "start"),
-    [
-        (FACTS, ServiceSettings(), True, (50, False)),
-        (FACTS._replace(metadata=None), ServiceSettings(), False, (50, False)),
-        (FACTS._replace(metadata=None), ServiceSettings(), True, None),
-        (FACTS._replace(metadata=None), RESET_KEEP, True, (50, False)),
-        (FACTS._replace(metadata=None), RESET_CLEAR, True, (50, True)),
-        (FACTS._replace(metadata=None), RESET_CLEAR, False, (50, False)),
-        (Facts(None, None, Log(10, 100), Log(5, 20), IDENTITY), RESET_CLEAR, True, (10, True)),
-        (Facts(None, None, *FACTS[2:]), ServiceSettings(), False, (10, False)),
-        (
+    {
+        "committed": (FACTS, ServiceSettings(), True, (50, False)),
+        "new": (FACTS._replace(metadata=None), ServiceSettings(), False, (50, False)),
+        "reset": (FACTS._replace(metadata=None), ServiceSettings(), True, None),
+        "reset, keep": (FACTS._replace(metadata=None), RESET_KEEP, True, (50, False)),
+        "reset, clear": (FACTS._replace(metadata=None), RESET_CLEAR, True, (50, True)),
+        "reset, nothing to clear": (FACTS._replace(metadata=None), RESET_CLEAR, False, (50, False)),
+        "expired, clear": (
+            Facts(None, None, Log(10, 100), Log(5, 20), IDENTITY),
+            RESET_CLEAR,
+            True,
+            (10, True),
+        ),
+        "missing": (Facts(None, None, *FACTS[2:]), ServiceSettings(), False, (10, False)),
+        "missing, latest": (
             Facts(None, None, *FACTS[2:]),
             ServiceSettings(on_missing_offset="latest"),
             False,
             (100, False),
         ),
-        (Facts(None, None, *FACTS[2:]), ServiceSettings(on_missing_offset="fail"), False, None),
-        (FACTS._replace(committed_offset=9), ServiceSettings(), True, None),
-        (FACTS._replace(committed_offset=10), ServiceSettings(), True, (10, False)),
-        (FACTS._replace(committed_offset=100), ServiceSettings(), True, (100, False)),
-        (FACTS._replace(committed_offset=101), ServiceSettings(), True, None),
-        (
+        "missing, fail": (
+            Facts(None, None, *FACTS[2:]),
+            ServiceSettings(on_missing_offset="fail"),
+            False,
+            None,
+        ),
+        "lost": (FACTS._replace(committed_offset=9), ServiceSettings(), True, None),
+        "first": (FACTS._replace(committed_offset=10), ServiceSettings(), True, (10, False)),
+        "at end": (FACTS._replace(committed_offset=100), ServiceSettings(), True, (100, False)),
+        "beyond the end": (FACTS._replace(committed_offset=101), ServiceSettings(), True, None),
+        "lost, earliest": (
             FACTS._replace(committed_offset=9),
             ServiceSettings(on_lost_offset="earliest"),
             True,
             (10, False),
         ),
-        (
+        "lost, latest": (
             FACTS._replace(committed_offset=9),
             ServiceSettings(on_lost_offset="latest"),
             True,
             (100, False),
         ),
-    ],
-    ids=[
-        "committed",
-        "new",
-        "reset",
-        "reset, keep",
-        "reset, clear",
-        "reset, nothing to clear",
-        "expired, clear",
-        "missing",
-        "missing, latest",
-        "missing, fail",
-        "lost",
-        "first",
-        "at end",
-        "beyond the end",
-        "lost, earliest",
-        "lost, latest",
-    ],
+    },
 )
 def test_reading_starts_at(
     facts: Facts, settings: ServiceSettings, *, remembered: bool, start: tuple[int, bool] | None
@@ -174,9 +152,8 @@ def test_reading_starts_at(
     if start is not None:
         assert start_offset(PARTITION, facts, settings, remembered=remembered) == start
         return
-    with pytest.raises(ExitError, match=r"set service\.on_") as caught:
+    with ending(ExitCode.CONTRADICTION, r"set service\.on_"):
         start_offset(PARTITION, facts, settings, remembered=remembered)
-    assert caught.value.exit_code is ExitCode.CONTRADICTION
 
 
 @pytest.mark.parametrize("offset", [9, 101])

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.tokens import ROLES, TokenError, digest_of, entry_of, new_token, parse
+from tests.unit.helpers import some
 
 TOKEN = "t" * 40
 
@@ -12,8 +13,7 @@ TOKEN = "t" * 40
 def test_a_token_that_was_made_is_found_by_its_line() -> None:
     made = new_token()
     tokens = parse(f"# mine\n\n  {entry_of('ada', 'operator,payload:read', made).line}\n")
-    found = tokens.find(made)
-    assert found is not None
+    found = some(tokens.find(made))
     assert found.name == "ada"
     assert found.roles == {"operator", "payload:read"}
     assert made not in entry_of("ada", "viewer", made).line
@@ -62,6 +62,5 @@ def test_the_same_token_twice_is_a_mistake() -> None:
 
 
 def test_every_role_can_be_given() -> None:
-    found = parse(entry_of("ada", ",".join(ROLES), TOKEN).line).find(TOKEN)
-    assert found is not None
+    found = some(parse(entry_of("ada", ",".join(ROLES), TOKEN).line).find(TOKEN))
     assert found.roles == set(ROLES)

@@ -3,6 +3,7 @@
 from service.topics import Targets, changelog, fallback
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import FakeCluster
+from tests.unit.helpers import some
 
 
 def test_internal_names_are_the_contracts() -> None:
@@ -16,8 +17,7 @@ def test_a_target_is_known_after_a_refresh_and_absent_is_an_answer() -> None:
     targets = Targets(FakeAdmin(cluster))
     assert targets.find("a") is None
     targets.refresh(["b"])
-    found = targets.find("a")
-    assert found is not None
+    found = some(targets.find("a"))
     assert found.partitions == 3
     assert targets.find("b") is None
     cluster.create_topic("b", 1)

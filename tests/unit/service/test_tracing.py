@@ -18,7 +18,7 @@ from service.sections import ServiceSettings, TracingSettings
 from service.tracing import Tracer, open_tracer
 from service.tracing_checks import tracing_problems
 from service.watch import Watch
-from tests.fakes.partition import Record
+from tests.unit.helpers import some
 from tests.unit.service.living import GROUP, Living, gone, turns
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -39,8 +39,7 @@ class Traced(Living):
         )
 
     def put(self, identifier: bytes, *headers: tuple[str, bytes | None]) -> None:
-        all_headers = [(DUPLICATE_ID, identifier), *headers]
-        self.cluster.write("orders", 0, Record(None, b"v", all_headers, self.cluster.now_ms))
+        self.write(b"v", (DUPLICATE_ID, identifier), *headers)
 
     def spans(self) -> tuple[ReadableSpan, ...]:
         assert self.tracer is not None
@@ -146,8 +145,7 @@ def test_spans_arrive_at_a_collector_by_otlp_over_http(
     service = ServiceSettings(group_id="g", instance="7")
     tracer = open_tracer(TracingSettings(url, 1.0), service, "0.1.0")
     assert isinstance(tracer, Tracer)
-    trace = tracer.begin()
-    assert trace is not None
+    trace = some(tracer.begin())
     trace.look([None, [TRACEPARENT]])
     trace.fail("the broker is away")
     tracer.flush()

@@ -9,7 +9,7 @@ from ringfence.headers import DUPLICATE_ID, NUMBER, PUBLISHER, DeadLetter
 from service.answers import answer
 from service.config import RouteSettings
 from service.control import NotPossible, Unavailable
-from service.errors import ExitCode, ExitError
+from service.errors import ExitCode
 from service.loop import Loop
 from service.part import Hop, Part
 from service.queries.ids import IdAnswer, IdQuery, IdsImport, Known
@@ -19,6 +19,7 @@ from state.edit import Source
 from tests.fakes.clients import FakeClients
 from tests.fakes.partition import Record
 from tests.simulation.disk import Disk
+from tests.unit.helpers import answered, ending, some
 from tests.unit.service.living import GROUP, Living, Turning, turn_until_running
 
 ROUTE = RouteSettings(name="orders", inputs=("orders",), address="{key}", output="orders.unique")
@@ -44,8 +45,8 @@ class Hops:
         return Loop(living.config, clients, stores, living.clock, living.watch)
 
     def send(self, partition: int, key: bytes, identifier: bytes) -> None:
-        cluster, headers = self.living.cluster, [(DUPLICATE_ID, identifier)]
-        cluster.write("orders", partition, Record(key, identifier, list(headers), cluster.now_ms))
+        name = (DUPLICATE_ID, identifier)
+        self.living.write(identifier, name, key=key, partition=partition)
 
     def turns(self, count: int = 4) -> None:
         for _ in range(count):
@@ -81,9 +82,8 @@ def test_by_address_whose_records_expire_is_refused() -> None:
     living.cluster.create_topic(BY_ADDRESS, 2)
     clients = FakeClients(living.cluster, GROUP, "0", part=Part(0, Hop.ADDRESSES))
     loop = Loop(living.config, clients, living.stores, living.clock, living.watch)
-    with pytest.raises(ExitError, match=r"set its retention\.ms to -1") as caught:
+    with ending(ExitCode.CONTRADICTION, r"set its retention\.ms to -1"):
         turn_until_running(loop)
-    assert caught.value.exit_code is ExitCode.CONTRADICTION
 
 
 def test_what_is_decided_is_deleted_and_nothing_else() -> None:
@@ -93,8 +93,7 @@ def test_what_is_decided_is_deleted_and_nothing_else() -> None:
     hops.carrying.turn()
     hops.living.clock.sleep(31)
     hops.deciding.turn()
-    log = hops.living.cluster.log(BY_ADDRESS, murmur2(b"k", 2))
-    assert log is not None
+    log = some(hops.living.cluster.log(BY_ADDRESS, murmur2(b"k", 2)))
     assert log.start == 1
     hops.send(0, b"k", b"2")
     hops.carrying.turn()
@@ -112,9 +111,8 @@ def test_an_offset_that_was_reset_by_hand_ends_the_start_unless_it_is_allowed() 
     committed = hops.living.cluster.group(GROUP).committed
     committed[Source("orders", 0)] = committed[Source("orders", 0)]._replace(metadata="")
     carrying = hops.loop(Hop.INPUTS)
-    with pytest.raises(ExitError, match="reset by hand") as caught:
+    with ending(ExitCode.CONTRADICTION, "reset by hand"):
         turn_until_running(carrying)
-    assert caught.value.exit_code is ExitCode.CONTRADICTION
     living = hops.living
     service = replace(living.config.service, on_reset_offset="keep_state")
     living.config = replace(living.config, service=service)
@@ -144,8 +142,7 @@ def test_an_id_is_imported_and_found_on_the_partition_of_its_address() -> None:
     with pytest.raises(NotPossible):
         answer(change, hops.carrying)
     answer(change, hops.deciding)
-    found = answer(IdQuery("k", b"1"), hops.deciding)
-    assert isinstance(found, IdAnswer)
+    found = answered(IdAnswer, IdQuery("k", b"1"), hops.deciding)
     (sighting,) = found.sightings
     assert (sighting.topic, sighting.partition, sighting.offset) == ("orders", 2, 5)
     hops.send(0, b"k", b"1")
@@ -176,13 +173,11 @@ def test_a_publisher_whose_number_is_set_goes_on_on_its_partition() -> None:
     hops = Hops(addresses={"#": {"strategy": "sequence"}})
     answer(NumberChange("P", "k", 4, None, "orders", 1), hops.deciding)
     for partition, number in ((1, 4), (1, 5), (2, 6)):
-        headers = [(PUBLISHER, b"P"), (NUMBER, b"%d" % number)]
-        record = Record(b"k", b"%d" % number, list(headers), 1)
-        hops.living.cluster.write("orders", partition, record)
+        headers = ((PUBLISHER, b"P"), (NUMBER, b"%d" % number))
+        hops.living.write(b"%d" % number, *headers, key=b"k", partition=partition)
         hops.turns()
     assert [record.value for record in hops.out("orders.unique")] == [b"5"]
-    told = answer(PublisherQuery("P"), hops.deciding)
-    assert isinstance(told, PublisherAnswer)
+    told = answered(PublisherAnswer, PublisherQuery("P"), hops.deciding)
     (place,) = told.places
     assert (place.topic, place.partition, place.number) == ("orders", 1, 5)
     answer(NumberChange("P", "k", 9), hops.deciding)

@@ -25,16 +25,6 @@ def test_it_detects_while_it_lives_and_writes_nothing() -> None:
     assert living.cluster.records(*LOG) == []
 
 
-def test_it_forgets_at_a_restart_and_loses_nothing() -> None:
-    living = Living(addresses=FORGETFUL)
-    living.send("a")
-    living.running().close()
-    living.send("a", "a")
-    living.running()
-    assert living.values("orders.unique") == ["a", "a"]
-    assert living.values("orders.dlq") == ["a"]
-
-
 def test_it_forgets_with_a_partition_that_is_taken_over_anew() -> None:
     living = Living(addresses=FORGETFUL)
     living.send("a")

@@ -6,14 +6,7 @@ import pytest
 import structlog
 
 from service.watched import Watched
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
+from tests.api.fake_service import Clock
 
 
 def number(text: str) -> int:

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.console.charts import ceiling, chart, line_of, sparkline
+from tests.unit.helpers import some
 
 SERIES = st.lists(st.none() | st.floats(0.0, 1e9), max_size=120)
 
@@ -39,6 +40,5 @@ def test_a_sparkline_of_nothing_is_none() -> None:
 
 
 def test_a_short_sparkline_stands_at_the_right() -> None:
-    line = sparkline((1.0, 2.0), 10)
-    assert line is not None
+    line = some(sparkline((1.0, 2.0), 10))
     assert line.line == "M8 50.00L9 0.00"

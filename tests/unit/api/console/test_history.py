@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.console.history import ADDRESS_POINTS, History, Sample, quantile
+from tests.unit.helpers import some
 
 
 def sample(
@@ -14,25 +15,28 @@ def sample(
     return Sample(time_s, accepted, accepted, 0.0, 0.0, None, (), by_address or {})
 
 
-def test_a_rate_is_what_came_between_two_samples() -> None:
+def history_of(*samples: Sample) -> History:
     history = History()
-    history.add(sample(0.0, 100.0))
-    history.add(sample(5.0, 150.0))
-    last = history.last()
-    assert last is not None
+    for each in samples:
+        history.add(each)
+    return history
+
+
+def test_a_rate_is_what_came_between_two_samples() -> None:
+    history = history_of(sample(0.0, 100.0), sample(5.0, 150.0))
+    last = some(history.last())
     assert last.accepted == 10.0
 
 
 def test_dead_letters_that_repeat_are_told_from_those_with_a_fault() -> None:
-    history = History()
-    history.add(sample(0.0)._replace(dead_letters=10.0, repeats=8.0))
-    history.add(sample(5.0)._replace(dead_letters=40.0, repeats=28.0))
-    last = history.last()
-    assert last is not None
+    history = history_of(
+        sample(0.0)._replace(dead_letters=10.0, repeats=8.0),
+        sample(5.0)._replace(dead_letters=40.0, repeats=28.0),
+    )
+    last = some(history.last())
     assert (last.dead_letters, last.repeats, last.faults) == (6.0, 4.0, 2.0)
     history.add(sample(10.0)._replace(dead_letters=45.0, repeats=35.0))  # read a moment later
-    last = history.last()
-    assert last is not None
+    last = some(history.last())
     assert (last.repeats, last.faults) == (1.0, 0.0)
 
 
@@ -44,43 +48,32 @@ def test_one_sample_tells_no_rate() -> None:
 
 
 def test_a_count_that_began_anew_is_no_negative_rate() -> None:
-    history = History()
-    history.add(sample(0.0, 100.0))
-    history.add(sample(5.0, 3.0))
-    last = history.last()
-    assert last is not None
+    history = history_of(sample(0.0, 100.0), sample(5.0, 3.0))
+    last = some(history.last())
     assert last.accepted == 0.0
 
 
 def test_all_that_was_counted_stands_in_the_points_once() -> None:
-    history = History()
-    for n in range(721):
-        history.add(sample(n * 5.0, n * 7.0))
+    history = history_of(*(sample(n * 5.0, n * 7.0) for n in range(721)))
     points = history.points(3600.0, 3600.0)
     assert sum((point.accepted or 0.0) * 30.0 for point in points) == pytest.approx(720 * 7.0)
 
 
 def test_where_no_sample_was_taken_nothing_is_known() -> None:
-    history = History()
-    for at_s in (0.0, 5.0, 10.0, 290.0, 295.0):
-        history.add(sample(at_s, at_s))
+    history = history_of(*(sample(at_s, at_s) for at_s in (0.0, 5.0, 10.0, 290.0, 295.0)))
     known = [point.accepted is not None for point in history.points(300.0, 300.0)]
     assert known[0]
     assert not any(known[1:28])
 
 
 def test_a_sample_that_is_late_leaves_no_gap() -> None:
-    history = History()
-    for n in range(45):
-        history.add(sample(n * 6.9, n * 6.9))
+    history = history_of(*(sample(n * 6.9, n * 6.9) for n in range(45)))
     points = history.points(300.0, 300.0)
     assert all(point.accepted == pytest.approx(1.0) for point in points)
 
 
 def test_no_more_is_kept_than_an_hour_has() -> None:
-    history = History()
-    for n in range(5_000):
-        history.add(sample(n * 5.0, by_address={"a": float(n)}))
+    history = history_of(*(sample(n * 5.0, by_address={"a": float(n)}) for n in range(5_000)))
     assert len(history._samples) == 721
     assert len(history.of_address("a")) == ADDRESS_POINTS
 
@@ -93,9 +86,9 @@ def test_a_young_history_is_shown_on_a_short_scale() -> None:
 
 
 def test_an_address_that_comes_later_has_nothing_before() -> None:
-    history = History()
-    history.add(sample(0.0, by_address={"old": 5.0}))
-    history.add(sample(60.0, by_address={"old": 8.0, "new": 4.0}))
+    history = history_of(
+        sample(0.0, by_address={"old": 5.0}), sample(60.0, by_address={"old": 8.0, "new": 4.0})
+    )
     assert history.of_address("old") == (3.0,)
     assert history.of_address("new") == (4.0,)
 
@@ -110,8 +103,7 @@ def test_a_quantile_lies_in_the_bucket_of_the_value_that_has_that_rank(
     exact = sorted(values)[rank - 1]
     lower = max((bound for bound in [0.0, *bounds] if bound < exact), default=0.0)
     upper = min(bound for bound in bounds if bound >= exact)
-    found = quantile(buckets, share)
-    assert found is not None
+    found = some(quantile(buckets, share))
     assert lower - 1e-9 <= found <= (10.0 if math.isinf(upper) else upper) + 1e-9
 
 

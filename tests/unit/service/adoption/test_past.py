@@ -10,6 +10,7 @@ from service.addresses import AddressBook
 from service.adoption.past import Past
 from service.config import RouteSettings
 from service.route import InputRoute
+from tests.unit.helpers import some
 
 ROUTE = RouteSettings(name="r", inputs=("in",), address="{header:addr}")
 STAMP = b"cluster/topic/0/17"
@@ -35,8 +36,7 @@ def past(route: RouteSettings = ROUTE, address: str | None = None, **settings: o
 
 
 def test_a_record_is_known_by_its_id_at_its_address_and_by_its_own_place() -> None:
-    line = past().line(message((DUPLICATE_ID, b"x\xff")))
-    assert line is not None
+    line = some(past().line(message((DUPLICATE_ID, b"x\xff"))))
     assert line.address == "a"
     assert line.row == {
         "id": "hex:78ff",
@@ -48,32 +48,27 @@ def test_a_record_is_known_by_its_id_at_its_address_and_by_its_own_place() -> No
 
 
 def test_an_id_may_be_made_by_the_route() -> None:
-    line = past(replace(ROUTE, id="k-{key}")).line(message(key=b"7"))
-    assert line is not None
+    line = some(past(replace(ROUTE, id="k-{key}")).line(message(key=b"7")))
     assert line.row["id"] == "k-7"
 
 
 def test_the_topic_of_an_address_is_the_input_and_not_where_it_was_read() -> None:
-    line = past(replace(ROUTE, address="{topic}")).line(message((DUPLICATE_ID, b"x")))
-    assert line is not None
+    line = some(past(replace(ROUTE, address="{topic}")).line(message((DUPLICATE_ID, b"x"))))
     assert line.address == "in"
 
 
 def test_an_address_that_is_named_stands_in_for_all() -> None:
-    line = past(address="b").line(message((DUPLICATE_ID, b"x")))
-    assert line is not None
+    line = some(past(address="b").line(message((DUPLICATE_ID, b"x"))))
     assert line.address == "b"
 
 
 def test_what_was_stamped_on_its_way_is_known_where_stamps_are() -> None:
-    line = past().line(message((DUPLICATE_ID, STAMP)))
-    assert line is not None
+    line = some(past().line(message((DUPLICATE_ID, STAMP))))
     assert line.address == "BRIDGE.a"
 
 
 def test_a_record_without_a_time_tells_none() -> None:
-    line = past().line(message((DUPLICATE_ID, b"x"), time_ms=-1))
-    assert line is not None
+    line = some(past().line(message((DUPLICATE_ID, b"x"), time_ms=-1)))
     assert line.row["time"] is None
 
 

@@ -1,6 +1,5 @@
 """What the tests of a bridge's loop share: one cluster that plays both sides, and a loop on it."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -22,25 +21,10 @@ from tests.fakes.delivery import FakeDelivery
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Record
 from tests.simulation.instance import FakeClock
+from tests.unit.service.living import Faults
 
 GROUP = "g"
 ORDERS = Source("orders", 0)
-_STEPS_MAX = 20_000
-
-
-class Faults:
-    """Counts the steps of a cluster's clients; `at` holds what each one answers next."""
-
-    def __init__(self) -> None:
-        self.passed: Counter[str] = Counter()
-        self.at: dict[str, Iterator[Exception | None]] = {}
-
-    def __call__(self, step: str) -> None:
-        self.passed[step] += 1
-        assert self.passed.total() < _STEPS_MAX, "it does not come to an end"
-        fault = next(self.at.get(step, iter(())), None)
-        if fault is not None:
-            raise fault
 
 
 class Clients:

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from service.bridge.config import BridgeConfig, load
 from service.config import load as load_service
 from service.sections import ApiSettings, BridgeSettings
@@ -28,11 +26,6 @@ scope = "partition"
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path
-
-
 def written(folder: Path, text: str) -> Path:
     path = folder / "ringfence.toml"
     path.write_text(text, encoding="utf-8")
@@ -47,8 +40,8 @@ def read(folder: Path, text: str, **environ: str) -> BridgeConfig:
     return load(written(folder, text), environ)
 
 
-def test_what_is_not_given_has_its_default(folder: Path) -> None:
-    config = read(folder, minimal())
+def test_what_is_not_given_has_its_default(tmp_path: Path) -> None:
+    config = read(tmp_path, minimal())
     assert config.bridge == BridgeSettings(topics=("orders",))
     assert config.bridge.target_topic == "{topic}"
     assert config.bridge.use_duplicate_detection
@@ -57,30 +50,30 @@ def test_what_is_not_given_has_its_default(folder: Path) -> None:
     assert config.api == ApiSettings()
 
 
-def test_one_file_may_serve_both_and_each_reads_its_own(folder: Path) -> None:
-    path = written(folder, minimal() + OF_SERVICE)
+def test_one_file_may_serve_both_and_each_reads_its_own(tmp_path: Path) -> None:
+    path = written(tmp_path, minimal() + OF_SERVICE)
     assert load(path, {}).source.common == {"bootstrap.servers": "a:1"}
     assert load_service(path, {}).kafka.common == {"bootstrap.servers": "c:1"}
 
 
-def test_servers_by_their_other_name_are_asked_too(folder: Path) -> None:
-    config = read(folder, minimal().replace('"bootstrap.servers"', '"metadata.broker.list"'))
+def test_servers_by_their_other_name_are_asked_too(tmp_path: Path) -> None:
+    config = read(tmp_path, minimal().replace('"bootstrap.servers"', '"metadata.broker.list"'))
     assert config.has_servers
 
 
-def test_properties_go_to_the_clients_that_know_them(folder: Path) -> None:
+def test_properties_go_to_the_clients_that_know_them(tmp_path: Path) -> None:
     text = minimal(source='"fetch.min.bytes" = 7\n"client.id" = "x"', target='"linger.ms" = 3')
-    config = read(folder, text)
+    config = read(tmp_path, text)
     assert config.source.consumer == {"fetch.min.bytes": 7}
     assert config.source.common == {"bootstrap.servers": "a:1", "client.id": "x"}
     assert config.target.producer == {"linger.ms": 3}
 
 
-def test_the_environment_goes_before_the_file(folder: Path) -> None:
-    secret = folder / "secret"
+def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
     secret.write_text("s3cret\n", encoding="utf-8")
     config = read(
-        folder,
+        tmp_path,
         minimal(),
         RINGFENCE_BRIDGE__TOPICS="a,b",
         RINGFENCE_BRIDGE__KEEP_PARTITION="false",

@@ -1,7 +1,6 @@
 """The command line against the real API on a fake service, as a shell would run it."""
 
 import io
-import logging
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,25 +8,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import structlog
 
 from api.app import create_app
 from api.server import serve_in_thread
 from api.view import ServiceView
-from service import log
 from service.cli import main
 from service.control import Inbox
 from service.queries.ids import Sighting
 from service.status import Status, WorkerStatus
+from tests.api import conftest as api
 from tests.api.fake_service import RUNNING, STARTED_AT, Clock, make_view, remembering, serving
+from tests.fakes.logs import logging_to
 
-HELD = {
-    ("orders", b"id-1"): Sighting("orders", 3, 42, 1_700_000_000_000, 19_999),
-    ("orders", b""): Sighting("orders", 3, 43, 1_700_000_000_001, 20_000),
-    ("orders", b"\xff\x00"): Sighting("orders", 3, 44, 1_700_000_000_002, 1),
-    ("a/b c+d%é", b"x/y?z#%2F"): Sighting("orders", 3, 45, 1_700_000_000_003, 2),
-    ("..", b"\x1b[31m"): Sighting("orders", 3, 46, 1_700_000_000_004, 3),
-}
+HELD = api.HELD | {("..", b"\x1b[31m"): Sighting("orders", 3, 46, 1_700_000_000_004, 3)}
 WORKERS = (
     WorkerStatus(7, 0, "inputs", "running", STARTED_AT, 0, None, 12, 2, 1 << 26),
     WorkerStatus(None, 1, "inputs", "ended", STARTED_AT, 3, -9, 0, 0, None),
@@ -60,14 +53,9 @@ Shell = Callable[..., Ran]
 @pytest.fixture(autouse=True)
 def logged() -> Iterator[io.StringIO]:
     """What the service logs; it runs beside the command line here, which prints."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
     stream = io.StringIO()
-    log.configure(stream, "info")
-    yield stream
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    with logging_to(stream):
+        yield stream
 
 
 @pytest.fixture(autouse=True)

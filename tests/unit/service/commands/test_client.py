@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -149,24 +148,6 @@ def test_a_path_holds_any_character_and_walks_nowhere() -> None:
     assert path_of("v1", "..", ".") == "/v1/%2E%2E/%2E"
 
 
-@pytest.mark.parametrize(
-    ("url", "code", "words"),
-    [
-        ("http://127.0.0.1:1", 6, "start the service"),
-        ("ftp://127.0.0.1", 2, "http://host:port"),
-        ("127.0.0.1:8080", 2, "http://host:port"),
-        ("http://[", 2, "http://host:port"),
-    ],
-)
-def test_what_cannot_be_reached_is_told_with_what_to_do(
-    shell: Shell, url: str, code: int, words: str
-) -> None:
-    ran = shell("status", "--url", url)
-    assert (ran.code, ran.out) == (code, "")
-    assert words in ran.err
-    assert "Traceback" not in ran.err
-
-
 def test_a_service_that_does_not_answer_is_given_up(shell: Shell) -> None:
     held = threading.Event()
     with scripted(Reply(200, {})) as script:
@@ -175,9 +156,3 @@ def test_a_service_that_does_not_answer_is_given_up(shell: Shell) -> None:
         held.set()
     assert ran.code == 6
     assert "no answer within" in ran.err
-
-
-def test_certificates_that_cannot_be_read_are_a_usage_error(shell: Shell, tmp_path: Path) -> None:
-    ran = shell("status", "--url", "https://127.0.0.1:1", "--ca-file", str(tmp_path / "none.pem"))
-    assert ran.code == 2
-    assert "--ca-file" in ran.err

@@ -72,13 +72,14 @@ def test_the_first_line_of_a_help_is_a_sentence(name: str) -> None:
     assert first[0].isupper()
 
 
-@pytest.mark.parametrize("words", [["--help"], ["redrive", "--help"], ["status", "--help"]])
-def test_help_loads_nothing_that_only_an_answer_needs(words: list[str]) -> None:
+def test_help_loads_nothing_that_only_an_answer_needs() -> None:
     program = (
-        f"import sys; sys.argv = ['ringfence', *{words!r}]\n"
+        "import sys\n"
         "from service.cli import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
+        "for words in (['--help'], ['redrive', '--help'], ['status', '--help']):\n"
+        "    sys.argv = ['ringfence', *words]\n"
+        "    try: main()\n"
+        "    except SystemExit: pass\n"
         f"print('loaded:', sorted(set({NEEDED_LATER!r}) & set(sys.modules)))"
     )
     ran = subprocess.run(

@@ -6,7 +6,6 @@ import pytest
 
 from service.commands.where import Asked, Where, where
 from service.errors import ExitError
-from tests.unit.service.commands.conftest import Shell
 
 HERE = "http://127.0.0.1:8080"
 
@@ -65,28 +64,3 @@ def test_a_token_is_read_from_a_file(environ: dict[str, str], tmp_path: Path) ->
 def test_an_unknown_context_is_told_with_those_that_are_known(environ: dict[str, str]) -> None:
     with pytest.raises(ExitError, match="prod, test"):
         where(Asked(context="tset"), environ)
-
-
-def test_contexts_are_added_used_listed_and_removed(shell: Shell, user: Path) -> None:
-    assert shell("context", "add", "prod", "--url", "https://prod").code == 0
-    added = shell("context", "add", "test", "--url", 'https://te"st', "--token-file", "/t")
-    assert added.code == 0
-    assert str(user / "config" / "ringfence" / "contexts.toml") in added.err
-    assert shell("context", "ls").rows[1:] == [
-        ["*", "prod", "https://prod", "", ""],
-        ["", "test", 'https://te"st', "/t", ""],
-    ]
-    assert shell("context", "use", "test").code == 0
-    assert shell("context", "rm", "prod").code == 0
-    assert shell("context", "ls").rows[1:] == [["*", "test", 'https://te"st', "/t", ""]]
-    assert shell("context", "use", "prod").code == 2
-    assert shell("context", "add", "a b", "--url", "u").code == 2
-
-
-def test_a_file_of_contexts_that_is_broken_is_told_by_its_name(shell: Shell, user: Path) -> None:
-    file = user / "config" / "ringfence" / "contexts.toml"
-    file.parent.mkdir(parents=True)
-    for broken in ("[", "contexts = 1", "[contexts.a]\nurl = 'u'\nmore = 1"):
-        file.write_text(broken)
-        ran = shell("status")
-        assert (ran.code, str(file) in ran.err) == (2, True)

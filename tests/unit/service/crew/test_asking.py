@@ -32,7 +32,7 @@ from service.queries.ids import (
     Known,
 )
 from tests.unit.service.crew.scene import config_of, freeze, play, supervisor_of
-from tests.waiting import eventually
+from tests.waiting import LIMIT_S, eventually
 
 
 def asked(crew: Supervisor, query: Any, timeout_s: float = 10.0) -> Any:
@@ -87,12 +87,10 @@ def test_a_process_that_is_stopped_makes_a_question_late_and_nothing_else(tmp_pa
     def scene() -> None:
         runs(crew)
         pid = freeze(crew.members[0].pid)
-        started_s = time.monotonic()
         with pytest.raises(TimedOut):
             asked(crew, IdQuery("a", b"x"), 0.3)
         assert crew.read().phase == "running"
         assert b"ringfence_build_info" in asyncio.run(metrics.scrape())
-        assert time.monotonic() - started_s < 15
         os.kill(pid, signal.SIGCONT)
         assert not asked(crew, IdQuery("a", b"x")).known
 
@@ -112,7 +110,7 @@ def test_a_process_that_ends_ends_the_questions_that_it_was_asked(
         reply = member.ask(IdQuery("a", b"x"), time.monotonic() + 60)
         os.kill(member.pid or 0, signal.SIGKILL)
         with pytest.raises(Unavailable, match="ended before it answered"):
-            reply.result(10)
+            reply.result(LIMIT_S)
         eventually(lambda: not member.is_up)
         with pytest.raises(NotRestored, match="being replaced"):
             asked(crew, IdQuery("a", b"x"))

@@ -18,6 +18,7 @@ from service.fleet.peers import Peers
 from service.instances import Announcement
 from service.queries.table import Answer, Query
 from service.status import PartitionStatus, Status
+from tests.api.fake_service import Clock
 
 PARTITIONS = 4
 Says = Callable[[Query], Answer]
@@ -105,16 +106,6 @@ def hearing(crew: Crew) -> Callable[[bytes], bytes]:
     """Answers as the instance of these processes does."""
     own = Hearing(crew, crew.roll, lambda _status: None, None)
     return lambda text: asyncio.run(own.reply(text))
-
-
-class Clock:
-    """Seconds that are moved by hand."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def peers_of(known: list[Announcement], clock: Clock | None = None) -> Peers:

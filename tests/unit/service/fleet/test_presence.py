@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import time
 from collections.abc import Callable
 
 import pytest
@@ -16,7 +15,8 @@ from service.fleet.presence import GONE_S, Presence
 from service.instances import Announcement, Instances, removal_of
 from service.settings import Settings
 from service.status import ServicePhase
-from tests.unit.service.fleet.scene import Clock, announced, peers_of
+from tests.api.fake_service import Clock
+from tests.unit.service.fleet.scene import announced, peers_of
 from tests.waiting import eventually
 
 MINE = announced("0", 1)
@@ -29,6 +29,7 @@ class Topic:
         self.settings = Settings()
         self.written: list[ConfigRecord] = []
         self.failures = 0
+        self.looks = 0
 
     def write(self, change: Callable[[Settings], ConfigRecord]) -> int:
         if self.failures:
@@ -55,25 +56,35 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
 
 
 def presence_of(topic: Topic, phases: list[ServicePhase], peers: Peers | None = None) -> Presence:
+    def phase() -> ServicePhase:
+        topic.looks += 1
+        return phases[-1]
+
     found = Presence(
         lambda: MINE,
         lambda: topic.known,
         topic.write,
         peers or peers_of([]),
-        phase=lambda: phases[-1],
+        phase=phase,
     )
     found.start()
     return found
 
 
+def looked_again(topic: Topic) -> None:
+    """Wait until it has seen all that is so now."""
+    before = topic.looks
+    eventually(lambda: topic.looks > before + 2)
+
+
 def test_an_instance_is_announced_once_it_has_joined_and_until_it_leaves(topic: Topic) -> None:
     phases: list[ServicePhase] = ["starting"]
     presence = presence_of(topic, phases)
-    time.sleep(0.1)
+    looked_again(topic)
     assert topic.known == ()
     phases.append("waiting")
     eventually(lambda: topic.known == (MINE,))
-    time.sleep(0.1)
+    looked_again(topic)
     assert len(topic.written) == 1, "what stands there already is not written again"
     presence.stop()
     assert topic.known == ()
@@ -132,7 +143,7 @@ def test_one_that_nobody_reaches_for_long_is_taken_away(topic: Topic) -> None:
     asyncio.run(peers.ask(RollCall(), 5))
     clock.now_s += GONE_S / 2
     asyncio.run(peers.ask(RollCall(), 5))
-    time.sleep(0.1)
+    looked_again(topic)
     assert gone in topic.known
     clock.now_s += GONE_S / 2 + LEFT_ALONE_S
     asyncio.run(peers.ask(RollCall(), 5))

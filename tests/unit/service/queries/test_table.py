@@ -119,7 +119,7 @@ def pages(ask: Ask, limit: int, *, oldest_first: bool) -> list[IdsAnswer]:
     return found
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     st.lists(st.tuples(st.integers(0, PARTITIONS - 1), st.sampled_from("abcdefgh")), max_size=30)
 )

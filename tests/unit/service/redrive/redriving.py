@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from service.answers import answer
 from service.letter import letter_of, view_of
 from service.letter_values import DeadLetterView, Letter, LetterFilter, LetterPlace, Mode, Order
 from service.loop import Loop
@@ -12,6 +11,7 @@ from service.topics import config_topic
 from state.edit import Source
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Record
+from tests.unit.helpers import answered
 from tests.unit.service.living import GROUP, ORDERS, Living
 
 NAME = "1-x"
@@ -52,9 +52,7 @@ def command(mode: Mode, sent: tuple[Letter, ...], owner: Source = ORDERS) -> Let
 def redriven(loop: Loop, asked: LettersRedrive) -> RedriveAnswer:
     """What the loop says, once it has heard of the job."""
     loop.turn()
-    found = answer(asked, loop)
-    assert isinstance(found, RedriveAnswer)
-    return found
+    return answered(RedriveAnswer, asked, loop)
 
 
 def with_dead_letters(

@@ -25,6 +25,7 @@ from service.redrive.drive import Drive
 from service.redrive.errand import Errand
 from service.redrive.job import Job, Span
 from state.edit import Source
+from tests.waiting import LIMIT_S, eventually
 
 DLQ = Source("a.dlq", 0)
 NAME = "1-x"
@@ -76,7 +77,7 @@ class Owners(Desk):
         self.complete = True
 
     async def _answer(self, query: Query) -> Answer:
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # time: none, others have their turn
         self.asked.append(query)
         if self.troubles:
             raise self.troubles.popleft()
@@ -142,7 +143,7 @@ def carried_out(job: Job, tape: Tape, owners: Owners) -> Topic:
     for _ in range(2):
         assert topic.job is not None
         errand = Errand(topic.job, owners, topic.write, SystemClock())
-        asyncio.run(asyncio.wait_for(errand.run(even_or_odd, tape), 20))
+        asyncio.run(asyncio.wait_for(errand.run(even_or_odd, tape), LIMIT_S))
     return topic
 
 
@@ -233,7 +234,7 @@ def test_a_job_that_has_ended_elsewhere_is_sent_no_further_and_stays_so() -> Non
     job = job_of(9)
     topic = Topic(job.ended("cancelled", 5))
     errand = Errand(job, owners, topic.write, SystemClock())
-    asyncio.run(asyncio.wait_for(errand.run(even_or_odd, Tape(0, 1, end=9)), 20))
+    asyncio.run(asyncio.wait_for(errand.run(even_or_odd, Tape(0, 1, end=9)), LIMIT_S))
     assert owners.decided == []
     assert topic.job is not None
     assert topic.job.state == "cancelled"
@@ -256,10 +257,10 @@ def test_nothing_is_sent_while_some_owner_does_not_tell_how_far_it_is() -> None:
     async def a_while() -> None:
         errand = Errand(job_of(9), owners, Topic(job_of(9)).write, SystemClock())
         running = asyncio.create_task(errand.run(even_or_odd, Tape(0, end=9)))
-        await asyncio.sleep(0.3)
-        assert "Not all deciding partitions" in (errand.job.waiting_for or "")
+        said = "Not all deciding partitions"
+        await asyncio.to_thread(eventually, lambda: said in (errand.job.waiting_for or ""))
         errand.stop()
-        await asyncio.wait_for(running, 5)
+        await asyncio.wait_for(running, LIMIT_S)
 
     asyncio.run(a_while())
     assert owners.decided == []

@@ -18,9 +18,8 @@ from service.target import Target
 from state import cache as cache_module
 from state.edit import Source
 from tests.fakes.group import Committed
-from tests.fakes.log import FakeCluster
-from tests.fakes.partition import Record
-from tests.unit.service.living import GROUP, ORDERS, Living, turns
+from tests.unit.helpers import answered
+from tests.unit.service.living import GROUP, ORDERS, Living, in_group, turns
 from tests.unit.service.redrive.redriving import (
     DLQ,
     NAME,
@@ -42,14 +41,12 @@ def _ring(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def marks(loop: Loop) -> tuple[ToldMark, ...]:
-    found = answer(MarksQuery(NAME), loop)
-    assert isinstance(found, MarksAnswer)
+    found = answered(MarksAnswer, MarksQuery(NAME), loop)
     return found.marks
 
 
 def is_known(loop: Loop, identifier: str) -> bool:
-    found = answer(IdQuery("orders", identifier.encode()), loop)
-    assert isinstance(found, IdAnswer)
+    found = answered(IdAnswer, IdQuery("orders", identifier.encode()), loop)
     return found.known
 
 
@@ -112,8 +109,7 @@ def test_two_letters_of_one_id_are_both_let_through() -> None:
     write(living, job("forget"))
     assert redriven(loop, command("forget", letters(living.cluster))).mark[5] == 2
     assert living.values("orders.unique") == ["a", "a", "a"]
-    page = answer(IdsQuery("orders", None, 10), loop)
-    assert isinstance(page, IdsAnswer)
+    page = answered(IdsAnswer, IdsQuery("orders", None, 10), loop)
     assert [(each.identifier, each.sighting.offset) for each in page.ids] == [(b"a", 2)]
 
 
@@ -171,8 +167,7 @@ def test_nothing_is_decided_for_a_redrive_that_has_ended() -> None:
     redriven(loop, command("bypass", sent[:1]))
     write(living, job("bypass", state="cancelled"))
     assert redriven(loop, command("bypass", sent)).result == "ended"
-    removed = answer(MarksRemoval(NAME), loop)
-    assert isinstance(removed, ChangeAnswer)
+    removed = answered(ChangeAnswer, MarksRemoval(NAME), loop)
     assert removed.ids == 1
     assert marks(loop) == ()
     assert redriven(loop, command("bypass", sent)).result == "ended", "a late one finds the end"
@@ -195,8 +190,7 @@ def test_a_partition_whose_state_is_cleared_decides_no_letter_again() -> None:
     assert living.values("orders.unique") == ["a", "b", "a"]
     write(living, job("through", state="cancelled"))
     turns(cleared, 2)
-    removed = answer(MarksRemoval(NAME), cleared)
-    assert isinstance(removed, ChangeAnswer)
+    removed = answered(ChangeAnswer, MarksRemoval(NAME), cleared)
     assert removed.ids == 1
 
 
@@ -264,43 +258,30 @@ def test_forget_works_however_an_address_remembers_ids(
     assert views(living.cluster)[-1].original == "orders-0@2"
 
 
-def numbered(cluster: FakeCluster, *numbers: int) -> None:
+def numbered(living: Living, *numbers: int) -> None:
     for number in numbers:
-        headers: list[tuple[str, bytes | None]] = [
-            ("_PUBLISHER", b"P"),
-            ("_SEQ", b"%d" % number),
-        ]
-        cluster.write("orders", 0, Record(None, b"%d" % number, headers, cluster.now_ms))
+        living.write(b"%d" % number, ("_PUBLISHER", b"P"), ("_SEQ", b"%d" % number))
 
 
 def test_a_number_is_not_taken_back_when_an_old_one_is_let_through() -> None:
     living = Living(addresses=SEQUENCE)
-    numbered(living.cluster, 1, 2, 3, 1, 2)
+    numbered(living, 1, 2, 3, 1, 2)
     loop = living.running()
     turns(loop, 3)
     write(living, job("forget"))
     assert redriven(loop, command("forget", letters(living.cluster))).mark[5] == 2
     assert living.values("orders.unique") == ["1", "2", "3", "1", "2"]
-    numbered(living.cluster, 3, 4)
+    numbered(living, 3, 4)
     turns(loop, 2)
     assert living.values("orders.unique") == ["1", "2", "3", "1", "2", "4"]
-
-
-def member(cluster: FakeCluster, name: str, position: int, size: int = 2) -> None:
-    headers: list[tuple[str, bytes | None]] = [
-        ("_TX_ID", b"g"),
-        ("_TX_SIZE", b"%d" % size),
-        ("_TX_SEQ", b"%d" % position),
-        (DUPLICATE_ID, name.encode()),
-    ]
-    cluster.write("orders", 0, Record(None, name.encode(), headers, cluster.now_ms))
 
 
 def test_a_group_is_judged_as_one_again_and_forgiven_as_one() -> None:
     living = Living()
     living.send("x", "y")
     for name, position in (("x", 1), ("y", 2)):
-        member(living.cluster, name, position)
+        headers = (*in_group("g", position, 2), (DUPLICATE_ID, name.encode()))
+        living.write(name.encode(), *headers)
     loop = living.running()
     turns(loop, 3)
     assert living.reasons(DLQ) == ["duplicate-in-transaction"] * 2

@@ -35,14 +35,11 @@ def test_a_row_becomes_json_with_numbers_and_nulls() -> None:
     }
 
 
-def test_the_id_is_made_of_hour_carrier_and_number() -> None:
+def test_the_id_is_made_of_hour_carrier_and_number_and_the_key_of_the_last_two() -> None:
     flight = flight_of(ROW)
     assert flight.identifier == b"2013-01-01T10:00:00Z/UA/1545"
     assert flight.headers == [(DUPLICATE_ID, flight.identifier)]
-
-
-def test_the_key_is_carrier_and_number() -> None:
-    assert flight_of(ROW).key == b"UA1545"
+    assert flight.key == b"UA1545"
 
 
 def test_every_row_is_a_message_with_an_id_of_its_own(flights: list[Flight]) -> None:
