@@ -9,6 +9,7 @@ manners = st.builds(
     st.integers(1, 6),
     st.sampled_from([False, False, False, False, False, True]),
     st.booleans(),
+    st.integers(1, 2),
 )
 restarts = st.sampled_from(["", "", "", "", "", "", "", "|"])
 """What stands before a record in its trace."""

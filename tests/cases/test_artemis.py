@@ -381,12 +381,6 @@ def test_case_30_a_resend_is_known_by_what_the_first_stage_stamped() -> None:
     assert second.told() == fates("in*100 dup*100")
 
 
-def test_case_30_nothing_is_stamped_where_nobody_asks_for_it() -> None:
-    scene = Scene()
-    assert scene.play("- " * 10) == fates("in*10")
-    assert all(not record.headers for record in scene.cluster.records("orders.unique"))
-
-
 @every_manner
 def test_case_31_a_group_with_an_id_that_is_known_is_an_error_for_amqp_clients_too(
     manner: Manner,

@@ -79,13 +79,3 @@ def test_05_what_one_cache_holds_is_known_to_another_that_imports_it(manner: Man
     assert second.play("c b a d") == fates("dup dup dup in")
     assert forget(second, "a") == 1
     assert second.play("a") == fates("in")
-
-
-@every_manner
-def test_06_a_duplicate_is_sent_again_without_being_refused_once_its_id_is_forgotten(
-    manner: Manner,
-) -> None:
-    scene = Scene(None, manner)
-    assert scene.play("a a") == fates("in dup")
-    forget(scene, "a")
-    assert scene.play("a a") == fates("in dup")

@@ -2,12 +2,8 @@
 
 import pytest
 
-from ringfence.topics import NAME_LENGTH_MAX, acknowledgements, internal
+from ringfence.topics import NAME_LENGTH_MAX, internal
 from service.route import is_legal_topic
-
-
-def test_acknowledgements_are_where_the_contract_says() -> None:
-    assert acknowledgements("ringfence") == "ringfence.acks"
 
 
 @pytest.mark.parametrize("length", [248, 249, 250, 400])

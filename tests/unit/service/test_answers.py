@@ -76,18 +76,6 @@ def test_an_unknown_address_has_settings_and_remembers_nothing() -> None:
     assert sought(loop, "a", "nobody")._replace(settings=None) == UNKNOWN
 
 
-def test_an_id_is_known_for_as_many_more_messages_as_was_told() -> None:
-    living = Living(addresses=ring_of(3))
-    living.send("a", "b")
-    loop = living.running()
-    (seen,) = sought(loop, "a").sightings
-    for number in range(seen.slots_to_eviction):
-        assert sought(loop, "a").known
-        living.send(f"more {number}")
-        loop.turn()
-    assert not sought(loop, "a").known
-
-
 def test_an_id_that_several_partitions_accepted_is_seen_in_each() -> None:
     living = Living(partitions=2)
     living.send("a", partition=0)

@@ -4,13 +4,13 @@ from typing import Final
 
 import pytest
 
-from ringfence.headers import DUPLICATE_ID, NUMBER, PUBLISHER, DeadLetter
+from ringfence.headers import DUPLICATE_ID, NUMBER, PUBLISHER
 from service.addresses import AddressBook
 from service.answers import answer
 from service.caches import AUDIT, BRIDGE, settings_of
 from service.config import RouteSettings
 from service.queries.addresses import AddressQuery
-from tests.unit.service.deciding import World, named, reasons, record, told
+from tests.unit.service.deciding import World, named, reasons, record
 from tests.unit.service.living import Living, turns
 
 STAMP: Final = b"4L6g3nShT-eMCtK--X86sw/orders/3/17"
@@ -26,16 +26,6 @@ def counted(offset: int, number: int) -> object:
 
 
 # Bridges.
-
-
-def test_stamped_ids_are_remembered_apart_and_once() -> None:
-    world = World(addresses={"orders": {"id_cache_size": 1}})
-    world.commit(named(0, b"a"))
-    plan = world.commit(named(1, STAMP), named(2, b"a"), named(3, STAMP))
-    assert reasons(plan.outputs) == [None, "duplicate", "duplicate"]
-    assert told(plan.outputs[2][-1])[DeadLetter.ADDRESS] == "orders"
-    assert told(plan.outputs[2][-1])[DeadLetter.ORIGINAL] == "orders-1@1"
-    assert world.partition.addresses == {"orders", "BRIDGE.orders"}
 
 
 @pytest.mark.parametrize("strategy", ["audit", "sequence", "ordered"])

@@ -12,7 +12,6 @@ from service.groups import Group, GroupName, Groups
 from service.part import Hop
 from service.rejection import RejectedError
 from state.parked import HEADERS_MAX, KIND
-from tests.simulation.disk import Disk
 from tests.unit.service.deciding import (
     FALLBACK,
     SOURCE,
@@ -281,38 +280,6 @@ def test_a_record_that_the_state_cannot_take_is_dead_lettered_alone() -> None:
 def send(living: Living, *records: tuple[int, int, str]) -> None:
     for position, size, identifier in records:
         living.write(identifier.encode(), *in_group(position, size, identifier=identifier))
-
-
-@pytest.mark.parametrize("is_lost", [False, True], ids=["disk kept", "disk lost"])
-def test_what_waits_survives_the_process(*, is_lost: bool) -> None:
-    living = Living()
-    send(living, (1, 2, "a"))
-    living.running().close()
-    assert living.committed() == 1
-    if is_lost:
-        living.stores = Disk(living.cluster.step)
-    send(living, (2, 2, "b"))
-    turns(living.running())
-    assert living.values("orders.unique") == ["a", "b"]
-    assert living.values("orders.dlq") == []
-
-
-def test_what_nobody_completes_in_time_is_dead_lettered_whole() -> None:
-    living = Living(addresses={"#": {"group_timeout_ms": 5_000}})
-    send(living, (1, 3, "a"), (2, 3, "b"))
-    loop = living.running()
-    turns(loop)
-    living.cluster.wait(4)
-    turns(loop, 2)
-    assert living.values("orders.dlq") == []
-    living.cluster.wait(2)
-    turns(loop, 2)
-    assert living.values("orders.dlq") == ["a", "b"]
-    assert living.reasons("orders.dlq") == ["group-incomplete"] * 2
-    assert living.committed() == 2
-    send(living, (1, 3, "a"), (2, 3, "b"), (3, 3, "c"))
-    turns(loop, 2)
-    assert living.values("orders.unique") == ["a", "b", "c"]
 
 
 def test_the_time_begins_anew_with_the_owner() -> None:

@@ -86,15 +86,6 @@ def test_what_a_transaction_held_is_freed_without_a_search_for_cycles() -> None:
         gc.enable()
 
 
-def test_what_was_accepted_in_an_earlier_life_is_a_duplicate_in_the_next() -> None:
-    living = Living()
-    living.send("a")
-    living.running().close()
-    living.send("a", "b")
-    living.running()
-    assert living.values("orders.unique") == ["a", "b"]
-
-
 def test_a_partitions_own_time_goes_on_in_the_next_life() -> None:
     living = Living()
     living.send("a")

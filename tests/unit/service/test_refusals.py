@@ -60,16 +60,6 @@ def test_a_record_that_its_dead_letter_topic_refuses_too_ends_in_the_fallback() 
     assert living.reasons("g.dead-letters") == ["too-large"]
 
 
-def test_the_id_of_a_record_that_was_refused_is_not_remembered() -> None:
-    living = small_output()
-    living.send("a", size=600)
-    loop = living.running()
-    turns(loop)
-    living.send("a")
-    turns(loop)
-    assert living.values("orders.unique") == ["a"]
-
-
 def test_after_a_refusal_batches_grow_again() -> None:
     living = small_output(batch_records_max=8)
     living.send("large", size=600)

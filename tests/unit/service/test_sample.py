@@ -20,6 +20,13 @@ def taken(sampler: Sampler, world: World, *labels: str, **more: World) -> Sample
     return sampler.take(worlds, Surveyor(world.cache), book, set(labels))
 
 
+def full() -> World:
+    """Four ids of ten are left."""
+    world = World(addresses=SIZE_4)
+    fill(world, 0, 9)
+    return world
+
+
 def fill(world: World, first: int, last: int) -> None:
     ids = range(first, last + 1)
     world.commit(
@@ -34,8 +41,7 @@ def test_a_ring_that_is_not_full_has_no_horizon() -> None:
 
 
 def test_a_full_ring_tells_the_time_from_its_oldest_id_to_its_newest() -> None:
-    world = World(addresses=SIZE_4)
-    fill(world, 0, 9)
+    world = full()
     assert taken(Sampler(), world, "orders").fills == {"orders": Fill(4, 4, 3)}
 
 
@@ -49,8 +55,7 @@ def test_what_went_since_the_last_sample_is_counted_once() -> None:
 
 
 def test_an_address_that_is_not_in_memory_any_more_keeps_what_was_measured() -> None:
-    world, sampler = World(addresses=SIZE_4), Sampler()
-    fill(world, 0, 9)
+    world, sampler = full(), Sampler()
     before = taken(sampler, world, "orders").fills
     world.cache.drop(SOURCE)
     assert taken(sampler, world, "orders").fills == before
@@ -58,8 +63,7 @@ def test_an_address_that_is_not_in_memory_any_more_keeps_what_was_measured() -> 
 
 
 def test_a_partition_that_is_gone_tells_nothing() -> None:
-    world, sampler = World(addresses=SIZE_4), Sampler()
-    fill(world, 0, 9)
+    world, sampler = full(), Sampler()
     taken(sampler, world, "orders")
     sample = sampler.take({}, Surveyor(world.cache), AddressBook.of(SIZE_4), {"orders"})
     assert sample.fills == {}
@@ -67,8 +71,7 @@ def test_a_partition_that_is_gone_tells_nothing() -> None:
 
 
 def test_an_address_without_a_label_counts_among_the_others() -> None:
-    world = World(addresses=SIZE_4)
-    fill(world, 0, 9)
+    world = full()
     sample = taken(Sampler(), world)
     assert sample.fills == {}
     assert sample.others_used == 4

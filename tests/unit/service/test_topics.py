@@ -1,14 +1,9 @@
 """Internal names, and what is known of the topics that are written."""
 
-from service.topics import Targets, changelog, fallback
+from service.topics import Targets
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import FakeCluster
 from tests.unit.helpers import some
-
-
-def test_internal_names_are_the_contracts() -> None:
-    assert changelog("g", "orders") == "g.changelog.orders"
-    assert fallback("g") == "g.dead-letters"
 
 
 def test_a_target_is_known_after_a_refresh_and_absent_is_an_answer() -> None:

@@ -74,17 +74,13 @@ def test_what_maven_fetched_is_verified_before_it_takes_its_place(
     assert not (tmp_path / "jars").exists()
 
 
-def test_a_machine_without_maven_is_told_so(
+def test_a_machine_without_maven_or_java_is_told_so(
     tmp_path: Path, checksums: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(ToolError, match="No mvn on the PATH: install Maven"):
         jars_in(tmp_path / "jars", checksums).fetched()
-
-
-def test_a_machine_without_java_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolError, match="No java in the PATH: install Java 17"):
         java_command()
 

@@ -33,11 +33,6 @@ def commands(name: str, command: Any) -> Iterator[tuple[str, TyperCommand]]:
 ALL = dict(found for name in NAMES for found in commands(name, load(name)))
 
 
-def test_the_contract_names_are_there() -> None:
-    over_the_api = {"status", "route", "address", "id", "publisher", "dead-letter", "redrive"}
-    assert over_the_api | {"pause", "resume"} <= set(NAMES)
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_a_command_tells_what_it_does_with_examples_that_can_be_parsed(
     name: str, shell: Shell

@@ -9,9 +9,7 @@ from pathlib import Path
 from service.addresses import AddressBook
 from service.config import ApiSettings, Config, KafkaSettings, ServiceSettings
 from service.crew.supervisor import Supervisor
-from tests.waiting import eventually
-
-LIMIT_S = 30.0
+from tests.waiting import LIMIT_S, eventually
 
 
 def config_of(workers: int) -> Config:
