@@ -22,11 +22,9 @@ def config_of(workers: int) -> Config:
     )
 
 
-def supervisor_of(
-    folder: Path, behaviour: str, workers: int = 2, hang_limit_s: float = LIMIT_S
-) -> Supervisor:
+def supervisor_of(folder: Path, behaviour: str, workers: int = 2) -> Supervisor:
     program = ("-m", "tests.unit.service.crew.dummy", behaviour)
-    return Supervisor(config_of(workers), folder, hang_limit_s=hang_limit_s, program=program)
+    return Supervisor(config_of(workers), folder, hang_limit_s=LIMIT_S, program=program)
 
 
 def run(supervisor: Supervisor) -> None:

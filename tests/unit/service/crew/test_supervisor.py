@@ -12,6 +12,7 @@ import pytest
 from service.crew import falls
 from service.crew import supervisor as module
 from service.crew.falls import Falls
+from service.crew.member import Member
 from service.errors import ExitCode, ExitError
 from tests.unit.helpers import ending, some
 from tests.unit.service.crew.scene import is_alive, lives, play, run, supervisor_of
@@ -124,14 +125,17 @@ def test_a_first_fall_is_forgiven(tmp_path: Path) -> None:
 def test_a_process_that_is_not_heard_of_is_killed_and_replaced(
     tmp_path: Path, behaviour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_UNHEARD_S", 0.5)
-    crew = supervisor_of(tmp_path, behaviour, hang_limit_s=12.0)
+    silent_s, hastened = vars(Member)["silent_s"].fget, set[Member]()
+    hasty = property(lambda of: silent_s(of) * (100 if of in hastened else 1))
+    monkeypatch.setattr(Member, "silent_s", hasty)
+    crew = supervisor_of(tmp_path, behaviour)
 
     def scene() -> None:
         eventually(lambda: crew.members[1].has_run)
         if behaviour == "well":
             eventually(lambda: crew.members[0].has_run)
             os.kill(crew.members[0].pid or 0, signal.SIGSTOP)
+        hastened.add(crew.members[0])
         eventually(lambda: crew.members[0].last_exit_code == -signal.SIGKILL)
         assert crew.members[1].status().restarts == 0
 
