@@ -12,7 +12,7 @@ from ringfence.courier import State
 from tests.fakes.judge import Judge
 from tests.unit.ringfence.life import Clock, KilledError, Life
 
-FEW = st.integers(1, 12)
+FEW, FLAG = st.integers(1, 12), st.booleans()
 
 
 class Lives(RuleBasedStateMachine):
@@ -55,21 +55,9 @@ class Lives(RuleBasedStateMachine):
         if self.life.wires:
             self.life.wires[-1].fails = True
 
-    @rule(up=st.booleans())
-    def turn_the_service(self, *, up: bool) -> None:
-        self.judge.up = up
-
-    @rule(up=st.booleans())
-    def turn_the_broker(self, *, up: bool) -> None:
-        self.judge.broker_up = up
-
-    @rule(lost=st.booleans())
-    def lose_acks(self, *, lost: bool) -> None:
-        self.judge.loses_acks = lost
-
-    @rule(lost=st.booleans())
-    def lose_answers(self, *, lost: bool) -> None:
-        self.judge.loses_answers = lost
+    @rule(what=st.sampled_from(["up", "broker_up", "loses_acks", "loses_answers"]), so=FLAG)
+    def turn(self, what: str, *, so: bool) -> None:
+        setattr(self.judge, what, so)
 
     @rule(seconds=st.floats(0, 20))
     def wait(self, seconds: float) -> None:

@@ -142,26 +142,24 @@ def test_a_process_that_is_not_heard_of_is_killed_and_replaced(
     play(crew, scene)
 
 
-def test_a_process_that_does_not_end_is_killed_after_the_grace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_COMMIT_S", 4.0)
-    crew = supervisor_of(tmp_path, "stubborn")
-    play(crew, lambda: eventually(lambda: crew.read().phase == "running"))
-    assert [member.last_exit_code for member in crew.members] == [-signal.SIGKILL, 0]
-
-
 def test_who_has_only_the_group_left_to_leave_is_not_waited_for_as_long_as_a_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LEAVE_S", 0.5)
+    monkeypatch.setattr(module, "_LEAVE_S", 100_000.0)
     monkeypatch.setattr(module, "_COMMIT_S", 100_000.0)
     crew = supervisor_of(tmp_path, "leaves for ever")
-    play(crew, lambda: eventually(lambda: crew.read().phase == "running"))
-    assert [member.last_exit_code for member in crew.members] == [-signal.SIGKILL, 0]
+
+    def scene() -> None:
+        eventually(lambda: crew.read().phase == "running")
+        crew.stop()
+        eventually(lambda: crew.members[1].last_exit_code == 0)
+        monkeypatch.setattr(module, "_LEAVE_S", 0.1)
+
+    play(crew, scene)
+    assert crew.members[0].last_exit_code == -signal.SIGKILL
 
 
-def test_a_transaction_that_is_open_has_longer_to_end_than_leaving_has(
+def test_who_does_not_end_is_killed_when_its_transaction_has_had_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_LEAVE_S", 0.1)
@@ -174,6 +172,7 @@ def test_a_transaction_that_is_open_has_longer_to_end_than_leaving_has(
         told_s.append(time.monotonic())
 
     play(crew, scene)
+    assert crew.members[0].last_exit_code == -signal.SIGKILL
     assert time.monotonic() - told_s[0] > 1.5, "the timeout of a transaction, and its commit"
 
 

@@ -18,14 +18,19 @@ COPIED = 3
 REASON = ("ringfence.reason", b"duplicate")
 
 
-@pytest.fixture
-def audit() -> Audit:
-    """An audit of five flights, one of them sent twice, that saw all but the fifth come out."""
+def unseen() -> Audit:
+    """An audit of five flights, one of them sent twice."""
     books = Books(FLIGHTS)
     for number in range(5):
         books.enter(Send(number, is_copy=False), now_ms=1_000 + number)
     books.enter(Send(COPIED, is_copy=True), now_ms=2_000)
-    audit = Audit(books)
+    return Audit(books)
+
+
+@pytest.fixture
+def audit() -> Audit:
+    """It saw all but the fifth come out."""
+    audit = unseen()
     for number in range(4):
         take(audit, number)
     take_dead(audit, COPIED, [REASON])
@@ -122,11 +127,7 @@ def test_a_copy_that_left_no_trace_is_found(audit: Audit) -> None:
 
 
 def test_the_dead_letter_of_the_wrong_flight_is_found_though_the_sums_agree() -> None:
-    books = Books(FLIGHTS)
-    for number in range(5):
-        books.enter(Send(number, is_copy=False), now_ms=1_000 + number)
-    books.enter(Send(COPIED, is_copy=True), now_ms=2_000)
-    audit = Audit(books)
+    audit = unseen()
     for number in range(5):
         take(audit, number)
     take_dead(audit, 1, [REASON])
