@@ -109,10 +109,14 @@ def test_an_end_that_would_befall_the_next_one_too_ends_the_instance(
     assert not any(is_alive(pid) for pid in lives(tmp_path, 1))
 
 
-def test_who_never_joins_is_given_up_after_ten_times(tmp_path: Path) -> None:
-    with ending(ExitCode.NO, "Worker 0 has ended 10 times"):
+def test_who_never_joins_is_given_up_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(falls, "FUTILE_MAX", 3)
+    monkeypatch.setattr(module, "FUTILE_MAX", 3)
+    with ending(ExitCode.NO, "Worker 0 has ended 3 times"):
         run(supervisor_of(tmp_path, "never", workers=1))
-    assert len(lives(tmp_path)) == 10
+    assert len(lives(tmp_path)) == 3
 
 
 def test_a_first_fall_is_forgiven(tmp_path: Path) -> None:
