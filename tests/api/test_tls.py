@@ -14,6 +14,7 @@ from api.certificates import Certificates
 from api.server import ServerHandle, serve_in_thread
 from api.view import ServiceView
 from service.sections import ApiSettings
+from tests.waiting import LIMIT_S
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def trusting(authority: trustme.CA) -> ssl.SSLContext:
 
 
 def serial_of(url: str, context: ssl.SSLContext) -> object:
-    with httpx2.stream("GET", f"{url}/livez", verify=context) as answer:
+    with httpx2.stream("GET", f"{url}/livez", timeout=LIMIT_S, verify=context) as answer:
         assert answer.status_code == 200
         return (
             answer.extensions["network_stream"]
@@ -59,11 +60,16 @@ def test_it_speaks_tls_and_nothing_else(
 ) -> None:
     with served(view, Certificates(ApiSettings(**renewed(tmp_path, authority)))) as handle:  # type: ignore[arg-type]
         assert handle.url.startswith("https://127.0.0.1:")
-        assert httpx2.get(f"{handle.url}/livez", verify=trusting(authority)).status_code == 200
+        assert (
+            httpx2.get(
+                f"{handle.url}/livez", timeout=LIMIT_S, verify=trusting(authority)
+            ).status_code
+            == 200
+        )
         with pytest.raises(httpx2.ConnectError):
-            httpx2.get(f"{handle.url}/livez")
+            httpx2.get(f"{handle.url}/livez", timeout=LIMIT_S)
         with pytest.raises(httpx2.HTTPError):
-            httpx2.get(f"{handle.url.replace('https', 'http')}/livez")
+            httpx2.get(f"{handle.url.replace('https', 'http')}/livez", timeout=LIMIT_S)
 
 
 def test_a_new_certificate_is_taken_and_one_that_does_not_fit_its_key_is_not(
@@ -102,7 +108,7 @@ def test_with_an_authority_of_clients_only_theirs_connect(
     with served(view, Certificates(ApiSettings(**files))) as handle:  # type: ignore[arg-type]
         url = f"{handle.url}/livez"
         if is_known:
-            assert httpx2.get(url, verify=context).status_code == 200
+            assert httpx2.get(url, timeout=LIMIT_S, verify=context).status_code == 200
         else:
             with pytest.raises(httpx2.HTTPError):
-                httpx2.get(url, verify=context)
+                httpx2.get(url, timeout=LIMIT_S, verify=context)

@@ -13,6 +13,7 @@ from tests.api.fake_letters import LETTER, FakeLetters
 from tests.api.fake_service import FakeSettings
 from tests.unit.service.commands.conftest import Shell
 from tests.unit.service.commands.scripted import Reply, scripted
+from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.usefixtures("url")
 READS = {
@@ -37,7 +38,7 @@ def test_json_is_the_document_of_the_api(shell: Shell, url: str) -> None:
     shell("address", "clear", "orders", "--yes")
     for words, path in READS.items():
         ran = shell(*words.split(), "--json")
-        assert json.loads(ran.out) == httpx2.get(f"{url}{path}").json(), words
+        assert json.loads(ran.out) == httpx2.get(f"{url}{path}", timeout=LIMIT_S).json(), words
         assert (ran.code, ran.err) == (0, ""), words
 
 
