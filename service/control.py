@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from queue import Empty, Full, Queue
-from typing import NamedTuple, overload
+from typing import Final, NamedTuple, overload
 
 from service.queries.addresses import (
     AddressAnswer,
@@ -81,6 +81,9 @@ class NotRestored(Unavailable):
     """The partitions that would answer are not restored on this instance."""
 
 
+_AGAIN: Final = " ask again, and see /v1/status for what it waits for."
+
+
 class _Question(NamedTuple):
     query: Query
     reply: Future[Answer]
@@ -125,10 +128,7 @@ class Desk(ABC):
         try:
             return await asyncio.wait_for(self._answered(query, timeout_s), timeout_s)
         except TimeoutError:
-            sentence = (
-                f"The loop did not answer within {timeout_s:g} s;"
-                " ask again, and see /v1/status for what it waits for."
-            )
+            sentence = f"The loop did not answer within {timeout_s:g} s;{_AGAIN}"
             raise TimedOut(sentence) from None
 
     @abstractmethod
@@ -163,9 +163,10 @@ class Inbox(Desk):
                 query, reply, deadline_s = self._questions.get_nowait()
             except Empty:
                 return done
-            if time.monotonic() > deadline_s:
-                reply.cancel()
             if not reply.set_running_or_notify_cancel():
+                continue
+            if time.monotonic() > deadline_s:
+                reply.set_exception(TimedOut(f"The loop did not answer in time;{_AGAIN}"))
                 continue
             try:
                 reply.set_result(answer(query))

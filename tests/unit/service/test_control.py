@@ -70,6 +70,14 @@ def test_a_question_past_its_deadline_is_not_answered_any_more() -> None:
     assert answered == []
 
 
+def test_one_who_hears_of_the_deadline_after_the_loop_is_told_that_it_has_passed() -> None:
+    inbox = Inbox(depth=1)
+    reply = inbox.put(IdQuery("a", b"1"), float("-inf"))
+    inbox.run_pending(answer_with(UNKNOWN), limit=1)
+    with pytest.raises(TimedOut):
+        reply.result()
+
+
 def test_the_loop_answers_no_more_than_its_limit() -> None:
     async def scenario() -> None:
         inbox = Inbox(depth=5)
