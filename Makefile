@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit broker test-broker test-versions test-long sim sim-mutants fuzz soak oracle spark-tables reconcile test-spark bench bench-full bench-earlier bench-spark test-helm test-browser test-image pictures ci lock clean
+.PHONY: help run test check unit broker test-broker test-versions test-long sim sim-mutants mutants fuzz soak oracle spark-tables reconcile test-spark bench bench-full bench-earlier bench-spark test-helm test-browser test-image pictures ci lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ fuzz: .venv/dev ## RECORDS=100000 random records under random configurations, on
 
 sim-mutants: .venv/dev ## break the service in ways that the simulation has to find (ARGS="NAME" for some)
 	$(BIN)/python -m tests.simulation.mutants $(ARGS)
+
+mutants: .venv/dev ## break the core in every small way, and name what no fast test finds (ARGS="state --sample 400")
+	$(BIN)/python -m tests.mutation $(ARGS)
 
 soak: .venv/dev ## load and random faults for SECONDS=600 from SEED=n (ARGS="--workers 2 --scope address --brokers 3"), then what held
 	$(BIN)/python -m tests.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) $(ARGS)
