@@ -8,6 +8,7 @@ the tests that judged it are changed.
 import argparse
 import os
 import random
+import shlex
 import sys
 from pathlib import Path
 
@@ -71,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--report", action="store_true", help="tell what is known, judge nothing")
     parser.add_argument("--root", type=Path, default=Path.cwd(), help=argparse.SUPPRESS)
     parser.add_argument("--packages", nargs="*", default=PACKAGES, help=argparse.SUPPRESS)
-    parser.add_argument("--tests", nargs="*", default=TESTS, help="where the tests are")
+    parser.add_argument("--tests", type=shlex.split, default=TESTS, help="as pytest takes them")
     return parser
 
 

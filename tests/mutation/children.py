@@ -21,7 +21,7 @@ ELSEWHERE: Final = 2
 """The mutant cannot be judged in a child of this process."""
 TOO_LONG: Final = {signal.SIGALRM, signal.SIGPROF}
 MEMORY_BYTES_MAX: Final = 8 * 1024**3
-CHILD_S_MAX: Final = 900
+CHILD_S_MAX: Final = 3600
 
 
 class Task(NamedTuple):

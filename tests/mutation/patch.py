@@ -29,6 +29,7 @@ class Functions:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._genuine: Final[dict[str, CodeType]] = {}
         self._live: Final[dict[Key, list[FunctionType]]] = {}
         for each in gc.get_objects():
             if type(each) is FunctionType:
@@ -37,14 +38,20 @@ class Functions:
     def exchange(self, mutant: Mutant) -> None:
         """Put the mutant's code into every function that has the genuine."""
         path = self._root / mutant.path
-        source = path.read_bytes()
-        old = compile(source, str(path), "exec", dont_inherit=True)
-        new = compile(mutant.applied(source), str(path), "exec", dont_inherit=True)
-        for genuine, broken in _pairs(old, new):
+        changed = mutant.applied(path.read_bytes())
+        new = compile(changed, str(path), "exec", dont_inherit=True)
+        for genuine, broken in _pairs(self.genuine(mutant.path), new):
             for function in self._live.get(_key(genuine), ()):
                 if len(genuine.co_freevars) != len(broken.co_freevars):
                     raise NotExchangeableError
                 function.__code__ = broken
+
+    def genuine(self, path: str) -> CodeType:
+        """The code of a file; compiled once, before children need it."""
+        if path not in self._genuine:
+            place = self._root / path
+            self._genuine[path] = compile(place.read_bytes(), str(place), "exec", dont_inherit=True)
+        return self._genuine[path]
 
 
 def _key(code: CodeType) -> Key:

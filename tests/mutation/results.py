@@ -6,6 +6,7 @@ import json
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -78,8 +79,12 @@ def keys(mutants: Iterable[Mutant]) -> dict[str, Mutant]:
 
 def code_digest(mutant: Mutant, source: bytes) -> str:
     """Of the outermost function, or of the statement, that the mutant changes."""
-    body = ast.parse(source).body
-    return _digest(body, mutant.reach[0])
+    return _digest(_parsed(source).body, mutant.reach[0])
+
+
+@cache
+def _parsed(source: bytes) -> ast.Module:
+    return ast.parse(source)
 
 
 def _digest(body: Iterable[ast.stmt], line: int) -> str:

@@ -13,6 +13,7 @@ import traceback
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -141,6 +142,7 @@ class Run:
         self, key: str, warm: Warm, items: Mapping[str, pytest.Item], functions: Functions
     ) -> Task:
         tests = self._ordered(key)
+        functions.genuine(self._mutants[key].path)
 
         def work(out: int) -> None:
             try:
@@ -225,8 +227,9 @@ class Run:
 
     def _depends(self, key: str) -> str:
         mutant = self._mutants[key]
-        return code_digest(mutant, (self._options.root / mutant.path).read_bytes())
+        return code_digest(mutant, _source(self._options.root / mutant.path))
 
+    @cache  # noqa: B019 - one object lives as long as the process
     def _tests(self, key: str) -> list[str]:
         """The fastest first, as many as may be run."""
         found, left_s = list[str](), self._options.budget_s
@@ -241,6 +244,11 @@ class Run:
         mutant, tests = self._mutants[key], self._tests(key)
         first = [each for each in self._killers[mutant.path, mutant.scope] if each in tests]
         return first + [test for test in tests if test not in first]
+
+
+@cache
+def _source(path: Path) -> bytes:
+    return path.read_bytes()
 
 
 def _in_process(work: object) -> None:
