@@ -115,7 +115,7 @@ def run(root: Path, *arguments: str) -> str:
         [*command, *options], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return done.stderr + done.stdout
 
 
 def judged(root: Path) -> list[tuple[str, str]]:
@@ -130,6 +130,7 @@ def test_a_known_mutant_is_found_or_survives_and_is_judged_again_when_its_tests_
         "pytest.ini": "[pytest]\npythonpath = .\naddopts = --import-mode=importlib\n",
         "product/box.py": PRODUCT,
         "checks/test_box.py": CHECKS,
+        "checks/test_other.py": "def test_that_executes_nothing_of_it():\n    pass\n",
         "tests/mutation/equivalent.toml": EXPLAINED,
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -150,7 +151,7 @@ def test_a_known_mutant_is_found_or_survives_and_is_judged_again_when_its_tests_
     (tmp_path / "product/box.py").write_text(f"# Lines move.\n{PRODUCT}")
     stricter = CHECKS + "\n\ndef test_three_is_not_small():\n    assert is_small(3) is False\n"
     (tmp_path / "checks/test_box.py").write_text(stricter)
-    run(tmp_path)
+    assert "4 of 5 tests are traced" in run(tmp_path)
     later = dict(judged(tmp_path)[len(results) :])
     assert later["LIMIT: LIMIT = 3 [3 → 4]"] == "killed"
     assert "unused: return True [True → False]" not in later

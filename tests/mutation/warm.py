@@ -83,6 +83,7 @@ class Warm:
             data_file=None,
             config_file=False,
             include=[*tested, *(f"{root}/{folder}/*" for folder in tests)],
+            omit=[f"{Path(__file__).parent}/*"],
         )
         costs: dict[str, tuple[float, float]] = {}
         traces.start()
