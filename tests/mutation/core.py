@@ -11,6 +11,7 @@ TESTS: Final = (
     "tests/unit/ringfence",
     "tests/cases",
     "tests/contract",
+    *("-k", "not killed"),  # of the cases' manners those that decide the same after a restart
     *(
         f"--ignore=tests/unit/service/{other}"
         for other in ("adoption", "bridge", "commands", "crew", "fleet")

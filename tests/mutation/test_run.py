@@ -167,7 +167,7 @@ def test_every_file_of_a_group_is_there(group: str) -> None:
 
 
 def test_every_test_that_is_named_is_there() -> None:
-    for named in TESTS:
+    for named in (each for each in TESTS if "/" in each):
         path, _, test = named.split("=")[-1].partition("::")
         assert not test or f"def {test}(" in (ROOT / path).read_text()
         assert (ROOT / path).exists()
