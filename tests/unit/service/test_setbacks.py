@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, Message
 from service import config_topic as module
 from service.commit import OutcomeUnknownError
 from service.errors import ExitCode
+from service.faults import fault_of
 from service.topics import config_topic
 from state.edit import Edit, Source
 from state.run import key
@@ -200,6 +201,7 @@ def test_an_offset_that_the_log_has_lost_is_left_to_the_policy(
     log.delete_before(3)
     turns(loop)
     assert living.values("orders.unique") == ["a", *read]
+    assert living.faults.passed["store.wipe"] == 0
 
 
 def test_an_offset_that_the_log_has_lost_ends_the_process_where_no_policy_says_otherwise() -> None:
@@ -231,6 +233,24 @@ def test_records_that_come_with_the_loss_of_their_offset_are_decided_after_it(
     monkeypatch.undo()
     turns(loop)
     assert living.values("orders.unique") == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("code", "is_doubted"),
+    [
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, True),
+        (KafkaError.MSG_SIZE_TOO_LARGE, False),
+        (KafkaError.REBALANCE_IN_PROGRESS, False),
+    ],
+)
+def test_an_abort_that_neither_a_record_nor_the_group_explains_has_the_topics_described_again(
+    code: int, *, is_doubted: bool
+) -> None:
+    loop = Living().running()
+    for aborted in (loop.unchanged, loop.aborted):
+        aborted(fault_of(KafkaError(code)))
+        assert loop._terms.inputs.is_suspect is is_doubted
+        turns(loop)
 
 
 def test_a_damaged_store_is_wiped_and_restored_and_remembers_what_it_did() -> None:

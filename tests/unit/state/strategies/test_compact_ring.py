@@ -101,6 +101,29 @@ def test_an_index_of_any_size_finds_what_is_held_and_little_else(expected: int) 
     assert strangers < 50
 
 
+def test_an_index_says_at_once_of_what_is_held_that_it_may_be_and_of_little_else() -> None:
+    index = Index(500)
+    index.add(names(0, 500), 0x01010101, 0)  # no byte of a number is that of an empty tag
+    may_hold = index.asker()
+    assert all(map(may_hold, names(0, 500)))
+    assert sum(may_hold(b"x-%d" % number) for number in range(1_000)) < 50
+
+
+@pytest.mark.parametrize("form", ["whole", "compact"])
+def test_what_a_dropped_draft_has_let_go_is_known_and_what_it_added_is_not(form: str) -> None:
+    pair = Pair()
+    pair.decide(Step(8, restart=False, ids=[b"a", b"b"], committed=True))
+    ring: WholeRing | CompactRing = getattr(pair, form)
+    dropped = ring.draft(8, Spots(SOURCE))
+    assert dropped.let_go(b"a") == 0  # its number, for it is committed
+    assert dropped.admit(b"a", 8, 8) is None
+    assert dropped.admit(b"c", 9, 9) is None
+    assert dropped.let_go(b"c") is None
+    assert dropped.let_go(b"d") is None
+    draft = ring.draft(8, Spots(SOURCE))
+    assert [draft.judge(each) for each in (b"a", b"b", b"c", b"d")] == [0, 1, None, None]
+
+
 def test_what_an_index_takes_is_bounded_by_what_is_held() -> None:
     small = filled(2_000, 500, expected=500)[0].memory_bytes
     assert filled(50_000, 500, expected=500)[0].memory_bytes < 2 * small

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from ringfence.headers import Reason
 from state.claim import Claim
-from state.edit import Source
+from state.edit import Origin, Source
 from state.keys import UnknownFormatError, address_of, prefix
+from state.spots import Spots
 from state.strategies.table import STRATEGIES, check
-from tests.unit.state.strategies.kept import ADDRESS, Kept
+from tests.unit.state.strategies.kept import ADDRESS, SOURCE, Kept
 
 OTHER = Source("orders", 2)
 NEW, DUPLICATE, OUT_OF_ORDER, INVALID = (
@@ -34,6 +35,19 @@ def test_a_stream_whose_beginning_is_missing_is_out_of_order() -> None:
         NEW,
         NEW,
     ]
+
+
+@pytest.mark.parametrize("strategy", ["sequence", "audit"])
+def test_a_group_is_judged_as_if_each_of_it_were_accepted_before_the_next(strategy: str) -> None:
+    held = Kept(strategy, audit_producers=2)
+    held.decide([said("P", 4)])
+    draft = held.memory.begin(held.settings, Spots(SOURCE))
+    group = [said("P", 4), said("P", 5), said("P", 5), said("Q", 1), said("Q", 1), said("P", 6)]
+    verdicts = draft.verdicts(group, [Origin(*SOURCE, at, at) for at in range(6)])
+    reasons = [DUPLICATE, NEW, DUPLICATE, NEW, DUPLICATE, NEW]
+    assert [why and why.reason for why in verdicts] == reasons
+    causes = [why.cause.startswith("of its group") for why in verdicts if why is not None]
+    assert causes == [False, True, True]
 
 
 @pytest.mark.parametrize("strategy", ["sequence", "ordered"])

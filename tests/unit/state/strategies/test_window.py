@@ -33,6 +33,15 @@ def at(times: Sequence[int], identifier: bytes = b"1") -> list[Sight]:
     return [(time, identifier, None) for time in times]
 
 
+def test_a_window_looks_back_as_far_as_its_number_forces_it_to() -> None:
+    held = Kept("window", window_size=3)
+    for time, horizon in ((5, None), (6, None), (8, 3), (9, 3)):
+        seen(held, at([time], b"%d" % time))
+        extent = held.memory.begin(held.settings, Spots(SOURCE)).extent()
+        assert (extent.newest_ms, extent.horizon_ms) == (time, horizon)
+    assert (extent.held, extent.oldest_ms) == (3, 6)
+
+
 def test_ids_of_publishers_are_not_mixed_up() -> None:
     held = Kept("window")
     sights = [(0, b"bc", "a"), (0, b"c", "ab"), (0, b"abc", None), (0, b"bc", "a")]
