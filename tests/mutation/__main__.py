@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
     else:
         run.go()
     known = {key: result for key in chosen if (result := run.known(key)) is not None}
-    lines = list(report(root, chosen, known, explained))
+    lines = list(report(root, chosen, known, explained, run.could_be_run))
     files = {mutant.path for mutant in every.values()}
     identities = {mutant.identity for mutant in every.values()}
     lines += [

@@ -1,7 +1,7 @@
 """The score by file, and each survivor with what was changed."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tests.mutation.mutant import Mutant
@@ -11,7 +11,11 @@ COLUMNS = ("mutants", "killed", "timed out", "survived", "not reached", "explain
 
 
 def report(
-    root: Path, mutants: Mapping[str, Mutant], results: Mapping[str, Result], explained: Explained
+    root: Path,
+    mutants: Mapping[str, Mutant],
+    results: Mapping[str, Result],
+    explained: Explained,
+    tests_of: Callable[[str], int],
 ) -> Iterator[str]:
     """Lines: the survivors that nothing explains, then the table."""
     counts: dict[str, Counter[str]] = {}
@@ -28,8 +32,8 @@ def report(
         count[result.outcome] += 1
         if result.outcome not in FOUND:
             yield f"{result.outcome}: {key}"
-            by = "no test executes it" if result.outcome == UNREACHED else f"{result.tests} tests"
-            yield f"  {by}"
+            of_all = f"{result.tests} of {tests_of(key)} tests were run"
+            yield f"  {'no test executes it' if result.outcome == UNREACHED else of_all}"
             source = (root / mutant.path).read_bytes()
             yield from (f"    {line}" for line in mutant.diff(source).splitlines())
     yield f"{'':36}{''.join(f'{each:>12}' for each in COLUMNS)}{'score':>8}"

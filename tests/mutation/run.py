@@ -51,7 +51,7 @@ class Options(NamedTuple):
     """Where it keeps what it has found."""
     jobs: int
     budget_s: float
-    """How many seconds of tests one mutant may cost at most; the fastest tests come first."""
+    """How many seconds of tests one mutant may cost at most."""
     again: bool
     """Whether to judge what is judged already."""
 
@@ -80,6 +80,10 @@ class Run:
                 with suppress(Exception):
                     importlib.import_module(name)
             self._judge(self._imported(key) for key in left)
+
+    def could_be_run(self, key: str) -> int:
+        """How many tests execute the mutant."""
+        return len(self._reach.tests_of(self._mutants[key]))
 
     def load(self) -> None:
         """What other processes have found."""
@@ -181,6 +185,7 @@ class Run:
     def _with_pytest(self, tests: Sequence[str], work: object) -> None:
         warm = Warm(work)  # type: ignore[arg-type]
         os.chdir(self._options.root)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # in a child; what is told goes to stderr
         marks = ["-m", self._options.marks] if self._options.marks else []
         pytest.main([*OPTIONS, "--timeout=0", *marks, *tests], plugins=[warm])
         for fault in warm.not_collected:
@@ -231,7 +236,7 @@ class Run:
 
     @cache  # noqa: B019 - one object lives as long as the process
     def _tests(self, key: str) -> list[str]:
-        """The fastest first, as many as may be run."""
+        """As many as may be run."""
         found, left_s = list[str](), self._options.budget_s
         for test in self._reach.tests_of(self._mutants[key]):
             left_s -= self._reach.traced[test].seconds

@@ -139,7 +139,9 @@ def test_a_known_mutant_is_found_or_survives_and_is_judged_again_when_its_tests_
     text = run(tmp_path)
     results = judged(tmp_path)
     assert {key: outcome for key, outcome in results if outcome != "elsewhere"} == OUTCOMES
-    survivor = f"survived: {BOX}LIMIT: LIMIT = 3 [3 → 4]\n  1 tests\n    @@ -3,3 +3,3 @@\n"
+    survivor = (
+        f"survived: {BOX}LIMIT: LIMIT = 3 [3 → 4]\n  1 of 1 tests were run\n    @@ -3,3 +3,3 @@\n"
+    )
     assert survivor in text
     assert "-LIMIT = 3\n" in text
     assert "unused: return True [True → False]\n  no test executes it\n" in text
