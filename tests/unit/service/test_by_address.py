@@ -54,6 +54,15 @@ def test_a_duplicate_from_another_input_is_caught_and_names_its_original() -> No
     assert (envelope[DeadLetter.TOPIC], envelope[DeadLetter.OFFSET]) == ("more", "5")
 
 
+def test_a_group_whose_earlier_record_lost_its_route_meanwhile_is_refused_whole() -> None:
+    living = world()
+    group: list[Header] = [("_TX_ID", b"t"), ("_TX_SIZE", b"2")]
+    living.commit(carried(10, "more-0@1", *group, ("_TX_SEQ", b"1"), (DUPLICATE_ID, b"a")))
+    living.settings = replace(ROUTE, inputs=("orders",))
+    plan = living.decide(carried(11, "orders-0@1", *group, ("_TX_SEQ", b"2"), (DUPLICATE_ID, b"b")))
+    assert reasons(plan.outputs) == ["no-output"] * 2
+
+
 def test_what_goes_out_does_not_carry_its_place_any_more() -> None:
     extra: list[Header] = [("a", None), (ORIGIN, b"somebody else's"), (DUPLICATE_ID, b"1")]
     plan = world().decide(carried(10, "orders-0@1", *extra))

@@ -10,8 +10,11 @@ from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, GROUP_POSITION, GROUP_SI
 from service.commit import OutcomeUnknownError
 from service.errors import ExitCode
 from service.loop import Loop
+from state.changelog import decode
 from state.edit import Source
+from state.memory import MemoryStore
 from state.store import StoreFailedError
+from state.strategies.table import RING
 from tests.fakes.errors import abortable, fenced, plain
 from tests.fakes.group import Committed
 from tests.fakes.partition import Record
@@ -94,6 +97,35 @@ def test_a_partitions_own_time_goes_on_in_the_next_life() -> None:
     living.cluster.write("orders", 0, Record(None, b"late", [], time_ms - 5_000))
     loop = living.running()
     assert loop.assignment.running[ORDERS].time_ms == time_ms > 0
+
+
+def test_a_committed_offset_tells_the_last_record_of_the_changelog_with_it() -> None:
+    living = Living()
+    loop = living.running()
+    for ids in (["a", "b"], ["a"], ["c"]):  # a duplicate alone writes nothing
+        living.send(*ids)
+        loop.turn()
+        metadata = decode(living.cluster.group(GROUP).committed[ORDERS].metadata)
+        written = [
+            entry.offset
+            for entry in living.cluster.logs[LOG.topic].partitions[LOG.partition].archive
+            if entry.record is not None
+        ]
+        assert metadata is not None
+        assert metadata.last_offset == written[-1]
+    assert len(written) == 2
+
+
+def test_a_memory_that_is_loaded_is_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    living = Living()
+    living.send("a")
+    living.running().close()
+    beats: list[None] = []
+    monkeypatch.setattr(living.watch, "beat", lambda: beats.append(None))
+    loop = living.running()
+    before = len(beats)
+    loop.cache.memory(ORDERS, MemoryStore(), "another", RING)
+    assert len(beats) > before
 
 
 def test_every_turn_is_a_heartbeat() -> None:
