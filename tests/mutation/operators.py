@@ -4,9 +4,9 @@ A comparison moves its boundary or turns round, a part of a condition is left ou
 negated, a number is one more or one less, arithmetic is another, a statement or a named argument is
 left out, a function returns None, the least takes the place of the greatest.
 
-Nothing is changed in a text, a log line, an assertion, a type, a decorator or a `__repr__`. What
-would be the same as another mutant is not made: `and` in place of `or` beside each side left out,
-swapped branches beside the negated condition.
+Nothing is changed in a text, a log line, an assertion, a type, a decorator or a `__repr__`, and no
+time in seconds. What would be the same as another mutant is not made: `and` in place of `or` beside
+each side left out, swapped branches beside the negated condition, None in place of False.
 """
 
 import ast
@@ -49,6 +49,8 @@ SILENT: Final = {"__repr__", "__str__"}
 TYPES: Final = {"cast", "TypeVar", "NewType", "NamedTuple"}
 CHECKS: Final = {None, "strict"}
 """Named arguments that assert something; and `**`, which has no name."""
+KILO: Final = 1024
+"""One more or less of it in the size of a buffer is not to be noticed."""
 SHOWN_MAX: Final = 70
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -128,7 +130,7 @@ class _Expressions(_Changes, ast.NodeVisitor):
         value = node.value
         if isinstance(value, bool):
             self._replace(node, str(not value))
-        elif isinstance(value, int | float):
+        elif isinstance(value, int) and value != KILO:  # a float is a time, which is no verdict
             self._replace(node, str(value + 1))
             self._replace(node, str(value - 1) if value >= 1 else f"({value - 1})")
 
@@ -147,6 +149,8 @@ class _Expressions(_Changes, ast.NodeVisitor):
         word = " and " if isinstance(node.op, ast.And) else " or "
         start, stop = self._text.span(node)
         for each in node.values:
+            if _is_empty(each):
+                continue
             rest = [f"({self._text.of(other)})" for other in node.values if other is not each]
             said = f"{_short(self._text.of(each))} left out"
             self._add(start, stop, f"({word.join(rest)})", each, said)
@@ -262,7 +266,7 @@ class _Finder(_Expressions):
     def visit_Return(self, node: ast.Return) -> None:
         if node.value is not None:
             self._reached(node, node)
-            if not (isinstance(node.value, ast.Constant) and node.value.value is None):
+            if not _is_empty(node.value):
                 self._replace(node.value, "None", "return None")
             self.visit(node.value)
 
@@ -394,6 +398,16 @@ def _names(target: ast.expr) -> Iterator[str]:
 def _is_text(node: ast.expr) -> bool:
     is_constant = isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
     return is_constant or isinstance(node, ast.JoinedStr)
+
+
+def _is_empty(node: ast.expr) -> bool:
+    """Whether it is False, None, 0 or holds nothing, which mostly are as good as each other."""
+    match node:
+        case ast.Constant(value=value):
+            return not value
+        case ast.List(elts=held) | ast.Tuple(elts=held) | ast.Dict(keys=held):
+            return not held
+    return False
 
 
 def _short(text: str) -> str:

@@ -3,14 +3,28 @@
 import hashlib
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.edit import Origin
+from state.edit import Edit, Origin
+from state.memory import MemoryStore
 from state.run import ID_BYTES_MAX, RUN_IDS_MAX
 from state.spots import Spots
+from state.store import Identity, Position
+from state.strategies.ring_edits import entries, entries_upwards
 from state.strategies.whole_ring import WholeRing
 from tests.oracle.ours import ADDRESS, SOURCE, OurModel, OurRing
+
+
+class CountingStore(MemoryStore):
+    """Counts the values that are read."""
+
+    read = 0
+
+    def get(self, key: bytes) -> bytes | None:
+        self.read += 1
+        return super().get(key)
 
 
 class Step(NamedTuple):
@@ -159,6 +173,31 @@ def test_a_resize_before_a_batch_longer_than_the_ring_leaves_no_key_behind() -> 
         ring.decide([b"%d-%d" % (size, number) for number in range(2 * RUN_IDS_MAX)])
     ring.decide(())
     assert len(ring.changelog) == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "numbers", "runs_read"),
+    [
+        (0, 9, [0, 1, 2, 3, 4], 3),
+        (2, 4, [2, 3], 2),  # and sees of the third that it begins beyond the end
+        (3, 9, [3, 4], 2),
+        (4, 4, [], 1),
+        (5, 9, [], 1),
+    ],
+)
+def test_a_ring_is_read_from_any_number_and_no_run_that_lies_before(
+    first: int, end: int, numbers: list[int], runs_read: int
+) -> None:
+    ring, store = OurRing(8), CountingStore()
+    for ids in ([b"a", b"b"], [b"c", b"d"], [b"e"]):
+        ring.decide(ids)
+    store.apply(
+        [Edit(*each) for each in ring.changelog.items()], Position(Identity("", "", "", 1), 1, 1, 1)
+    )
+    upwards = list(entries_upwards(store, ADDRESS, first, end))
+    assert ([entry.number for entry in upwards], store.read) == (numbers, runs_read)
+    assert list(entries(store, ADDRESS, end, first)) == upwards[::-1]
+    assert [entry.identifier for entry in upwards] == [b"abcde"[n : n + 1] for n in numbers]
 
 
 def test_a_run_belongs_to_its_address_alone() -> None:
