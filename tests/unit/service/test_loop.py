@@ -12,9 +12,7 @@ from service.errors import ExitCode
 from service.loop import Loop
 from state.changelog import decode
 from state.edit import Source
-from state.memory import MemoryStore
 from state.store import StoreFailedError
-from state.strategies.table import RING
 from tests.fakes.errors import abortable, fenced, plain
 from tests.fakes.group import Committed
 from tests.fakes.partition import Record
@@ -114,18 +112,6 @@ def test_a_committed_offset_tells_the_last_record_of_the_changelog_with_it() -> 
         assert metadata is not None
         assert metadata.last_offset == written[-1]
     assert len(written) == 2
-
-
-def test_a_memory_that_is_loaded_is_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    living = Living()
-    living.send("a")
-    living.running().close()
-    beats: list[None] = []
-    monkeypatch.setattr(living.watch, "beat", lambda: beats.append(None))
-    loop = living.running()
-    before = len(beats)
-    loop.cache.memory(ORDERS, MemoryStore(), "another", RING)
-    assert len(beats) > before
 
 
 def test_every_turn_is_a_heartbeat() -> None:
