@@ -183,7 +183,9 @@ class Committer:
             changelog.write(producer)
             self._flush(producer)
         except KafkaException as error:
-            raise TransactionAbortedError(fault_of(error.args[0])) from error
+            # `produce` says only that the transaction has failed, not for which record.
+            reason = _failed(producer) or error
+            raise TransactionAbortedError(fault_of(reason.args[0])) from reason
         return changelog
 
     def _flush(self, producer: Producer) -> None:
@@ -194,12 +196,8 @@ class Committer:
         started_s = self._clock.monotonic_s()
         while producer.flush(_FLUSH_SLICE_S) and self._waited_s(started_s) < self._timeout_s:
             self._awaits(self._waited_s(started_s))
-            try:
-                # Refused within a transaction, and with the transaction's own error if it has one.
-                producer.begin_transaction()
-            except KafkaException as error:
-                if error.args[0].txn_requires_abort() or error.args[0].fatal():
-                    raise
+            if reason := _failed(producer):
+                raise reason
 
     def _end(self, producer: Producer, began_s: float) -> Fault | None:
         """Commit, and again while the answer is out; never abort what may be committed.
@@ -280,6 +278,17 @@ class Committer:
     def _note_error(self, _error: KafkaError) -> None:
         """A connection was lost or a request timed out: a copy of it may still arrive."""
         self._suspect = True
+
+
+def _failed(producer: Producer) -> KafkaException | None:
+    """What the open transaction has failed for, if it has."""
+    try:
+        # Refused within a transaction, and with the transaction's own error if it has one.
+        producer.begin_transaction()
+    except KafkaException as error:
+        if error.args[0].txn_requires_abort() or error.args[0].fatal():
+            return error
+    return None
 
 
 class _Changelog:

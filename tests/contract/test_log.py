@@ -254,6 +254,7 @@ def test_a_record_beyond_the_topics_limit_makes_the_transaction_abortable(log: L
     send(producer, topic, b"x" * 5000)
     too_large = (KafkaError.MSG_SIZE_TOO_LARGE, False, True)
     assert flags(refused(lambda: producer.commit_transaction(10))) == too_large
+    assert refused(lambda: producer.produce(topic, b"b")).code() == KafkaError._STATE
     assert flags(refused(producer.begin_transaction)) == too_large
     producer.abort_transaction(10)
     # The refused record took a sequence number with it: the next transaction fails once more.

@@ -25,7 +25,7 @@ from state.edit import Edit, Source
 from tests.fakes.clients import FakeClients
 from tests.fakes.errors import abortable, fenced
 from tests.fakes.group import Committed, GroupMetadata
-from tests.fakes.log import FakeCluster
+from tests.fakes.log import Chance, FakeCluster
 from tests.fakes.partition import Fate, Partition, Record
 from tests.fakes.producer import FakeProducer
 from tests.simulation.instance import FakeClock
@@ -39,6 +39,13 @@ TIMEOUT_MS = 10_000
 
 def of_the_group() -> Exception:
     return abortable(KafkaError.ILLEGAL_GENERATION, "the group has another generation")
+
+
+class AtOnce(Chance):
+    """Each record leaves the client before the next is handed over."""
+
+    def sends_now(self) -> bool:
+        return True
 
 
 class Bench:
@@ -525,6 +532,16 @@ def test_no_offset_is_told_of_a_changelog_that_did_not_take_all_of_a_plan() -> N
     with pytest.raises(TransactionAbortedError, match="NOT_ENOUGH_REPLICAS"):
         bench.committer.commit(made, pieces(), bench._marks, GroupMetadata(GROUP))
     assert (bench.told, bench.outcome()) == ({}, NOTHING)
+
+
+def test_where_the_client_takes_no_more_the_record_that_was_refused_is_blamed() -> None:
+    bench, made = Bench(), plan()
+    bench.cluster.chance = AtOnce()
+    pieces = [plan(size=2 << 20).outputs, made.outputs]
+    with pytest.raises(TransactionAbortedError, match="MSG_SIZE_TOO_LARGE") as caught:
+        bench.committer.commit(made, pieces, bench._marks, GroupMetadata(GROUP))
+    assert caught.value.fault.of_record
+    assert bench.outcome() == NOTHING
 
 
 def test_a_flush_ends_as_soon_as_the_client_asks_for_an_abort() -> None:
