@@ -50,11 +50,11 @@ class Warm:
         self._failed |= report.failed
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> None:
         """A judge's first failure ends the process, before anything is written about it."""
-        if not self._is_judging or call.excinfo is None or item.get_closest_marker("xfail"):
+        if not self._is_judging or call.excinfo is None:
             return
-        if not isinstance(call.excinfo.value, pytest.skip.Exception | pytest.xfail.Exception):
+        if not isinstance(call.excinfo.value, pytest.skip.Exception):
             os._exit(FOUND)
 
     def passes(self, item: pytest.Item, following: pytest.Item | None) -> bool:

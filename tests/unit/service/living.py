@@ -43,7 +43,7 @@ _STEPS_MAX = 20_000
 
 
 def in_group(name: str, position: int, size: int) -> Headers:
-    """What a member of a transaction group tells of its place."""
+    """What a member of a transaction group says of its place."""
     told = ((GROUP_NAME, name), (GROUP_POSITION, str(position)), (GROUP_SIZE, str(size)))
     return [(header, text.encode()) for header, text in told]
 

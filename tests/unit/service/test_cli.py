@@ -50,7 +50,7 @@ class Run(Protocol):
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command line as a shell would; what it tells on either stream."""
+    """Runs the command line as a shell would; what it prints on either stream."""
 
     def ran(*arguments: str, code: int = 0) -> tuple[str, str]:
         monkeypatch.setattr(sys, "argv", ["ringfence", *arguments])

@@ -16,7 +16,7 @@ FIRST, SECOND = Span(DLQ, 0, 2, 5), Span(DLQ, 1, 0, 3)
 
 
 class Shelf:
-    """Partitions with a record at each of these offsets; tells where it was read."""
+    """Partitions with a record at each of these offsets; returns where it was read."""
 
     def __init__(self, *offsets: int) -> None:
         self.offsets = offsets

@@ -1,4 +1,4 @@
-"""What Artemis' own tests ask of a duplicate cache, asked of ours.
+"""What Artemis' own tests ask of a duplicate cache, for this ring.
 
 a b > a      messages, and those that are accepted    |5    a restart with another size
 0..19 >      the ids 0 to 19, none of them            =3    how many are held
@@ -24,7 +24,7 @@ CASES: Final = {
     "known ids are known after a restart": "|5; a b c d e > a b c d e; |5; a b c d e >",
     "what was not stored is new after a restart": "|5; a b > a b; gone; |5; a b > a b",
     # In runs of one id each 150, and one that the next batch deletes; then 100, and the run that
-    # tells the new size.
+    # reports the new size.
     "a smaller size keeps the newest ids": (
         "|150; 0..199 > 0..199; runs -/151; |100; =100; 150..199 >; 100..149 >; runs -/101; 99 > 99"
     ),
