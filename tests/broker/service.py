@@ -131,11 +131,10 @@ class Service:
 
     def wait_ready(self, partitions: int = PARTITIONS) -> None:
         """Until it is ready and owns so many partitions."""
+        eventually(lambda: self.is_ready(partitions), self)
 
-        def is_ready() -> bool:
-            return self.get("/readyz")[0] == 200 and len(self.partitions()) == partitions
-
-        eventually(is_ready, self)
+    def is_ready(self, partitions: int) -> bool:
+        return self.get("/readyz")[0] == 200 and len(self.partitions()) == partitions
 
     def wait_complaint(self, words: str) -> None:
         """Until it says on /readyz that it is not ready, with these words."""
@@ -168,7 +167,11 @@ class Service:
         return json.loads(answers[-1][1])
 
     def tail(self) -> str:
-        return self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
+        """What it answers, if it still does, and the end of its log."""
+        pages = ("/readyz", "/v1/partitions?scope=instance") if self.started else ()
+        answers = [f"{page}: {self.get(page)}" for page in pages]
+        log = self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
+        return "\n".join([*answers, log])
 
 
 S = TypeVar("S", bound=Service)

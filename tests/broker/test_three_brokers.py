@@ -16,6 +16,7 @@ from tests.broker.service import Service
 from tests.broker.test_broker_tool import WRITTEN, produce, read
 from tests.broker.world import World
 from tests.histories.checks import anomalies
+from tests.waiting import eventually
 from tools.broker.config import _free_port as free_port
 from tools.broker.embedded import EmbeddedBroker
 from tools.broker.three import NUMBERS, ThreeBrokers
@@ -83,8 +84,7 @@ def working(
             yield world, instances, recorder
             world.send(400, recorder.note)
             world.wait_decided()
-            for instance in instances:
-                instance.wait_ready(2)
+            eventually(lambda: all(instance.is_ready(2) for instance in instances), *instances)
             for instance in instances:
                 instance.stop()
         assert anomalies(recorder.history()) == []

@@ -7,6 +7,7 @@ import os
 import random
 import re
 import socket
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -18,6 +19,7 @@ _LISTENER: Final = "CLIENT"
 _CONTROLLER: Final = "CONTROLLER"
 _DOOR: Final = "DOOR"
 _PORT_MIN: Final = 10_000
+_POLL_S: Final = 0.05
 _EPHEMERAL_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -35,15 +37,22 @@ class Door(NamedTuple):
     advertised: int
 
 
-def choose_ports(written_properties: Path) -> Ports:
-    """Return the ports of an earlier run if they are free, so that clients find it again."""
+def choose_ports(written_properties: Path, patience_s: float = 5.0) -> Ports:
+    """Return the ports of an earlier run if they are free, so that clients find it again.
+
+    Args:
+        written_properties: of the earlier run, if there was one
+        patience_s: how long its ports may stay taken; a broker that is stopping releases its data
+            before the port of its controller
+
+    """
     if written_properties.exists():
         text = written_properties.read_text(encoding="ascii")
         client = re.search(rf"^listeners=.*\b{_LISTENER}://[^:]*:(\d+)", text, re.MULTILINE)
         controller = re.search(rf"^listeners=.*\b{_CONTROLLER}://[^:]*:(\d+)", text, re.MULTILINE)
         if client and controller:
             ports = Ports(client=int(client[1]), controller=int(controller[1]))
-            if all(map(_is_free, ports)):
+            if _become_free(ports, time.monotonic() + patience_s):
                 return ports
     client_port = _free_port(taken=0)
     return Ports(client=client_port, controller=_free_port(taken=client_port))
@@ -198,6 +207,14 @@ def _ephemeral_port_min() -> int:
     if not _EPHEMERAL_RANGE.exists():
         return 32_768
     return max(_PORT_MIN + 1000, int(_EPHEMERAL_RANGE.read_text(encoding="ascii").split()[0]))
+
+
+def _become_free(ports: Ports, deadline_s: float) -> bool:
+    while not all(map(_is_free, ports)):
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(_POLL_S)
+    return True
 
 
 def _is_free(port: int) -> bool:

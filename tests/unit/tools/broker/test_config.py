@@ -1,5 +1,6 @@
 import socket
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -35,7 +36,21 @@ def test_ports_that_others_have_taken_since_are_not_wanted_back(tmp_path: Path) 
     with socket.socket() as other:
         other.bind((config.HOST, first.client))
         other.listen()
-        assert first.client not in config.choose_ports(path)
+        assert first.client not in config.choose_ports(path, patience_s=0)
+
+
+def test_ports_that_a_stopping_broker_still_holds_are_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    first = config.choose_ports(path)
+    properties = config.server_properties(first, tmp_path / "data")
+    path.write_text(config.to_properties_text(properties), encoding="ascii")
+    with socket.socket() as stopping:
+        stopping.bind((config.HOST, first.controller))
+        stopping.listen()
+        released = Timer(0.2, stopping.close)
+        released.start()
+        assert config.choose_ports(path, patience_s=60) == first
+        released.join()
 
 
 def test_tests_that_run_side_by_side_never_choose_the_same_port(
