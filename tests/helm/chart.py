@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,11 +12,16 @@ import kubernetes_validate  # type: ignore[import-untyped]  # ships no types
 import pytest
 import yaml
 
+from tests.waiting import LIMIT_S
+
 CHART_DIR = Path(__file__).parents[2] / "deploy" / "helm" / "ringfence"
-VALUE_SETS = sorted((CHART_DIR / "ci").glob("*-values.yaml"))
 MINIMAL = CHART_DIR / "ci" / "minimal-values.yaml"
 FULL = CHART_DIR / "ci" / "full-values.yaml"
 EVERYTHING = CHART_DIR / "ci" / "everything-values.yaml"
+OTHERWISE = Path(__file__).parent / "values" / "otherwise.yaml"
+WITHOUT = OTHERWISE.with_name("without.yaml")
+VALUE_SETS = (MINIMAL, FULL, EVERYTHING, OTHERWISE, WITHOUT)
+"""Together they make every object and take every branch of the templates; each is rendered once."""
 
 # The first test to ask for Helm may have to wait for its build.
 HELM_TEST = [pytest.mark.helm, pytest.mark.timeout(1800)]
@@ -55,7 +61,7 @@ class Helm(NamedTuple):
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LIMIT_S,
             check=False,
         )
         if done.returncode != 0:
@@ -78,6 +84,45 @@ class Helm(NamedTuple):
             values=values,
         )
         return [found for found in yaml.safe_load_all(text) if found]
+
+
+class Installed(NamedTuple):
+    """What `helm install` would make of a value set, and what it says when it has."""
+
+    values: Object
+    """Those of the set, over those of the chart."""
+    texts: dict[str, str]
+    """The manifest of each object, by kind and name."""
+    notes: str
+
+    @property
+    def objects(self) -> list[Object]:
+        return [yaml.safe_load(text) for text in self.texts.values()]
+
+
+@cache
+def installed(helm: Helm, value_set: Path) -> Installed:
+    """Render a value set, over the least that there is, as an installation: once for all tests."""
+    files = (CHART_DIR / "values.yaml", MINIMAL, value_set)
+    values: Object = {}
+    for file in files:
+        values = _over(values, yaml.safe_load(file.read_text()))
+    given = [word for file in files[1:] for word in ("--values", str(file))]
+    text = helm.run(
+        *("install", "demo", str(CHART_DIR), "--namespace", "streams", "--dry-run=client"), *given
+    )
+    manifests, _, notes = text.partition("HOOKS:\n")[2].partition("NOTES:\n")
+    texts = {}
+    for manifest in re.split(r"^---\n", manifests.replace("MANIFEST:\n", ""), flags=re.MULTILINE):
+        if found := yaml.safe_load(manifest):
+            texts[f"{found['kind']}/{found['metadata']['name']}"] = manifest
+    return Installed(values, texts, notes)
+
+
+def _over(below: object, above: object) -> Any:
+    if not isinstance(below, dict) or not isinstance(above, dict):
+        return above
+    return below | {name: _over(below.get(name), value) for name, value in above.items()}
 
 
 def only(objects: list[Object], kind: str) -> Object:

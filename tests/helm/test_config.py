@@ -5,17 +5,16 @@ from pathlib import Path
 
 import pytest
 import trustme
-import yaml
 
 from service.config import load
 from tests.helm.chart import (
-    FULL,
     HELM_TEST,
     MINIMAL,
     VALUE_SETS,
     Helm,
     config_toml,
     environment,
+    installed,
     only,
 )
 
@@ -31,23 +30,18 @@ AWKWARD_NAMES = [
 WHOLE_NUMBERS = [0, 1, 20_000, 1_000_000, 4_000_000, 104_857_600, 2**31, 2**53 - 1]
 
 
-def expected(value_set: Path) -> dict[str, object]:
-    """Return what a value set writes under config."""
-    config: dict[str, object] = yaml.safe_load(value_set.read_text())["config"]
-    return config
+by_value_set = pytest.mark.parametrize("value_set", VALUE_SETS, ids=lambda path: path.stem)
 
 
-@pytest.mark.parametrize("value_set", VALUE_SETS, ids=lambda path: path.stem)
+@by_value_set
 def test_the_file_says_what_the_values_say(helm: Helm, value_set: Path) -> None:
-    found = tomllib.loads(config_toml(helm.render(value_set)))
-    for section, content in expected(value_set).items():
+    release = installed(helm, value_set)
+    found = tomllib.loads(config_toml(release.objects))
+    for section, content in release.values["config"].items():
         if isinstance(content, dict):
             assert found[section].items() >= content.items()
         else:
             assert found[section] == content
-    assert found["service"]["state_dir"] == "/var/lib/ringfence"
-    assert found["api"]["host"] == "0.0.0.0"  # noqa: S104  # probes come from outside the pod
-    assert found["api"]["port"] == 8080
 
 
 def test_awkward_names_arrive_as_they_are(helm: Helm) -> None:
@@ -96,15 +90,16 @@ def with_files(text: str, folder: Path) -> str:
     return text.replace("/etc/ringfence-api", str(folder / "api"))
 
 
-@pytest.mark.parametrize("value_set", VALUE_SETS, ids=lambda path: path.stem)
+@by_value_set
 def test_the_service_takes_file_and_environment_as_they_are(
     helm: Helm, value_set: Path, tmp_path: Path
 ) -> None:
-    objects = helm.render(value_set)
-    text = with_files(config_toml(objects), tmp_path)
-    (tmp_path / "ringfence.toml").write_text(text)
-    names = ("flights-user", "demo-ringfence")
-    secrets = {(name, "password"): "open sesame" for name in names}
+    release = installed(helm, value_set)
+    objects, kafka = release.objects, release.values["kafka"]
+    (tmp_path / "ringfence.toml").write_text(with_files(config_toml(objects), tmp_path))
+    sasl, tls = kafka["sasl"], kafka["tls"]
+    held = {sasl["passwordKey"]: "open sesame", sasl["usernameKey"]: "somebody"}
+    secrets = {(sasl["existingSecret"], key): text for key, text in held.items()}
     config = load(tmp_path / "ringfence.toml", environment(objects, ordinal=2, secrets=secrets))
     assert config.service.instance == "2"
     pods = only(objects, "StatefulSet")
@@ -113,16 +108,12 @@ def test_the_service_takes_file_and_environment_as_they_are(
     scheme = "https" if config.api.tls_cert_file else "http"
     assert config.api.advertised_url == f"{scheme}://{reached}:8080"
     assert config.service.state_dir == Path("/var/lib/ringfence")
-    assert [list(route.inputs) for route in config.routes] == [
-        route["inputs"] for route in yaml.safe_load(value_set.read_text())["config"]["routes"]
-    ]
-
-
-def test_secrets_become_kafka_properties(helm: Helm, tmp_path: Path) -> None:
-    objects = helm.render(FULL, {"kafka": {"sasl": {"usernameKey": "user"}}})
-    (tmp_path / "ringfence.toml").write_text(config_toml(objects))
-    secrets = {("flights-user", "user"): "somebody", ("flights-user", "password"): "open sesame"}
-    config = load(tmp_path / "ringfence.toml", environment(objects, secrets=secrets))
-    assert config.kafka.common["sasl.username"] == "somebody"
-    assert config.kafka.common["sasl.password"] == "open sesame"
-    assert config.kafka.common["ssl.ca.location"] == "/etc/ringfence-tls/ca.crt"
+    routes = release.values["config"]["routes"]
+    assert [list(route.inputs) for route in config.routes] == [each["inputs"] for each in routes]
+    common = config.kafka.common
+    if sasl["existingSecret"]:
+        assert common["sasl.password"] == "open sesame"
+    if sasl["usernameKey"]:
+        assert common["sasl.username"] == "somebody"
+    authority = "/etc/ringfence-tls/ca.crt" if tls["existingSecret"] else None
+    assert common.get("ssl.ca.location") == authority

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from tests.helm.chart import CHART_DIR, EVERYTHING, HELM_TEST, Helm, only
-from tests.helm.test_rules import run
+from tests.helm.chart import CHART_DIR, EVERYTHING, HELM_TEST, Helm, installed
+from tests.helm.test_rules import rules, run
 from tests.unit.service.test_metrics_page import PAGE, documented
 from tools.dashboard.grafana import query_of, written
 from tools.dashboard.panels import ROWS
@@ -16,7 +16,6 @@ from tools.dashboard.panels import ROWS
 pytestmark = HELM_TEST
 
 QUERIES = [query_of(line) for row in ROWS for panel in row.panels for line in panel.lines]
-RULES = CHART_DIR / "files" / "rules.yaml"
 DASHBOARD = CHART_DIR / "files" / "dashboard.json"
 
 
@@ -31,11 +30,8 @@ def test_the_file_is_what_the_generator_writes() -> None:
 
 
 def test_every_panel_shows_metrics_that_there_are() -> None:
-    rules = [
-        rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
-    ]
     there_are = {row.name for row in documented(PAGE.read_text("utf-8"))}
-    there_are |= {rule["record"] for rule in rules if "record" in rule}
+    there_are |= {rule["record"] for rule in rules() if "record" in rule}
     for query in QUERIES:
         named = re.findall(r"\b((?:ringfence|process)[a-z0-9_:]+)", query)
         assert named, query
@@ -44,14 +40,11 @@ def test_every_panel_shows_metrics_that_there_are() -> None:
 
 
 def test_every_label_that_a_query_asks_for_is_one_of_its_metrics() -> None:
-    rules = [
-        rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
-    ]
     labels = {row.name: set(row.labels) for row in documented(PAGE.read_text("utf-8"))}
-    for rule in rules:
+    for rule in rules():
         if "record" in rule:
             labels[rule["record"]] = asked_for(rule["expr"]) - OF_PROMETHEUS
-    for query in [*QUERIES, *(rule["expr"] for rule in rules)]:
+    for query in [*QUERIES, *(rule["expr"] for rule in rules())]:
         named = re.findall(r"\b((?:ringfence|process)[a-z0-9_:]+)", query)
         plain = {re.sub(r"_(bucket|count|sum)$", "", name) for name in named} | set(named)
         known = set[str]().union(*(labels.get(name, set()) for name in plain), OF_PROMETHEUS)
@@ -69,12 +62,12 @@ def asked_for(query: str) -> set[str]:
 
 
 def test_prometheus_understands_every_query(promtool: Path, tmp_path: Path) -> None:
-    rules = [
+    asked = [
         {"record": f"asked:{count}", "expr": query.replace("$__rate_interval", "1m")}
         for count, query in enumerate(QUERIES)
     ]
     (tmp_path / "rules.yaml").write_text(
-        yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]})
+        yaml.safe_dump({"groups": [{"name": "panels", "rules": asked}]})
     )
     told = run(promtool, "check", "rules", "rules.yaml", folder=tmp_path)
     assert f"{len(QUERIES)} rules found" in told
@@ -93,37 +86,11 @@ def test_panels_have_numbers_of_their_own_and_do_not_overlap() -> None:
 
 
 def test_the_chart_installs_the_dashboard_when_asked(helm: Helm) -> None:
-    assert [each["kind"] for each in helm.render()].count("ConfigMap") == 1
-    objects = helm.render(values={"monitoring": {"dashboard": {"enabled": True}}})
-    (found,) = [each for each in objects if each["metadata"]["name"].endswith("-dashboard")]
+    maps = {
+        name: yaml.safe_load(text)
+        for name, text in installed(helm, EVERYTHING).texts.items()
+        if name.startswith("ConfigMap/")
+    }
+    found = maps["ConfigMap/demo-ringfence-dashboard"]
     assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert found["data"]["ringfence.json"] == DASHBOARD.read_text("utf-8")
-
-
-def test_a_monitor_of_the_service_finds_each_pod_once(helm: Helm) -> None:
-    objects = helm.render(values={"monitoring": {"serviceMonitor": {"enabled": True}}})
-    selected = only(objects, "ServiceMonitor")["spec"]["selector"]["matchLabels"].items()
-    services = [each for each in objects if each["kind"] == "Service"]
-    (found,) = [each for each in services if selected <= each["metadata"]["labels"].items()]
-    (endpoint,) = only(objects, "ServiceMonitor")["spec"]["endpoints"]
-    assert endpoint["port"] in {port["name"] for port in found["spec"]["ports"]}
-    assert found["spec"]["publishNotReadyAddresses"], "one that restores is watched too"
-
-
-def test_a_monitor_asks_as_the_api_wants_to_be_asked(helm: Helm) -> None:
-    (endpoint,) = only(helm.render(EVERYTHING), "PodMonitor")["spec"]["podMetricsEndpoints"]
-    assert endpoint["scheme"] == "https"
-    assert endpoint["tlsConfig"]["serverName"] == "demo-ringfence.streams.svc"
-    assert endpoint["tlsConfig"]["ca"]["secret"] == {"name": "demo-api-tls", "key": "ca.crt"}
-    assert endpoint["authorization"]["credentials"]["name"] == "prometheus-token"
-
-
-def test_the_chart_has_every_pod_scraped_when_asked(helm: Helm) -> None:
-    objects = helm.render(values={"monitoring": {"podMonitor": {"enabled": True}}})
-    monitor, pods = only(objects, "PodMonitor"), only(objects, "StatefulSet")["spec"]["template"]
-    selected = monitor["spec"]["selector"]["matchLabels"]
-    assert selected.items() <= pods["metadata"]["labels"].items()
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    ports = {port["name"] for port in pods["spec"]["containers"][0]["ports"]}
-    assert endpoint["port"] in ports
-    assert endpoint["path"] == "/metrics"

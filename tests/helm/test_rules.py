@@ -5,11 +5,20 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
-from tests.helm.chart import CHART_DIR, HELM_TEST, Helm, only
+from tests.helm.chart import (
+    CHART_DIR,
+    EVERYTHING,
+    HELM_TEST,
+    OTHERWISE,
+    WITHOUT,
+    Helm,
+    installed,
+    only,
+)
 from tests.unit.service.test_metrics_page import PAGE, documented
+from tests.waiting import LIMIT_S
 
 pytestmark = HELM_TEST
 
@@ -42,7 +51,7 @@ def run(promtool: Path, *arguments: str, folder: Path) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -71,17 +80,17 @@ def test_each_alert_fires_and_clears_when_it_should(promtool: Path, tmp_path: Pa
     verify_cases(promtool, tmp_path, document, cases)
 
 
-@pytest.mark.parametrize(
-    ("monitor", "job"),
-    [("podMonitor", "streams/demo-ringfence"), ("serviceMonitor", "demo-ringfence-headless")],
-)
+def released(helm: Helm, value_set: Path) -> Rule:
+    found = only(installed(helm, value_set).objects, "PrometheusRule")
+    return dict(found["spec"])
+
+
 def test_the_rules_of_a_release_speak_of_its_own_series_alone(
-    helm: Helm, promtool: Path, tmp_path: Path, monitor: str, job: str
+    helm: Helm, promtool: Path, tmp_path: Path
 ) -> None:
-    monitoring = {"rules": {"enabled": True}, monitor: {"enabled": True}}
-    found = only(helm.render(values={"monitoring": monitoring}), "PrometheusRule")
-    cases = beside_another(yaml.safe_load(CASES.read_text()), job)
-    verify_cases(promtool, tmp_path, found["spec"], cases)
+    of_pods = "streams/demo-ringfence"
+    cases = beside_another(yaml.safe_load(CASES.read_text()), of_pods)
+    verify_cases(promtool, tmp_path, released(helm, EVERYTHING), cases)
 
 
 def beside_another(cases: Rule, job: str) -> Rule:
@@ -109,29 +118,27 @@ def beside_another(cases: Rule, job: str) -> Rule:
     return cases
 
 
-@pytest.mark.parametrize("alert", ALERTS)
-def test_the_cases_see_it_quiet_and_firing_and_quiet_again(alert: str) -> None:
-    fires = [bool(alerts) for alerts in expected()[alert]]
-    assert True in fires
-    assert False in fires[fires.index(True) :], "it clears"
+def test_the_cases_see_each_alert_quiet_and_firing_and_quiet_again() -> None:
+    checked = expected()
+    assert checked.keys() == ALERTS.keys()
+    for name, checks in checked.items():
+        fires = [bool(alerts) for alerts in checks]
+        assert True in fires, name
+        assert False in fires[fires.index(True) :], f"{name} clears"
 
 
-@pytest.mark.parametrize("alert", ALERTS)
-def test_it_says_what_happened_what_to_do_and_where_to_read_on(alert: str) -> None:
-    rule = ALERTS[alert]
-    texts = rule["annotations"]
-    assert texts.keys() == {"summary", "description", "runbook_url"}
-    assert rule["labels"]["severity"] in {"warning", "critical"}
-    assert texts["runbook_url"] == f"docs/operations.md#{alert.lower()}"
-    assert f"\n### {alert}\n" in OPERATIONS.read_text("utf-8").partition("\n## Alerts\n")[2]
-    fired = next(alerts[0]["exp_labels"] for alerts in expected()[alert] if alerts)
-    used = re.findall(r"\$labels\.([a-z]+)", texts["summary"] + texts["description"])
-    assert set(used) <= fired.keys(), "a label that it does not have"
-
-
-def test_the_page_has_no_alert_that_there_is_not() -> None:
+def test_each_alert_says_what_happened_what_to_do_and_where_to_read_on() -> None:
     page = OPERATIONS.read_text("utf-8").partition("\n## Alerts\n")[2].partition("\n## ")[0]
-    assert set(re.findall(r"^### (.*)$", page, re.MULTILINE)) == ALERTS.keys()
+    assert re.findall(r"^### (.*)$", page, re.MULTILINE) == list(ALERTS)
+    checked = expected()
+    for alert, rule in ALERTS.items():
+        texts = rule["annotations"]
+        assert texts.keys() == {"summary", "description", "runbook_url"}
+        assert rule["labels"]["severity"] in {"warning", "critical"}
+        assert texts["runbook_url"] == f"docs/operations.md#{alert.lower()}"
+        fired = next(alerts[0]["exp_labels"] for alerts in checked[alert] if alerts)
+        used = re.findall(r"\$labels\.([a-z]+)", texts["summary"] + texts["description"])
+        assert set(used) <= fired.keys(), f"{alert} names a label that it does not have"
 
 
 def test_the_rules_use_metrics_that_there_are() -> None:
@@ -143,11 +150,15 @@ def test_the_rules_use_metrics_that_there_are() -> None:
             assert name in there_are | recorded or plain in there_are, name
 
 
-def test_the_chart_installs_the_rules_when_asked_with_the_window_of_the_values(helm: Helm) -> None:
-    assert not [each for each in helm.render() if each["kind"] == "PrometheusRule"]
-    asked = {"enabled": True, "labels": {"release": "prom"}, "retryWindowSeconds": 86400}
-    objects = helm.render(values={"monitoring": {"rules": {**asked, "runbooks": "https://x/ops"}}})
-    found = only(objects, "PrometheusRule")
-    assert found["metadata"]["labels"]["release"] == "prom"
-    text = RULES.read_text().replace("vector(3600)", "vector(86400)")
-    assert found["spec"] == yaml.safe_load(text.replace("docs/operations.md#", "https://x/ops#"))
+def test_the_chart_installs_the_rules_with_the_job_the_window_and_the_links_of_the_values(
+    helm: Helm,
+) -> None:
+    assert released(helm, WITHOUT) == yaml.safe_load(RULES.read_text()), "no monitor, no job"
+    text = yaml.safe_dump(released(helm, EVERYTHING), width=10_000)
+    assert "streams/demo-ringfence" in text
+    text = text.replace("streams/demo-ringfence", "demo-ringfence-headless")
+    text = text.replace("vector(3600)", "vector(86400)")
+    expected = yaml.safe_load(text.replace("docs/operations.md#", "https://x/ops#"))
+    assert released(helm, OTHERWISE) == expected, "a monitor of the service has another job"
+    found = only(installed(helm, EVERYTHING).objects, "PrometheusRule")
+    assert found["metadata"]["labels"]["release"] == "prometheus"
