@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from tests.helm.chart import CHART_DIR, MINIMAL, Helm, Object, RefusedError
+from tests.waiting import LIMIT_S
 from tools.errors import ToolError
 from tools.kubernetes.control_plane import Kubernetes
 
@@ -39,7 +40,7 @@ class Namespace(NamedTuple):
             env=self.environment(),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=LIMIT_S,
             check=False,
         )
         if done.returncode != 0:

@@ -78,7 +78,8 @@ class Pod(Service):
         self.is_wanted = False
         asked_s = time.monotonic()
         hook = container(self.objects).get("lifecycle", {}).get("preStop", {})
-        time.sleep(hook.get("sleep", {}).get("seconds", 0))
+        pause_s = hook.get("sleep", {}).get("seconds", 0)
+        time.sleep(pause_s)  # time: the chart's own pause, in which the pod serves on
         self.told_s = time.monotonic()
         self.signal(signal.SIGTERM)
         status = self.wait(self.grace_s - (time.monotonic() - asked_s))

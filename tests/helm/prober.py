@@ -54,6 +54,10 @@ class Prober(Meanwhile):
         told = container(self._pod.objects)[probe]
         return float(told["periodSeconds"] * told["failureThreshold"])
 
+    def may_miss(self, probe: str) -> int:
+        """With how many failures in a row the manifest has something done."""
+        return int(container(self._pod.objects)[probe]["failureThreshold"])
+
     def _ask(self, name: str) -> None:
         probe = container(self._pod.objects)[name]
         while not self._ends.wait(ASKED_EVERY_S):

@@ -17,7 +17,7 @@ import yaml
 
 from tests.helm.chart import CHART_DIR, EVERYTHING, HELM_TEST, Helm
 from tests.helm.live import NAME, RELEASE, Namespace, new_namespace, refused
-from tests.waiting import eventually
+from tests.waiting import LIMIT_S, eventually
 from tools.kubernetes.control_plane import Kubernetes
 from tools.kubernetes.published import DEFINITIONS
 
@@ -152,7 +152,7 @@ def test_claims_cannot_be_changed_until_the_set_was_taken_from_its_pods(
 def test_scaled_by_hand_volumes_come_and_go_with_their_instances(namespace: Namespace) -> None:
     namespace.install({})
     namespace.kubectl("scale", f"statefulset/{NAME}", "--replicas=3")
-    namespace.kubectl("rollout", "status", f"statefulset/{NAME}", "--timeout=60s")
+    namespace.kubectl("rollout", "status", f"statefulset/{NAME}", "--timeout=240s")
     assert len(namespace.names("pvc")) == 3
     namespace.kubectl("scale", f"statefulset/{NAME}", "--replicas=1")
     eventually(lambda: namespace.names("pod") == [f"{NAME}-0"])
@@ -223,7 +223,7 @@ def test_the_page_copies_what_strimzi_made_in_another_namespace_and_again_when_i
             theirs.kubectl(
                 "apply", "--filename", "-", given=yaml.safe_dump(secret | {"stringData": held})
             )
-        subprocess.run(["bash", "-euc", typed], env=variables, check=True, timeout=60)
+        subprocess.run(["bash", "-euc", typed], env=variables, check=True, timeout=LIMIT_S)
         for name, held in made.items():
             data = namespace.get("secret", name)["data"]
             assert {key: b64decode(text).decode() for key, text in data.items()} == held
@@ -234,7 +234,7 @@ def test_the_real_definitions_take_all_that_can_be_asked_for(
 ) -> None:
     texts = [text for files in DEFINITIONS for text in files.texts()]
     kubernetes.kubectl("apply", "--server-side", "--filename", "-", given="\n---\n".join(texts))
-    kubernetes.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    kubernetes.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=240s")
     values = yaml.safe_load(EVERYTHING.read_text()) | {"priorityClassName": ""} | ALONE
     rendered = namespace.helm("template", "--skip-tests", values=values, chart=CHART_DIR)
     kinds = {each["kind"] for each in yaml.safe_load_all(rendered) if each}

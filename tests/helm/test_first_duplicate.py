@@ -22,7 +22,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.helm.chart import CHART_DIR, Helm
 from tests.helm.inside import Inside
 from tests.helm.live import new_namespace
-from tests.waiting import eventually
+from tests.waiting import LIMIT_S, eventually
 from tools.broker.cluster import Broker, open_broker
 from tools.kubernetes.control_plane import Kubernetes
 from tools.kubernetes.documents import Pods
@@ -31,7 +31,6 @@ pytestmark = [pytest.mark.helm, pytest.mark.broker, pytest.mark.timeout(1800)]
 
 REPOSITORY = CHART_DIR.parents[2]
 README = (CHART_DIR / "README.md").read_text("utf-8")
-LEAVES_WITHIN_S = 60.0
 
 
 class Shell(NamedTuple):
@@ -47,7 +46,7 @@ class Shell(NamedTuple):
             env=self.variables,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=LIMIT_S,
             check=False,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
@@ -122,10 +121,10 @@ def installed(
         eventually(lambda: answer(pods.port, "/readyz") == 200)
         yield Installed(shell, notes)
         process.terminate()
-        assert process.wait(LEAVES_WITHIN_S) == 0, log.read_text()[-4000:]
+        assert process.wait(LIMIT_S) == 0, log.read_text()[-4000:]
     finally:
         process.kill()
-        process.wait(LEAVES_WITHIN_S)
+        process.wait(LIMIT_S)
 
 
 def answer(port: int, path: str) -> int:
@@ -164,7 +163,7 @@ def test_the_command_of_the_notes_leads_to_the_console(installed: Installed) -> 
             assert "Ringfence" in page.read().decode()
     finally:
         process.terminate()
-        process.wait(LEAVES_WITHIN_S)
+        process.wait(LIMIT_S)
 
 
 def is_free(port: int) -> bool:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,6 @@ pytestmark = [
     pytest.mark.usefixtures("boxes"),
 ]
 
-AT_ONCE_S: Final = 1.0
 BEHIND: Final = 8_000
 """How many records have to wait for it to be called overloaded."""
 OVERLOAD_S: Final = 3.0
@@ -45,18 +45,26 @@ def world(kafka: Broker, tmp_path: Path) -> Iterator[World]:
 
 
 def verify_served(prober: Prober, since_s: float, until_s: float) -> None:
-    """All that time every probe held, and was answered before the kubelet would give up."""
+    """All that time every probe held; too late were fewer answers in a row than it may miss."""
     for probe in PROBES:
         asked = prober.answers(probe, since_s)
         answers = [each for each in asked if each.at_s + each.took_s < until_s]
         assert len(answers) > 5, f"{probe} was hardly asked"
-        assert {each.status for each in answers} == {200}, [a for a in answers if a.status != 200]
+        assert {each.status for each in answers} <= {200, 0}, [a for a in answers if a.status]
+        rows = [(status, len(list(row))) for status, row in groupby(a.status for a in answers)]
+        missed = max((count for status, count in rows if status == 0), default=0)
+        assert missed < prober.may_miss(probe), f"{probe}: {rows}"
+
+
+def wait_gone(prober: Prober) -> None:
+    """Until each probe was asked once more and found nobody."""
+    eventually(lambda: all(prober.course(probe)[-1:] == [0] for probe in PROBES))
 
 
 def verify_left(prober: Prober, pod: Pod) -> None:
-    """Ready went away at once and for good; alive it was to the end."""
-    ready = prober.answers(READINESS, pod.told_s + AT_ONCE_S)
-    assert 200 not in {each.status for each in ready}, f"it is told to be ready: {ready[0]}"
+    """Ready went away for good, however busy the machine is; alive it was to the end."""
+    course = prober.course(READINESS, pod.told_s)
+    assert 200 not in course[1:], f"it is ready again: {course}"
     assert prober.course(LIVENESS, pod.told_s) in ([200, 0], [0])
 
 
@@ -118,9 +126,10 @@ def test_a_pod_that_is_overloaded_serves_its_probes_and_leaves_in_the_middle(
         loaded_s = time.monotonic()
         with ThreadPoolExecutor(1) as sender:
             flooded = sender.submit(flood, world, pod)
-            time.sleep(OVERLOAD_S)
+            time.sleep(OVERLOAD_S)  # time: the overload has to last while the probes are asked
             took_s = pod.delete()
             flooded.result(60)
+        wait_gone(prober)
         world.verify_nothing_is_open()
         behind = world.sent - world.decided
     assert behind > 0, "it was done before it was told to leave: that is no overload"
@@ -175,6 +184,7 @@ def test_a_pod_on_an_empty_volume_is_alive_and_not_ready_until_all_is_restored(
             world.send()
             world.wait_decided()
             pod.delete()
+            wait_gone(prober)
         verify_restore(prober, began_s)
         verify_left(prober, pod)
         say(f"ready after {ready_s - began_s:.1f} s of a restore on a slow link")

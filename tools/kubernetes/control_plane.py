@@ -22,7 +22,7 @@ from tools.kubernetes.build import KUBERNETES
 from tools.kubernetes.documents import Pods, nodes_and_storage, write
 from tools.kubernetes.parts import HOST, Place, Ports
 
-READY_WITHIN_S: Final = 120.0
+READY_WITHIN_S: Final = 300.0
 _LAUNCH: Final = Path(__file__).parents[1] / "broker" / "launch.py"
 
 
@@ -42,7 +42,12 @@ class Kubernetes(NamedTuple):
         """Return what kubectl prints; ToolError with what it says when it fails."""
         command = [str(self.program), "kubectl", f"--kubeconfig={self.kubeconfig}", *arguments]
         done = subprocess.run(
-            command, input=given, capture_output=True, text=True, timeout=120, check=False
+            command,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=READY_WITHIN_S,
+            check=False,
         )
         if done.returncode != 0:
             raise ToolError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
@@ -121,7 +126,7 @@ def _wait_until_it_answers(cluster: Kubernetes) -> None:
 
 def _wait_for_nodes(cluster: Kubernetes) -> None:
     try:
-        cluster.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=60s")
+        cluster.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=240s")
     except ToolError as error:
         _see_that_all_live(cluster)
         raise ToolError(f"no node gets ready: {error}{_tail(cluster)}") from error
