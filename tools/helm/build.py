@@ -5,4 +5,4 @@ from typing import Final
 
 from tools.go import GoProgram
 
-HELM: Final = GoProgram("helm", Path(__file__).parent, "helm.sh/helm/v4/cmd/helm")
+HELM: Final = GoProgram("helm", Path(__file__).parent, "helm.sh/helm/v4/cmd/helm", link="-s -w")

@@ -11,4 +11,5 @@ PROMTOOL: Final = GoProgram(
     "github.com/prometheus/prometheus/cmd/promtool",
     # The clients of thirty clouds would treble the build.
     tags="remove_all_sd",
+    link="-s -w",
 )
