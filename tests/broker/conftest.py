@@ -1,41 +1,120 @@
-"""A real Kafka for the tests: one that all share, and one that a test may kill."""
+"""Real brokers for the tests: each kind is started once for a process, and whole for each test.
+
+`broker` is neither killed nor suspended. The others belong to one test at a time, which may do to
+them what it likes; names of topics and groups are the test's own.
+"""
 
 import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic  # where the types are exported
 
+from tests.broker.proxy import Proxy, proxied, three_proxied
 from tools.broker.cluster import Broker, open_broker
+from tools.broker.embedded import EmbeddedBroker
+from tools.broker.three import ThreeBrokers
+
+_SHARED = pytest.StashKey[Broker]()
+
+
+def shared_broker(config: pytest.Config, folders: pytest.TempPathFactory) -> Broker:
+    """Of the kind that the environment chooses; one for all that this process tests."""
+    if _SHARED not in config.stash:
+        shared = open_broker(folders.mktemp("broker"))
+        shared.start()
+        config.add_cleanup(shared.stop)
+        config.stash[_SHARED] = shared
+    return config.stash[_SHARED]
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Of the kind that the environment chooses; shared, so neither killed nor suspended."""
-    with open_broker(tmp_path_factory.mktemp("broker")) as shared:
-        yield shared
+def broker(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Broker:
+    """Shared, so neither killed nor suspended."""
+    return shared_broker(pytestconfig, tmp_path_factory)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def embedded_kind() -> None:
     if os.environ.get("KAFKA_BOOTSTRAP_SERVERS") or os.environ.get("RINGFENCE_BROKER"):
         pytest.skip("the environment chooses another kind of broker")
 
 
+@pytest.fixture(scope="session")
+def secured_broker(
+    embedded_kind: None,  # noqa: ARG001 - skips where there is none
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Broker]:
+    """It knows users and their rights, those of a test on topics of its own."""
+    folder = tmp_path_factory.mktemp("secured")
+    with open_broker(folder, secured=True, heap_mb=512, short_lived=True) as secured:
+        yield secured
+
+
+class Network(NamedTuple):
+    """One broker and the proxy before it."""
+
+    broker: EmbeddedBroker
+    proxy: Proxy
+
+
+class ThreeNetwork(NamedTuple):
+    """Three brokers and one proxy before all of them."""
+
+    brokers: ThreeBrokers
+    proxy: Proxy
+
+
+@pytest.fixture(scope="session")
+def _network(
+    embedded_kind: None,  # noqa: ARG001 - skips where there is none
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Network]:
+    broker, proxy = proxied(tmp_path_factory.mktemp("network"))
+    with broker, proxy:
+        yield Network(broker, proxy)
+
+
 @pytest.fixture
-def own_broker(tmp_path: Path) -> Iterator[Broker]:
-    """For one test alone, which may kill, restart and suspend it."""
-    own = open_broker(tmp_path / "broker", heap_mb=512, short_lived=True)
-    if not own.controllable:
-        pytest.skip("needs a broker that can be killed; unset what chooses another kind")
-    with own:
-        yield own
+def network(_network: Network) -> Iterator[Network]:
+    """A broker that a test may kill, restart and suspend, and a network that it may disturb."""
+    yield _network
+    _network.broker.start()
+    _network.broker.resume()
+    _network.proxy.heal()
+
+
+@pytest.fixture
+def own_broker(network: Network) -> EmbeddedBroker:
+    """The broker of that network for who needs no proxy."""
+    return network.broker
+
+
+@pytest.fixture(scope="session")
+def _three(
+    embedded_kind: None,  # noqa: ARG001 - skips where there is none
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[ThreeNetwork]:
+    brokers, proxy = three_proxied(tmp_path_factory.mktemp("three"))
+    with brokers, proxy:
+        yield ThreeNetwork(brokers, proxy)
+
+
+@pytest.fixture
+def three(_three: ThreeNetwork) -> Iterator[ThreeNetwork]:
+    """The same of three brokers, any of which may go."""
+    yield _three
+    for node in _three.brokers.nodes.values():
+        if node.is_alive:
+            node.resume()
+    _three.brokers.start()
+    _three.proxy.heal()
 
 
 @pytest.fixture
@@ -93,6 +172,6 @@ def done(ask: Callable[[], "Future[None]"], limit_s: float = 120) -> None:
             if code not in _NOT_YET or time.monotonic() > deadline:
                 raise
             is_first = False
-            time.sleep(0.2)
+            time.sleep(0.2)  # time: no sooner is it asked again
         else:
             return

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,9 @@ from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperatio
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from tests.broker.conftest import create_topic
+from tests.waiting import eventually
 from tools.broker import detached, secured
-from tools.broker.cluster import Broker, open_broker
+from tools.broker.cluster import Broker
 from tools.broker.embedded import EmbeddedBroker
 from tools.broker.errors import BrokerError
 from tools.broker.node import Machine, is_running
@@ -42,13 +43,8 @@ def produce(client: Mapping[str, str], topic: str, *values: bytes) -> list[int]:
 
 def produce_until(outcome: int, client: Mapping[str, str], topic: str, value: bytes) -> list[int]:
     """Produce again until the outcome: a broker hears of a change of rights after it was made."""
-    outcomes: list[int] = []
-    for _ in range(100):
-        outcomes = produce(client, topic, value)
-        if outcomes == [outcome]:
-            break
-        time.sleep(0.1)
-    return outcomes
+    eventually(lambda: produce(client, topic, value) == [outcome])
+    return [outcome]
 
 
 def code_of(error: KafkaError | None) -> int:
@@ -94,19 +90,23 @@ def test_a_topic_that_nobody_made_is_not_made_by_writing(
     assert len(outcomes) == 1
 
 
-def test_a_killed_broker_comes_back_with_all_that_it_acknowledged(own_broker: Broker) -> None:
-    address = own_broker.bootstrap_servers
-    create_topic(own_broker.client_properties, "kept")
+@pytest.mark.xdist_group("network")
+def test_a_killed_broker_comes_back_with_all_that_it_acknowledged(
+    own_broker: Broker, topic_name: Callable[[str], str]
+) -> None:
+    address, topic = own_broker.bootstrap_servers, topic_name("kept")
+    create_topic(own_broker.client_properties, topic)
     values = [b"%d" % number for number in range(1000)]
-    assert produce(own_broker.client_properties, "kept", *values) == [WRITTEN] * 1000
+    assert produce(own_broker.client_properties, topic, *values) == [WRITTEN] * 1000
     own_broker.kill()
     with pytest.raises(BrokerError, match="does not run, so it cannot be killed"):
         own_broker.kill()
     own_broker.restart()
     assert own_broker.bootstrap_servers == address
-    assert read(own_broker.client_properties, "kept", 1000) == values
+    assert read(own_broker.client_properties, topic, 1000) == values
 
 
+@pytest.mark.xdist_group("network")
 def test_a_suspended_broker_answers_nothing_until_it_is_resumed_or_stopped(
     own_broker: Broker,
 ) -> None:
@@ -123,24 +123,18 @@ def test_a_suspended_broker_answers_nothing_until_it_is_resumed_or_stopped(
 
 
 @pytest.mark.usefixtures("embedded_kind")
-def test_two_brokers_at_once_are_strangers(tmp_path: Path) -> None:
-    first = EmbeddedBroker(tmp_path / "first", machine=SMALL)
-    second = EmbeddedBroker(tmp_path / "second", machine=SMALL)
-    with first, second:
-        assert first.bootstrap_servers != second.bootstrap_servers
-        assert cluster_id(first) != cluster_id(second)
-
-
-@pytest.mark.usefixtures("embedded_kind")
-def test_a_broker_may_be_started_from_a_thread_that_ends(tmp_path: Path) -> None:
-    broker = EmbeddedBroker(tmp_path / "broker", machine=SMALL)
-    thread = threading.Thread(target=broker.start)
+def test_two_brokers_at_once_are_strangers_and_one_outlives_the_thread_that_started_it(
+    broker: Broker, tmp_path: Path
+) -> None:
+    other = EmbeddedBroker(tmp_path / "broker", machine=SMALL)
+    thread = threading.Thread(target=other.start)
     thread.start()
-    thread.join(timeout=120)
+    thread.join()
     try:
-        assert cluster_id(broker)
+        assert broker.bootstrap_servers != other.bootstrap_servers
+        assert cluster_id(broker) != cluster_id(other)
     finally:
-        broker.stop()
+        other.stop()
 
 
 def test_a_folder_serves_one_broker_at_a_time(broker: Broker) -> None:
@@ -170,10 +164,7 @@ def test_a_broker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     )
     died = subprocess.run([sys.executable, "-c", program], check=False, cwd=REPOSITORY, timeout=150)
     assert died.returncode == -signal.SIGKILL
-    deadline = time.monotonic() + 10
-    while is_running(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not is_running(tmp_path)
+    eventually(lambda: not is_running(tmp_path))
 
 
 @pytest.mark.usefixtures("embedded_kind")
@@ -200,17 +191,7 @@ def test_up_outlives_its_command_and_down_keeps_the_data(tmp_path: Path) -> None
         detached.down(tmp_path)
 
 
-@pytest.fixture(scope="module")
-def secured_broker(
-    embedded_kind: None,  # noqa: ARG001 - skips where there is none
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Broker]:
-    with open_broker(
-        tmp_path_factory.mktemp("secured"), secured=True, heap_mb=512, short_lived=True
-    ) as broker:
-        yield broker
-
-
+@pytest.mark.xdist_group("secured")
 def test_a_right_that_is_revoked_fails_the_client_that_used_it(secured_broker: Broker) -> None:
     create_topic(secured_broker.client_properties, "orders")
     admin = AdminClient(dict(secured_broker.client_properties))
@@ -231,6 +212,7 @@ def test_a_right_that_is_revoked_fails_the_client_that_used_it(secured_broker: B
     assert read(secured_broker.client_properties, "orders", 1) == [b"allowed"]
 
 
+@pytest.mark.xdist_group("secured")
 def test_a_secured_broker_refuses_who_does_not_say_its_name(secured_broker: Broker) -> None:
     stranger = AdminClient({"bootstrap.servers": secured_broker.bootstrap_servers, "log_level": 0})
     with pytest.raises(KafkaException):

@@ -1,6 +1,6 @@
 """A fault of the broker is waited for and shown; nothing is dead-lettered for it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -8,15 +8,12 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
-from confluent_kafka.cimpl import NewTopic  # where the types are exported
 
-from tests.broker.workload import PARTITIONS
 from tests.broker.world import World
 from tests.waiting import eventually
 from tools.broker import secured
-from tools.broker.cluster import Broker, open_broker
+from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
-from tools.broker.embedded import EmbeddedBroker
 from tools.broker.node import Machine
 
 pytestmark = pytest.mark.broker
@@ -47,13 +44,6 @@ def test_a_missing_output_topic_is_waited_for(world: World) -> None:
     world.verify()
 
 
-@pytest.fixture(scope="module")
-def secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    folder = tmp_path_factory.mktemp("secured")
-    with open_broker(folder, secured=True, heap_mb=512, short_lived=True) as own:
-        yield own
-
-
 REVOKED: Final = {"input": 0, "group": 3, "transactional id": 4, "output": -1}
 """Places in `rights`."""
 
@@ -75,6 +65,7 @@ def rights(world: World) -> list[AclBinding]:
 
 @pytest.mark.row(24)
 @pytest.mark.row(25)
+@pytest.mark.xdist_group("secured")
 @pytest.mark.parametrize("place", REVOKED.values(), ids=REVOKED)
 def test_a_revoked_right_is_waited_for(
     secured_broker: Broker, tmp_path: Path, topic_name: Callable[[str], str], place: int
@@ -82,13 +73,13 @@ def test_a_revoked_right_is_waited_for(
     client = secured_broker.client_properties
     service_client = {**client, **secured.client_properties(secured.SERVICE)}
     group = topic_name("acl")
-    with World(client, tmp_path, group, count=1500, service_client=service_client) as world:
+    with World(client, tmp_path, group, count=800, service_client=service_client) as world:
         world.create()
         admin = AdminClient(dict(client))
         granted = rights(world)
         for done in admin.create_acls(granted).values():
             done.result(timeout=30)
-        world.send(700)
+        world.send(400)
         service = world.service(free_port(0))
         service.start()
         world.wait_decided()
@@ -113,56 +104,3 @@ def test_a_revoked_right_is_waited_for(
         service.wait_ready()
         service.stop()
         world.verify()
-
-
-def test_too_few_replicas_are_waited_for(
-    own_broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
-) -> None:
-    assert isinstance(own_broker, EmbeddedBroker)
-    follower = EmbeddedBroker(tmp_path / "follower", leader=own_broker, machine=SMALL)
-    with World(own_broker.client_properties, tmp_path, topic_name("isr"), count=1500) as world:
-        world.create(world.input, world.letters)
-        world.send(700)
-        service = world.service(free_port(0))
-        service.start()
-        service.wait_complaint(world.output)  # all else is there, on the first broker alone
-        with follower:
-            create_replicated(world.client, world.output)
-            world.wait_decided()
-            follower.kill()
-            world.send()
-            service.wait_complaint("replicas")
-            follower.restart()
-            world.wait_decided()
-            service.wait_ready()
-            service.stop()
-            world.verify()
-
-
-def create_replicated(client: Mapping[str, str], topic: str) -> None:
-    """Every partition on both brokers, and nothing acknowledged that only one of them has."""
-    config = {"retention.ms": "-1", "min.insync.replicas": "2"}
-    replicas = [[1, 2]] * PARTITIONS
-    wanted = NewTopic(topic, PARTITIONS, replica_assignment=replicas, config=config)
-    admin = AdminClient(dict(client))
-    admin.create_topics([wanted], operation_timeout=30)[topic].result(timeout=30)
-
-
-@pytest.mark.row(14)
-def test_a_killed_broker_interrupts_and_changes_nothing(
-    own_broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
-) -> None:
-    with World(own_broker.client_properties, tmp_path, topic_name("broker")) as world:
-        world.create()
-        world.send()
-        service = world.service(free_port(0))
-        service.start()
-        world.wait_decided(400)
-        own_broker.kill()
-        service.wait_complaint("the broker")
-        own_broker.restart()
-        world.wait_decided()
-        service.wait_ready()
-        service.stop()
-        world.verify()
-        world.verify_store()

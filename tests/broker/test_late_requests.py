@@ -2,20 +2,21 @@
 
 The client sends a request again when its connection is lost, and is answered. The first copy may
 still be on its way: the broker has it one, two or five transactions later. Whatever it is, every
-transaction is committed as a whole or not at all. On one broker each distance has one moment, on
-three it is a sample; RINGFENCE_LATE_REQUESTS=all runs every moment at every distance on both.
+transaction is committed as a whole or not at all. On one broker every two of request, fault, ends,
+distance and moment meet, on three it is a sample; RINGFENCE_LATE_REQUESTS=all runs all at all.
 """
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from itertools import product
+from contextlib import contextmanager
+from itertools import cycle, islice, product
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
 
 from tests.broker.batches import PARTITIONS, Batches, Ends, Members
-from tests.broker.conftest import create_topic
+from tests.broker.conftest import Network, ThreeNetwork, create_topic
 from tests.broker.proxy import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -26,8 +27,6 @@ from tests.broker.proxy import (
     Proxy,
     Trouble,
     What,
-    proxied,
-    three_proxied,
 )
 
 pytestmark = [pytest.mark.broker, pytest.mark.row(15), pytest.mark.row(29)]
@@ -50,7 +49,7 @@ MOMENTS: Final = {
     LAST: END_TXN,
 }
 """Of a later transaction, by the request that waits until the late one is answered."""
-ARRIVALS: Final = [(1, AMID), (2, AMID), (5, LAST)]
+DISTANCES: Final = (1, 2, 5)
 LATER_ENDS: Final = (Ends.COMMITS, Ends.REFUSED)
 ALL: Final = os.environ.get("RINGFENCE_LATE_REQUESTS") == "all"
 
@@ -77,22 +76,45 @@ class Case(NamedTuple):
         )
 
 
-def cases(*, three_brokers: bool) -> Iterator[Case]:
-    """In a long run every moment at every distance; else one moment for each."""
+def own_ends(request: str) -> tuple[Ends, Ends]:
+    """How a transaction may end that this request is part of."""
+    early = request in {"AddPartitionsToTxn", "Produce"}
+    return Ends.COMMITS, Ends.UNDECIDED if early else Ends.REFUSED
+
+
+def all_cases() -> Iterator[Case]:
+    """Every request and fault, and every moment at every distance."""
     for request in REQUESTS:
-        early = request in {"AddPartitionsToTxn", "Produce"}
-        own_ends = (Ends.COMMITS, Ends.UNDECIDED if early else Ends.REFUSED)
-        for own_end, what in product(own_ends, LOST):
-            if ALL or own_end is Ends.COMMITS or not three_brokers:
-                yield Case(request, what, own_end)
-        arrivals = list(product((1, 2, 5), MOMENTS)) if ALL else ARRIVALS
-        if three_brokers and not ALL:
-            arrivals = [(1, LAST if request == "TxnOffsetCommit" else AMID)]
-        for own_end, (later, moment), later_end in product(own_ends, arrivals, LATER_ENDS):
+        for own_end, what in product(own_ends(request), LOST):
+            yield Case(request, what, own_end)
+        arrivals = product(own_ends(request), DISTANCES, MOMENTS, LATER_ENDS)
+        for own_end, later, moment, later_end in arrivals:
             yield Case(request, What.OUTLIVES, own_end, later, moment, later_end)
 
 
-class Network(NamedTuple):
+def pairs() -> Iterator[Case]:
+    """Cases in which every two values meet that can."""
+    for row, request in enumerate(REQUESTS):
+        for column, what in enumerate(LOST):
+            yield Case(request, what, own_ends(request)[(row + column) % 2])
+        for column, moment in enumerate(MOMENTS):
+            place = row + column
+            own_end, later = own_ends(request)[place % 2], DISTANCES[place % 3]
+            later_end = LATER_ENDS[place // 3 % 2]
+            yield Case(request, What.OUTLIVES, own_end, later, moment, later_end)
+
+
+def sample() -> Iterator[Case]:
+    """Each request lost once, and once late after each end."""
+    for row, (request, what) in enumerate(zip(REQUESTS, cycle(LOST), strict=False)):
+        yield Case(request, what, own_ends(request)[row % 2])
+        moment = LAST if request == "TxnOffsetCommit" else AMID
+        ends = zip(own_ends(request), islice(cycle(LATER_ENDS), row, row + 2), strict=True)
+        for own_end, later_end in ends:
+            yield Case(request, What.OUTLIVES, own_end, 1, moment, later_end)
+
+
+class Place(NamedTuple):
     """A cluster, the proxy before it, and the group."""
 
     brokers: int
@@ -100,49 +122,59 @@ class Network(NamedTuple):
     proxy: Proxy
     members: Members
 
+    @contextmanager
+    def batches(self, folder: Path, topic: str) -> Iterator[Batches]:
+        """Those of one test."""
+        create_topic(self.client, topic, PARTITIONS, replicas=self.brokers)
+        own = Batches(self.client, folder, topic, self.proxy, self.members)
+        yield own
+        own.close()
+
+
+@contextmanager
+def joined(client: Mapping[str, str], proxy: Proxy, folder: Path, brokers: int) -> Iterator[Place]:
+    create_topic(client, "in", PARTITIONS, replicas=brokers)
+    members = Members(client, folder, "in")
+    yield Place(brokers, client, proxy, members)
+    members.close()
+
 
 @pytest.fixture(scope="module")
-def network(
-    embedded_kind: None,  # noqa: ARG001 - skips where there is none
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Network]:
-    folder, brokers = tmp_path_factory.mktemp("proxied"), request.param
-    cluster, proxy = proxied(folder) if brokers == 1 else three_proxied(folder)
-    with cluster, proxy:
-        client = cluster.client_properties
-        create_topic(client, "in", PARTITIONS, replicas=brokers)
-        members = Members(client, folder, "in")
-        yield Network(brokers, client, proxy, members)
-        members.close()
+def one(_network: Network, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    broker, proxy = _network
+    with joined(broker.client_properties, proxy, tmp_path_factory.mktemp("one"), 1) as place:
+        yield place
 
 
-@pytest.fixture
-def batches(
-    network: Network, tmp_path: Path, topic_name: Callable[[str], str]
-) -> Iterator[Batches]:
-    topic = topic_name("batches")
-    create_topic(network.client, topic, PARTITIONS, replicas=network.brokers)
-    own = Batches(network.client, tmp_path, topic, network.proxy, network.members)
-    yield own
-    own.close()
-    network.proxy.calm()
+@pytest.fixture(scope="module")
+def all_three(_three: ThreeNetwork, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    brokers, proxy = _three
+    with joined(brokers.client_properties, proxy, tmp_path_factory.mktemp("three"), 3) as place:
+        yield place
 
 
-@pytest.mark.parametrize("network", [1], indirect=True, ids=["one broker"])
-@pytest.mark.parametrize("case", list(cases(three_brokers=False)), ids=lambda case: case.sentence)
+@pytest.mark.xdist_group("network")
+@pytest.mark.usefixtures("network")
+@pytest.mark.parametrize(
+    "case", list(all_cases() if ALL else pairs()), ids=lambda case: case.sentence
+)
 def test_every_transaction_is_committed_as_a_whole_or_not_at_all(
-    batches: Batches, network: Network, case: Case
+    one: Place, tmp_path: Path, topic_name: Callable[[str], str], case: Case
 ) -> None:
-    try_out(batches, network.proxy, case)
+    with one.batches(tmp_path, topic_name("batches")) as batches:
+        try_out(batches, one.proxy, case)
 
 
-@pytest.mark.parametrize("network", [3], indirect=True, ids=["three brokers"])
-@pytest.mark.parametrize("case", list(cases(three_brokers=True)), ids=lambda case: case.sentence)
+@pytest.mark.xdist_group("three")
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize(
+    "case", list(all_cases() if ALL else sample()), ids=lambda case: case.sentence
+)
 def test_every_transaction_over_three_brokers_is_committed_as_a_whole_or_not_at_all(
-    batches: Batches, network: Network, case: Case
+    all_three: Place, tmp_path: Path, topic_name: Callable[[str], str], case: Case
 ) -> None:
-    try_out(batches, network.proxy, case)
+    with all_three.batches(tmp_path, topic_name("batches")) as batches:
+        try_out(batches, all_three.proxy, case)
 
 
 def try_out(batches: Batches, proxy: Proxy, case: Case) -> None:

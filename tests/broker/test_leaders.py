@@ -1,19 +1,22 @@
-"""Two brokers: leaders of topics, of groups and of transactions move from one to the other."""
+"""Two brokers, of which one goes: leaders move to the other, and replicas are too few."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient
 
+from tests.broker.conftest import create_topic
+from tests.broker.workload import PARTITIONS
 from tests.broker.world import World
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 from tools.broker.embedded import EmbeddedBroker
 from tools.broker.node import Machine
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("pair")]
 
 TWICE = {
     "default.replication.factor": "2",
@@ -23,27 +26,36 @@ TWICE = {
 SMALL = Machine(heap_mb=512, short_lived=True)
 
 
-@pytest.fixture
+class Pair(NamedTuple):
+    """The first is the controller too; the second may go."""
+
+    first: EmbeddedBroker
+    second: EmbeddedBroker
+
+    @property
+    def client(self) -> Mapping[str, str]:
+        both = (self.first.bootstrap_servers, self.second.bootstrap_servers)
+        return {"bootstrap.servers": ",".join(both)}
+
+
+@pytest.fixture(scope="module")
 def pair(
     embedded_kind: None,  # noqa: ARG001 - skips where there is none
-    tmp_path: Path,
-) -> Iterator[tuple[EmbeddedBroker, EmbeddedBroker]]:
-    """The first is the controller too; the second may go."""
-    first = EmbeddedBroker(tmp_path / "first", properties=TWICE, machine=SMALL)
-    second = EmbeddedBroker(tmp_path / "second", properties=TWICE, machine=SMALL, leader=first)
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Pair]:
+    folder = tmp_path_factory.mktemp("pair")
+    first = EmbeddedBroker(folder / "first", properties=TWICE, machine=SMALL)
+    second = EmbeddedBroker(folder / "second", properties=TWICE, machine=SMALL, leader=first)
     with first, second:
-        yield first, second
+        yield Pair(first, second)
 
 
 @pytest.mark.row(14)
 def test_leaders_and_coordinators_that_move_in_mid_transaction_lose_nothing(
-    pair: tuple[EmbeddedBroker, EmbeddedBroker],
-    tmp_path: Path,
-    topic_name: Callable[[str], str],
+    pair: Pair, tmp_path: Path, topic_name: Callable[[str], str]
 ) -> None:
     first, second = pair
-    client = {"bootstrap.servers": f"{first.bootstrap_servers},{second.bootstrap_servers}"}
-    with World(client, tmp_path, topic_name("leaders"), count=2500) as world:
+    with World(pair.client, tmp_path, topic_name("leaders"), count=2500) as world:
         world.create(replicas=2)
         service = world.service(free_port(0))
         world.send(1000)
@@ -64,6 +76,27 @@ def test_leaders_and_coordinators_that_move_in_mid_transaction_lose_nothing(
         service.stop()
         world.verify()
         world.verify_store()
+
+
+def test_too_few_replicas_are_waited_for(
+    pair: Pair, tmp_path: Path, topic_name: Callable[[str], str]
+) -> None:
+    with World(pair.client, tmp_path, topic_name("isr"), count=600) as world:
+        world.create(world.input, world.letters, replicas=2)
+        both = {"retention.ms": "-1", "min.insync.replicas": "2"}
+        create_topic(pair.client, world.output, PARTITIONS, both, replicas=2)
+        world.send(300)
+        service = world.service(free_port(0))
+        service.start()
+        world.wait_decided()
+        pair.second.kill()
+        world.send()
+        service.wait_complaint("replicas")
+        pair.second.restart()
+        world.wait_decided()
+        service.wait_ready()
+        service.stop()
+        world.verify()
 
 
 def elect_preferred(broker: Broker) -> None:

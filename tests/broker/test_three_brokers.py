@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.broker.conftest import create_topic
+from tests.broker.conftest import ThreeNetwork, create_topic
 from tests.broker.recorder import Recorder
 from tests.broker.service import Service
 from tests.broker.test_broker_tool import WRITTEN, produce, read
@@ -21,43 +21,39 @@ from tools.broker.config import _free_port as free_port
 from tools.broker.embedded import EmbeddedBroker
 from tools.broker.three import NUMBERS, ThreeBrokers
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("three")]
 
 AWAY_RECORDS = 150
 """What is sent while a broker is away, and has to be decided before it is back."""
 
 
-@pytest.fixture(scope="module")
-def three(
-    embedded_kind: None,  # noqa: ARG001 - skips where there is none
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[ThreeBrokers]:
-    with ThreeBrokers(tmp_path_factory.mktemp("three")) as cluster:
-        yield cluster
+@pytest.fixture
+def brokers(three: ThreeNetwork) -> ThreeBrokers:
+    return three.brokers
 
 
 @pytest.fixture
-def client(three: ThreeBrokers) -> Mapping[str, str]:
+def client(brokers: ThreeBrokers) -> Mapping[str, str]:
     """For the clients of the test; that a broker is away is no news on the terminal."""
-    return {**three.client_properties, "log_level": "0"}
+    return {**brokers.client_properties, "log_level": "0"}
 
 
 def test_of_three_brokers_any_may_be_away_and_what_was_acknowledged_stays(
-    three: ThreeBrokers, client: Mapping[str, str], topic_name: Callable[[str], str]
+    brokers: ThreeBrokers, client: Mapping[str, str], topic_name: Callable[[str], str]
 ) -> None:
     topic = topic_name("kept")
     create_topic(client, topic, replicas=len(NUMBERS))
     assert produce(client, topic, b"before") == [WRITTEN]
-    leader = three.leader(topic)
-    three.nodes[leader].kill()
+    leader = brokers.leader(topic)
+    brokers.nodes[leader].kill()
     assert produce(client, topic, b"while it is away") == [WRITTEN]
-    assert three.leader(topic) != leader
-    three.nodes[leader].start()
-    three.wait_in_sync()
+    assert brokers.leader(topic) != leader
+    brokers.nodes[leader].start()
+    brokers.wait_in_sync()
     assert read(client, topic, 2) == [b"before", b"while it is away"]
     admin = AdminClient(dict(client))
     described = admin.describe_consumer_groups(["reader"])["reader"].result(30)
-    assert three.group_coordinator("reader") == described.coordinator.id
+    assert brokers.group_coordinator("reader") == described.coordinator.id
 
 
 class Absence(NamedTuple):
@@ -69,10 +65,10 @@ class Absence(NamedTuple):
 
 @contextmanager
 def working(
-    three: ThreeBrokers, client: Mapping[str, str], folder: Path, group: str
+    brokers: ThreeBrokers, client: Mapping[str, str], folder: Path, group: str
 ) -> Iterator[tuple[World, Sequence[Service], Recorder]]:
     """Two instances at work; after the test everything is held against the model."""
-    ours = dict(three.client_properties)
+    ours = dict(brokers.client_properties)
     with World(client, folder, group, count=4000, service_client=ours) as world:
         world.create(replicas=len(NUMBERS))
         instances = [world.service(free_port(0), str(number)) for number in range(2)]
@@ -101,15 +97,15 @@ def working(
     ],
 )
 def test_each_of_three_brokers_goes_in_turn_while_instances_are_killed(
-    three: ThreeBrokers,
+    brokers: ThreeBrokers,
     client: Mapping[str, str],
     tmp_path: Path,
     topic_name: Callable[[str], str],
     absence: Absence,
 ) -> None:
     chance = random.Random(1)
-    with working(three, client, tmp_path, topic_name("three")) as (world, instances, recorder):
-        for broker in three.nodes.values():
+    with working(brokers, client, tmp_path, topic_name("three")) as (world, instances, recorder):
+        for broker in brokers.nodes.values():
             world.send(AWAY_RECORDS, recorder.note)
             absence.begin(broker)
             killed = chance.choice(instances)
@@ -122,20 +118,23 @@ def test_each_of_three_brokers_goes_in_turn_while_instances_are_killed(
                 assert not instance.ended, instance.tail()
             world.send(AWAY_RECORDS, recorder.note)
             absence.end(broker)
-            three.wait_in_sync()
+            brokers.wait_in_sync()
 
 
 @pytest.mark.row(36)
 def test_a_coordinator_that_stands_still_is_replaced_by_another_broker(
-    three: ThreeBrokers, client: Mapping[str, str], tmp_path: Path, topic_name: Callable[[str], str]
+    brokers: ThreeBrokers,
+    client: Mapping[str, str],
+    tmp_path: Path,
+    topic_name: Callable[[str], str],
 ) -> None:
     group = topic_name("three-still")
-    with working(three, client, tmp_path, group) as (world, instances, recorder):
+    with working(brokers, client, tmp_path, group) as (world, instances, recorder):
         for find in (
-            three.group_coordinator,
-            lambda name: three.transaction_coordinator(f"{name}-0"),
+            brokers.group_coordinator,
+            lambda name: brokers.transaction_coordinator(f"{name}-0"),
         ):
-            still = three.nodes[find(group)]
+            still = brokers.nodes[find(group)]
             world.send(AWAY_RECORDS, recorder.note)
             still.suspend()
             world.send(AWAY_RECORDS, recorder.note)
@@ -143,4 +142,4 @@ def test_a_coordinator_that_stands_still_is_replaced_by_another_broker(
             still.resume()
             for instance in instances:
                 assert not instance.ended, instance.tail()
-            three.wait_in_sync()
+            brokers.wait_in_sync()

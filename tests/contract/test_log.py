@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Final, cast
 
 import pytest
@@ -12,8 +11,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka import TopicPartition as Place
 
 from state.assign import assign_anew
+from tests.broker.conftest import shared_broker
 from tests.contract.logs import ROUNDS_MAX, FakeLog, Log, RealLog, read, until
-from tools.broker.cluster import open_broker
 
 STARTING: Final = frozenset(
     {
@@ -25,10 +24,8 @@ STARTING: Final = frozenset(
 
 
 @pytest.fixture(scope="module")
-def real_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealLog]:
-    folder: Path = tmp_path_factory.mktemp("broker")
-    with open_broker(folder) as broker:
-        yield RealLog(broker.client_properties)
+def real_log(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> RealLog:
+    return RealLog(shared_broker(pytestconfig, tmp_path_factory).client_properties)
 
 
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.broker)])
@@ -78,7 +75,7 @@ def committed(consumer: Consumer, topic: str, partition: int = 0) -> tuple[int, 
         except KafkaException as error:
             if error.args[0].code() not in STARTING:
                 raise
-            time.sleep(0.1)
+            time.sleep(0.1)  # time: how often it asks
         else:
             return found.offset, found.metadata
     raise AssertionError(f"no coordinator tells what is committed in {ROUNDS_MAX} rounds")
