@@ -128,11 +128,14 @@ class Letters:
 
     def redrive(self, **order: object) -> str:
         """Begin one; its id. Asked again while it is told to: the config topic has to be read."""
-        deadline_s = time.monotonic() + READ_S
-        status, document = self.ask("/v1/redrives", order)
-        while status == 503 and time.monotonic() < deadline_s:
-            time.sleep(1)
-            status, document = self.ask("/v1/redrives", order)
+        told: list[tuple[int, Any]] = []
+
+        def is_answered() -> bool:
+            told.append(self.ask("/v1/redrives", order))
+            return told[-1][0] != 503
+
+        self.until(is_answered)
+        status, document = told[-1]
         assert status == 202, document
         return str(document["id"])
 

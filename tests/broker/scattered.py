@@ -6,7 +6,6 @@ The model replays the topic by-address in its order, since that is the order of 
 
 import json
 import random
-import time
 from array import array
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from state.keys import address_of
 from state.run import Run, decode
 from tests.broker.conftest import create_topic
 from tests.broker.meanwhile import Meanwhile
+from tests.waiting import eventually
 
 ADDRESSES: Final = 50
 REPEATED: Final = 0.1
@@ -89,8 +89,6 @@ class Reader(Meanwhile):
         super().__init__(self._read)
         self.rows: dict[int, list[Row]] = defaultdict(list)
         self.count = 0
-        self.times_s: dict[int, float] = {}
-        """When each number was read first."""
         self._header = header
         settings = {"group.id": "reader", "isolation.level": "read_committed"}
         self._consumer = Consumer({**client, **settings, "enable.auto.commit": False})
@@ -101,15 +99,20 @@ class Reader(Meanwhile):
         super().__exit__()
         self._consumer.close()
 
+    @property
+    def is_level(self) -> bool:
+        """Whether it has read all that is committed by now."""
+        places = self._consumer.position(self._consumer.assignment())
+        ends = [self._consumer.get_watermark_offsets(each, timeout=10)[1] for each in places]
+        return all(each.offset >= end for each, end in zip(places, ends, strict=True) if end)
+
     def _read(self) -> None:
         while not self._ends.is_set():
             messages = self._consumer.consume(10_000, 0.05)
-            now_s = time.monotonic()
             for message in messages:
                 if message.error() is None:
                     row = Row(int(message.value() or b""), self._told(message))
                     self.rows[message.partition() or 0].append(row)
-                    self.times_s.setdefault(row.number, now_s)
                     self.count += 1
 
     def _told(self, message: Message) -> bytes:
@@ -117,6 +120,11 @@ class Reader(Meanwhile):
             return b""
         told = [header[1] for header in message.headers() or () if header[0] == self._header]
         return cast("bytes", told[-1] or b"") if told else b""
+
+
+def wait_level(*readers: Reader) -> None:
+    """Until nothing can come any more, once those who write have ended."""
+    eventually(lambda: all(reader.is_level for reader in readers))
 
 
 class Fates(NamedTuple):
@@ -188,7 +196,7 @@ def write_config(
 group_id = "{group}"
 state_dir = "{path.parent / "state"}"
 session_timeout_ms = {session_ms}
-transaction_timeout_ms = 3000
+transaction_timeout_ms = 10000
 {service}
 [api]
 port = {port}

@@ -25,7 +25,7 @@ from tools.broker.config import _free_port as free_port
 
 pytestmark = pytest.mark.broker
 
-COUNT: Final = 12_000
+COUNT: Final = 3_000
 PARTITIONS: Final = 3
 LATER: Final = 40
 STARTED_MS: Final = 1_700_000_000_000
@@ -211,37 +211,27 @@ def test_records_of_the_input_itself_are_not_taken_for_copies_of_themselves(
     assert (sorted(map(number_of, out)), letters) == (list(range(2 * COUNT)), [])
 
 
-def test_a_topic_of_other_partitions_is_refused_where_the_partition_counts(
-    venue: Callable[[str], Venue], topic_name: Callable[[str], str]
-) -> None:
-    own, live = venue("partition"), topic_name("live")
-    create_topic(own.client, live, PARTITIONS + 1)
-    refused = own.adopt("--from-topic", live)
-    assert refused.returncode == 5
-    assert f"{PARTITIONS + 1} partitions" in refused.stderr
-
-
 def test_what_one_service_exports_another_imports_as_it_is(
     venue: Callable[[str], Venue], tmp_path: Path
 ) -> None:
     first, second = venue("address"), venue("address")
-    write(first.client, first.input, range(5_000))
-    decided(first, 5_000)
+    write(first.client, first.input, range(1_000))
+    decided(first, 1_000)
     exported, headers = first.request("/v1/addresses/a0/ids:export", Accept=NDJSON)
     assert headers["ringfence-complete"] == "true"
     rows = [json.loads(line) for line in exported.splitlines()]
-    assert sorted(row["id"] for row in rows) == sorted(f"id-{n}" for n in range(0, 5_000, 2))
+    assert sorted(row["id"] for row in rows) == sorted(f"id-{n}" for n in range(0, 1_000, 2))
 
     path = f"/v1/addresses/a0/ids:import?input={second.input}"
     told, _ = second.request(path, exported, Content_Type=NDJSON)
-    assert (json.loads(told)["ids"], json.loads(told)["complete"]) == (2_500, True)
+    assert (json.loads(told)["ids"], json.loads(told)["complete"]) == (500, True)
     there, _ = second.request("/v1/addresses/a0/ids:export", Accept=NDJSON)
     assert there == exported
 
     file = tmp_path / "ids.ndjson"
     file.write_bytes(exported)
     done = second.adopt("--from-file", str(file), "--address", "a1", "--input", second.input)
-    assert "2,500 ids of 1 addresses, 2,500 of them not known" in done.stdout, done.stderr
+    assert "500 ids of 1 addresses, 500 of them not known" in done.stdout, done.stderr
     known = looked_up(second, "a1", "id-0", "id-1")
     assert [each["known"] for each in known] == [True, False]
     assert known[0]["sightings"][0]["topic"] == first.input

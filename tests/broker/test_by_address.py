@@ -1,11 +1,10 @@
 """One address over many partitions of many inputs: exact, whoever is killed meanwhile."""
 
 import random
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pytest
 
@@ -18,6 +17,7 @@ from tests.broker.scattered import (
     inputs_of,
     send,
     verify,
+    wait_level,
     work,
     write_config,
 )
@@ -28,11 +28,22 @@ from tools.broker.config import _free_port as free_port
 
 pytestmark = pytest.mark.broker
 
-COUNT: Final = 1_000_000
 DECIDING: Final = 12
-CAPACITY: Final = 8_000
-KILLS: Final = 10
 SEED: Final = 6
+
+
+class Size(NamedTuple):
+    """How many records, what each address remembers, and how often the service is killed."""
+
+    records: int
+    capacity: int
+    kills: int
+
+
+SIZES: Final = (
+    pytest.param(Size(50_000, 400, 4), id="fifty thousand"),
+    pytest.param(Size(1_000_000, 8_000, 10), id="a million", marks=pytest.mark.long),
+)
 
 
 @pytest.fixture
@@ -41,32 +52,38 @@ def group(topic_name: Callable[[str], str]) -> str:
 
 
 @pytest.fixture
-def service(broker: Broker, group: str, tmp_path: Path) -> Iterator[Service]:
+def size(request: pytest.FixtureRequest) -> Size:
+    found: Size = request.param
+    return found
+
+
+@pytest.fixture
+def service(broker: Broker, group: str, tmp_path: Path, size: Size) -> Iterator[Service]:
     port, config = free_port(0), tmp_path / "ringfence.toml"
-    write_config(config, broker.client_properties, group, port, CAPACITY)
+    write_config(config, broker.client_properties, group, port, size.capacity)
     own = Service(config, port, tmp_path / "service.log")
     yield own
     own.kill()
 
 
-def kill_often(service: Service, decided: Callable[[], int], times: int) -> None:
+def kill_often(service: Service, decided: Callable[[], int], size: Size) -> None:
     """kill -9 at moments that chance chooses, while there is something to decide."""
-    chance = random.Random(SEED)
-    for round_ in range(1, times + 1):
-        wanted = COUNT * round_ // (times + 2)
+    chance, share = random.Random(SEED), size.records // (size.kills + 2)
+    for round_ in range(size.kills):
+        wanted = share * round_ + chance.randrange(1, share)
         eventually(lambda goal=wanted: decided() >= goal, service)  # type: ignore[misc]
-        time.sleep(chance.random())
         service.kill()
         service.start()
 
 
-@pytest.mark.timeout(600)
-def test_a_million_scattered_ids_are_decided_as_the_model_says_with_ten_kills(
-    broker: Broker, group: str, service: Service
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("size", SIZES, indirect=True)
+def test_scattered_ids_are_decided_as_the_model_says_though_the_service_is_killed(
+    broker: Broker, group: str, service: Service, size: Size
 ) -> None:
     client = broker.client_properties
     places = inputs_of(client, group)
-    todo = work(COUNT, len(places), CAPACITY, SEED)
+    todo = work(size.records, len(places), size.capacity, SEED)
     send(client, todo, places)
     create_topic(client, by_address(group), DECIDING, {"retention.ms": "-1"})
     with ExitStack() as reading:
@@ -76,8 +93,8 @@ def test_a_million_scattered_ids_are_decided_as_the_model_says_with_ten_kills(
         # Only now: what was decided is deleted from by-address.
         service.start()
         service.wait_ready(len(places) + DECIDING)
-        kill_often(service, lambda: outputs.count + letters.count, KILLS)
-        eventually(lambda: outputs.count + letters.count >= COUNT, service)
-        time.sleep(2)  # for what might come twice
+        kill_often(service, lambda: outputs.count + letters.count, size)
+        eventually(lambda: outputs.count + letters.count >= size.records, service)
         service.stop()
-    verify(todo, places, carried.rows, outputs.rows, letters.rows, CAPACITY)
+        wait_level(carried, outputs, letters)  # with what might come twice
+    verify(todo, places, carried.rows, outputs.rows, letters.rows, size.capacity)

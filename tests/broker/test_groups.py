@@ -18,16 +18,16 @@ from tools.broker.config import _free_port as free_port
 
 pytestmark = pytest.mark.broker
 
-GROUPS: Final = 1_000
+GROUPS: Final = 300
 SIZE_MAX: Final = 50
 TOGETHER: Final = 20
 """How many groups are under way at once."""
 SENT_MS: Final = 1_700_000_000_000
 KILLS: Final = (
-    (Step.MID_PRODUCE, 700),
-    (Step.AFTER_SEND_OFFSETS, 5),
-    (Step.AFTER_COMMIT, 6),
-    (Step.AFTER_STORE, 7),
+    (Step.MID_PRODUCE, 500),
+    (Step.AFTER_SEND_OFFSETS, 4),
+    (Step.AFTER_COMMIT, 4),
+    (Step.AFTER_STORE, 5),
     (Step.AFTER_FLUSH, 4),
 )
 

@@ -3,7 +3,6 @@
 import json
 import random
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from ringfence.publish_errors import NameInUseError
 from ringfence.publisher import Publisher
 from tests.broker.author import Author
 from tests.broker.conftest import create_topic
-from tests.broker.reading import drained
+from tests.broker.reading import drained, ends
 from tests.broker.service import Service
 from tests.waiting import eventually
 from tools.broker.cluster import Broker
@@ -23,9 +22,6 @@ from tools.broker.config import _free_port as free_port
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
 PARTITIONS = 4
-COUNT = 100_000
-KILLS = 20
-SERVICE_KILLS = 5
 
 
 @pytest.fixture
@@ -75,25 +71,35 @@ strategy = "sequence"
         )
         super().__init__(config, port, folder / "service.log")
         self.url = f"http://127.0.0.1:{port}"
+        self._client = broker.client_properties
+
+    @property
+    def written(self) -> int:
+        """How many messages publishers have written."""
+        return sum(ends(self._client, self.input, "read_committed").values())
 
 
+@pytest.mark.parametrize(
+    ("count", "kills"), [(12_000, 6), pytest.param(100_000, 20, marks=pytest.mark.long)]
+)
 def test_killed_publishers_and_a_killed_service_leave_each_message_once_and_in_order(
-    broker: Broker, service: SequenceService, tmp_path: Path
+    broker: Broker, service: SequenceService, tmp_path: Path, count: int, kills: int
 ) -> None:
-    chance = random.Random(7)
+    chance, share = random.Random(7), count // (kills + 1)
     with Author(
         tmp_path,
         broker.client_properties,
         topic=service.input,
-        count=COUNT,
+        count=count,
         pause_s=0.01,
         admin_url=service.url,
         group_id=service.group,
     ) as author:
-        for life in range(KILLS):
+        for life in range(kills):
             author.start()
-            time.sleep(chance.uniform(0.3, 1.5))
-            if life % (KILLS // SERVICE_KILLS) == 2:
+            wanted = life * share + chance.randrange(share)
+            eventually(lambda wanted=wanted: service.written >= wanted, service)  # type: ignore[misc]
+            if life % 4 == 1:
                 service.signal(signal.SIGKILL)
                 service.wait()
                 service.start()
@@ -106,7 +112,7 @@ def test_killed_publishers_and_a_killed_service_leave_each_message_once_and_in_o
     service.stop()
     written = drained(broker.client_properties, service.output, PARTITIONS)
     values = [each.record.value for each in written]
-    assert values == [b"%d" % number for number in range(COUNT)]
+    assert values == [b"%d" % number for number in range(count)]
     assert len({each.partition for each in written}) == 1
 
 

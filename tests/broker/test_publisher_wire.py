@@ -1,7 +1,5 @@
 """The publisher library on a real Kafka, before a service that is played by the test."""
 
-import random
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ from ringfence.courier import State
 from ringfence.publish_errors import AwayError, RefusedError
 from ringfence.publisher import Publisher
 from ringfence.topics import acknowledgements
-from tests.broker.author import Author
 from tests.broker.conftest import create_topic
 from tests.broker.stand_in import StandIn, deciding
 from tests.waiting import eventually
@@ -65,35 +62,7 @@ def test_messages_arrive_on_the_partition_of_the_name(
     assert service.partitions_written == {murmur2(b"author", PARTITIONS)}
 
 
-def test_a_publisher_that_is_killed_again_and_again_delivers_each_once_and_in_order(
-    broker: Broker, service: StandIn, topic: str, tmp_path: Path
-) -> None:
-    chance = random.Random(1)
-    with Author(
-        tmp_path,
-        broker.client_properties,
-        topic=topic,
-        count=20_000,
-        pause_s=0.02,
-        admin_url=service.url,
-        group_id=topic,
-    ) as author:
-        for life in range(6):
-            service.judge.up = life % 3 != 1
-            before = service.judge.epoch
-            author.start()
-            if service.judge.up:  # each life has a session of its own
-                eventually(lambda before=before: service.judge.epoch > before)  # type: ignore[misc]
-            time.sleep(chance.uniform(0.4, 1.2))
-            author.kill()
-        service.judge.up = True
-        author.start()
-        author.wait(180)
-        assert author.pending() == 0
-    assert accepted(service) == [b"%d" % number for number in range(20_000)]
-    assert service.judge.epoch > 3
-
-
+@pytest.mark.xdist_group("network")
 def test_a_broker_that_is_killed_is_waited_for(
     own_broker: Broker, topic_name: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ from tests.soak.run import Soak
 pytestmark = pytest.mark.broker
 
 SEED = 7
-SECONDS = 25
+SECONDS = 14
 
 
 @pytest.mark.timeout(900)
