@@ -1,7 +1,6 @@
 """The audit on a real broker: who changed what outlives every process, and is bounded."""
 
 import json
-import statistics
 import time
 import urllib.error
 import urllib.request
@@ -75,21 +74,16 @@ def newest(audit: AuditTopic) -> str:
     return records[0].request_id if records else ""
 
 
-def test_a_record_takes_no_tenth_of_a_second_and_others_see_it(
+def test_a_record_is_there_once_it_is_written_and_others_see_it(
     broker: Broker, tmp_path: Path, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic("config", cleanup_policy="compact")
     with followed(broker, tmp_path, topic) as one, followed(broker, tmp_path, topic) as other:
         one.write(record())
-        taken_s = []
         for number in range(30):
-            begun_s = time.monotonic()
             one.write(record(number))
-            taken_s.append(time.monotonic() - begun_s)
         assert one.page(AuditQuery(), 1, None).records[0].request_id == "r-29"
         eventually(lambda: held(other) == 31)
-        print(f"a record takes {statistics.median(taken_s) * 1000:.1f} ms")
-        assert min(taken_s) < 0.1  # the others tell how busy the machine is
 
 
 def test_the_oldest_are_taken_away_when_there_are_too_many(

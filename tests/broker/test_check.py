@@ -40,14 +40,6 @@ def ringfence(command: str, config: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_check_prints_what_a_good_configuration_reads_and_writes(desk: Desk) -> None:
-    desk.create()
-    done = ringfence("check", desk.config())
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"inputs: {desk.input}\n" in done.stdout
-    assert f"outputs: {desk.letters}, {desk.output}\n" in done.stdout
-
-
 def test_check_names_five_faults_at_once_each_with_its_mend(desk: Desk) -> None:
     desk.create(desk.input, partitions=3)
     desk.create(desk.letters)

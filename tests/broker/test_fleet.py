@@ -2,7 +2,6 @@
 
 import json
 import signal
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from ringfence.headers import DUPLICATE_ID
-from service.fleet.messages import FORWARDED, PATH, Question, RollCall, question_text
+from tests.broker.reading import drained
 from tests.broker.service import Service
 from tests.broker.workload import PARTITIONS, Record
 from tests.broker.world import Manner, World
@@ -146,7 +145,15 @@ def settle(replicas: list[Replica]) -> None:
     eventually(lambda: all(r.is_settled(len(replicas)) for r in replicas), *services)
 
 
-def test_an_id_is_found_whichever_instance_is_asked(fleet: list[Replica]) -> None:
+def test_any_instance_answers_and_changes_for_all_and_knows_who_left(fleet: list[Replica]) -> None:
+    find(fleet)
+    change(fleet)
+    clear(fleet)
+    leave(fleet)
+
+
+def find(fleet: list[Replica]) -> None:
+    """An id is found whichever instance is asked."""
     for replica in fleet:
         for partition in range(PARTITIONS):
             told = replica.knows(partition, 3)
@@ -164,7 +171,8 @@ def test_an_id_is_found_whichever_instance_is_asked(fleet: list[Replica]) -> Non
         assert own["complete"] is False
 
 
-def test_a_change_takes_effect_at_its_owner(fleet: list[Replica]) -> None:
+def change(fleet: list[Replica]) -> None:
+    """A change takes effect at its owner."""
     for partition, replica in enumerate([*fleet, fleet[0]]):
         path = f"/v1/addresses/a/ids/{id_of(partition, 5)}"
         told, at_once = replica.change("DELETE", path)
@@ -181,13 +189,26 @@ def test_a_change_takes_effect_at_its_owner(fleet: list[Replica]) -> None:
         assert [each.knows(partition, 5)["known"] for each in fleet] == [True] * INSTANCES
 
 
-def test_all_that_is_forgotten_at_once_is_counted_over_all_instances(
-    fleet: list[Replica],
-) -> None:
+def clear(fleet: list[Replica]) -> None:
+    """All that is forgotten at once is counted over all instances."""
     cleared, at_once = fleet[1].change("POST", "/v1/addresses/a:clear")
     assert cleared["complete"]
     assert cleared["ids"] == IDS * PARTITIONS or not at_once
     assert not any(each.knows(0, 3)["known"] for each in fleet)
+
+
+def leave(fleet: list[Replica]) -> None:
+    """Who leaves in order is announced no more."""
+    stays = fleet[0]
+    fleet[2].service.stop()
+
+    def are_two() -> bool:
+        told = stays.get("/v1/instances")["instances"]
+        return [each["instance"] for each in told] == ["0", "1"]
+
+    eventually(are_two, stays.service)
+    eventually(lambda: stays.is_settled(2), stays.service)
+    assert stays.knows(3, 3)["complete"] is True
 
 
 def test_while_an_instance_is_gone_answers_are_a_part_and_whole_after_the_takeover(
@@ -215,53 +236,13 @@ def test_while_an_instance_is_gone_answers_are_a_part_and_whole_after_the_takeov
         each.service.stop()
 
 
-def test_who_leaves_in_order_is_announced_no_more(fleet: list[Replica]) -> None:
-    stays = fleet[0]
-    fleet[2].service.stop()
-
-    def are_two() -> bool:
-        told = stays.get("/v1/instances")["instances"]
-        return [each["instance"] for each in told] == ["0", "1"]
-
-    eventually(are_two, stays.service)
-    eventually(lambda: stays.is_settled(2), stays.service)
-    assert stays.knows(3, 3)["complete"] is True
+def is_announced(world: World) -> bool:
+    """Whether the config topic tells of the instance."""
+    told = drained(world.client, f"{world.group}.config", 1)
+    return any(b"instance" in (each.record.key or b"") for each in told)
 
 
-def test_an_instance_with_another_token_is_not_answered(world: World, tmp_path: Path) -> None:
-    world.send()
-    one = Replica(world, "0")
-    foreign = tmp_path / "foreign-token"
-    foreign.write_text("f" * 32)
-    world.manner = world.manner._replace(api=f'peer_token_file = "{foreign}"')
-    other = Replica(world, "1")
-    for each in (one, other):
-        each.service.start()
-    world.wait_decided()
-
-    def know_of_each_other() -> bool:
-        replicas = (one, other)
-        if not all(each.service.get("/readyz")[0] == 200 for each in replicas):
-            return False
-        return all(len(each.get("/v1/instances")["instances"]) == 2 for each in replicas)
-
-    eventually(know_of_each_other, one.service, other.service)
-    question = question_text(Question("0", RollCall(), 1000))
-    for bearing in ({}, {"Authorization": f"Bearer {foreign.read_text()}"}):
-        status, problem = one.ask("POST", PATH, question, {FORWARDED: "1", **bearing})
-        assert (status, problem["type"]) == (403, "urn:ringfence:problem:peers-only")
-
-    def is_refused() -> bool:
-        told = one.get("/v1/instances")
-        assert told["complete"] is False
-        return bool(told["instances"][1]["trouble"] == "its URL answers with status 403")
-
-    eventually(is_refused, one.service)
-    eventually(lambda: bool(other.service.partitions()), other.service)
-    theirs = id_of(other.service.partitions()[0]["partition"], 3)
-    assert one.get(f"/v1/addresses/a/ids/{theirs}")["complete"] is False
-
-
+@pytest.mark.xdist_group("network")
 def test_an_instance_whose_broker_is_silent_ends_without_taking_its_announcement_away(
     own_broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
 ) -> None:
@@ -273,7 +254,7 @@ def test_an_instance_whose_broker_is_silent_ends_without_taking_its_announcement
         alone.service.start()
         world.wait_decided()
         alone.service.wait_ready()
-        time.sleep(3)  # by then it is announced
+        eventually(lambda: is_announced(world), alone.service)
         own_broker.suspend()
         try:
             alone.service.signal(signal.SIGTERM)

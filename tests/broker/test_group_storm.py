@@ -10,7 +10,6 @@ import pytest
 
 from tests.broker.victim import Step
 from tests.broker.world import Manner, World
-from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -37,7 +36,7 @@ def test_one_that_slept_longer_than_every_timeout_goes_on_alone(world: World) ->
     step = {"VICTIM_STEP": Step.INSIDE_COMMIT, "VICTIM_COUNT": "4"}
     service.start({**step, "VICTIM_SIGNAL": "STOP"})
     service.wait_until_stopped()
-    time.sleep(LONGER_THAN_EVERY_TIMEOUT_S)
+    time.sleep(LONGER_THAN_EVERY_TIMEOUT_S)  # time: what lies between two polls is one of them
     world.glimpse()
     service.signal(signal.SIGCONT)
     world.send()
@@ -48,21 +47,6 @@ def test_one_that_slept_longer_than_every_timeout_goes_on_alone(world: World) ->
     world.verify_store()
 
 
-@pytest.mark.row(11)
-def test_of_two_that_start_at_once_with_one_name_one_stays(world: World) -> None:
-    first, second = world.service(free_port(0)), world.service(free_port(0), volume="other")
-    world.send(1000)
-    first.start()
-    second.start()
-    eventually(lambda: first.ended or second.ended, first, second)
-    left, stays = (first, second) if first.ended else (second, first)
-    assert left.wait() == EXIT_FENCED, left.tail()
-    world.send()
-    world.wait_decided()
-    stays.stop()
-    world.verify()
-
-
 @pytest.mark.row(13)
 def test_a_storm_of_members_that_come_and_go_hinders_nothing(world: World) -> None:
     stays, comes = world.service(free_port(0)), world.service(free_port(0), "1")
@@ -71,10 +55,10 @@ def test_a_storm_of_members_that_come_and_go_hinders_nothing(world: World) -> No
     world.send(600)
     for number in range(2):
         comes.start()
-        time.sleep(2)
+        comes.wait_started()
         goes.start()
         world.send(300)
-        time.sleep(2)
+        goes.wait_started()
         comes.stop()
         if number == 1:
             goes.signal(signal.SIGKILL)
@@ -103,10 +87,9 @@ def test_members_that_come_while_others_restore_take_over_what_is_not_restored_y
     for _ in range(2):
         for service in services:
             service.start()
-            time.sleep(0.7)
+            service.wait_started()
         world.send(200)
         for service in services[1:]:
-            service.wait_started()
             service.stop()
         shutil.rmtree(world.store_folder("1"), ignore_errors=True)
         first.signal(signal.SIGKILL)

@@ -42,12 +42,6 @@ def remembering(desk: Desk) -> Desk:
 
 
 @pytest.mark.row(19)
-def test_a_changelog_that_was_deleted_is_not_made_anew_in_silence(remembering: Desk) -> None:
-    remembering.delete(remembering.changelog)
-    assert "was deleted and made anew" in remembering.refusal()
-
-
-@pytest.mark.row(19)
 def test_a_changelog_whose_first_records_were_deleted_is_refused_until_it_is_told_what_that_means(
     remembering: Desk,
 ) -> None:
@@ -72,17 +66,6 @@ def test_a_foreign_record_in_the_changelog_is_named(remembering: Desk) -> None:
     said = remembering.refusal()
     assert "this version did not write" in said
     assert place in said
-
-
-@pytest.mark.row(19)
-def test_a_changelog_with_more_partitions_than_its_input_is_read_as_before(
-    remembering: Desk,
-) -> None:
-    desk = remembering
-    desk.grow(desk.changelog, 3)
-    desk.send(b"1", b"4")
-    desk.serve_to_end()
-    assert (desk.count(desk.output), desk.count(desk.letters)) == (4, 1)
 
 
 @pytest.mark.row(31)
@@ -132,17 +115,6 @@ def test_records_that_were_deleted_before_they_were_decided_are_told_and_passed_
     assert (desk.count(desk.output), desk.count(desk.letters)) == (5, 0)
 
 
-@pytest.mark.row(20)
-def test_partitions_that_were_added_to_the_input_are_refused_or_kept(remembering: Desk) -> None:
-    desk = remembering
-    desk.grow(desk.input, 2)
-    assert 'on_partitions_added = "keep"' in desk.refusal()
-    desk.send(b"4")
-    process = desk.service(more='on_partitions_added = "keep"')
-    eventually(lambda: desk.count_of_all(desk.output) == 4, process)
-    process.stop()
-
-
 @pytest.mark.row(21)
 def test_transactions_that_hang_in_an_input_and_in_a_changelog_are_told(desk: Desk) -> None:
     desk.create(desk.input, partitions=2)
@@ -166,21 +138,6 @@ def test_transactions_that_hang_in_an_input_and_in_a_changelog_are_told(desk: De
     hanging.abort_transaction(20)
     eventually(lambda: service.get("/readyz")[0] == 200, service)
     service.stop()
-
-
-@pytest.mark.row(24)
-def test_an_output_with_fewer_partitions_takes_everything(desk: Desk) -> None:
-    desk.create(desk.input, partitions=3)
-    desk.create(desk.output, desk.letters)
-    producer = Producer(desk.client)
-    for number in range(30):
-        said = {"_DUPL_ID": b"%d" % (number // 6)}
-        producer.produce(desk.input, value=b"v", headers={**said}, partition=number % 3)
-    assert producer.flush(20) == 0
-    service = desk.service()
-    eventually(lambda: desk.count(desk.output) == 15, service)
-    service.stop()
-    assert desk.count(desk.letters) == 15
 
 
 @pytest.mark.row(28)

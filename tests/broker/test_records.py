@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.broker.conftest import create_topic
 from tests.broker.raw import send_raw
+from tests.broker.reading import drained
 from tests.broker.service import Service
 from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("records")]
 
 GROUP: Final = f"records-{time.time_ns():x}"
 ID: Final = "_DUPL_ID"
@@ -29,7 +30,6 @@ LARGEST_VALUE: Final = bytes(LIMIT_BYTES - 72)
 """With neither key nor headers, a batch of it alone has exactly LIMIT_BYTES."""
 SMALL_BYTES: Final = 2_000
 SENT_MS: Final = 1_700_000_000_000
-KIB: Final = 1024
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -67,23 +67,6 @@ UNCHANGED: Final = [
     Record(b"k", b"early", [], timestamp_ms=1),
     Record(b"k", b"late", [], timestamp_ms=SENT_MS + 12_345),
 ]
-CLAIMS: Final = [
-    record(b"empty", (ID, b"")),
-    record(b"empty again", (ID, b"")),
-    record(b"64 KiB", (ID, b"i" * 64 * KIB)),
-    record(b"64 KiB again", (ID, b"i" * 64 * KIB)),
-    record(b"70 KiB", (ID, b"i" * 70 * KIB)),
-    record(b"aliases differ", (ID, b"one"), ("_AMQ_DUPL_ID", b"two")),
-    record(b"aliases agree", (ID, b"three"), ("_HQ_DUPL_ID", b"three")),
-    record(b"alias again", ("_AMQ_DUPL_ID", b"three")),
-    record(b"the first counts", (ID, b"four"), (ID, b"empty")),
-    record(b"null is absent", (ID, None), (ID, b"four")),
-    record(b"expired", (ID, b"five"), ("_EXPIRES_AT", b"1")),
-    record(b"not remembered", (ID, b"five"), ("_EXPIRES_AT", b"99999999999999")),
-    record(b"no time", (ID, b"six"), ("_EXPIRES_AT", b"soon")),
-    record(b"binary", (ID, b"\xff\x00")),
-    record(b"binary again", (ID, b"\xff\x00")),
-]
 REPEATED: Final = [
     record(b"first", (ID, b"1")),
     record(b"none"),
@@ -92,11 +75,7 @@ REPEATED: Final = [
 ]
 INPUTS: Final[Mapping[str, Sequence[Record]]] = {
     "unchanged": UNCHANGED,
-    "claims": CLAIMS,
-    "strict": REPEATED,
     "stamped": REPEATED,
-    "dropped": REPEATED,
-    "zero": REPEATED,
     "pattern-a": REPEATED,
     "pattern-b": REPEATED,
     "limit": [Record(None, LARGEST_VALUE, []), record(b"after it")],
@@ -105,30 +84,6 @@ INPUTS: Final[Mapping[str, Sequence[Record]]] = {
         record(bytes(SMALL_BYTES), (ID, b"2")),
         record(b"only the broker sees it", ("\N{LATIN SMALL LETTER E WITH ACUTE}" * 1000, b"")),
         record(b"fits too", (ID, b"2")),
-    ],
-    "addressed": [
-        record(b"at a", ("addr", b"a"), (ID, b"1")),
-        record(b"at b", ("addr", b"b"), (ID, b"1")),
-        record(b"nowhere", (ID, b"1")),
-        record(b"null", ("addr", None), (ID, b"1")),
-        record(b"empty", ("addr", b""), (ID, b"1")),
-        record(b"not text", ("addr", b"\xff"), (ID, b"1")),
-        record(b"a again", ("addr", b"a"), (ID, b"1")),
-    ],
-    "steered": [
-        record(b"left", ("to", topic("left").encode()), (ID, b"1")),
-        record(b"right", ("to", topic("right").encode()), (ID, b"2")),
-        record(b"elsewhere", ("to", topic("claims").encode()), (ID, b"3")),
-        record(b"illegal", ("to", b"../etc"), (ID, b"3")),
-        record(b"unsaid", (ID, b"3")),
-        record(b"3 was never accepted", ("to", topic("left").encode()), (ID, b"3")),
-    ],
-    "crowded": [
-        record(b"1", ("addr", b"crowd.1"), (ID, b"1")),
-        record(b"2", ("addr", b"crowd.2"), (ID, b"1")),
-        record(b"3", ("addr", b"crowd.3"), (ID, b"1")),
-        record(b"3 without id", ("addr", b"crowd.3")),
-        record(b"1 still", ("addr", b"crowd.1"), (ID, b"2")),
     ],
     "raw": [],
     "nul": [],
@@ -140,14 +95,9 @@ INPUTS: Final[Mapping[str, Sequence[Record]]] = {
 }
 ROUTES: Final = f"""
 [[routes]]
-inputs = ["{topic("unchanged")}", "{topic("claims")}", "{topic("limit")}", "{topic("small")}",
-          "{topic("zero")}", "{topic("dropped")}", "{topic("raw")}",
+inputs = ["{topic("unchanged")}", "{topic("limit")}", "{topic("small")}", "{topic("raw")}",
           "{topic("nul")}", "{topic("groups")}"]
 scope = "partition"
-[[routes]]
-inputs = ["{topic("strict")}"]
-scope = "partition"
-missing_id = "dead_letter"
 [[routes]]
 inputs = ["{topic("stamped")}"]
 scope = "partition"
@@ -156,21 +106,6 @@ missing_id = "stamp"
 name = "pattern"
 inputs = ["^{topic("pattern-.*")}"]
 scope = "partition"
-[[routes]]
-inputs = ["{topic("addressed")}", "{topic("crowded")}"]
-scope = "partition"
-address = "{{header:addr}}"
-[[routes]]
-inputs = ["{topic("steered")}"]
-scope = "partition"
-output = "{{header:to}}"
-allowed_outputs = ["{topic("left")}", "{topic("right")}"]
-[addresses."{topic("dropped")}"]
-on_duplicate = "drop"
-[addresses."{topic("zero")}"]
-id_cache_size = 0
-[addresses."crowd.#"]
-addresses_max = 2
 """
 
 
@@ -191,21 +126,8 @@ class Bench:
 
     def read(self, name: str) -> list[Record]:
         """All that is committed, in order; partition 0 is the only one."""
-        consumer = Consumer({**self._client, "group.id": "nobody", "enable.auto.commit": False})
-        place = TopicPartition(name, 0, 0)
-        try:
-            end = consumer.get_watermark_offsets(place, timeout=10)[1]
-            consumer.assign([place])
-            found: list[Record] = []
-            deadline = time.monotonic() + 20
-            while end and consumer.position([place])[0].offset < end:
-                assert time.monotonic() < deadline, f"{name} could not be read within 20 s"
-                for message in consumer.consume(1000, 0.1):
-                    assert message.error() is None, f"{name}: {message.error()}"
-                    found.append(_seen(message))
-            return found
-        finally:
-            consumer.close()
+        found = (each.record for each in drained(self._client, name, 1))
+        return [Record(key, value, list(headers), at) for key, value, headers, at in found]
 
     def stuck(self) -> list[str]:
         """The inputs whose committed offset is not their end."""
@@ -221,11 +143,6 @@ class Bench:
             return ["a transaction is open"]
         finally:
             consumer.close()
-
-
-def _seen(message: Message) -> Record:
-    headers = [*(message.headers() or ())]
-    return Record(message.key(), message.value(), headers, message.timestamp()[1])
 
 
 def send(client: Mapping[str, str], name: str, records: Sequence[Record]) -> None:
@@ -249,7 +166,7 @@ def _create(client: Mapping[str, str]) -> None:
         "small.dlq": SMALL_BYTES,
     }
     outputs = [f"{name}{end}" for name in INPUTS for end in (".unique", ".dlq")]
-    for name in (*INPUTS, *outputs, "left", "right"):
+    for name in (*INPUTS, *outputs):
         limit = str(limits.get(name, 1_048_588))
         create_topic(client, topic(name), config={"retention.ms": "-1", "max.message.bytes": limit})
 
@@ -310,48 +227,18 @@ def test_an_accepted_record_is_unchanged(bench: Bench) -> None:
     assert bench.letters("unchanged") == []
 
 
-@pytest.mark.row(22)
-def test_every_claim_ends_in_the_output_or_the_dead_letters_with_its_reason(bench: Bench) -> None:
-    assert values(bench.output("claims")) == [
-        b"empty",
-        b"64 KiB",
-        b"aliases agree",
-        b"the first counts",
-        b"not remembered",
-        b"binary",
-    ]
-    assert fates(bench.letters("claims")) == [
-        (b"empty again", "duplicate"),
-        (b"64 KiB again", "duplicate"),
-        (b"70 KiB", "invalid-claim"),
-        (b"aliases differ", "invalid-claim"),
-        (b"alias again", "duplicate"),
-        (b"null is absent", "duplicate"),
-        (b"expired", "expired"),
-        (b"no time", "invalid-claim"),
-        (b"binary again", "duplicate"),
-    ]
-
-
 def test_a_dead_letter_tells_all_after_the_original_headers(bench: Bench) -> None:
-    began_ms, name = time.time() * 1000 - 120_000, topic("claims")
-    for letter in bench.letters("claims"):
-        place = values(CLAIMS).index(letter.value)
-        sent = CLAIMS[place]
-        assert letter.key == sent.key
-        assert letter.headers[: len(sent.headers)] == sent.headers
-        assert all(n.startswith("ringfence.") for n, _ in letter.headers[len(sent.headers) :])
-        assert letter.timestamp_ms > began_ms, "it carries the time of the decision"
-        ours = told(letter)
-        assert ours["cause"]
-        assert (ours["topic"], ours["partition"], ours["offset"]) == (name, "0", str(place))
-        assert (ours["timestamp"], ours["address"]) == (str(SENT_MS), name)
-    by_value = {letter.value: told(letter) for letter in bench.letters("claims")}
-    assert by_value[b"empty again"]["id"] == ""
-    assert by_value[b"empty again"]["original"] == f"{name}-0@0"
-    assert by_value[b"binary again"]["id"] == "hex:ff00"
-    assert by_value[b"null is absent"]["id"] == "four"
-    assert "original" not in by_value[b"expired"]
+    (letter,) = bench.letters("stamped")
+    sent, name = REPEATED[2], topic("stamped")
+    assert (letter.key, letter.value) == (sent.key, sent.value)
+    assert letter.headers[: len(sent.headers)] == sent.headers
+    assert all(n.startswith("ringfence.") for n, _ in letter.headers[len(sent.headers) :])
+    assert letter.timestamp_ms > SENT_MS, "it carries the time of the decision"
+    ours = told(letter)
+    assert ours["cause"]
+    assert (ours["topic"], ours["partition"], ours["offset"]) == (name, "0", "2")
+    assert (ours["timestamp"], ours["address"]) == (str(SENT_MS), name)
+    assert (ours["id"], ours["original"]) == ("1", f"{name}-0@0")
 
 
 @pytest.mark.row(22)
@@ -374,15 +261,6 @@ def test_a_group_takes_as_many_headers_as_the_state_can_count_and_no_more(bench:
     assert fates(bench.letters("groups")) == [(b"beyond", "group-too-large")]
 
 
-def test_a_missing_id_is_dead_lettered_where_the_route_says_so(bench: Bench) -> None:
-    assert bench.output("strict") == REPEATED[:1]
-    assert fates(bench.letters("strict")) == [
-        (b"none", "missing-id"),
-        (b"again", "duplicate"),
-        (b"none", "missing-id"),
-    ]
-
-
 def test_a_missing_id_is_stamped_with_the_place_of_the_record(bench: Bench, broker: Broker) -> None:
     admin = AdminClient(dict(broker.client_properties))
     cluster_id = admin.describe_cluster().result(timeout=10).cluster_id
@@ -390,16 +268,6 @@ def test_a_missing_id_is_stamped_with_the_place_of_the_record(bench: Bench, brok
     place = f"{cluster_id}/{topic('stamped')}/0"
     assert stamps == [b"1", f"{place}/1".encode(), f"{place}/3".encode()]
     assert fates(bench.letters("stamped")) == [(b"again", "duplicate")]
-
-
-def test_a_duplicate_is_dropped_where_the_address_says_so(bench: Bench) -> None:
-    assert values(bench.output("dropped")) == [b"first", b"none", b"none"]
-    assert bench.letters("dropped") == []
-
-
-def test_an_id_cache_of_size_0_passes_everything(bench: Bench) -> None:
-    assert bench.output("zero") == REPEATED
-    assert bench.letters("zero") == []
 
 
 def test_an_expression_reads_every_topic_that_fits_save_what_the_route_writes(
@@ -439,34 +307,3 @@ def test_what_the_output_cannot_take_is_a_dead_letter_and_its_id_is_not_remember
         (bytes(SMALL_BYTES), "too-large"),
         (b"only the broker sees it", "too-large"),
     ]
-
-
-def test_an_address_from_a_header_needs_the_header(bench: Bench) -> None:
-    assert values(bench.output("addressed")) == [b"at a", b"at b"]
-    letters = bench.letters("addressed")
-    assert fates(letters) == [
-        (b"nowhere", "no-address"),
-        (b"null", "no-address"),
-        (b"empty", "no-address"),
-        (b"not text", "no-address"),
-        (b"a again", "duplicate"),
-    ]
-    assert "address" not in told(letters[0])
-    assert told(letters[-1])["address"] == "a"
-
-
-def test_a_publisher_steers_to_allowed_outputs_only(bench: Bench) -> None:
-    assert values(bench.read(topic("left"))) == [b"left", b"3 was never accepted"]
-    assert values(bench.read(topic("right"))) == [b"right"]
-    assert bench.letters("steered") == []
-    own = [each for each in bench.fallback() if told(each)["topic"] == topic("steered")]
-    assert fates(own) == [
-        (b"elsewhere", "no-output"),
-        (b"illegal", "no-output"),
-        (b"unsaid", "no-output"),
-    ]
-
-
-def test_an_address_too_many_is_refused_and_those_held_go_on(bench: Bench) -> None:
-    assert values(bench.output("crowded")) == [b"1", b"2", b"3 without id", b"1 still"]
-    assert fates(bench.letters("crowded")) == [(b"3", "too-many-addresses")]
