@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from tests.broker.batches import PARTITIONS, Batches, Ends, Members
 from tests.broker.conftest import Network, ThreeNetwork, create_topic
@@ -129,6 +130,8 @@ class Place(NamedTuple):
         own = Batches(self.client, folder, topic, self.proxy, self.members)
         yield own
         own.close()
+        admin = AdminClient(dict(self.client))  # the next broker that is killed starts sooner
+        admin.delete_topics([topic])[topic].result(30)
 
 
 @contextmanager
