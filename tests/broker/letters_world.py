@@ -183,9 +183,19 @@ class Letters:
 
     def counted(self, query: str) -> int:
         """How many dead letters a filter lets through."""
-        document = self.told(f"/v1/dead-letters:summary?{query}")
-        assert document["complete"]
+        document = self.summary(query)
         return int(document["dead_letters"] + document["foreign"])
+
+    def summary(self, query: str = "") -> dict[str, Any]:
+        """What is told of them once all were looked at: a busy machine takes longer than asked."""
+        found: list[dict[str, Any]] = []
+
+        def is_complete() -> bool:
+            found.append(self.told(f"/v1/dead-letters:summary?{query}"))
+            return bool(found[-1]["complete"])
+
+        self.until(is_complete)
+        return found[-1]
 
     def marks(self) -> int:
         """How many marks of redrives the changelogs hold."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 import pytest
@@ -37,10 +37,6 @@ def letters(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     group, folder = f"redrive-{uuid4().hex[:12]}", tmp_path_factory.mktemp("redrives")
     with Letters(broker.client_properties, folder, group) as own:
         yield filled(own, SOME)
-
-
-def summary(letters: Letters) -> dict[str, Any]:
-    return letters.told("/v1/dead-letters:summary")
 
 
 def killed_twice(letters: Letters, name: str, count: int) -> None:
@@ -109,7 +105,7 @@ def test_the_rate_is_a_limit(letters: Letters) -> None:
 def test_a_redrive_that_is_cancelled_sends_no_more_and_can_be_begun_again(
     letters: Letters,
 ) -> None:
-    count, before = summary(letters)["dead_letters"], letters.values(letters.output).total()
+    count, before = letters.summary()["dead_letters"], letters.values(letters.output).total()
     name = letters.redrive(mode="forget", max_per_second=RATE, reason="by mistake")
     letters.until(partial(letters.has_sent, name, 50))
     status, told = letters.ask(f"/v1/redrives/{name}:cancel", method="POST")
@@ -138,11 +134,11 @@ def test_named_letters_are_redriven_and_no_others(letters: Letters) -> None:
 
 
 def test_letters_are_found_by_time_address_header_and_key(letters: Letters) -> None:
-    until, before = after(newest_time(letters)), summary(letters)
+    until, before = after(newest_time(letters)), letters.summary()
     count = before["dead_letters"]
     for kind, more in (("third", 20), ("fourth", 5)):
         letters.send(0, more, kind)
-    letters.until(lambda: summary(letters)["dead_letters"] == count + 25)
+    letters.until(lambda: letters.summary()["dead_letters"] == count + 25)
     count_of = letters.counted
     assert count_of(f"from={quoted(until)}") == 25
     assert count_of(f"to={quoted(until)}") == count + before["foreign"]
@@ -158,7 +154,7 @@ def test_letters_are_found_by_time_address_header_and_key(letters: Letters) -> N
 
 @pytest.mark.parametrize("newest", ["false", "true"])
 def test_pages_give_each_letter_once(letters: Letters, newest: str) -> None:
-    found, token, told = Counter[tuple[int, int]](), "", summary(letters)
+    found, token, told = Counter[tuple[int, int]](), "", letters.summary()
     while True:
         page = letters.told(f"/v1/dead-letters?newest={newest}&page_size=100&page_token={token}")
         here = [(each["partition"], each["offset"]) for each in page["dead_letters"]]
@@ -173,7 +169,7 @@ def test_pages_give_each_letter_once(letters: Letters, newest: str) -> None:
 
 
 def test_a_foreign_record_breaks_nothing_and_is_skipped(letters: Letters) -> None:
-    count = summary(letters)["dead_letters"]
+    count = letters.summary()["dead_letters"]
     producer = Producer(letters.client)
     odd: list[list[tuple[str, str | bytes | None]]] = [
         [],
@@ -183,7 +179,7 @@ def test_a_foreign_record_breaks_nothing_and_is_skipped(letters: Letters) -> Non
     for number, headers in enumerate(odd):
         producer.produce(letters.letters, value=None, headers=headers, partition=number)
     assert producer.flush(20) == 0
-    told = summary(letters)
+    told = letters.summary()
     assert (told["foreign"], told["dead_letters"]) == (3, count)
     job = letters.wait_job(letters.redrive(mode="bypass"))
     assert job["progress"]["skipped"] == {"foreign": 3}
