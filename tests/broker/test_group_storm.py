@@ -10,6 +10,7 @@ import pytest
 
 from tests.broker.victim import Step
 from tests.broker.world import Manner, World
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -36,7 +37,7 @@ def test_one_that_slept_longer_than_every_timeout_goes_on_alone(world: World) ->
     step = {"VICTIM_STEP": Step.INSIDE_COMMIT, "VICTIM_COUNT": "4"}
     service.start({**step, "VICTIM_SIGNAL": "STOP"})
     service.wait_until_stopped()
-    time.sleep(LONGER_THAN_EVERY_TIMEOUT_S)  # time: what lies between two polls is one of them
+    time.sleep(LONGER_THAN_EVERY_TIMEOUT_S)  # noqa: TID251 - what lies between two polls is one of them
     world.glimpse()
     service.signal(signal.SIGCONT)
     world.send()
@@ -45,6 +46,21 @@ def test_one_that_slept_longer_than_every_timeout_goes_on_alone(world: World) ->
     service.stop()
     world.verify()
     world.verify_store()
+
+
+@pytest.mark.row(11)
+def test_of_two_that_start_at_once_with_one_name_one_stays(world: World) -> None:
+    first, second = world.service(free_port(0)), world.service(free_port(0), volume="other")
+    world.send(1000)
+    first.start()
+    second.start()
+    eventually(lambda: first.ended or second.ended, first, second)
+    left, stays = (first, second) if first.ended else (second, first)
+    assert left.wait() == EXIT_FENCED, left.tail()
+    world.send()
+    world.wait_decided()
+    stays.stop()
+    world.verify()
 
 
 @pytest.mark.row(13)

@@ -130,6 +130,23 @@ def test_a_worker_that_is_killed_is_replaced_and_nothing_is_lost_or_doubled(worl
     world.verify_store()
 
 
+def test_a_worker_that_is_stopped_is_replaced_after_the_limit(world: World) -> None:
+    service = world.service(free_port(0))
+    world.send(500)
+    service.start(limited())
+    wait_shared(service)
+    with always_answering(service):
+        os.kill(workers(service)[1]["pid"], signal.SIGSTOP)
+        world.send()
+        world.wait_decided()
+        wait_shared(service)
+    assert workers(service)[1]["last_exit_code"] == -signal.SIGKILL
+    assert "worker_unheard" in service.log.read_text()
+    service.stop()
+    world.verify()
+    world.verify_store()
+
+
 def test_a_loop_that_hangs_in_a_call_ends_itself_and_is_replaced(
     world: World, tmp_path: Path
 ) -> None:
@@ -161,3 +178,18 @@ def test_a_supervisor_that_is_killed_alone_takes_its_workers_with_it(world: Worl
     service.stop()
     world.verify()
     world.verify_store()
+
+
+def test_a_worker_that_is_told_to_end_does_so_in_order_and_comes_back(world: World) -> None:
+    service = world.service(free_port(0))
+    world.send(500)
+    service.start()
+    wait_shared(service)
+    os.kill(workers(service)[0]["pid"], signal.SIGTERM)
+    eventually(lambda: workers(service)[0]["restarts"] == 1, service)
+    world.send()
+    world.wait_decided()
+    wait_shared(service)
+    assert workers(service)[0]["last_exit_code"] == 0
+    service.stop()
+    world.verify()
