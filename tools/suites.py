@@ -157,7 +157,8 @@ def _run(suite: Suite) -> Outcome:
     command = [sys.executable, "-m", "pytest", "-q", "--tb=short", f"--junitxml={report}"]
     command += ["-m", suite.marks]
     if suite.processes > 1:
-        command += ["-n", str(suite.processes)]
+        # Tests that share what is costly to start are of one group, and run in one process.
+        command += ["-n", str(suite.processes), "--dist", "loadgroup"]
     code = subprocess.run(command, check=False).returncode
     return counted(suite.name, report, code)
 
