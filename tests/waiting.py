@@ -26,7 +26,7 @@ def eventually(true: Callable[[], object], *witnesses: Witness) -> None:
         if time.monotonic() > deadline_s:
             logs = "\n".join(witness.tail() for witness in witnesses)
             raise AssertionError(f"not so within {LIMIT_S:g} s: {true}\n{logs}")
-        time.sleep(_PAUSE_S)
+        time.sleep(_PAUSE_S)  # noqa: TID251 - this is what others call in place of it
 
 
 def _is_so(true: Callable[[], object]) -> bool:

@@ -172,6 +172,6 @@ def done(ask: Callable[[], "Future[None]"], limit_s: float = 120) -> None:
             if code not in _NOT_YET or time.monotonic() > deadline:
                 raise
             is_first = False
-            time.sleep(0.2)  # time: no sooner is it asked again
+            time.sleep(0.2)  # noqa: TID251 - no sooner is it asked again
         else:
             return

@@ -177,7 +177,7 @@ class Proxy:
                     return
                 pair.fate = trouble.what
                 if trouble.what is What.LATE:
-                    time.sleep(trouble.late_s)  # time: this is the fault
+                    time.sleep(trouble.late_s)  # noqa: TID251 - this is the fault
             pair.broker.sendall(head + rest)
 
     def _answers(self, pair: "_Pair") -> None:
@@ -199,7 +199,7 @@ class Proxy:
     def _pass(self) -> None:
         self._passing.wait()
         if self.slow_s:
-            time.sleep(self.slow_s)  # time: this is the fault
+            time.sleep(self.slow_s)  # noqa: TID251 - this is the fault
 
     def _taken(self, request: int, whole: _Kept) -> Trouble | None:
         with self._lock:

@@ -30,7 +30,7 @@ def main(*, count: int, pause_s: float, first: str, publisher: dict[str, Any]) -
         for number in range(done, count):
             sender.publish(b"%d" % number, key=b"k%d" % (number % 10))
             if number % BURST == 0:
-                time.sleep(pause_s)  # time: a publisher has something to say now and then
+                time.sleep(pause_s)  # noqa: TID251 - a publisher has something to say now and then
         return 0 if sender.flush(ALL_ACKNOWLEDGED_S) else 1
 
 

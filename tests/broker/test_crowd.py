@@ -77,7 +77,7 @@ def storm(services: Sequence[Service], seconds: float) -> None:
     """One comes or goes every three seconds; one always stays."""
     chance, ends_s = random.Random(SEED), time.monotonic() + seconds
     while time.monotonic() < ends_s:
-        time.sleep(EVERY_S)  # time: so often one comes or goes
+        time.sleep(EVERY_S)  # noqa: TID251 - so often one comes or goes
         service = chance.choice(services[1:])
         if service.ended:
             service.start()
@@ -99,7 +99,7 @@ def trickle(client: dict[str, str], todo: Work, places: list[TopicPartition]) ->
         part = Work(todo.addresses[rows], todo.ids[rows], todo.places[rows])
         send(client, part, places, first=start)
         pause_s = begun_s + (start + RATE) / RATE - time.monotonic()
-        time.sleep(max(0.0, pause_s))  # time: the rate of the load
+        time.sleep(max(0.0, pause_s))  # noqa: TID251 - the rate of the load
 
 
 @pytest.mark.timeout(900)

@@ -178,12 +178,12 @@ def test_a_network_that_is_cut_and_slow_and_silent_in_turn_is_survived(
     for _ in range(3):
         world.send(300)
         proxy.cut()
-        time.sleep(0.3)  # time: the fault lasts
+        time.sleep(0.3)  # noqa: TID251 - the fault lasts
         proxy.slow_s = 0.05
-        time.sleep(0.5)  # time: the fault lasts
+        time.sleep(0.5)  # noqa: TID251 - the fault lasts
         proxy.slow_s = 0.0
     proxy.silence()
-    time.sleep(LONGER_THAN_A_TRANSACTION_S)  # time: the fault lasts
+    time.sleep(LONGER_THAN_A_TRANSACTION_S)  # noqa: TID251 - the fault lasts
     proxy.resume()
     world.send()
     world.wait_decided()
@@ -204,7 +204,7 @@ def test_a_broker_that_stands_still_for_longer_than_a_transaction_loses_nothing(
         service.start()
         world.wait_decided(400)
         own_broker.suspend()
-        time.sleep(LONGER_THAN_A_TRANSACTION_S)  # time: the fault lasts
+        time.sleep(LONGER_THAN_A_TRANSACTION_S)  # noqa: TID251 - the fault lasts
         own_broker.resume()
         world.wait_decided()
         service.wait_ready()
@@ -226,7 +226,7 @@ def test_a_broker_that_is_long_away_is_waited_for_without_haste(
         own_broker.kill()
         service.wait_complaint("the broker")
         before_s = cpu_s(service)
-        time.sleep(LONGER_THAN_A_TRANSACTION_S)  # time: the fault lasts
+        time.sleep(LONGER_THAN_A_TRANSACTION_S)  # noqa: TID251 - the fault lasts
         spent_s = cpu_s(service) - before_s
         assert not service.ended, service.tail()
         assert spent_s < LONGER_THAN_A_TRANSACTION_S / 2, f"it worked for {spent_s} s while waiting"

@@ -87,6 +87,6 @@ def test_whatever_is_asked_the_answer_is_documented(case: Case[Any], url: str) -
             break
         assert "retry-after" in response.headers
         case.validate_response(response, checks=[c for c in CHECKS if c is not not_a_server_error])
-        time.sleep(1)  # time: sooner is not what Retry-After says
+        time.sleep(1)  # noqa: TID251 - sooner is not what Retry-After says
         response = case.call(base_url=url, timeout=LIMIT_S)
     case.validate_response(response, checks=CHECKS)

@@ -1,7 +1,6 @@
 """What a test sees of a page in a browser, and the pages that there are."""
 
 import shutil
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -11,6 +10,8 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.waiting import eventually
 
 BROWSER: Final = [
     pytest.mark.browser,
@@ -38,12 +39,12 @@ PAGES: Final = (
 
 def until(driver: Chrome, url: str, true: Callable[[], bool]) -> None:
     """Load a page again until it shows something."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    driver.get(url)
-    while not true():
-        assert time.monotonic() < deadline_s, f"{url} shows nothing within {PATIENCE_S} s"
-        time.sleep(0.5)
+
+    def is_shown() -> bool:
         driver.get(url)
+        return true()
+
+    eventually(is_shown)
 
 
 def wait_for(driver: Chrome, true: Callable[[], bool]) -> None:

@@ -145,7 +145,7 @@ class RealLog:
         for _ in range(ROUNDS_MAX):
             if topic not in self._admin.list_topics(timeout=10).topics:
                 break
-            time.sleep(0.02)  # time: how often it looks
+            time.sleep(0.02)  # noqa: TID251 - how often it looks
         self._create(topic, 1, 1 << 20)
 
     def _create(self, name: str, partitions: int, record_bytes_max: int) -> None:
@@ -244,7 +244,7 @@ class RealLog:
 
     def wait(self, seconds: float) -> None:
         """See `Log.wait`."""
-        time.sleep(seconds)  # time: what the suite asks for
+        time.sleep(seconds)  # noqa: TID251 - what the suite asks for
 
 
 def until(happened: Callable[[], object], consumers: list[Consumer]) -> list[Message]:

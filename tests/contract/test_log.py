@@ -75,7 +75,7 @@ def committed(consumer: Consumer, topic: str, partition: int = 0) -> tuple[int, 
         except KafkaException as error:
             if error.args[0].code() not in STARTING:
                 raise
-            time.sleep(0.1)  # time: how often it asks
+            time.sleep(0.1)  # noqa: TID251 - how often it asks
         else:
             return found.offset, found.metadata
     raise AssertionError(f"no coordinator tells what is committed in {ROUNDS_MAX} rounds")

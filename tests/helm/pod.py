@@ -79,7 +79,7 @@ class Pod(Service):
         asked_s = time.monotonic()
         hook = container(self.objects).get("lifecycle", {}).get("preStop", {})
         pause_s = hook.get("sleep", {}).get("seconds", 0)
-        time.sleep(pause_s)  # time: the chart's own pause, in which the pod serves on
+        time.sleep(pause_s)  # noqa: TID251 - the chart's own pause, in which the pod serves on
         self.told_s = time.monotonic()
         self.signal(signal.SIGTERM)
         status = self.wait(self.grace_s - (time.monotonic() - asked_s))

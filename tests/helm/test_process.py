@@ -126,7 +126,7 @@ def test_a_pod_that_is_overloaded_serves_its_probes_and_leaves_in_the_middle(
         loaded_s = time.monotonic()
         with ThreadPoolExecutor(1) as sender:
             flooded = sender.submit(flood, world, pod)
-            time.sleep(OVERLOAD_S)  # time: the overload has to last while the probes are asked
+            time.sleep(OVERLOAD_S)  # noqa: TID251 - the overload has to last while the probes are asked
             took_s = pod.delete()
             flooded.result(60)
         wait_gone(prober)

@@ -104,7 +104,7 @@ class Soak:
                 world.send(None, recorder.note)
                 return
             world.send(RECORDS_PER_S, recorder.note)
-            time.sleep(max(0.0, second - self._now_s))
+            time.sleep(max(0.0, second - self._now_s))  # noqa: TID251 - the load has a rate
 
     def _strike(self, world: World, instances: Sequence[Service], trouble: Troublemaker) -> None:
         """Every fault at its time, and what undoes it at its own."""
@@ -128,7 +128,7 @@ class Soak:
                 self._progress(world, instances)
                 progress_s += PROGRESS_S
             else:
-                time.sleep(0.05)
+                time.sleep(0.05)  # noqa: TID251 - faults come at their times
 
     def _provoked(self, trouble: Troublemaker, fault: Fault) -> Undo | None:
         try:

@@ -35,6 +35,7 @@ from tests.spark.long_history import (
     history,
     left_out,
 )
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
@@ -198,7 +199,7 @@ def target(venue: Venue) -> Path:
     with _backfill(config, folder) as running:
         _wait_for(lambda: len(list((folder / "checkpoint/commits").glob("[0-9]*"))) > 0, running)
         _wait_for(lambda: len(list((folder / "checkpoint/offsets").glob("[0-9]*"))) > 1, running)
-        time.sleep(1.0)  # into the batch
+        time.sleep(1.0)  # noqa: TID251 - the kill has to come in the midst of a batch
         os.killpg(running.pid, signal.SIGKILL)
     assert len(list((folder / "checkpoint/commits").glob("[0-9]*"))) < BATCHES
     with _backfill(config, folder) as running:
@@ -220,11 +221,8 @@ def _backfill(config: Path, folder: Path) -> "subprocess.Popen[str]":
 
 
 def _wait_for(condition: Callable[[], bool], running: "subprocess.Popen[str]") -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert running.poll() is None, running.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: running.poll() is not None or condition())
+    assert running.poll() is None, running.communicate()[0]
 
 
 def test_every_message_has_the_verdict_that_the_service_gave_it(

@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from uuid import uuid4
@@ -20,6 +19,7 @@ from pipeline.errors import BROKER, CONTRADICTION, USAGE, PipelineError
 from pipeline.progress import Tally
 from pipeline.run import Source, TableRows, Way, update_tables
 from pipeline.tables import TRANSFORMS, Format, Shape, compact, read_table
+from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.demo.flights import FLIGHTS, load_flights
 
@@ -268,7 +268,7 @@ def test_a_topic_that_ends_before_what_was_read_is_refused(
     update_tables(spark, source(broker, publisher.topic), tmp_path)
     admin = AdminClient(dict(broker.client_properties))
     admin.delete_topics([publisher.topic])[publisher.topic].result(30)
-    time.sleep(1)
+    eventually(lambda: publisher.topic not in admin.list_topics(timeout=10).topics)
     admin.create_topics([NewTopic(publisher.topic, PARTITIONS, 1)])[publisher.topic].result(30)
     with pytest.raises(PipelineError, match="made anew") as told:
         update_tables(spark, source(broker, publisher.topic), tmp_path)
@@ -286,11 +286,8 @@ def start_command(broker: Broker, topic: str, target: Path, *more: str) -> subpr
 
 
 def wait_for(condition: Callable[[], object], running: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 240
-    while not condition():
-        assert running.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually(lambda: running.poll() is not None or condition())
+    assert running.poll() is None
 
 
 def files(target: Path) -> Sequence[Path]:

@@ -46,7 +46,7 @@ def test_a_full_inbox_is_busy_and_asks_for_patience() -> None:
     async def scenario() -> None:
         inbox = Inbox(depth=1)
         waiting = asyncio.create_task(inbox.ask(AddressQuery("a"), LIMIT_S))
-        await asyncio.sleep(0)  # time: none, it is asked now
+        await asyncio.sleep(0)  # noqa: TID251 - none, it is asked now
         with pytest.raises(Busy) as refused:
             await inbox.ask(AddressQuery("b"), LIMIT_S)
         assert refused.value.retry_after_s >= 1
@@ -82,7 +82,7 @@ def test_the_loop_answers_no_more_than_its_limit() -> None:
     async def scenario() -> None:
         inbox = Inbox(depth=5)
         asks = [asyncio.create_task(inbox.ask(IdQuery("a", b"1"), LIMIT_S)) for _ in range(3)]
-        await asyncio.sleep(0)  # time: none, it is asked now
+        await asyncio.sleep(0)  # noqa: TID251 - none, it is asked now
         assert inbox.run_pending(answer_with(UNKNOWN), limit=2) == 2
         assert inbox.run_pending(answer_with(UNKNOWN), limit=2) == 1
         assert inbox.run_pending(answer_with(UNKNOWN), limit=2) == 0
@@ -99,7 +99,7 @@ def test_what_answering_raises_goes_to_the_one_who_asked(error: Exception) -> No
     async def scenario() -> None:
         inbox = Inbox(depth=1)
         ask = asyncio.create_task(inbox.ask(IdQuery("a", b"1"), LIMIT_S))
-        await asyncio.sleep(0)  # time: none, it is asked now
+        await asyncio.sleep(0)  # noqa: TID251 - none, it is asked now
         inbox.run_pending(answer, limit=1)
         with pytest.raises(type(error)):
             await ask
@@ -111,7 +111,7 @@ def test_a_closed_inbox_refuses_what_waits_and_what_comes() -> None:
     async def scenario() -> None:
         inbox = Inbox(depth=2)
         waiting = asyncio.create_task(inbox.ask(IdQuery("a", b"1"), LIMIT_S))
-        await asyncio.sleep(0)  # time: none, it is asked now
+        await asyncio.sleep(0)  # noqa: TID251 - none, it is asked now
         inbox.close()
         for ask in (waiting, inbox.ask(IdQuery("a", b"2"), LIMIT_S)):
             with pytest.raises(Unavailable, match="stopping"):

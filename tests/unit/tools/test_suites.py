@@ -36,7 +36,7 @@ def test_it_runs_beside_the_tests_at_the_lowest_priority(module: Path) -> None:
 )
 def test_nothing_is_built_that_nobody_waits_for(module: Path, suite: Suite) -> None:
     with built_ahead([suite]):
-        time.sleep(0.3)  # time: what is begun has written within this
+        time.sleep(0.3)  # noqa: TID251 - what is begun has written within this
     assert not module.exists()
 
 

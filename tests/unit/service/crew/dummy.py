@@ -96,7 +96,7 @@ class Dummy:
             if self._behaviour != "mute":
                 self._report()
             if self._behaviour == "killed":
-                time.sleep(0.2)  # time: so that what it reported is heard before its end
+                time.sleep(0.2)  # noqa: TID251 - so that what it reported is heard before its end
                 os.kill(os.getpid(), signal.SIGKILL)
         if self._behaviour == "leaves for ever":
             self._report("stopping")

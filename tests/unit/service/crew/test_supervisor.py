@@ -50,7 +50,7 @@ def test_parts_that_routes_in_force_need_are_started_once(tmp_path: Path) -> Non
         eventually(lambda: len(crew.members) == 2 and crew.read().phase == "running")
         assert [member.part.label for member in crew.members] == ["0", "0-by-address"]
         assert crew.has_run()
-        time.sleep(0.3)  # time: a second start would come within this
+        time.sleep(0.3)  # noqa: TID251 - a second start would come within this
 
     play(crew, scene)
     files = [tmp_path / f"lives-{label}" for label in ("0", "0-by-address")]
@@ -209,7 +209,7 @@ def test_ctrl_c_in_the_terminal_is_heard_by_the_supervisor_alone(tmp_path: Path)
         eventually(lambda: crew.read().phase == "running")
         for member in crew.members:
             os.kill(member.pid or 0, signal.SIGINT)
-        time.sleep(0.3)  # time: who had heard it would have ended within this
+        time.sleep(0.3)  # noqa: TID251 - who had heard it would have ended within this
         assert [member.status().restarts for member in crew.members] == [0, 0]
         assert crew.read().phase == "running"
 

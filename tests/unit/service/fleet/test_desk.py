@@ -288,7 +288,7 @@ def test_own_processes_that_hang_end_the_question_at_its_deadline() -> None:
     class Hanging(Crew):
         async def _say(self, _query: Query) -> Answer:
             started.set()
-            await asyncio.sleep(60)  # time: it hangs
+            await asyncio.sleep(60)  # noqa: TID251 - it hangs
             raise AssertionError
 
     with pytest.raises(TimedOut):

@@ -14,7 +14,7 @@ def test_others_go_on_while_it_blocks() -> None:
         released = threading.Event()
 
         async def beside() -> None:
-            await asyncio.sleep(0.01)  # time: the other blocks by then
+            await asyncio.sleep(0.01)  # noqa: TID251 - the other blocks by then
             done.append("beside")
             released.set()
 

@@ -77,7 +77,7 @@ class Owners(Desk):
         self.complete = True
 
     async def _answer(self, query: Query) -> Answer:
-        await asyncio.sleep(0)  # time: none, others have their turn
+        await asyncio.sleep(0)  # noqa: TID251 - none, others have their turn
         self.asked.append(query)
         if self.troubles:
             raise self.troubles.popleft()

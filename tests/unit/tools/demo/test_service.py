@@ -18,7 +18,7 @@ ADDRESS = "127.0.0.1:9"
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Service:
     """A service whose process says one line and then waits for the end of the test."""
-    program = "import time; print('here I am', flush=True); time.sleep(60)"  # time: all of it
+    program = "import time; print('here I am', flush=True); time.sleep(60)"
     monkeypatch.setattr(module, "SERVE", (sys.executable, "-c", program))
     return Service(tmp_path, ADDRESS, names_for(is_shared=False))
 
