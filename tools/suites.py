@@ -1,11 +1,12 @@
-"""`make test`: every kind of test that this machine can run, one after the other, and a table.
+"""`make test`: every kind of test that this machine can run, two at a time, and a table.
 
 A suite whose tools are missing is skipped with the reason; everything else has to pass. Beside what
-each took stands its budget on two idle cores: a suite that is over it has grown, or was disturbed;
-that fails nothing. What pytest reports stays in `.run/tests`, with the seconds of every test.
+each took stands its budget in a whole run on two cores: a suite that is over it has grown, or was
+disturbed; that fails nothing. What a suite printed stays in `.run/tests`, with the seconds of every
+test; it is shown where the suite failed.
 """
 
-import resource
+import os
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,9 @@ import textwrap
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import Final, NamedTuple
 
 from tools.jars import RUN_FOLDER
@@ -28,6 +30,9 @@ UNIT: Final = (
 )
 BROKER: Final = "broker and not spark and not helm and not browser"
 JAVA: Final = ("java", "javac", "mvn")
+LANES: Final = 2
+"""How many suites run at once: most of what tests take is waiting, for brokers above all."""
+_PRINTS: Final = Lock()
 
 
 class Suite(NamedTuple):
@@ -38,8 +43,6 @@ class Suite(NamedTuple):
     needs: tuple[str, ...] = ()
     first: tuple[str, ...] = ()
     """A module to run before, which builds what the suite needs."""
-    is_built_ahead: bool = False
-    """Whether that takes long and is begun with the first suite, at the lowest priority."""
     processes: int = 1
     """How many share its tests: more where none of them minds the others."""
     budget_s: int = 0
@@ -62,26 +65,32 @@ class Outcome(NamedTuple):
 
 SUITES: Final = (
     Suite("unit", UNIT, processes=2, budget_s=170),
-    Suite("simulation", "simulation", budget_s=60),
-    Suite("oracle", "oracle", JAVA, budget_s=30),
     Suite("broker", f"{BROKER} and not long", JAVA, processes=3, budget_s=600),
     Suite("spark", "spark", JAVA, budget_s=230),
-    Suite("browser", "browser", ("chromium", "chromedriver", *JAVA), budget_s=70),
-    Suite("helm", "helm", ("go", *JAVA), ("tools.helm",), is_built_ahead=True, budget_s=150),
+    Suite("helm", "helm", ("go", *JAVA), ("tools.helm",), budget_s=150),
     Suite("image", "image", ("buildah", "mmdebstrap", *JAVA), ("tools.image",), budget_s=150),
+    Suite("simulation", "simulation", budget_s=60),
+    Suite("browser", "browser", ("chromium", "chromedriver", *JAVA), budget_s=70),
+    Suite("oracle", "oracle", JAVA, budget_s=30),
 )
+"""In the order in which they begin: the quickest to find a fault, then the longest."""
 
 
 def main(names: Sequence[str]) -> int:
     """Run the named suites, or all of them; the exit status is 1 when anything failed."""
     chosen = [suite for suite in SUITES if not names or suite.name in names]
-    with built_ahead(chosen):
-        outcomes = [run(suite) for suite in chosen]
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    started_s = time.monotonic()
+    lanes = ThreadPoolExecutor(LANES)
+    try:
+        outcomes = list(lanes.map(run, chosen))
+    finally:
+        lanes.shutdown(cancel_futures=True)
     show(outcomes, "kind")
     passed, failed = sum(each.passed for each in outcomes), sum(each.failed for each in outcomes)
-    skipped, seconds = sum(e.skipped for e in outcomes), sum(e.seconds for e in outcomes)
-    budget_s = sum(each.budget_s for each in outcomes)
-    print(f"\n{passed} passed, {failed} failed, {skipped} skipped; {seconds:.0f} of {budget_s} s")
+    skipped = sum(each.skipped for each in outcomes)
+    minutes = (time.monotonic() - started_s) / 60
+    print(f"\n{passed} passed, {failed} failed, {skipped} skipped in {minutes:.1f} minutes")
     return 1 if failed or not passed else 0
 
 
@@ -98,31 +107,6 @@ def show(outcomes: Sequence[Outcome], kind: str) -> None:
         print(f"\n{failure}")
 
 
-@contextmanager
-def built_ahead(suites: Sequence[Suite]) -> Iterator[None]:
-    """Build beside the tests what takes long; who needs it waits for it, and tells what it says."""
-    modules = [
-        module
-        for suite in suites
-        for module in suite.first
-        if suite.is_built_ahead and not missing(suite)
-    ]
-    builds = [
-        subprocess.Popen(
-            ["nice", "-n", "19", sys.executable, "-m", module],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        for module in modules
-    ]
-    try:
-        yield
-    finally:
-        for build in builds:
-            build.terminate()
-            build.wait()
-
-
 def missing(suite: Suite) -> list[str]:
     """The programs that it needs and that are not here."""
     return [program for program in suite.needs if shutil.which(program) is None]
@@ -130,37 +114,45 @@ def missing(suite: Suite) -> list[str]:
 
 def run(suite: Suite) -> Outcome:
     """One suite in a process of its own; a crash counts as a failure."""
-    started_s, cpu_s = time.monotonic(), children_cpu_s()
-    outcome = _run(suite)
-    return outcome._replace(
-        seconds=time.monotonic() - started_s,
-        cpu_s=children_cpu_s() - cpu_s,
-        budget_s=suite.budget_s,
-    )
-
-
-def children_cpu_s() -> float:
-    """The processor time of all children that have ended, and of theirs."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def _run(suite: Suite) -> Outcome:
     if absent := missing(suite):
         return Outcome(suite.name, 0, 0, 0, 0.0, f"not run: {', '.join(absent)} not installed")
-    print(f"\n── {suite.name} ──", flush=True)
-    for module in suite.first:
-        if subprocess.run([sys.executable, "-m", module], check=False).returncode:
-            return Outcome(suite.name, 0, 1, 0, 0.0, f"{module} failed")
+    say(f"{suite.name} has begun")
+    started_s, log = time.monotonic(), REPORTS / f"{suite.name}.log"
+    outcome, cpu_s = _run(suite, log)
+    seconds = time.monotonic() - started_s
+    counts = f"{outcome.passed} passed, {outcome.failed} failed, {outcome.skipped} skipped"
+    said = log.read_text(encoding="utf-8", errors="replace") if outcome.failed else ""
+    say(f"{said}{suite.name}: {counts} in {seconds:.0f} s")
+    return outcome._replace(seconds=seconds, cpu_s=cpu_s, budget_s=suite.budget_s)
+
+
+def say(lines: str) -> None:
+    """Print what suites that run at once do not mix up."""
+    with _PRINTS:
+        print(lines, flush=True)
+
+
+def _run(suite: Suite, log: Path) -> tuple[Outcome, float]:
     report = REPORTS / f"{suite.name}.xml"
     report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-q", "--tb=short", f"--junitxml={report}"]
-    command += ["-m", suite.marks]
+    pytest = ["pytest", "-q", "--tb=short", f"--junitxml={report}", "-m", suite.marks]
     if suite.processes > 1:
         # Tests that share what is costly to start are of one group, and run in one process.
-        command += ["-n", str(suite.processes), "--dist", "loadgroup"]
-    code = subprocess.run(command, check=False).returncode
-    return counted(suite.name, report, code)
+        pytest += ["-n", str(suite.processes), "--dist", "loadgroup"]
+    # Each suite has ports of its own: one that is chosen is bound only later.
+    number = [each.name for each in SUITES].index(suite.name)
+    env = {**os.environ, "RINGFENCE_PORTS": f"{number}/{len(SUITES)}"}
+    code, cpu_s = 0, 0.0
+    with log.open("wb") as output:
+        for words in (*([module] for module in suite.first), pytest):
+            command = [sys.executable, "-m", *words]
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=env)
+            _, status, used = os.wait4(process.pid, 0)
+            code = process.returncode = os.waitstatus_to_exitcode(status)
+            cpu_s += used.ru_utime + used.ru_stime
+            if code and words is not pytest:
+                return Outcome(suite.name, 0, 1, 0, 0.0, f"{words[0]} failed"), cpu_s
+    return counted(suite.name, report, code), cpu_s
 
 
 def counted(name: str, report: Path, code: int, seconds: float = 0.0) -> Outcome:

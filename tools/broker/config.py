@@ -194,13 +194,22 @@ def _free_port(taken: int) -> int:
 
 
 def _share() -> tuple[int, int]:
-    """Tests that run side by side choose from parts of their own: a port is bound only later."""
+    """Tests that run side by side choose from parts of their own: a port is bound only later.
+
+    `RINGFENCE_PORTS=2/8` gives a suite the third of eight parts, and pytest's processes share it.
+    """
     low, high = _PORT_MIN, _ephemeral_port_min()
+    number, _, count = os.environ.get("RINGFENCE_PORTS", "0/1").partition("/")
+    low, high = _part(low, high, int(number), int(count))
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
-    if not worker.isdecimal():
-        return low, high
-    ports = (high - low) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-    return low + int(worker) * ports, low + (int(worker) + 1) * ports
+    if worker.isdecimal():
+        low, high = _part(low, high, int(worker), int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
+    return low, high
+
+
+def _part(low: int, high: int, number: int, count: int) -> tuple[int, int]:
+    ports = (high - low) // count
+    return low + number * ports, low + (number + 1) * ports
 
 
 def _ephemeral_port_min() -> int:

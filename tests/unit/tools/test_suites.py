@@ -1,44 +1,11 @@
-"""What takes long to build is begun with the first suite, and only where it can be used."""
+"""Suites run two at a time; what fails is told with what it printed."""
 
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.waiting import eventually
-from tools.suites import Suite, built_ahead, counted
-
-MODULE = (
-    "import os, pathlib\npathlib.Path(__file__).with_suffix('.nice').write_text(str(os.nice(0)))\n"
-)
-
-
-@pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "lengthy.py").write_text(MODULE)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    return tmp_path / "lengthy.nice"
-
-
-def test_it_runs_beside_the_tests_at_the_lowest_priority(module: Path) -> None:
-    with built_ahead([Suite("a", "a", first=("lengthy",), is_built_ahead=True)]):
-        eventually(lambda: module.exists() and module.read_text())
-    assert module.read_text() == "19"
-
-
-@pytest.mark.parametrize(
-    "suite",
-    [
-        Suite("is not wanted ahead", "a", first=("lengthy",)),
-        Suite("cannot run here", "a", ("no-such-program",), ("lengthy",), is_built_ahead=True),
-    ],
-    ids=lambda suite: suite.name,
-)
-def test_nothing_is_built_that_nobody_waits_for(module: Path, suite: Suite) -> None:
-    with built_ahead([suite]):
-        time.sleep(0.3)  # noqa: TID251 - what is begun has written within this
-    assert not module.exists()
-
+from tools import suites
+from tools.suites import Suite, counted, main
 
 REPORT = """<testsuites><testsuite tests="3" failures="1" errors="1" skipped="0">
 <testcase classname="tests.a" name="one"/>
@@ -53,3 +20,29 @@ def test_what_failed_is_told_with_its_reason(tmp_path: Path) -> None:
     outcome = counted("unit", report, 1, 0.5)
     assert (outcome.passed, outcome.failed) == (1, 2)
     assert outcome.failures == ("tests.a::two: 1 is not 2", "tests.b::three: no room")
+
+
+@pytest.fixture
+def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two suites, whose first modules print; `breaks` ends in status 3."""
+    (tmp_path / "speaks.py").write_text("print('here I am')")
+    (tmp_path / "breaks.py").write_text("print('no room'); raise SystemExit(3)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(suites, "REPORTS", tmp_path)
+    monkeypatch.setattr(
+        suites,
+        "SUITES",
+        (Suite("one", "no_such_mark", first=("speaks", "breaks")), Suite("two", "a", ("no-such",))),
+    )
+
+
+@pytest.mark.usefixtures("chosen")
+def test_a_suite_whose_module_fails_has_failed_and_shows_what_it_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([]) == 1
+    told = capsys.readouterr().out
+    assert "here I am\nno room\none: 0 passed, 1 failed" in told
+    assert "breaks failed" in told
+    assert "not run: no-such not installed" in told
+    assert "0 passed, 1 failed, 0 skipped in" in told
