@@ -12,9 +12,8 @@ from rich.console import Console
 
 from bench.arms import FLOOR, KAFKA_STREAMS, RINGFENCE
 from bench.artemis import artemis
-from bench.chart import table
 from bench.filled import Groups
-from bench.finding import Finding
+from bench.finding import Finding, table
 from bench.latency import Latency, latency
 from bench.report import plot, show
 from bench.results import FOLDER, Results

@@ -1,10 +1,9 @@
-"""Chart: a finding as a table on the terminal and as plots."""
+"""Chart: a finding as plots."""
 
 from pathlib import Path
 from typing import Final
 
 import matplotlib as mpl
-from rich.table import Table
 
 from bench.finding import Figure, Finding, middle, shown
 from bench.results import Spread
@@ -16,17 +15,6 @@ from matplotlib.axes import Axes
 
 _COLOURS: Final = {"Ringfence": "#0b7285", "floor": "#868e96"}
 _OTHERS: Final = ("#e8590c", "#5f3dc4", "#2b8a3e", "#c2255c")
-
-
-def table(finding: Finding) -> Table:
-    """All rows; below them the settings."""
-    told = ", ".join(f"{name} {value}" for name, value in finding.settings.items())
-    made = Table(title=finding.title, caption=told, title_justify="left", caption_justify="left")
-    for number, column in enumerate(finding.columns):
-        made.add_column(column, justify="right" if number else "left", overflow="fold")
-    for row in finding.rows:
-        made.add_row(*(shown(row.get(column)) for column in finding.columns))
-    return made
 
 
 def plot(finding: Finding, key: str, folder: Path) -> None:

@@ -16,8 +16,7 @@ from typing import Final, NamedTuple
 from rich.console import Console
 
 from bench.arms import RINGFENCE, ROOT, running
-from bench.chart import table
-from bench.finding import Finding, Row
+from bench.finding import Finding, Row, table
 from bench.machine import cpu_s
 from bench.progress import Point, pace
 from bench.results import Spread

@@ -1,7 +1,9 @@
-"""Finding: what one series measured, as rows of cells; how it is read, drawn and written."""
+"""Finding: what one series measured, as rows of cells; how it is read, shown and written."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+from rich.table import Table
 
 from bench.results import Spread
 
@@ -39,6 +41,17 @@ class Finding(NamedTuple):
         """For JSON."""
         rows = [{name: _plain(cell) for name, cell in row.items()} for row in self.rows]
         return {"title": self.title, "settings": dict(self.settings), "rows": rows}
+
+
+def table(finding: Finding) -> Table:
+    """All rows; below them the settings."""
+    told = ", ".join(f"{name} {value}" for name, value in finding.settings.items())
+    made = Table(title=finding.title, caption=told, title_justify="left", caption_justify="left")
+    for number, column in enumerate(finding.columns):
+        made.add_column(column, justify="right" if number else "left", overflow="fold")
+    for row in finding.rows:
+        made.add_row(*(shown(row.get(column)) for column in finding.columns))
+    return made
 
 
 def shown(cell: Cell) -> str:

@@ -13,9 +13,9 @@ from typing import Final
 
 from rich.console import Console
 
-from bench.chart import plot, table
+from bench.chart import plot
 from bench.filled import Groups
-from bench.finding import Finding
+from bench.finding import Finding, table
 from bench.machine import described
 from bench.results import FOLDER, versions
 from bench.series.asking import asking

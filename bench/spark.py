@@ -24,8 +24,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
-from bench.chart import table
-from bench.finding import Finding, Row
+from bench.finding import Finding, Row, table
 from bench.machine import MIB, described
 from bench.results import FOLDER, Spread, versions
 from bench.venue import Venue, venue

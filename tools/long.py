@@ -6,13 +6,12 @@ reason to leave out the others.
 
 import os
 import secrets
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from tools.suites import children_cpu_s
+from tools.suites import run_module
 
 SEEDS: Final = 1_000_000_000
 PYTEST: Final = ("pytest", "-q", "--tb=short")
@@ -38,7 +37,10 @@ def parts(seed: int) -> Sequence[Part]:
         Part("long tests", (*PYTEST, "-m", "long")),
         Part(
             "late requests",
-            (*PYTEST, "-n", "3", "-m", "broker", "tests/broker/test_late_requests.py"),
+            (
+                *(*PYTEST, "-n", "2", "--dist", "loadgroup", "-m", "broker"),
+                "tests/broker/test_late_requests.py",
+            ),
             {"RINGFENCE_LATE_REQUESTS": "all"},
         ),
         *(
@@ -68,14 +70,11 @@ def main(arguments: Sequence[str]) -> int:
     lines, has_failed = [], not chosen
     for part in chosen:
         print(f"\n── {part.name} ──", flush=True)
-        began_s, cpu_s = time.monotonic(), children_cpu_s()
-        command = [sys.executable, "-m", *part.module]
-        code = subprocess.run(
-            command, check=False, env={**os.environ, **part.environment}
-        ).returncode
+        began_s = time.monotonic()
+        code, cpu_s = run_module(part.module, part.environment)
         has_failed = has_failed or code != 0
-        seconds, cpu = time.monotonic() - began_s, children_cpu_s() - cpu_s
-        lines.append(f"{part.name:<26}{'FAILED' if code else 'passed'}{seconds:>9.0f}{cpu:>9.0f}")
+        what, seconds = "FAILED" if code else "passed", time.monotonic() - began_s
+        lines.append(f"{part.name:<26}{what}{seconds:>9.0f}{cpu_s:>9.0f}")
     print("\n".join((f"\n{'part':<26}      {'seconds':>9}{'CPU':>9}", *lines)))
     return 1 if has_failed else 0
 

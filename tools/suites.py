@@ -13,11 +13,11 @@ import sys
 import textwrap
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import IO, Final, NamedTuple
 
 from tools.jars import RUN_FOLDER
 
@@ -43,6 +43,8 @@ class Suite(NamedTuple):
     needs: tuple[str, ...] = ()
     first: tuple[str, ...] = ()
     """A module to run before, which builds what the suite needs."""
+    folder: str = ""
+    """Below tests; everywhere where none is named."""
     processes: int = 1
     """How many share its tests: more where none of them minds the others."""
     budget_s: int = 0
@@ -66,12 +68,19 @@ class Outcome(NamedTuple):
 SUITES: Final = (
     Suite("unit", UNIT, processes=2, budget_s=170),
     Suite("broker", f"{BROKER} and not long", JAVA, processes=3, budget_s=600),
-    Suite("spark", "spark", JAVA, budget_s=230),
-    Suite("helm", "helm", ("go", *JAVA), ("tools.helm",), budget_s=150),
-    Suite("image", "image", ("buildah", "mmdebstrap", *JAVA), ("tools.image",), budget_s=150),
-    Suite("simulation", "simulation", budget_s=60),
-    Suite("browser", "browser", ("chromium", "chromedriver", *JAVA), budget_s=70),
-    Suite("oracle", "oracle", JAVA, budget_s=30),
+    Suite("spark", "spark", JAVA, folder="spark", budget_s=230),
+    Suite("helm", "helm", ("go", *JAVA), ("tools.helm",), folder="helm", budget_s=150),
+    Suite(
+        "image",
+        "image",
+        ("buildah", "mmdebstrap", *JAVA),
+        ("tools.image",),
+        folder="image",
+        budget_s=150,
+    ),
+    Suite("simulation", "simulation", folder="simulation", budget_s=60),
+    Suite("browser", "browser", ("chromium", "chromedriver", *JAVA), folder="browser", budget_s=70),
+    Suite("oracle", "oracle", JAVA, folder="oracle", budget_s=30),
 )
 """In the order in which they begin: the quickest to find a fault, then the longest."""
 
@@ -136,23 +145,40 @@ def _run(suite: Suite, log: Path) -> tuple[Outcome, float]:
     report = REPORTS / f"{suite.name}.xml"
     report.unlink(missing_ok=True)
     pytest = ["pytest", "-q", "--tb=short", f"--junitxml={report}", "-m", suite.marks]
+    pytest += [f"tests/{suite.folder}"]
     if suite.processes > 1:
         # Tests that share what is costly to start are of one group, and run in one process.
         pytest += ["-n", str(suite.processes), "--dist", "loadgroup"]
     # Each suite has ports of its own: one that is chosen is bound only later.
     number = [each.name for each in SUITES].index(suite.name)
-    env = {**os.environ, "RINGFENCE_PORTS": f"{number}/{len(SUITES)}"}
+    env = {"RINGFENCE_PORTS": f"{number}/{len(SUITES)}"}
     code, cpu_s = 0, 0.0
     with log.open("wb") as output:
         for words in (*([module] for module in suite.first), pytest):
-            command = [sys.executable, "-m", *words]
-            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=env)
-            _, status, used = os.wait4(process.pid, 0)
-            code = process.returncode = os.waitstatus_to_exitcode(status)
-            cpu_s += used.ru_utime + used.ru_stime
+            code, more_s = run_module(words, env, output)
+            cpu_s += more_s
             if code and words is not pytest:
                 return Outcome(suite.name, 0, 1, 0, 0.0, f"{words[0]} failed"), cpu_s
     return counted(suite.name, report, code), cpu_s
+
+
+def run_module(
+    words: Sequence[str], env: Mapping[str, str], output: IO[bytes] | None = None
+) -> tuple[int, float]:
+    """Run a module with arguments; gives its status, and the CPU seconds of it and its children.
+
+    Args:
+        words: the module and its arguments
+        env: is added to the environment
+        output: takes what it prints; the terminal where there is none
+
+    """
+    command = [sys.executable, "-m", *words]
+    error = None if output is None else subprocess.STDOUT
+    process = subprocess.Popen(command, stdout=output, stderr=error, env={**os.environ, **env})
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, used.ru_utime + used.ru_stime
 
 
 def counted(name: str, report: Path, code: int, seconds: float = 0.0) -> Outcome:
