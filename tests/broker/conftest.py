@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -22,6 +22,13 @@ from tools.broker.embedded import EmbeddedBroker
 from tools.broker.three import ThreeBrokers
 
 _SHARED = pytest.StashKey[Broker]()
+_GROUPS: Final = {"_network": "network", "_three": "three", "secured_broker": "secured"}
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Of the processes that share the tests, one starts each of these clusters."""
+    for fixture in _GROUPS.keys() & set(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.xdist_group(_GROUPS[fixture]))
 
 
 def shared_broker(config: pytest.Config, folders: pytest.TempPathFactory) -> Broker:

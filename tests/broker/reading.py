@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.broker.workload import PARTITIONS, Seen, seen
+from tests.broker.workload import Seen, seen
 
 READ_S = 120.0
 
@@ -37,15 +37,7 @@ def drained(client: Mapping[str, str], topic: str, partitions: int) -> list[Seen
 
 def still_open(client: Mapping[str, str], topic: str) -> bool:
     """Whether some transaction on a topic has not ended."""
-    partitions = len(AdminClient(dict(client)).list_topics(topic).topics[topic].partitions)
-    found = []
-    for level in ("read_committed", "read_uncommitted"):
-        consumer = _reader(client, level)
-        try:
-            found.append(_watermarks(consumer, topic, partitions))
-        finally:
-            consumer.close()
-    return found[0] != found[1]
+    return ends(client, topic, "read_committed") != ends(client, topic, "read_uncommitted")
 
 
 def _reader(client: Mapping[str, str], level: str) -> Consumer:
@@ -70,9 +62,10 @@ def _watermarks(consumer: Consumer, topic: str, partitions: int) -> dict[int, in
 
 
 def ends(client: Mapping[str, str], topic: str, level: str) -> dict[int, int]:
-    """Where each partition of a world's topic ends."""
+    """Where each partition of a topic ends: for read_committed at the last stable offset."""
+    partitions = len(AdminClient(dict(client)).list_topics(topic).topics[topic].partitions)
     consumer = _reader(client, level)
     try:
-        return _watermarks(consumer, topic, PARTITIONS)
+        return _watermarks(consumer, topic, partitions)
     finally:
         consumer.close()

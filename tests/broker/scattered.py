@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from ringfence.headers import DUPLICATE_ID, ORIGIN, DeadLetter
@@ -20,6 +20,7 @@ from state.keys import address_of
 from state.run import Run, decode
 from tests.broker.conftest import create_topic
 from tests.broker.meanwhile import Meanwhile
+from tests.broker.reading import ends
 from tests.waiting import eventually
 
 ADDRESSES: Final = 50
@@ -90,7 +91,13 @@ class Reader(Meanwhile):
         self.rows: dict[int, list[Row]] = defaultdict(list)
         self.count = 0
         self._header = header
-        settings = {"group.id": "reader", "isolation.level": "read_committed"}
+        self._client, self._topic = client, topic
+        self._reached: dict[int, int] = {}
+        settings = {
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
         self._consumer = Consumer({**client, **settings, "enable.auto.commit": False})
         partitions = AdminClient(dict(client)).list_topics(topic).topics[topic].partitions
         self._consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
@@ -99,32 +106,28 @@ class Reader(Meanwhile):
         super().__exit__()
         self._consumer.close()
 
-    @property
-    def is_level(self) -> bool:
-        """Whether it has read all that is committed by now."""
-        places = self._consumer.position(self._consumer.assignment())
-        ends = [self._consumer.get_watermark_offsets(each, timeout=10)[1] for each in places]
-        return all(each.offset >= end for each, end in zip(places, ends, strict=True) if end)
+    def wait_level(self) -> None:
+        """Until it has read all that is committed by now."""
+        wanted = ends(self._client, self._topic, "read_committed")
+        eventually(lambda: all(self._reached.get(each, 0) >= end for each, end in wanted.items()))
 
     def _read(self) -> None:
         while not self._ends.is_set():
             messages = self._consumer.consume(10_000, 0.05)
             for message in messages:
-                if message.error() is None:
+                error = message.error()
+                if error is None:
                     row = Row(int(message.value() or b""), self._told(message))
                     self.rows[message.partition() or 0].append(row)
                     self.count += 1
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    self._reached[message.partition() or 0] = message.offset() or 0
 
     def _told(self, message: Message) -> bytes:
         if self._header is None:
             return b""
         told = [header[1] for header in message.headers() or () if header[0] == self._header]
         return cast("bytes", told[-1] or b"") if told else b""
-
-
-def wait_level(*readers: Reader) -> None:
-    """Until nothing can come any more, once those who write have ended."""
-    eventually(lambda: all(reader.is_level for reader in readers))
 
 
 class Fates(NamedTuple):

@@ -37,7 +37,6 @@ def clusters(
         yield own
 
 
-@pytest.mark.xdist_group("network")
 @pytest.mark.parametrize(
     ("count", "kills"), [(30_000, 3), pytest.param(200_000, 10, marks=pytest.mark.long)]
 )
@@ -174,7 +173,6 @@ def test_two_bridges_share_the_partitions_and_hand_them_over(clusters: TwoCluste
         assert list(dict.fromkeys(arrived[number])) == wanted
 
 
-@pytest.mark.xdist_group("network")
 def test_a_source_that_is_killed_interrupts_and_changes_nothing(
     broker: Broker, own_broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
 ) -> None:

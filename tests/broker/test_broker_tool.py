@@ -90,7 +90,6 @@ def test_a_topic_that_nobody_made_is_not_made_by_writing(
     assert len(outcomes) == 1
 
 
-@pytest.mark.xdist_group("network")
 def test_a_killed_broker_comes_back_with_all_that_it_acknowledged(
     own_broker: Broker, topic_name: Callable[[str], str]
 ) -> None:
@@ -106,7 +105,6 @@ def test_a_killed_broker_comes_back_with_all_that_it_acknowledged(
     assert read(own_broker.client_properties, topic, 1000) == values
 
 
-@pytest.mark.xdist_group("network")
 def test_a_suspended_broker_answers_nothing_until_it_is_resumed_or_stopped(
     own_broker: Broker,
 ) -> None:
@@ -191,7 +189,6 @@ def test_up_outlives_its_command_and_down_keeps_the_data(tmp_path: Path) -> None
         detached.down(tmp_path)
 
 
-@pytest.mark.xdist_group("secured")
 def test_a_right_that_is_revoked_fails_the_client_that_used_it(secured_broker: Broker) -> None:
     create_topic(secured_broker.client_properties, "orders")
     admin = AdminClient(dict(secured_broker.client_properties))
@@ -212,7 +209,6 @@ def test_a_right_that_is_revoked_fails_the_client_that_used_it(secured_broker: B
     assert read(secured_broker.client_properties, "orders", 1) == [b"allowed"]
 
 
-@pytest.mark.xdist_group("secured")
 def test_a_secured_broker_refuses_who_does_not_say_its_name(secured_broker: Broker) -> None:
     stranger = AdminClient({"bootstrap.servers": secured_broker.bootstrap_servers, "log_level": 0})
     with pytest.raises(KafkaException):

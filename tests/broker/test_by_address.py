@@ -17,7 +17,6 @@ from tests.broker.scattered import (
     inputs_of,
     send,
     verify,
-    wait_level,
     work,
     write_config,
 )
@@ -96,5 +95,6 @@ def test_scattered_ids_are_decided_as_the_model_says_though_the_service_is_kille
         kill_often(service, lambda: outputs.count + letters.count, size)
         eventually(lambda: outputs.count + letters.count >= size.records, service)
         service.stop()
-        wait_level(carried, outputs, letters)  # with what might come twice
+        for reader in (carried, outputs, letters):
+            reader.wait_level()  # with what might come twice
     verify(todo, places, carried.rows, outputs.rows, letters.rows, size.capacity)

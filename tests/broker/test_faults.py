@@ -65,7 +65,6 @@ def rights(world: World) -> list[AclBinding]:
 
 @pytest.mark.row(24)
 @pytest.mark.row(25)
-@pytest.mark.xdist_group("secured")
 @pytest.mark.parametrize("place", REVOKED.values(), ids=REVOKED)
 def test_a_revoked_right_is_waited_for(
     secured_broker: Broker, tmp_path: Path, topic_name: Callable[[str], str], place: int

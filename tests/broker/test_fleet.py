@@ -242,7 +242,6 @@ def is_announced(world: World) -> bool:
     return any(b"instance" in (each.record.key or b"") for each in told)
 
 
-@pytest.mark.xdist_group("network")
 def test_an_instance_whose_broker_is_silent_ends_without_taking_its_announcement_away(
     own_broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
 ) -> None:

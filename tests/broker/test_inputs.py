@@ -51,7 +51,6 @@ def test_an_input_that_is_missing_is_told_and_read_once_it_is_there(world: World
     world.verify()
 
 
-@pytest.mark.xdist_group("network")
 def test_a_broker_that_is_gone_is_told_though_nothing_comes_in(
     own_broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
 ) -> None:

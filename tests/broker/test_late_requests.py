@@ -156,7 +156,6 @@ def all_three(_three: ThreeNetwork, tmp_path_factory: pytest.TempPathFactory) ->
         yield place
 
 
-@pytest.mark.xdist_group("network")
 @pytest.mark.usefixtures("network")
 @pytest.mark.parametrize(
     "case", list(all_cases() if ALL else pairs()), ids=lambda case: case.sentence
@@ -168,7 +167,6 @@ def test_every_transaction_is_committed_as_a_whole_or_not_at_all(
         try_out(batches, one.proxy, case)
 
 
-@pytest.mark.xdist_group("three")
 @pytest.mark.usefixtures("three")
 @pytest.mark.parametrize(
     "case", list(all_cases() if ALL else sample()), ids=lambda case: case.sentence

@@ -27,7 +27,7 @@ from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("network")]
+pytestmark = pytest.mark.broker
 
 LONGER_THAN_A_TRANSACTION_S = 5.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")

@@ -62,7 +62,6 @@ def test_messages_arrive_on_the_partition_of_the_name(
     assert service.partitions_written == {murmur2(b"author", PARTITIONS)}
 
 
-@pytest.mark.xdist_group("network")
 def test_a_broker_that_is_killed_is_waited_for(
     own_broker: Broker, topic_name: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from tests.waiting import eventually
 from tools.broker import secured
 from tools.broker.cluster import Broker
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("secured")]
+pytestmark = pytest.mark.broker
 
 LITERAL, PREFIXED = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
 LOOKING = (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)

@@ -21,7 +21,7 @@ from tools.broker.config import _free_port as free_port
 from tools.broker.embedded import EmbeddedBroker
 from tools.broker.three import NUMBERS, ThreeBrokers
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("three")]
+pytestmark = pytest.mark.broker
 
 AWAY_RECORDS = 150
 """What is sent while a broker is away, and has to be decided before it is back."""
