@@ -68,6 +68,14 @@ def test_kills_and_two_restarts_of_the_target_lose_and_double_nothing(
         bridge.start()
         bridge.wait_ready(PARTITIONS)
         world.wait_forwarded(bridge)
+        while world.arrived() == count:  # no kill came between a record and its offset
+            world.send(range(count, count + share))
+            count += share
+            world.wait_arrived(world.arrived() + chance.randrange(1, share), bridge)
+            bridge.signal(signal.SIGKILL)
+            bridge.wait()
+            bridge.start()
+            world.wait_forwarded(bridge)
         world.wait_decided(service)
         bridge.stop()
         service.stop()
@@ -75,7 +83,6 @@ def test_kills_and_two_restarts_of_the_target_lose_and_double_nothing(
         for number, wanted_records in world.stamped():
             assert outputs[number] == wanted_records
         copies = world.arrived() - count
-        assert copies > 0, "nothing was sent twice, it proves nothing"
         assert len(world.seen(f"{world.arrivals}.dlq")) == copies
 
 
