@@ -29,25 +29,23 @@ def rendered(template: str, record: Letter) -> str | None:
         return None
 
 
-@pytest.mark.parametrize(
-    "template", ["{topic}", "all", "{key}", "a.{topic}.{header:A}", "{header:B}", "{header:none}"]
-)
-def test_an_address_is_the_service_s(spark: SparkSession, template: str) -> None:
-    rows = [("orders", 0, 0, None, *record) for record in RECORDS]
-    frame = spark.createDataFrame(rows, RECORD)
-    found = frame.select(filled_text(template, sf.col("topic"))).collect()
-    assert [row[0] for row in found] == [rendered(template, letter(*each)) for each in RECORDS]
-
-
-@pytest.mark.parametrize("template", ["{key}", "{header:B}-{key}", "v{sha256:value}"])
-def test_an_id_is_the_service_s(spark: SparkSession, template: str) -> None:
-    rows = [("orders", 0, 0, None, *record) for record in RECORDS]
-    frame = spark.createDataFrame(rows, RECORD)
-    identifier = identifier_of(template)
-    assert identifier is not None
-    expected = [identifier.of(letter(*each), each[2]) for each in RECORDS]
-    found = frame.select(filled(template, sf.col("topic"))).collect()
-    assert [row[0] and bytes(row[0]) for row in found] == expected
+def test_addresses_and_ids_are_those_of_the_service(spark: SparkSession) -> None:
+    addresses = ["{topic}", "all", "{key}", "a.{topic}.{header:A}", "{header:B}", "{header:none}"]
+    ids = ["{key}", "{header:B}-{key}", "v{sha256:value}"]
+    records = spark.createDataFrame(
+        [("orders", 0, n, None, *r) for n, r in enumerate(RECORDS)], RECORD
+    )
+    columns = [filled_text(template, sf.col("topic")) for template in addresses]
+    columns += [filled(template, sf.col("topic")) for template in ids]
+    found = records.orderBy("offset").select(*columns).collect()
+    for number, template in enumerate(addresses):
+        expected = [rendered(template, letter(*each)) for each in RECORDS]
+        assert [row[number] for row in found] == expected, template
+    for number, template in enumerate(ids, len(addresses)):
+        identifier = identifier_of(template)
+        assert identifier is not None
+        made = [identifier.of(letter(*each), each[2]) for each in RECORDS]
+        assert [row[number] and bytes(row[number]) for row in found] == made, template
 
 
 def test_the_input_of_an_output_is_told_by_the_template(spark: SparkSession) -> None:
