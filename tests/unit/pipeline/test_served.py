@@ -1,15 +1,12 @@
-"""The jobs go by the service's file, read where no service is, and by what was set since."""
+"""The file of the service is read by jobs that run where no service is."""
 
 from pathlib import Path
 
 import pytest
 
 from pipeline.errors import PipelineError
-from pipeline.reconcile.settings import memory_of
-from pipeline.served import overlaid, read_config
+from pipeline.served import read_config
 from service.config import Config
-from service.overlay import Overlay
-from service.revisions import Revisions
 
 
 def config(tmp_path: Path, rest: str) -> Config:
@@ -41,13 +38,3 @@ def test_nor_what_sends_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_file_that_is_wrong_is_told_as_the_service_tells_it(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=r"id_cache_sise"):
         config(tmp_path, '[[routes]]\ninputs = ["b"]\n[addresses."#"]\nid_cache_sise = 3\n')
-
-
-def test_what_was_set_over_rest_lies_over_the_file(tmp_path: Path) -> None:
-    file = config(tmp_path, '[[routes]]\ninputs = ["b"]\n[addresses."#"]\nid_cache_size = 3\n')
-    overlay = Overlay().with_address("#", {"id_cache_size": 9}, in_file=True)
-    written = Revisions().records(overlay, actor="me", reason="", time_ms=0)
-    records = [(each.key, each.value, offset) for offset, each in enumerate(written)]
-    found = overlaid(file, [(b'["session","p"]', b"{}", 0), *records])
-    assert memory_of(found.addresses, "b").size == 9
-    assert memory_of(file.addresses, "b").size == 3

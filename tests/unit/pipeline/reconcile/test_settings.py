@@ -57,6 +57,7 @@ def test_the_sizes_before_each_change_over_rest_are_known_by_when_they_ended(
 ) -> None:
     file = config(tmp_path, '[[routes]]\ninputs = ["b"]\n[addresses."#"]\nid_cache_size = 3\n')
     records = written(sized(5), sized(5).with_pause("b", paused=True), sized(9))
+    records.insert(0, (b'["session","p"]', b"{}", 0))  # what else stands there
     memory = memory_of(overlaid(file, records).addresses, "b", earlier_of(file, records))
     assert memory.size == 9
     # A minute in which an instance may not have heard of it yet.
