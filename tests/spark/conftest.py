@@ -3,12 +3,16 @@
 Where pyspark is not installed nothing of this folder is collected: the quick suites do without it.
 """
 
-from collections.abc import Iterator
+import os
+import signal
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner, Result
 
+from pipeline.command import app
 from pipeline.jars import connector_jars
 from tools.broker.cluster import Broker, open_broker
 
@@ -18,15 +22,14 @@ if TYPE_CHECKING:
 if find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]
 
+# Jobs of a few records: code that is compiled well, and collectors of garbage on threads of their
+# own, cost more than they save. The commands that tests start have the same.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     # Py4J leaves its loopback sockets to the garbage collector.
     item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
-    # What compares frames loads pandas on Spark, whose times no test of ours asks for.
-    item.add_marker(pytest.mark.filterwarnings("ignore:'PYARROW_IGNORE_TIMEZONE'"))
-    # A session starts within seconds, and on a machine with much else to do within minutes.
-    if item.get_closest_marker("timeout") is None:
-        item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +42,22 @@ def spark() -> "Iterator[SparkSession]":
 
 
 @pytest.fixture(scope="session")
+def command(spark: "SparkSession") -> Callable[..., Result]:
+    """`ringfence pipeline ...` in the session that all share, which it does not stop."""
+
+    def run(*words: str) -> Result:
+        former = signal.getsignal(signal.SIGTERM)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(spark), "stop", lambda _session: None)
+            try:
+                return CliRunner().invoke(app, words)
+            finally:
+                signal.signal(signal.SIGTERM, former)
+
+    return run
+
+
+@pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with open_broker(tmp_path_factory.mktemp("broker")) as running:
+    with open_broker(tmp_path_factory.mktemp("broker"), heap_mb=512, short_lived=True) as running:
         yield running
