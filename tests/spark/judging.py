@@ -1,7 +1,13 @@
-"""Judging a ledger, whatever a test has made of it, without a broker."""
+"""Judging ledgers, whatever a test has made of them, without a broker.
+
+A judgement costs the same for one record and for thousands. So all ledgers are judged in one, each
+as a topic with settings of its own, and a test asks for what was found of its own. An output and
+its input are matched by what they hold alone, so each value begins with the name of its ledger.
+"""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -15,103 +21,123 @@ from ringfence.spark_columns import RECORD
 from service.addresses import AddressBook
 from tests.spark.ledger import Entry, Ledger, Row
 
-
-def frame(spark: SparkSession, topic: str, lanes: Iterable[list[Row]]) -> DataFrame:
-    rows = [
-        (topic, number, offset, None, row.key, row.value, row.headers)
-        for number, lane in enumerate(lanes)
-        for offset, row in enumerate(lane)
-    ]
-    times = [row.time_ms for lane in lanes for row in lane]
-    timed = [(*row[:3], time_ms, *row[4:]) for row, time_ms in zip(rows, times, strict=True)]
-    schema = "topic string, partition int, offset long, t long, key binary, value binary, headers "
-    made = spark.createDataFrame(timed, schema + RECORD["headers"].dataType.simpleString())
-    return made.selectExpr(
-        "topic",
-        "partition",
-        "offset",
-        "timestamp_millis(t) AS timestamp",
-        "key",
-        "value",
-        "headers",
-    )
+Lanes = list[list[Row]]
 
 
-def plan_of(ledger: Ledger, scope: str, earlier: tuple[Earlier, ...], **settings: object) -> Plan:
-    rule = Rule((ledger.topic,), "{topic}", "", scope)
-    book = AddressBook.of({"#": {"id_cache_size": ledger.ring, **settings}})
-    outputs, letters = frozenset({ledger.output}), frozenset({ledger.dead_letter})
-    return Plan(
-        "g",
-        (rule,),
-        outputs,
-        letters,
-        book,
-        stamps=False,
-        from_the_first_fate=False,
-        targets={ledger.topic: outputs | letters},
-        earlier=earlier,
-    )
+class Case(NamedTuple):
+    """A ledger, and how its address remembers."""
+
+    ledger: Ledger
+    settings: Mapping[str, object] = {}
+    scope: str = "partition"
+    ends: int = 0
+    """So many records of each lane came after what was committed."""
+    begins: Mapping[Partition, int] = {}
+    """Of these partitions retention has deleted so many records."""
+    earlier: Mapping[int, Mapping[str, object]] = {}
+    """How its address remembered until a time."""
+
+    @property
+    def outputs(self) -> Lanes:
+        return [rows(lane.outputs) for lane in self.ledger.lanes]
+
+    @property
+    def letters(self) -> Lanes:
+        return [rows(lane.letters) for lane in self.ledger.lanes]
 
 
-def judged(
-    spark: SparkSession,
-    ledger: Ledger,
-    settings: dict[str, object] | None = None,
-    ends: int = 0,
-    begins: Mapping[Partition, int] | None = None,
-    earlier: tuple[Earlier, ...] = (),
-    scope: str = "partition",
-) -> Findings:
-    """What is found in a ledger.
-
-    `ends` records of each lane came after what was committed. Of the partitions in `begins`,
-    retention has deleted so many records.
-    """
-    inputs = {
-        Partition(ledger.topic, n): Judged(Span(0, len(lane.inputs)), len(lane.inputs) - ends)
-        for n, lane in enumerate(ledger.lanes)
+def judged(spark: SparkSession, *cases: Case) -> Findings:
+    """What is found in these ledgers."""
+    inputs, outputs, letters, spans = [], [], [], dict[Partition, Span]()
+    for case in cases:
+        ledger = case.ledger
+        inputs += [(ledger.topic, [lane.inputs for lane in ledger.lanes])]
+        outputs += [(ledger.output, case.outputs)]
+        letters += [(ledger.dead_letter, case.letters)]
+        for topic, lanes in (outputs[-1], letters[-1]):
+            named = ((Partition(topic, number), len(lane)) for number, lane in enumerate(lanes))
+            spans |= {each: Span(case.begins.get(each, 0), end) for each, end in named}
+    decided = {
+        Partition(case.ledger.topic, number): Judged(Span(0, len(lane.inputs)), committed)
+        for case in cases
+        for number, lane in enumerate(case.ledger.lanes)
+        for committed in [len(lane.inputs) - case.ends]
     }
-    outputs = [rows(lane.outputs) for lane in ledger.lanes]
-    letters = [rows(lane.letters) for lane in ledger.lanes]
-    begins = begins or {}
+    plan = _plan(cases)
     evidence = Evidence(
-        plan_of(ledger, scope, earlier, **(settings or {})),
+        plan,
         Cut(
             "c",
-            inputs,
-            spans(ledger.output, outputs, begins),
-            spans(ledger.dead_letter, letters, begins),
+            decided,
+            {each: span for each, span in spans.items() if each.topic in plan.outputs},
+            {each: span for each, span in spans.items() if each.topic in plan.letters},
             keeps_time=True,
         ),
-        frame(spark, ledger.topic, [lane.inputs for lane in ledger.lanes]),
-        left(frame(spark, ledger.output, outputs), begins),
-        left(frame(spark, ledger.dead_letter, letters), begins),
+        _frame(spark, inputs, spans),
+        _frame(spark, outputs, spans),
+        _frame(spark, letters, spans),
         spark.createDataFrame([], "origin struct<topic: string, partition: int, offset: long>"),
     )
     return judge(spark, evidence, Look())
 
 
-def spans(
-    topic: str, lanes: list[list[Row]], begins: Mapping[Partition, int]
-) -> dict[Partition, Span]:
-    named = {Partition(topic, n): len(lane) for n, lane in enumerate(lanes)}
-    return {each: Span(begins.get(each, 0), end) for each, end in named.items()}
-
-
-def left(records: DataFrame, begins: Mapping[Partition, int]) -> DataFrame:
-    for (topic, number), begin in begins.items():
-        gone = f"topic = '{topic}' AND partition = {number} AND offset < {begin}"
-        records = records.where(f"NOT ({gone})")
-    return records
+def named(findings: Findings, ledger: Ledger | None = None) -> dict[str, set[str]]:
+    """The places that are named, by the kind of their faults; those of one ledger, or all."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for fault in findings.faults:
+        if ledger is None or fault.topic in {ledger.topic, ledger.output, ledger.dead_letter}:
+            found[fault.kind].add(fault.place)
+    return dict(found)
 
 
 def rows(entries: list[Entry]) -> list[Row]:
     return [entry.row for entry in entries]
 
 
-def named(findings: Findings) -> dict[str, set[str]]:
-    found: defaultdict[str, set[str]] = defaultdict(set)
-    for fault in findings.faults:
-        found[fault.kind].add(fault.place)
-    return dict(found)
+def _plan(cases: Iterable[Case]) -> Plan:
+    ledgers = [case.ledger for case in cases]
+    rules = [Rule((case.ledger.topic,), "{topic}", "", case.scope) for case in cases]
+    now = {
+        case.ledger.topic: {"id_cache_size": case.ledger.ring, **case.settings} for case in cases
+    }
+    former = [
+        Earlier(until_ms, AddressBook.of({**now, case.ledger.topic: settings}))
+        for case in cases
+        for until_ms, settings in case.earlier.items()
+    ]
+    return Plan(
+        "g",
+        tuple(rules),
+        frozenset(each.output for each in ledgers),
+        frozenset(each.dead_letter for each in ledgers),
+        AddressBook.of(now),
+        stamps=False,
+        from_the_first_fate=False,
+        targets={each.topic: frozenset({each.output, each.dead_letter}) for each in ledgers},
+        earlier=tuple(former),
+    )
+
+
+def _frame(
+    spark: SparkSession,
+    topics: Iterable[tuple[str, Iterable[list[Row]]]],
+    spans: Mapping[Partition, Span],
+) -> DataFrame:
+    schema = "topic string, partition int, offset long, t long, key binary, value binary, headers "
+    made = spark.createDataFrame(
+        list(_records(topics, spans)), schema + RECORD["headers"].dataType.simpleString()
+    )
+    time = "timestamp_millis(t) AS timestamp"
+    return made.selectExpr("topic", "partition", "offset", time, "key", "value", "headers")
+
+
+def _records(
+    topics: Iterable[tuple[str, Iterable[list[Row]]]], spans: Mapping[Partition, Span]
+) -> Iterator[tuple[object, ...]]:
+    for topic, lanes in topics:
+        for number, lane in enumerate(lanes):
+            span = spans.get(Partition(topic, number), Span(0, len(lane)))
+            for offset in range(span.begin, len(lane)):
+                time_ms, key, value, headers = lane[offset]
+                value = topic.partition(".")[0].encode() + value
+                yield topic, number, offset, time_ms, key, value, headers
