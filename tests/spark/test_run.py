@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 from uuid import uuid4
 
 import pytest
@@ -14,28 +15,28 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
 
 from pipeline.errors import BROKER, CONTRADICTION, USAGE, PipelineError
-from pipeline.progress import Tally
+from pipeline.progress import Standing, Tally
 from pipeline.run import Source, TableRows, Way, update_tables
-from pipeline.tables import TRANSFORMS, Format, Shape, compact, read_table
-from tests.waiting import eventually
+from pipeline.tables import TRANSFORMS, Format, Shape, read_table
+from tests.broker.conftest import create_topic
+from tests.waiting import LIMIT_S, eventually
 from tools.broker.cluster import Broker
-from tools.demo.flights import FLIGHTS, load_flights
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 PARTITIONS = 2
+NOON_MS, DAY_MS = 1_357_041_600_123, 86_400_000
 COMMAND = 'from pipeline.command import app; app(prog_name="ringfence pipeline")'
+BATCH, BATCHES = 10_000, 6
 
 
 def make_topic(broker: Broker, suffix: str = "") -> str:
     name = f"tables-{uuid4().hex[:12]}{suffix}"
-    admin = AdminClient(dict(broker.client_properties))
-    # Some of the records are years old: by time they could be deleted at once.
-    new = NewTopic(name, PARTITIONS, 1, config={"retention.ms": "-1"})
-    for made in admin.create_topics([new]).values():
-        made.result(30)
+    # The records are years old: by time they could be deleted at once.
+    create_topic(broker.client_properties, name, PARTITIONS, {"retention.ms": "-1"})
     return name
 
 
@@ -48,7 +49,7 @@ class Publisher:
         # One that stays open while Spark reads is not to be ended by the broker.
         identity = {"transactional.id": f"{topic}-publisher", "transaction.timeout.ms": 600_000}
         self._producer = Producer({**broker.client_properties, **identity})
-        self._producer.init_transactions(30)
+        self._producer.init_transactions(LIMIT_S)
 
     def send(self, records: int, end: str, value: bytes = b"v") -> None:
         self._producer.begin_transaction()
@@ -57,159 +58,174 @@ class Publisher:
             name = f"{end}-{self._sent}"
             headers: list[tuple[str, str | bytes | None]] = [("_DUPL_ID", name.encode())]
             self._producer.produce(
-                self.topic, value, name, partition=self._sent % PARTITIONS, headers=headers
+                *(self.topic, value, name),
+                partition=self._sent % PARTITIONS,
+                headers=headers,
+                timestamp=NOON_MS,
             )
             self._producer.poll(0)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(LIMIT_S) == 0
         if end == "committed":
-            self._producer.commit_transaction(30)
+            self._producer.commit_transaction(LIMIT_S)
         elif end == "aborted":
-            self._producer.abort_transaction(30)
+            self._producer.abort_transaction(LIMIT_S)
 
     def commit_open(self) -> None:
-        self._producer.commit_transaction(30)
+        self._producer.commit_transaction(LIMIT_S)
 
 
 def source(broker: Broker, *outputs: str) -> Source:
     return Source(broker.bootstrap_servers, {}, {"messages": outputs})
 
 
-def ids(spark: SparkSession, target: Path) -> list[str]:
-    rows = read_table(spark, target, "messages").select("duplicate_id").collect()
-    return [row["duplicate_id"].decode() for row in rows]
+def files(target: Path) -> Sequence[Path]:
+    return list((target / "messages").glob("**/part-*.parquet"))
+
+
+class Walk(NamedTuple):
+    """Three runs over two topics, and what was there after each of them."""
+
+    source: Source
+    target: Path
+    topics: Sequence[str]
+    tables: Sequence[TableRows]
+    columns: Sequence[Sequence[str]]
+    told: Standing
+    """Of the first run."""
+    files: Sequence[int]
+    """That the second run left, and the third, which has put them together."""
+
+
+@pytest.fixture(scope="module")
+def walk(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Walk:
+    target = tmp_path_factory.mktemp("walk")
+    # What a run leaves that is killed before its first commit.
+    (target / "messages" / "_delta_log").mkdir(parents=True)
+    topics = [make_topic(broker, ".unique") for _ in range(2)]
+    one, other = (Publisher(broker, topic) for topic in topics)
+    for end in ("committed", "aborted", "committed", "aborted"):
+        one.send(30, end)
+    other.send(30, "committed")
+    expression = f"^({'|'.join(topic[:-1] for topic in topics)})"
+    given, tally = source(broker, expression), Tally()
+    tables: list[TableRows] = []
+    columns: list[list[str]] = []
+    kept: list[int] = []
+
+    def run(way: Way) -> None:
+        result = update_tables(
+            *(spark, given, target, Shape(), way), lambda _table, reports: tally.take(reports)
+        )
+        tables.extend(result.tables)
+        columns.append(read_table(spark, target, "messages").columns)
+        table = spark.read.format("delta").load(str(target / "messages"))
+        kept.append(len(table.inputFiles()))
+
+    newer = TRANSFORMS["messages"]
+    with pytest.MonkeyPatch.context() as older:
+        older.setitem(
+            TRANSFORMS, "messages", lambda *given: newer(*given).drop("epoch", "bookmark")
+        )
+        run(Way(batch_records_max=50))
+    told = tally.standing
+    one.send(30, "committed")
+    other.send(5, "open")
+    run(Way())
+    other.commit_open()
+    run(Way(compact=True))
+    return Walk(given, target, topics, tables, columns, told, kept[1:])
 
 
 def test_each_committed_message_is_a_row_once_and_no_aborted_one_is(
-    spark: SparkSession, broker: Broker, tmp_path: Path
+    spark: SparkSession, walk: Walk
 ) -> None:
-    publisher = Publisher(broker, make_topic(broker))
-    for end in ("committed", "aborted", "committed", "aborted"):
-        publisher.send(50, end)
-    first = update_tables(spark, source(broker, publisher.topic), tmp_path)
-    assert first.tables == (TableRows("messages", added=100, total=100),)
-    publisher.send(30, "committed")
-    publisher.send(5, "open")
-    second = update_tables(spark, source(broker, publisher.topic), tmp_path)
-    assert second.tables == (TableRows("messages", added=30, total=130),)
-    publisher.commit_open()
-    third = update_tables(spark, source(broker, publisher.topic), tmp_path)
-    assert third.tables == (TableRows("messages", added=5, total=135),)
-    found = ids(spark, tmp_path)
-    assert len(set(found)) == len(found) == 135
-    assert not [one for one in found if one.startswith("aborted")]
-
-
-def test_progress_tells_the_rows_of_every_batch_once(
-    spark: SparkSession, broker: Broker, tmp_path: Path
-) -> None:
-    publisher = Publisher(broker, make_topic(broker))
-    publisher.send(90, "committed")
-    tally = Tally()
-    update_tables(
-        spark,
-        source(broker, publisher.topic),
-        tmp_path,
-        way=Way(batch_records_max=50),
-        shown=lambda _table, reports: tally.take(reports),
-    )
-    assert (tally.standing.rows, tally.standing.behind) == (90, 0)
-
-
-def test_a_row_is_the_message_unchanged(
-    spark: SparkSession, broker: Broker, tmp_path: Path
-) -> None:
-    topic = make_topic(broker)
-    producer = Producer(dict(broker.client_properties))
-    headers: list[tuple[str, str | bytes | None]] = [
-        ("a", b"2"),
-        ("b", None),
-        ("a", b""),
-        ("é", b"\xff"),
+    assert walk.tables == [
+        TableRows("messages", added=90, total=90),
+        TableRows("messages", added=30, total=120),
+        TableRows("messages", added=5, total=125),
     ]
-    time_ms = 1_357_041_600_123
-    producer.produce(topic, None, b"", partition=1, headers=headers, timestamp=time_ms)
-    producer.produce(topic, b"", None, partition=1, timestamp=time_ms)
-    assert producer.flush(30) == 0
-    update_tables(spark, source(broker, topic), tmp_path)
-    frame = read_table(spark, tmp_path, "messages").orderBy("offset")
-    first, second = frame.collect()
+    rows = read_table(spark, walk.target, "messages").select("address", "duplicate_id").collect()
+    found = [(row["address"], bytes(row["duplicate_id"]).decode()) for row in rows]
+    assert len(set(found)) == len(found) == 125
+    assert not [name for _, name in found if name.startswith("aborted")]
+    # The address of an output is the name of its input.
+    assert {address for address, _ in found} == {
+        each.removesuffix(".unique") for each in walk.topics
+    }
+
+
+def test_progress_tells_the_rows_of_every_batch_once(walk: Walk) -> None:
+    assert (walk.told.rows, walk.told.behind) == (90, 0)
+
+
+def test_a_table_that_an_older_version_made_gets_the_columns_it_lacks(walk: Walk) -> None:
+    before, after, _ = walk.columns
+    assert set(after) - set(before) == {"epoch", "bookmark"}
+
+
+def test_small_files_are_put_together_and_no_row_is_lost(walk: Walk) -> None:
+    before, after = walk.files
+    assert before > after == len(walk.topics)
+
+
+def test_a_table_keeps_its_format(spark: SparkSession, walk: Walk) -> None:
+    with pytest.raises(PipelineError, match="is a delta table") as told:
+        update_tables(spark, walk.source, walk.target, Shape("parquet"))
+    assert told.value.exit_code == USAGE
+
+
+def test_a_topic_that_ends_before_what_was_read_is_refused(
+    spark: SparkSession, broker: Broker, walk: Walk
+) -> None:
+    admin, topic = AdminClient(dict(broker.client_properties)), walk.topics[0]
+    admin.delete_topics([topic])[topic].result(LIMIT_S)
+
+    def is_there_again() -> bool:
+        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(LIMIT_S)
+        return True
+
+    eventually(is_there_again)
+    with pytest.raises(PipelineError, match="made anew") as told:
+        update_tables(spark, walk.source, walk.target)
+    assert told.value.exit_code == CONTRADICTION
+
+
+@pytest.mark.parametrize("table_format", ["delta", "parquet"])
+def test_a_row_is_the_message_unchanged_by_day_and_address_and_half_a_target_is_refused(
+    spark: SparkSession, broker: Broker, tmp_path: Path, table_format: Format
+) -> None:
+    topic, shape = make_topic(broker), Shape(table_format, address="of.{key}")
+    producer = Producer(dict(broker.client_properties))
+    for key, time_ms in ((b"a/b", 0), (b"\xff", 0), (b"a/b", DAY_MS)):
+        producer.produce(topic, b"v", key, partition=0, timestamp=time_ms + 1)
+    headers: list[tuple[str, str | bytes | None]] = [
+        *(("a", b"2"), ("b", None), ("a", b""), ("é", b"\xff")),
+    ]
+    producer.produce(topic, None, b"", partition=1, headers=headers, timestamp=NOON_MS)
+    producer.produce(topic, b"", None, partition=1, timestamp=NOON_MS)
+    assert producer.flush(LIMIT_S) == 0
+    update_tables(spark, source(broker, topic), tmp_path, shape)
+    table = read_table(spark, tmp_path, "messages").withColumn("ms", sf.unix_millis("timestamp"))
+    *by_day, first, second = table.orderBy("partition", "offset").collect()
+    found = [(str(row["day"]), row["address"]) for row in by_day]
+    assert found == [("1970-01-01", "of.a/b"), ("1970-01-01", None), ("1970-01-02", "of.a/b")]
+    folders = {file.relative_to(tmp_path / "messages").parts[:-1] for file in files(tmp_path)}
+    assert ("day=1970-01-02", "address=of.a%2Fb") in folders
     assert [(one["key"], one["value"]) for one in first["headers"]] == headers
     assert (first["key"], first["value"]) == (b"", None)
     assert (second["key"], second["value"], second["headers"]) == (None, b"", [])
     assert (second["topic"], second["partition"], second["offset"]) == (topic, 1, 1)
-    assert frame.selectExpr("unix_millis(timestamp) AS t").first() == (time_ms,)
+    assert second["ms"] == NOON_MS
+    for lost in ("messages", "checkpoints/messages"):
+        half = shutil.copytree(tmp_path, tmp_path / "halves" / lost, ignore=_halves)
+        shutil.rmtree(half / lost)
+        with pytest.raises(PipelineError, match="do not belong together") as told:
+            update_tables(spark, source(broker, topic), half, shape)
+        assert told.value.exit_code == CONTRADICTION
 
 
-def test_rows_lie_by_day_and_address(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    topic = make_topic(broker)
-    producer = Producer(dict(broker.client_properties))
-    day_ms = 86_400_000
-    for key, time_ms in ((b"a/b", 0), (b"\xff", 0), (b"a/b", day_ms)):
-        producer.produce(topic, b"v", key, partition=0, timestamp=time_ms + 1)
-    assert producer.flush(30) == 0
-    for shape in (Shape(address="of.{key}"), Shape("parquet", address="of.{key}")):
-        target = tmp_path / shape.format
-        update_tables(spark, source(broker, topic), target, shape)
-        rows = read_table(spark, target, "messages").orderBy("offset").collect()
-        found = [(str(row["day"]), row["address"]) for row in rows]
-        assert found == [("1970-01-01", "of.a/b"), ("1970-01-01", None), ("1970-01-02", "of.a/b")]
-        folders = {file.relative_to(target / "messages").parts[:-1] for file in files(target)}
-        assert len(folders) == 3
-        assert ("day=1970-01-02", "address=of.a%2Fb") in folders
-
-
-def test_the_address_is_the_input_s_name(
-    spark: SparkSession, broker: Broker, tmp_path: Path
-) -> None:
-    topic = make_topic(broker, ".unique")
-    Publisher(broker, topic).send(1, "committed")
-    update_tables(spark, source(broker, topic), tmp_path)
-    (row,) = read_table(spark, tmp_path, "messages").collect()
-    assert row["address"] == topic.removesuffix(".unique")
-
-
-def test_a_table_that_an_older_version_made_gets_the_columns_it_lacks(
-    spark: SparkSession, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publisher = Publisher(broker, make_topic(broker))
-    publisher.send(3, "committed")
-    with monkeypatch.context() as older:
-        newer = TRANSFORMS["messages"]
-        older.setitem(
-            TRANSFORMS, "messages", lambda *given: newer(*given).drop("epoch", "bookmark")
-        )
-        update_tables(spark, source(broker, publisher.topic), tmp_path)
-    assert "epoch" not in read_table(spark, tmp_path, "messages").columns
-    publisher.send(2, "committed")
-    result = update_tables(spark, source(broker, publisher.topic), tmp_path)
-    assert result.tables == (TableRows("messages", added=2, total=5),)
-    assert {"epoch", "bookmark"} <= set(read_table(spark, tmp_path, "messages").columns)
-    assert len(set(ids(spark, tmp_path))) == 5
-
-
-def test_small_files_are_put_together_and_no_row_is_lost(
-    spark: SparkSession, broker: Broker, tmp_path: Path
-) -> None:
-    publisher = Publisher(broker, make_topic(broker))
-    publisher.send(60, "committed")
-    way = Way(batch_records_max=20)
-    update_tables(spark, source(broker, publisher.topic), tmp_path, way=way)
-    table = spark.read.format("delta").load(str(tmp_path / "messages"))
-    assert len(table.inputFiles()) > 1
-    compact(spark, tmp_path, "messages")
-    assert len(spark.read.format("delta").load(str(tmp_path / "messages")).inputFiles()) == 1
-    assert len(set(ids(spark, tmp_path))) == 60
-
-
-def test_an_expression_takes_every_topic_that_it_fits(
-    spark: SparkSession, broker: Broker, tmp_path: Path
-) -> None:
-    topics = [make_topic(broker) for _ in range(2)]
-    for topic in topics:
-        Publisher(broker, topic).send(3, "committed")
-    expression = f"^({'|'.join(topic[:-1] for topic in topics)})"
-    result = update_tables(spark, source(broker, expression), tmp_path)
-    assert result.tables == (TableRows("messages", added=6, total=6),)
+def _halves(_folder: str, _names: Sequence[str]) -> Sequence[str]:
+    return ["halves"]
 
 
 def test_a_missing_topic_is_told(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
@@ -218,61 +234,12 @@ def test_a_missing_topic_is_told(spark: SparkSession, broker: Broker, tmp_path: 
     assert told.value.exit_code == BROKER
 
 
-@pytest.mark.parametrize("table_format", ["delta", "parquet"])
-@pytest.mark.parametrize("lost", ["messages", "checkpoints/messages"])
-def test_half_a_target_is_refused(
-    spark: SparkSession, broker: Broker, tmp_path: Path, lost: str, table_format: Format
-) -> None:
-    publisher, shape = Publisher(broker, make_topic(broker)), Shape(table_format)
-    publisher.send(2, "committed")
-    update_tables(spark, source(broker, publisher.topic), tmp_path, shape)
-    shutil.rmtree(tmp_path / lost)
-    with pytest.raises(PipelineError, match="do not belong together") as told:
-        update_tables(spark, source(broker, publisher.topic), tmp_path, shape)
-    assert told.value.exit_code == CONTRADICTION
-
-
-def test_a_table_of_which_nothing_was_committed_is_begun(
-    spark: SparkSession, broker: Broker, tmp_path: Path
-) -> None:
-    # What a run leaves that is killed before its first commit.
-    (tmp_path / "messages" / "_delta_log").mkdir(parents=True)
-    publisher = Publisher(broker, make_topic(broker))
-    publisher.send(10, "committed")
-    done = update_tables(spark, source(broker, publisher.topic), tmp_path)
-    assert done.tables == (TableRows("messages", added=10, total=10),)
-
-
-def test_a_table_keeps_its_format(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    publisher = Publisher(broker, make_topic(broker))
-    publisher.send(2, "committed")
-    update_tables(spark, source(broker, publisher.topic), tmp_path)
-    with pytest.raises(PipelineError, match="is a delta table") as told:
-        update_tables(spark, source(broker, publisher.topic), tmp_path, Shape("parquet"))
-    assert told.value.exit_code == USAGE
-
-
 def test_a_column_that_is_not_there_has_no_folders(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     with pytest.raises(PipelineError, match="no column hour") as told:
         update_tables(spark, source(broker, "t"), tmp_path, Shape(partition_by=("hour",)))
     assert told.value.exit_code == USAGE
-
-
-def test_a_topic_that_ends_before_what_was_read_is_refused(
-    spark: SparkSession, broker: Broker, tmp_path: Path
-) -> None:
-    publisher = Publisher(broker, make_topic(broker))
-    publisher.send(10, "committed")
-    update_tables(spark, source(broker, publisher.topic), tmp_path)
-    admin = AdminClient(dict(broker.client_properties))
-    admin.delete_topics([publisher.topic])[publisher.topic].result(30)
-    eventually(lambda: publisher.topic not in admin.list_topics(timeout=10).topics)
-    admin.create_topics([NewTopic(publisher.topic, PARTITIONS, 1)])[publisher.topic].result(30)
-    with pytest.raises(PipelineError, match="made anew") as told:
-        update_tables(spark, source(broker, publisher.topic), tmp_path)
-    assert told.value.exit_code == CONTRADICTION
 
 
 def start_command(broker: Broker, topic: str, target: Path, *more: str) -> subprocess.Popen[str]:
@@ -286,88 +253,59 @@ def start_command(broker: Broker, topic: str, target: Path, *more: str) -> subpr
 
 
 def wait_for(condition: Callable[[], object], running: subprocess.Popen[str]) -> None:
-    eventually(lambda: running.poll() is not None or condition())
-    assert running.poll() is None
+    def is_so() -> object:
+        assert running.poll() is None, "it has ended"
+        return condition()
 
-
-def files(target: Path) -> Sequence[Path]:
-    return list((target / "messages").glob("**/part-*.parquet"))
+    eventually(is_so)
 
 
 def batches(target: Path) -> int:
     return len(list((target / "checkpoints" / "messages" / "commits").glob("[0-9]*")))
 
 
-@pytest.fixture(scope="module")
-def flights(broker: Broker) -> str:
-    """The messages of the demo as a service writes them, with aborted transactions in between."""
-    topic = make_topic(broker, ".unique")
-    producer = Producer({**broker.client_properties, "transactional.id": topic, "linger.ms": 20})
-    producer.init_transactions(30)
-    flights = load_flights()
-    for begin in range(0, FLIGHTS, 20_000):
-        for count, end in (
-            (500, producer.abort_transaction),
-            (20_000, producer.commit_transaction),
-        ):
-            producer.begin_transaction()
-            for flight in flights[begin : begin + count]:
-                producer.produce(topic, flight.value, flight.key, headers=flight.headers)
-                producer.poll(0)
-            assert producer.flush(60) == 0
-            end(60)
-    return topic
+def has_rows(spark: SparkSession, target: Path, rows: int) -> Callable[[], bool]:
+    """Whether the table has so many rows; it is looked at once after each batch."""
+    counted: dict[int, int] = {}
+
+    def is_so() -> bool:
+        done = batches(target)
+        if done not in counted:
+            counted[done] = read_table(spark, target, "messages").count()
+        return counted[done] >= rows
+
+    return is_so
 
 
-def test_a_run_that_is_killed_twice_has_every_flight_once(
-    spark: SparkSession, broker: Broker, tmp_path: Path, flights: str
-) -> None:
-    words = ("--batch-records", "100000")
-    for done in range(2):
-        killed = start_command(broker, flights, tmp_path, *words)
-        with killed:
-            # In the middle of a batch: the one before is done, and files of this one are there.
-            wait_for(lambda done=done: batches(tmp_path) >= done, killed)  # type: ignore[misc]
-            found = len(files(tmp_path))
-            wait_for(lambda found=found: len(files(tmp_path)) > found, killed)  # type: ignore[misc]
-            os.killpg(killed.pid, signal.SIGKILL)
-    way = Way(batch_records_max=100_000)
-    result = update_tables(spark, source(broker, flights), tmp_path, Shape(), way)
-    assert result.tables[0].total == FLIGHTS == 336_776
-    table = read_table(spark, tmp_path, "messages")
-    assert table.select("duplicate_id").distinct().count() == FLIGHTS
-    assert table.groupBy("address").count().collect() == [
-        (flights.removesuffix(".unique"), FLIGHTS)
-    ]
-
-
-def test_a_single_run_that_is_terminated_does_not_end_with_0(
-    broker: Broker, tmp_path: Path, flights: str
-) -> None:
-    running = start_command(broker, flights, tmp_path)
-    with running:
-        wait_for(lambda: files(tmp_path), running)
-        running.terminate()
-        running.communicate(timeout=240)
-    assert running.returncode != 0
-
-
-def test_a_continuous_run_goes_on_until_it_is_terminated(
+def test_runs_that_are_killed_and_terminated_leave_to_the_next_one_each_row_once(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     publisher = Publisher(broker, make_topic(broker))
-    publisher.send(10, "committed")
-    running = start_command(broker, publisher.topic, tmp_path, "--continuous")
-    with running:
-        # The two partitions of a transaction become readable one after the other.
-        wait_for(lambda: len(ids(spark, tmp_path)) == 10, running)
+    for _ in range(BATCHES):
+        publisher.send(500, "aborted")
+        publisher.send(BATCH, "committed")
+    rows = BATCH * BATCHES
+    for ending in (signal.SIGKILL, signal.SIGTERM):
+        words = ("--batch-records", str(BATCH))
+        with start_command(broker, publisher.topic, tmp_path, *words) as running:
+            # In the middle of the second batch, which the next run begins with: files are there.
+            wait_for(lambda: batches(tmp_path) > 0, running)
+            found = len(files(tmp_path))
+            wait_for(lambda found=found: len(files(tmp_path)) > found, running)  # type: ignore[misc]
+            os.kill(running.pid, ending) if ending is signal.SIGTERM else os.killpg(
+                running.pid, ending
+            )
+            running.communicate(timeout=LIMIT_S)
+        assert running.returncode != 0
+    assert read_table(spark, tmp_path, "messages").count() < rows
+    with start_command(broker, publisher.topic, tmp_path, "--continuous") as running:
+        wait_for(has_rows(spark, tmp_path, rows), running)
         publisher.send(10, "committed")
-        wait_for(lambda: len(ids(spark, tmp_path)) == 20, running)
+        wait_for(has_rows(spark, tmp_path, rows + 10), running)
         running.terminate()
-        shown, _ = running.communicate(timeout=240)
+        shown, _ = running.communicate(timeout=LIMIT_S)
     assert running.returncode == 0
-    assert [word for word in shown.split() if word in ("messages", "20")] == [
-        "messages",
-        "20",
-        "20",
-    ]
+    assert {"messages", f"{rows + 10:,}"} <= set(shown.split())
+    names = read_table(spark, tmp_path, "messages").select(sf.col("duplicate_id").cast("string"))
+    assert names.count() == names.distinct().count() == rows + 10
+    assert names.where("duplicate_id LIKE 'aborted%'").isEmpty()
