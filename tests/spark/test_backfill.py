@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import httpx2
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Row as SparkRow
 from typer.testing import CliRunner
 
 from pipeline.backfill.judge import Row
@@ -54,6 +55,10 @@ class World(NamedTuple):
     target: Path
     rows: Sequence[Row]
     counts: tuple[Count, ...]
+    said: Mapping[tuple[Partition, int], Said]
+    """What the table of verdicts tells, by the place of the record."""
+    deciders: Mapping[Partition, list[Row]]
+    """The records of each deciding partition, in the order that the verdicts tell."""
 
 
 def frame(spark: SparkSession, rows: Sequence[Row]) -> DataFrame:
@@ -91,55 +96,54 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     config = configured(folder)
     source = Source("", {}, (), folder / "table", "parquet")
     counts = backfill(spark, config, source, folder / "target", pace=PACE)
-    return World(config, source, folder / "target", rows, counts)
+    target = folder / "target"
+    verdicts = read_verdicts(spark, target).orderBy("position").collect()
+    said = found(verdicts)
+    return World(config, source, target, rows, counts, said, deciders(rows, verdicts))
 
 
-def found(spark: SparkSession, world: World) -> dict[tuple[Partition, int], Said]:
+def found(verdicts: Sequence[SparkRow]) -> Mapping[tuple[Partition, int], Said]:
     said = {}
-    table = read_verdicts(spark, world.target)
-    for row in table.collect():
+    for row in verdicts:
         original = row["original"]
         place = None if original is None else "{}-{}@{}".format(*original)
         said[Partition(row["topic"], row["partition"]), row["offset"]] = Said(row["verdict"], place)
-    assert len(said) == table.count()
+    assert len(said) == len(verdicts)
     return said
 
 
-def deciders(spark: SparkSession, world: World) -> Mapping[Partition, list[Row]]:
-    """The records of each deciding partition, in the order that the verdicts tell."""
-    by_place = {(row.source, row.own_offset): row for row in world.rows}
-    rows: dict[Partition, list[Row]] = {}
-    table = read_verdicts(spark, world.target).where("topic = 'orders'").orderBy("position")
-    for row in table.collect():
-        decider = Partition(row["decider_topic"], row["decider_partition"])
-        place = (Partition(row["topic"], row["partition"]), row["offset"])
-        rows.setdefault(decider, []).append(by_place[place])
+def deciders(rows: Sequence[Row], verdicts: Sequence[SparkRow]) -> Mapping[Partition, list[Row]]:
+    by_place = {(row.source, row.own_offset): row for row in rows}
+    decided: dict[Partition, list[Row]] = {}
+    for row in verdicts:
+        if row["topic"] == "orders":
+            decider = Partition(row["decider_topic"], row["decider_partition"])
+            place = (Partition(row["topic"], row["partition"]), row["offset"])
+            decided.setdefault(decider, []).append(by_place[place])
     for source in RETURNS:
-        rows[source] = [row for row in world.rows if row.source == source]
-    return rows
+        decided[source] = [row for row in rows if row.source == source]
+    return decided
 
 
-def test_the_verdicts_are_those_of_the_service_in_the_same_order(
-    spark: SparkSession, world: World
-) -> None:
+def test_the_verdicts_are_those_of_the_service_in_the_same_order(world: World) -> None:
     inputs = inputs_of(world.config, world.source._replace(topics=("orders", "returns")))
     expected: dict[tuple[Partition, int], Said] = {}
-    for decider, rows in deciders(spark, world).items():
+    for decider, rows in world.deciders.items():
         if decider.partition >= 0:
             expected |= TheService(decider, inputs, Random(1), NOW_MS).say(rows)
         else:
             nowhere = {(row.source, row.own_offset): Said("no-address", None) for row in rows}
             expected |= nowhere
-    assert found(spark, world) == expected
+    assert world.said == expected
     assert {"accepted", "duplicate", "duplicate-in-transaction", "expired", "no-address"} < {
         said.verdict for said in expected.values()
     }
 
 
 def test_records_of_a_partition_stay_in_order_and_partitions_are_merged_by_time(
-    spark: SparkSession, world: World
+    world: World,
 ) -> None:
-    for decider, rows in deciders(spark, world).items():
+    for decider, rows in world.deciders.items():
         for source in {row.source for row in rows}:
             offsets = [row.own_offset for row in rows if row.source == source]
             assert offsets == sorted(offsets)
@@ -152,11 +156,11 @@ def test_records_of_a_partition_stay_in_order_and_partitions_are_merged_by_time(
             assert max(ahead) <= 3_200
 
 
-def test_what_is_told_at_the_end_counts_every_verdict(spark: SparkSession, world: World) -> None:
+def test_what_is_told_at_the_end_counts_every_verdict(world: World) -> None:
     assert {each.address for each in world.counts} == {"all.a", "all.b", "all.c", "returns", None}
-    assert sum(each.records for each in world.counts) == len(found(spark, world))
+    assert sum(each.records for each in world.counts) == len(world.said)
     # The others wait for the rest of their groups.
-    assert 0.97 * len(world.rows) < len(found(spark, world)) < len(world.rows)
+    assert 0.97 * len(world.rows) < len(world.said) < len(world.rows)
 
 
 def test_what_is_remembered_is_handed_over_with_the_places_of_what_was_accepted(
@@ -172,7 +176,7 @@ def test_what_is_remembered_is_handed_over_with_the_places_of_what_was_accepted(
 
     with httpx2.Client(base_url="http://api", transport=httpx2.MockTransport(answer)) as client:
         result = seed(spark, world.target, client, reason="test")
-    accepted = {place for place, each in found(spark, world).items() if each.verdict == "accepted"}
+    accepted = {place for place, each in world.said.items() if each.verdict == "accepted"}
     assert lines
     assert {address for address, _ in lines} >= {"all.a", "all.b", "all.c", "returns"}
     for _, row in lines:
@@ -181,12 +185,7 @@ def test_what_is_remembered_is_handed_over_with_the_places_of_what_was_accepted(
     assert ["publisher" in why for why in result.left_out] == [True]
 
 
-def test_another_run_decides_nothing_twice(spark: SparkSession, world: World) -> None:
-    again = backfill(spark, world.config, world.source, world.target, pace=PACE)
-    assert again == world.counts
-
-
-def test_steps_that_have_lost_their_dates_are_those_that_were_read(
+def test_another_run_decides_nothing_twice_though_its_steps_have_lost_their_dates(
     spark: SparkSession, world: World
 ) -> None:
     steps = world.target / "steps"
@@ -244,16 +243,12 @@ def test_half_a_target_is_refused(spark: SparkSession, world: World, tmp_path: P
             backfill(spark, world.config, world.source, folder)
 
 
-def test_a_configuration_that_is_wrong_is_told_in_its_own_words(tmp_path: Path) -> None:
+def test_a_wrong_configuration_and_a_folder_of_no_backfill_are_told(tmp_path: Path) -> None:
     file = tmp_path / "ringfence.toml"
     file.write_text("[servic]")
     words = ["backfill", "--config", str(file), "--target", str(tmp_path / "target")]
-    told = CliRunner().invoke(app, words)
-    assert told.exit_code == USAGE
-    assert "servic" in told.stderr
-
-
-def test_a_folder_that_is_of_no_backfill_seeds_nothing(tmp_path: Path) -> None:
-    told = CliRunner().invoke(app, ["seed", "--target", str(tmp_path)])
-    assert told.exit_code == USAGE
-    assert "is no folder of a backfill" in told.stderr
+    wrong = CliRunner().invoke(app, words)
+    no_backfill = CliRunner().invoke(app, ["seed", "--target", str(tmp_path)])
+    assert wrong.exit_code == no_backfill.exit_code == USAGE
+    assert "servic" in wrong.stderr
+    assert "is no folder of a backfill" in no_backfill.stderr
