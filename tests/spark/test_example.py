@@ -11,6 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
 from ringfence.headers import DeadLetter
+from tests.waiting import LIMIT_S
 from tools.broker.cluster import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -27,9 +28,9 @@ def test_the_notebook_reads_what_was_committed(
     names = [f"notebook-{uuid4().hex[:8]}.{kind}" for kind in ("unique", "dlq")]
     admin = AdminClient(dict(broker.client_properties))
     for made in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
-        made.result(30)
+        made.result(LIMIT_S)
     producer = Producer({**broker.client_properties, "transactional.id": names[0]})
-    producer.init_transactions(30)
+    producer.init_transactions(LIMIT_S)
     for is_kept in (True, False):
         producer.begin_transaction()
         for number in range(7):
@@ -38,8 +39,8 @@ def test_the_notebook_reads_what_was_committed(
             producer.produce(names[0], flight, b"k", headers=headers)
             why = [*headers, (str(DeadLetter.REASON), b"duplicate"), (str(DeadLetter.ID), b"x9")]
             producer.produce(names[1], flight, b"k", headers=why)
-        assert producer.flush(30) == 0
-        (producer.commit_transaction if is_kept else producer.abort_transaction)(30)
+        assert producer.flush(LIMIT_S) == 0
+        (producer.commit_transaction if is_kept else producer.abort_transaction)(LIMIT_S)
     monkeypatch.setenv("BOOTSTRAP_SERVERS", broker.bootstrap_servers)
     monkeypatch.setenv("OUTPUT", names[0])
     monkeypatch.setenv("DEAD_LETTERS", names[1])

@@ -4,6 +4,7 @@ What it says of certificates, Java's client takes.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from pipeline.admin import Admin
 from pipeline.backfill.run import Pace, Source, backfill
 from pipeline.backfill.target import Target
 from pipeline.client import java_properties
+from pipeline.config_topic import as_served
 from pipeline.errors import BROKER, PipelineError
 from pipeline.served import config_topic_of, read_config
 from ringfence.headers import DUPLICATE_ID
@@ -29,6 +31,7 @@ from service.kafka_properties import KafkaSettings
 from service.overlay import Overlay
 from service.revisions import Revisions
 from tests.broker.conftest import create_topic
+from tests.waiting import LIMIT_S
 from tools.broker import secured
 from tools.broker.cluster import Broker, open_broker
 
@@ -46,7 +49,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield broker
 
 
-def configuration(folder: Path, broker: Broker, managed_by: str) -> Config:
+def configuration(folder: Path, broker: Broker) -> Config:
     login = secured.client_properties(secured.ADMIN)
     kafka = "\n".join(f'"{name}" = "{value}"' for name, value in login.items())
     file = folder / "ringfence.toml"
@@ -55,10 +58,9 @@ def configuration(folder: Path, broker: Broker, managed_by: str) -> Config:
 "bootstrap.servers" = "{broker.bootstrap_servers}"
 {kafka}
 [service]
-group_id = "g-{managed_by}"
-managed_by = "{managed_by}"
+group_id = "g"
 [[routes]]
-inputs = ["orders-{managed_by}"]
+inputs = ["orders"]
 scope = "partition"
 [addresses."#"]
 id_cache_size = {RING}
@@ -75,7 +77,7 @@ def resized(broker: Broker, config: Config, size: int) -> None:
     producer = Producer(client)
     for each in Revisions().records(overlay, actor="me", reason="", time_ms=0):
         producer.produce(topic, each.value, each.key)
-    assert producer.flush(30) == 0
+    assert producer.flush(LIMIT_S) == 0
 
 
 def sent_twice(broker: Broker, topic: str) -> None:
@@ -84,42 +86,30 @@ def sent_twice(broker: Broker, topic: str) -> None:
     producer = Producer(client)
     for number in [*range(IDS), *range(IDS)]:
         producer.produce(topic, b"", headers={DUPLICATE_ID: b"%d" % number})
-    assert producer.flush(30) == 0
+    assert producer.flush(LIMIT_S) == 0
 
 
-@pytest.mark.parametrize(
-    ("managed_by", "size", "duplicates"), [("rest", 2 * IDS, IDS), ("file", RING, 0)]
-)
 def test_a_ring_that_was_resized_over_rest_is_as_long_as_the_service_has_it(
-    spark: SparkSession,
-    guarded: Broker,
-    tmp_path: Path,
-    managed_by: str,
-    size: int,
-    duplicates: int,
+    spark: SparkSession, guarded: Broker, tmp_path: Path
 ) -> None:
-    config = configuration(tmp_path, guarded, managed_by)
+    config = configuration(tmp_path, guarded)
     sent_twice(guarded, config.routes[0].inputs[0])
     resized(guarded, config, 2 * IDS)
     properties = java_properties(config.kafka, {})
     source = Source(guarded.bootstrap_servers, properties, ())
     counts = backfill(spark, config, source, tmp_path / "target", pace=Pace(1_000))
-    found = {each.verdict: each.records for each in counts}
-    assert found.get("duplicate", 0) == duplicates
-    assert sum(found.values()) == 2 * IDS
-    # What `seed` goes by.
-    assert Target(tmp_path / "target").inputs().book.settings("x").id_cache_size == size
+    assert {each.verdict: each.records for each in counts} == {"accepted": IDS, "duplicate": IDS}
+    # By which `seed` works.
+    settings = Target(tmp_path / "target").inputs().book.settings("x")
+    assert settings.id_cache_size == 2 * IDS
+    # Of a service that the file alone manages, nobody is asked.
+    alone = replace(config, service=replace(config.service, managed_by="file"))
+    assert as_served(spark, alone, "127.0.0.1:1", {}) is alone
 
-
-def test_a_user_that_is_refused_is_told_so(
-    spark: SparkSession, guarded: Broker, tmp_path: Path
-) -> None:
-    config = configuration(tmp_path, guarded, "rest")
-    properties = java_properties(config.kafka, {})
     login = properties["sasl.jaas.config"].replace(secured.PASSWORDS[secured.ADMIN], "guessed")
-    source = Source(guarded.bootstrap_servers, {**properties, "sasl.jaas.config": login}, ())
+    guessed = source._replace(properties={**properties, "sasl.jaas.config": login})
     with pytest.raises(PipelineError, match="refuses to answer") as told:
-        backfill(spark, config, source, tmp_path / "target")
+        backfill(spark, config, guessed, tmp_path / "another")
     assert told.value.exit_code == BROKER
 
 
