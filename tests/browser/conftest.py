@@ -1,13 +1,15 @@
-"""A live service with real records, for every test in a browser."""
+"""One browser, one broker and one live service with real records, for every test."""
 
 from collections.abc import Iterator
 
 import pytest
+from selenium.webdriver import Chrome
 
 from tools.broker.cluster import Broker
 from tools.broker.embedded import EmbeddedBroker
 from tools.broker.node import Machine
 from tools.demo.service import free_port
+from tools.pictures.browser import Look, complaints, dress, hosts_asked, opened
 from tools.pictures.scene import Scene
 
 
@@ -24,3 +26,28 @@ def scene(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """A service under load; shared, so neither killed nor stopped."""
     with Scene(broker, tmp_path_factory.mktemp("scene"), free_port()) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Chrome]:
+    with opened(Look()) as browser:
+        yield browser
+
+
+@pytest.fixture
+def driver(browser: Chrome) -> Iterator[Chrome]:
+    """The browser as it begins: on an empty page, with nothing asked and no complaints."""
+    browser.get("about:blank")
+    hosts_asked(browser)
+    complaints(browser)
+    yield browser
+    dress(browser, Look())
+
+
+@pytest.fixture
+def scriptless(driver: Chrome) -> Iterator[Chrome]:
+    """The same, and no script of a page runs."""
+    command = "Emulation.setScriptExecutionDisabled"
+    driver.execute_cdp_cmd(command, {"value": True})
+    yield driver
+    driver.execute_cdp_cmd(command, {"value": False})

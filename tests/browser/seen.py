@@ -11,7 +11,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.waiting import eventually
+from tests.waiting import LIMIT_S
 
 BROWSER: Final = [
     pytest.mark.browser,
@@ -19,7 +19,6 @@ BROWSER: Final = [
         shutil.which("chromedriver") is None, reason="chromedriver is not installed"
     ),
 ]
-PATIENCE_S: Final = 60.0
 PAGES: Final = (
     "/",
     "/console/partitions",
@@ -37,26 +36,25 @@ PAGES: Final = (
 )
 
 
-def until(driver: Chrome, url: str, true: Callable[[], bool]) -> None:
-    """Load a page again until it shows something."""
+def until(driver: Chrome, url: str, true: Callable[[], object]) -> None:
+    """Load a page, and once more until it shows something."""
 
-    def is_shown() -> bool:
+    def shows() -> object:
         driver.get(url)
         return true()
 
-    eventually(is_shown)
+    wait_for(driver, shows)
 
 
-def wait_for(driver: Chrome, true: Callable[[], bool]) -> None:
+def wait_for(driver: Chrome, true: Callable[[], object]) -> None:
     """For what a page shows by itself; what is replaced meanwhile is looked for again."""
-    patience = WebDriverWait(driver, PATIENCE_S, 0.2, ignored_exceptions=[Exception])
+    patience = WebDriverWait(driver, LIMIT_S, 0.2, ignored_exceptions=[Exception])
     patience.until(lambda _: true())
 
 
 def one(driver: Chrome, selector: str) -> WebElement:
     """What is there, or comes: a form that was sent may take its time to lead to a page."""
-    patience = WebDriverWait(driver, PATIENCE_S, 0.1)
-    return patience.until(lambda browser: browser.find_element(By.CSS_SELECTOR, selector))
+    return _awaited(driver, By.CSS_SELECTOR, selector)
 
 
 def every(driver: Chrome, selector: str) -> list[WebElement]:
@@ -65,7 +63,7 @@ def every(driver: Chrome, selector: str) -> list[WebElement]:
 
 def texts(driver: Chrome, selector: str) -> list[str]:
     """Of all that are there at one moment: pages replace parts of themselves."""
-    patience = WebDriverWait(driver, PATIENCE_S, 0.05, [StaleElementReferenceException])
+    patience = WebDriverWait(driver, LIMIT_S, 0.05, [StaleElementReferenceException])
     return patience.until(lambda _: ([each.text for each in every(driver, selector)],))[0]
 
 
@@ -77,10 +75,19 @@ def number(driver: Chrome, selector: str) -> int:
 def button(driver: Chrome, text: str) -> WebElement:
     """The button that begins with these words."""
     path = f"//main//button[starts-with(normalize-space(), '{text}')]"
-    patience = WebDriverWait(driver, PATIENCE_S, 0.1)
-    return patience.until(lambda browser: browser.find_element(By.XPATH, path))
+    return _awaited(driver, By.XPATH, path)
 
 
 def link(driver: Chrome, text: str) -> WebElement:
-    patience = WebDriverWait(driver, PATIENCE_S, 0.1)
-    return patience.until(lambda browser: browser.find_element(By.LINK_TEXT, text))
+    return _awaited(driver, By.LINK_TEXT, text)
+
+
+def figures(driver: Chrome) -> dict[str, str]:
+    """What a page counts, by name."""
+    names, numbers = texts(driver, ".figures dt"), texts(driver, ".figures dt + dd")
+    return dict(zip(names, numbers, strict=True))
+
+
+def _awaited(driver: Chrome, by: str, what: str) -> WebElement:
+    patience = WebDriverWait(driver, LIMIT_S, 0.1)
+    return patience.until(lambda browser: browser.find_element(by, what))

@@ -12,14 +12,14 @@ from tests.browser.seen import (
     PAGES,
     button,
     every,
+    figures,
     link,
     number,
     one,
-    texts,
     until,
     wait_for,
 )
-from tools.pictures.browser import Look, complaints, dress, hosts_asked, opened
+from tools.pictures.browser import Look, complaints, dress, hosts_asked
 from tools.pictures.scene import Scene
 
 pytestmark = BROWSER
@@ -33,43 +33,32 @@ return [...document.querySelectorAll(".table")]
 OUTLINE = "return getComputedStyle(document.activeElement).outlineStyle"
 
 
-@pytest.fixture(scope="module")
-def driver(scene: Scene) -> Iterator[Chrome]:
-    with opened(Look()) as browser:
-        yield browser
-        assert hosts_asked(browser) <= {scene.url.removeprefix("http://")}
+@pytest.fixture
+def driver(scene: Scene, driver: Chrome) -> Iterator[Chrome]:
+    """The browser, which asks nobody but the service."""
+    yield driver
+    assert hosts_asked(driver) <= {scene.url.removeprefix("http://")}
 
 
-def test_each_page_holds_real_data_and_asks_nobody_else(scene: Scene, driver: Chrome) -> None:
-    until(driver, scene.url + "/console/dead-letters", lambda: bool(every(driver, "tbody tr")))
-    assert hosts_asked(driver) == {scene.url.removeprefix("http://")}
+def test_each_page_holds_real_data_asks_nobody_else_and_fits_a_window_and_a_phone(
+    scene: Scene, driver: Chrome
+) -> None:
+    until(driver, scene.url + "/console/dead-letters", lambda: every(driver, "tbody tr"))
     for page in PAGES:
         # A service that has just started may not have all its partitions for good.
         until(driver, scene.url + page, lambda: not every(driver, ".note.bad"))
         assert one(driver, "h1").text
+        assert driver.execute_script(CUT) == [], page
+        dress(driver, Look(390, 844))
+        wide = driver.execute_script("return document.documentElement.scrollWidth")
+        dress(driver, Look())
+        assert wide <= 390, page
         assert hosts_asked(driver) == {scene.url.removeprefix("http://")}, page
         assert complaints(driver) == [], page
     until(driver, scene.url + "/console/addresses", lambda: len(every(driver, "tbody tr")) == 7)
 
 
-def test_no_page_is_wider_than_a_phone(scene: Scene, driver: Chrome) -> None:
-    dress(driver, Look(390, 844))
-    try:
-        for page in PAGES:
-            driver.get(scene.url + page)
-            wide = driver.execute_script("return document.documentElement.scrollWidth")
-            assert wide <= 390, page
-    finally:
-        dress(driver, Look())
-
-
-def test_no_table_is_cut_in_a_window_of_1280_pixels(scene: Scene, driver: Chrome) -> None:
-    for page in PAGES:
-        driver.get(scene.url + page)
-        assert driver.execute_script(CUT) == [], page
-
-
-def test_who_goes_by_the_keyboard_sees_where_he_is(scene: Scene, driver: Chrome) -> None:
+def test_the_keyboard_leads_to_what_is_marked_as_reached(scene: Scene, driver: Chrome) -> None:
     for page in ("/console/addresses", "/console/redrives/new", "/console/settings"):
         until(driver, scene.url + page, lambda: not every(driver, ".note.bad"))
         for _ in range(16):
@@ -104,7 +93,7 @@ def test_why_a_record_was_dropped_is_two_clicks_from_its_dead_letter(
 ) -> None:
     # Of an address that no other test makes smaller.
     page = scene.url + "/console/dead-letters?reason=duplicate&address=payments.card"
-    until(driver, page, lambda: bool(every(driver, "tbody tr")))
+    until(driver, page, lambda: every(driver, "tbody tr"))
     original = every(driver, "tbody tr:first-child td")[4].text
     one(driver, "tbody a").click()
     link(driver, "History of its id").click()
@@ -131,8 +120,7 @@ def test_the_redrive_wizard_leads_from_a_filter_to_records_that_were_let_through
     button(driver, "Redrive").click()
     wait_for(driver, lambda: one(driver, "svg.bar.long").is_displayed())
     wait_for(driver, lambda: one(driver, ".head .phase").text == "done")
-    told = dict(zip(texts(driver, ".figures dt"), texts(driver, ".figures dt + dd"), strict=True))
-    assert told["Accepted"] == str(LIMIT), told
+    assert figures(driver)["Accepted"] == str(LIMIT)
     assert complaints(driver) == []
 
 

@@ -14,11 +14,11 @@ from ringfence.headers import DUPLICATE_ID
 from tests.broker.service import Service
 from tests.broker.workload import PARTITIONS, Record
 from tests.broker.world import Manner, World
-from tests.browser.seen import BROWSER, button, every, link, one, texts, until, wait_for
+from tests.browser.seen import BROWSER, button, every, figures, link, one, texts, until, wait_for
 from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
-from tools.pictures.browser import Look, complaints, opened
+from tools.pictures.browser import complaints
 
 pytestmark = BROWSER
 IDS = 5
@@ -84,12 +84,6 @@ def is_settled(service: Service) -> bool:
     return len(owned) == len(INSTANCES) and all(owned)
 
 
-@pytest.fixture
-def driver() -> Iterator[Chrome]:
-    with opened(Look()) as browser:
-        yield browser
-
-
 def test_a_fleet_is_one_service_in_every_console(fleet: list[Replica], driver: Chrome) -> None:
     for name, each in zip(INSTANCES, fleet, strict=True):
         driver.get(each.url + "/console/partitions")
@@ -104,20 +98,19 @@ def test_a_fleet_is_one_service_in_every_console(fleet: list[Replica], driver: C
 
     first, second, third = fleet
     count = first.url + "/console/redrives/count?reason=duplicate"
-    until(driver, count, lambda: bool(every(driver, "input[value=forget]")))
+    until(driver, count, lambda: every(driver, "input[value=forget]"))
     one(driver, "input[value=forget]").click()
     one(driver, "[name=why]").send_keys(WHY)
     button(driver, "Go on").click()
     wait_for(driver, lambda: WHY in one(driver, "main").text)
     button(driver, "Redrive").click()
-    wait_for(driver, lambda: bool(every(driver, "svg.bar.long")))
+    wait_for(driver, lambda: every(driver, "svg.bar.long"))
 
     driver.get(second.url + "/console/redrives")
     wait_for(driver, lambda: WHY in one(driver, "tbody").text)
     link(driver, texts(driver, "tbody th")[0]).click()
     wait_for(driver, lambda: one(driver, ".head .phase").text == "done")
-    told = dict(zip(texts(driver, ".figures dt"), texts(driver, ".figures dt + dd"), strict=True))
-    assert told["Accepted"] == str(PARTITIONS * IDS), told
+    assert figures(driver)["Accepted"] == str(PARTITIONS * IDS)
 
     driver.get(first.url + "/console/partitions")
     third.service.signal(signal.SIGKILL)

@@ -1,7 +1,5 @@
 """The console where no script runs: everything can be read and done."""
 
-from collections.abc import Iterator
-
 import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.support.ui import Select
@@ -11,24 +9,23 @@ from tests.browser.seen import (
     PAGES,
     button,
     every,
+    figures,
     link,
     number,
     one,
-    texts,
     until,
     wait_for,
 )
-from tools.pictures.browser import Look, complaints, opened
+from tools.pictures.browser import complaints
 from tools.pictures.scene import Scene
 
 pytestmark = BROWSER
-LIMIT = 6
+LIMIT = 4
 
 
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Chrome]:
-    with opened(Look(), runs_scripts=False) as browser:
-        yield browser
+@pytest.fixture
+def driver(scriptless: Chrome) -> Chrome:
+    return scriptless
 
 
 def test_every_page_is_whole(scene: Scene, driver: Chrome) -> None:
@@ -63,12 +60,15 @@ def test_the_redrive_wizard_is_walked_by_forms_alone(scene: Scene, driver: Chrom
     button(driver, "Redrive").click()
     assert one(driver, "svg.bar.long").is_displayed()
     wait_for(driver, lambda: one(driver, ".head .phase").text == "done")
-    told = dict(zip(texts(driver, ".figures dt"), texts(driver, ".figures dt + dd"), strict=True))
-    assert told["Accepted"] == str(LIMIT), told
+    assert figures(driver)["Accepted"] == str(LIMIT)
 
 
 def test_an_id_is_looked_up_and_forgotten(scene: Scene, driver: Chrome) -> None:
-    until(driver, scene.url + "/console/address?name=orders.porto", lambda: _ids(driver))
+    until(
+        driver,
+        scene.url + "/console/address?name=orders.porto",
+        lambda: every(driver, "#ids tbody a"),
+    )
     every(driver, "#ids tbody a")[0].click()
     wait_for(driver, lambda: "/console/ids?" in driver.current_url)
     until(driver, driver.current_url, lambda: "Known." in one(driver, ".note").text)
@@ -76,7 +76,3 @@ def test_an_id_is_looked_up_and_forgotten(scene: Scene, driver: Chrome) -> None:
     one(driver, "[name=reason]").send_keys("to see that it goes")
     button(driver, "Forget it").click()
     wait_for(driver, lambda: "Forgotten." in one(driver, ".note").text)
-
-
-def _ids(driver: Chrome) -> bool:
-    return bool(every(driver, "#ids tbody a"))
