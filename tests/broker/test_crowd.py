@@ -43,7 +43,7 @@ WORKERS: Final = 2
 EVERY_S: Final = 3.0
 RATE: Final = 1_000
 """Records a second."""
-CAPACITY: Final = 500
+CAPACITY: Final = 60
 DECIDING: Final = 12
 SEED: Final = 16
 
