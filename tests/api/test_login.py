@@ -104,7 +104,11 @@ def test_a_token_of_the_issuer_logs_in_for_as_long_as_it_holds(asking: ServiceVi
     assert read(cookie, time.time() + 601) is None
 
 
-@pytest.mark.parametrize("token", ["", "x", "y" * 64, PEER, signed(claims(), KEY)[:-2]])
+@pytest.mark.parametrize(
+    "token",
+    ["", "x", "y" * 64, PEER, signed(claims(), KEY)[:-2]],
+    ids=["empty", "short", "long", "a peer's", "cut off"],
+)
 def test_a_token_that_does_not_hold_logs_nobody_in(asking: ServiceView, token: str) -> None:
     client = client_of(asking)
     assert client.post("/login", data={"token": token}).status_code in {401, 422}
