@@ -131,10 +131,11 @@ class Service:
 
     def wait_ready(self, partitions: int = PARTITIONS) -> None:
         """Until it is ready and owns so many partitions."""
-        eventually(lambda: self.is_ready(partitions), self)
 
-    def is_ready(self, partitions: int) -> bool:
-        return self.get("/readyz")[0] == 200 and len(self.partitions()) == partitions
+        def is_ready() -> bool:
+            return self.get("/readyz")[0] == 200 and len(self.partitions()) == partitions
+
+        eventually(is_ready, self)
 
     def wait_complaint(self, words: str) -> None:
         """Until it says on /readyz that it is not ready, with these words."""
