@@ -14,7 +14,7 @@ from tests.soak.footprint import (
     tree,
 )
 
-BASE = Footprint(100, 10, 50, Counter({"main": 1, "rdk": 9}))
+BASE = Footprint(100, 10, 50, Counter({"rdk:main": 4, "rdk:broker1": 6}))
 
 
 def test_a_process_is_counted_with_what_it_has_started() -> None:
@@ -33,11 +33,13 @@ def test_a_little_more_is_no_leak_and_much_more_is_one() -> None:
     assert BASE.returned_to(BASE)
     assert BASE._replace(threads=10 + THREADS_MORE).returned_to(BASE)
     assert not BASE._replace(threads=11 + THREADS_MORE).returned_to(BASE)
+    names = Counter({"rdk:main": 4, "rdk:broker1": 26})
+    assert BASE._replace(threads=30, thread_names=names).returned_to(BASE)
     assert not BASE._replace(handles=51 + HANDLES_MORE).returned_to(BASE)
     assert not BASE._replace(rss_mib=300).returned_to(BASE)
 
 
 def test_threads_that_came_are_told_by_name() -> None:
-    more = BASE._replace(thread_names=Counter({"main": 1, "rdk": 14}))
-    assert more_threads(more, BASE) == "5 more rdk"
+    more = BASE._replace(thread_names=Counter({"rdk:main": 4, "rdk:broker1": 11}))
+    assert more_threads(more, BASE) == "5 more rdk:broker1"
     assert more_threads(BASE, more) == "none"
