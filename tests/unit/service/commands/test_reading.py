@@ -138,7 +138,7 @@ def test_tail_tells_each_that_comes_once_and_waits_for_a_service_that_is_away(
     monkeypatch.setattr("service.commands.dead_letters.time", clock)
     ran = shell("dead-letter", "tail", "--timeout", "3", "--json")
     assert [json.loads(line)["partition"] for line in ran.out.splitlines()] == [0, 1]
-    assert ran.err.count("Waiting") == 1
+    assert ran.err.count("Waiting …") == 1
 
 
 def _interrupt() -> None:
