@@ -20,6 +20,9 @@ _CONTROLLER: Final = "CONTROLLER"
 _DOOR: Final = "DOOR"
 _PORT_MIN: Final = 10_000
 _POLL_S: Final = 0.05
+_LAST: Final[dict[tuple[int, int], int]] = {}
+"""The port chosen last from a share. One that was chosen may not be bound yet, or be free while a
+service restarts, so a process chooses none again before it has walked through all of its share."""
 _EPHEMERAL_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -183,11 +186,13 @@ def _free_port(taken: int) -> int:
     While a broker is down, a client that tries its port again and again could otherwise be given
     that very port as its own, would be connected to itself, and the broker could not come back.
     """
+    low, high = share = _share()
     # Not the shared generator: two processes with the same seed would want the same ports.
-    chance, (low, high) = random.SystemRandom(), _share()
-    for _ in range(1000):
-        port = chance.randrange(low, high)
+    first = _LAST.get(share) or random.SystemRandom().randrange(low, high)
+    for step in range(1, high - low + 1):
+        port = low + (first - low + step) % (high - low)
         if port != taken and _is_free(port):
+            _LAST[share] = port
             return port
     message = f"No free port on {HOST} between {_PORT_MIN} and {_ephemeral_port_min()}: free some."
     raise BrokerError(message)

@@ -67,6 +67,11 @@ def test_tests_that_run_side_by_side_never_choose_the_same_port(
         before = max(chosen)
 
 
+def test_no_port_is_chosen_again_soon(tmp_path: Path) -> None:
+    chosen = [config.choose_ports(tmp_path / "none") for _ in range(200)]
+    assert len({port for ports in chosen for port in ports}) == 400
+
+
 def test_a_node_listens_on_the_loopback_address_only(tmp_path: Path) -> None:
     properties = config.server_properties(config.Ports(1111, 2222), tmp_path)
     for listener in properties["listeners"].split(","):
