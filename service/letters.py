@@ -203,7 +203,10 @@ class LetterBox:
         """See the module; `below` is where each partition is read to, and goes down."""
         deadline_s = self._clock.monotonic_s() + _PATIENCE_S
         below = {each: min((told or {}).get(each, end), end) for each, (_, end) in log.items()}
-        step = max(_STEP_MIN, 2 * limit // max(1, len(log)))
+        partitions = max(1, len(log))
+        # Nothing of a step counts that is not done, so a page has to be able to read all of it.
+        step_max = max(1, PAGE_RECORDS_MAX // partitions)
+        step = min(max(_STEP_MIN, 2 * limit // partitions), step_max)
         found: list[DeadLetterView] = []
         scanned, reached = 0, dict(below)
         while len(found) < limit and any(reached[each] > log[each][0] for each in log):
