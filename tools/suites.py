@@ -66,21 +66,23 @@ class Outcome(NamedTuple):
 
 
 SUITES: Final = (
-    Suite("unit", UNIT, processes=2, budget_s=170),
-    Suite("broker", f"{BROKER} and not long", JAVA, processes=3, budget_s=600),
-    Suite("spark", "spark", JAVA, folder="spark", budget_s=230),
-    Suite("helm", "helm", ("go", *JAVA), ("tools.helm",), folder="helm", budget_s=150),
+    Suite("unit", UNIT, processes=2, budget_s=280),
+    Suite("broker", f"{BROKER} and not long", JAVA, processes=3, budget_s=900),
+    Suite("spark", "spark", JAVA, folder="spark", budget_s=460),
+    Suite("helm", "helm", ("go", *JAVA), ("tools.helm",), folder="helm", budget_s=500),
     Suite(
         "image",
         "image",
         ("buildah", "mmdebstrap", *JAVA),
         ("tools.image",),
         folder="image",
-        budget_s=150,
+        budget_s=300,
     ),
-    Suite("simulation", "simulation", folder="simulation", budget_s=60),
-    Suite("browser", "browser", ("chromium", "chromedriver", *JAVA), folder="browser", budget_s=70),
-    Suite("oracle", "oracle", JAVA, folder="oracle", budget_s=30),
+    Suite("simulation", "simulation", folder="simulation", budget_s=160),
+    Suite(
+        "browser", "browser", ("chromium", "chromedriver", *JAVA), folder="browser", budget_s=120
+    ),
+    Suite("oracle", "oracle", JAVA, folder="oracle", budget_s=80),
 )
 """In the order in which they begin: the quickest to find a fault, then the longest."""
 
