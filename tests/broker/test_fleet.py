@@ -238,7 +238,7 @@ def test_while_an_instance_is_gone_answers_are_a_part_and_whole_after_the_takeov
 
 
 def is_announced(world: World) -> bool:
-    """Whether the config topic tells of the instance."""
+    """Whether the config topic names the instance."""
     told = drained(world.client, f"{world.group}.config", 1)
     return any(b"instance" in (each.record.key or b"") for each in told)
 

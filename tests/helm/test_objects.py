@@ -230,7 +230,7 @@ def test_the_pod_of_helm_test_and_the_driver_of_a_job_log_in_as_the_service_does
             assert pod["securityContext"]["capabilities"] == {"drop": ["ALL"]}
             assert not pod["securityContext"]["allowPrivilegeEscalation"]
         volumes = {each["name"]: each for each in job["volumes"]}
-        # What the driver has read it tells the executors: they need no Secret.
+        # What the driver has read it passes to the executors: they need no Secret.
         ours = {"config", "tls", "client"} & volumes.keys()
         assert not ours & {each["name"] for each in executor["volumeMounts"]}
         for name in ours:

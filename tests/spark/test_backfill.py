@@ -56,7 +56,7 @@ class World(NamedTuple):
     rows: Sequence[Row]
     counts: tuple[Count, ...]
     said: Mapping[tuple[Partition, int], Said]
-    """What the table of verdicts tells, by the place of the record."""
+    """What the table of verdicts holds, by the place of the record."""
     deciders: Mapping[Partition, list[Row]]
     """The records of each deciding partition, in the order that the verdicts tell."""
 

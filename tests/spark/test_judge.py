@@ -207,7 +207,7 @@ def _left(made: World) -> None:
     lost = [victims[0][-1], victims[1][-1], victims[2][0], victims[3][0]]
     for lane, offset in zip(lanes, lost, strict=True):
         lane.outputs[:] = [each for each in lane.outputs if each.input_offset != offset]
-    # Of the third nothing tells whether it was a letter.
+    # Of the third nothing shows whether it was a letter.
     made.add(case, no_fate={f"left-spoilt-{n}@{lost[n]}" for n in (0, 1, 3)})
     made.fates[LEFT] += 2 * sum(whole.begins.values()) + 1
 
