@@ -133,12 +133,11 @@ class RingDraft:
 
         Gives the number that the id had, where that is committed: its run is to be rewritten.
         """
-        identifier = remembered(identifier)
         number = self.judge(identifier)
         if number is None:
             return None
         row = number - self._ring.next
-        self._ring.let_go(identifier)
+        self._ring.let_go(remembered(identifier))
         if row < 0:
             return number
         self._added.ids[row] = FORGOTTEN
