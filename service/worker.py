@@ -7,6 +7,7 @@ our name: then we leave.
 """
 
 import contextlib
+import random
 from collections.abc import Callable
 from typing import Final
 
@@ -33,6 +34,8 @@ _MEMBER_FENCED_WITHIN_S: Final = 15.0
 """A member may also be fenced by itself: after a restart of the broker, by what it asked before."""
 _START_PATIENCE_S: Final = 20.0
 _PAUSE_S: Final = 1.0
+_FENCED_PAUSE_S: Final = (1.0, 4.0)
+"""Of two rivals that come back at one moment each fences the other again, and both would leave."""
 _ANSWERS_MAX: Final = 16
 
 
@@ -90,11 +93,13 @@ class Worker:
             except OutcomeUnknownError as unknown:
                 without_frames(unknown)
                 self._watch.unknown(unknown.fault)
+                pause_s = _PAUSE_S
                 if unknown.fault.fenced:
                     self._fenced(unknown.fault)
+                    pause_s = random.uniform(*_FENCED_PAUSE_S)  # noqa: S311 - no secret
                 if self._watch.waited_s() > self._patience_s(unknown.fault):
                     raise self._given_up(unknown.fault.cause) from unknown
-                self._clock.sleep(_PAUSE_S)
+                self._clock.sleep(pause_s)
         self._watch.publish("stopping", ())
         self._inbox.close()
 

@@ -168,6 +168,18 @@ def test_being_fenced_once_in_either_way_is_survived_so_that_one_of_two_rivals_s
     assert living.values("orders.unique") == ["a"]
 
 
+def test_rivals_that_fenced_each_other_at_one_moment_come_back_at_different_ones() -> None:
+    def pause_s() -> float:
+        living = Living()
+        living.send("a")
+        living.faults.at["commit_transaction"] = iter([fenced()])
+        began_s = living.clock.monotonic_s()
+        run(living)
+        return living.clock.monotonic_s() - began_s
+
+    assert len({round(pause_s(), 1) for _ in range(10)}) > 1
+
+
 @pytest.mark.parametrize(
     ("step", "rival", "seconds"),
     [
