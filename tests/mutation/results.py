@@ -50,6 +50,11 @@ class Results:
         with self._path.open("a") as file:
             file.write(json.dumps(result) + "\n")
 
+    def found_by(self, key: str) -> str:
+        """Which test found it when it was judged last, whatever has changed since."""
+        result = self._kept.get(key)
+        return result.test if result is not None else ""
+
     def of(self, key: str, depends: str, reach: Reach, tests: Sequence[str]) -> Result | None:
         """What is known, unless the code or the tests are others than then."""
         result = self._kept.get(key)

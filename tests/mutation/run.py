@@ -247,7 +247,8 @@ class Run:
 
     def _ordered(self, key: str) -> list[str]:
         mutant, tests = self._mutants[key], self._tests(key)
-        first = [each for each in self._killers[mutant.path, mutant.scope] if each in tests]
+        likely = [self.results.found_by(key), *self._killers[mutant.path, mutant.scope]]
+        first = list(dict.fromkeys(each for each in likely if each in tests))
         return first + [test for test in tests if test not in first]
 
 
