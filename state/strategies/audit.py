@@ -16,7 +16,7 @@ from ringfence.headers import Reason
 from state.claim import Claim
 from state.edit import Origin, Source
 from state.rejection import Rejection
-from state.strategies.publishers import Standing
+from state.strategies.publishers import Standing, told
 from state.strategies.strategy import Settings
 
 _ENDS: Final = struct.Struct("<QQ")
@@ -51,7 +51,7 @@ class AuditRule:
         """See `Rule.verdict`."""
         if known is None:
             return None
-        number = claim.number or 0
+        number = told(claim.number)
         behind = known.highest - number
         if behind < -settings.audit_jump_max:
             cause = f"its number {number} is {-behind} above the last, {known.highest}"
@@ -68,7 +68,7 @@ class AuditRule:
         self, known: Window | None, claim: Claim, _origin: Origin, settings: Settings
     ) -> Window:
         """See `Rule.accepted`."""
-        number, depth = claim.number or 0, settings.audit_depth
+        number, depth = told(claim.number), settings.audit_depth
         if known is None:
             return Window(number, max(0, number - depth + 1), 1)
         highest = max(number, known.highest)
@@ -84,7 +84,7 @@ class AuditRule:
         self, claim: Claim, _origin: Origin, settings: Settings, missing: Iterable[int]
     ) -> Window:
         """See `Rule.placed`."""
-        number, depth = claim.number or 0, settings.audit_depth
+        number, depth = told(claim.number), settings.audit_depth
         bits = (1 << depth) - 1
         for lacking in missing:
             if 0 <= number - lacking < depth:

@@ -18,6 +18,7 @@ from state.strategies.publishers import (
     accepted_at,
     elsewhere,
     pack_origin,
+    told,
     unpack_origin,
 )
 from state.strategies.strategy import Settings
@@ -42,8 +43,8 @@ class OrderedRule:
 
     def claims(self, claim: Claim) -> bool:
         """See `Rule.claims`."""
-        told = (claim.publisher, claim.stream, claim.previous)
-        return bool(claim.number) and None not in told
+        needed = (claim.publisher, claim.stream, claim.previous)
+        return bool(claim.number) and None not in needed
 
     def room(self, settings: Settings) -> int:
         """See `Rule.room`."""
@@ -55,7 +56,7 @@ class OrderedRule:
         """See `Rule.verdict`."""
         if known is not None and source != (known.origin.topic, known.origin.partition):
             return elsewhere(known.origin, source)
-        stream, previous = claim.stream or 0, claim.previous or 0
+        stream, previous = told(claim.stream), told(claim.previous)
         if known is None or stream > known.stream:
             begins = f"expected is the first of stream {stream}, with 0 before it"
             return (
@@ -64,13 +65,13 @@ class OrderedRule:
         if stream < known.stream:
             begun = f"its publisher has begun stream {known.stream}"
             return _out_of_order(f"it is of stream {stream}, and {begun}")
-        return _within(known, claim.number or 0, previous)
+        return _within(known, told(claim.number), previous)
 
     def accepted(
         self, _known: Last | None, claim: Claim, origin: Origin, _settings: Settings
     ) -> Last:
         """See `Rule.accepted`."""
-        return Last(claim.stream or 0, claim.number or 0, origin)
+        return Last(told(claim.stream), told(claim.number), origin)
 
     def placed(
         self, claim: Claim, origin: Origin, settings: Settings, _missing: Iterable[int]
@@ -96,8 +97,8 @@ class OrderedRule:
 def _within(last: Last, number: int, previous: int) -> Rejection | None:
     """The rule within a stream."""
     if number <= last.number:
-        told, original = accepted_at(last.origin)
-        known = f"number {last.number} of stream {last.stream} {told}"
+        where, original = accepted_at(last.origin)
+        known = f"number {last.number} of stream {last.stream} {where}"
         is_last = number == last.number
         cause = f"its number is {number}, and {known}"
         return Rejection(Reason.DUPLICATE, cause, original if is_last else None)

@@ -17,6 +17,7 @@ from state.strategies.publishers import (
     accepted_at,
     elsewhere,
     pack_origin,
+    told,
     unpack_origin,
 )
 from state.strategies.strategy import Settings
@@ -50,7 +51,7 @@ class SequenceRule:
         self, known: Last | None, claim: Claim, source: Source, _settings: Settings
     ) -> Rejection | None:
         """See `Rule.verdict`."""
-        number = claim.number or 0
+        number = told(claim.number)
         if known is None:
             return None
         if source != (known.origin.topic, known.origin.partition):
@@ -60,14 +61,14 @@ class SequenceRule:
         last = f"{known.number}, the last one of its publisher"
         if number < known.number:
             return Rejection(Reason.DUPLICATE, f"its number {number} is below {last}")
-        told, original = accepted_at(known.origin)
-        return Rejection(Reason.DUPLICATE, f"its number is {last}, which {told}", original)
+        where, original = accepted_at(known.origin)
+        return Rejection(Reason.DUPLICATE, f"its number is {last}, which {where}", original)
 
     def accepted(
         self, _known: Last | None, claim: Claim, origin: Origin, _settings: Settings
     ) -> Last:
         """See `Rule.accepted`."""
-        return Last(claim.number or 0, origin)
+        return Last(told(claim.number), origin)
 
     def placed(
         self, claim: Claim, origin: Origin, settings: Settings, _missing: Iterable[int]
