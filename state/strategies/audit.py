@@ -69,16 +69,11 @@ class AuditRule:
     ) -> Window:
         """See `Rule.accepted`."""
         number, depth = told(claim.number), settings.audit_depth
-        if known is None:
-            return Window(number, max(0, number - depth + 1), 1)
-        highest = max(number, known.highest)
-        floor = max(known.floor, highest - depth + 1)
-        ahead = number - known.highest
-        if ahead <= 0:
-            bit = 1 << -ahead if -ahead < depth else 0
-            return Window(highest, floor, known.bits | bit)
-        kept = known.bits << ahead if ahead < depth else 0
-        return Window(highest, floor, (kept | 1) & ((1 << depth) - 1))
+        last, floor, bits = known or Window(number, 0, 0)
+        highest = max(number, last)
+        # What lies the depth behind, or further, is cut off.
+        bits = bits << min(highest - last, depth) | 1 << min(highest - number, depth)
+        return Window(highest, max(floor, highest - depth + 1), bits & ((1 << depth) - 1))
 
     def placed(
         self, claim: Claim, _origin: Origin, settings: Settings, missing: Iterable[int]
@@ -87,8 +82,8 @@ class AuditRule:
         number, depth = told(claim.number), settings.audit_depth
         bits = (1 << depth) - 1
         for lacking in missing:
-            if 0 <= number - lacking < depth:
-                bits &= ~(1 << number - lacking)
+            if lacking <= number:
+                bits &= ~(1 << min(number - lacking, depth))
         return Window(number, max(0, number - depth + 1), bits)
 
     def missing(self, entry: Window, settings: Settings) -> list[int]:

@@ -1,6 +1,7 @@
 """One address under one strategy, with what a changelog holds of it, which survives a restart."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from ringfence.headers import Reason
@@ -26,7 +27,9 @@ class Kept:
         self.restart()
         self.offset = 0
 
-    def restart(self) -> None:
+    def restart(self, **settings: Any) -> None:
+        """Begin again from what a changelog holds, with these settings in place of the former."""
+        self.settings = replace(self.settings, **settings)
         self.memory = STRATEGIES[self.strategy].load(sorted(self.entries.items()))
 
     def decide(

@@ -13,7 +13,9 @@ from state.claim import Claim
 from state.edit import Origin, Source
 from state.keys import UnknownFormatError, address_of, prefix
 from state.spots import Spots
+from state.strategies.audit import AuditRule
 from state.strategies.table import STRATEGIES, check
+from tests.unit.helpers import some
 from tests.unit.state.strategies.kept import ADDRESS, SOURCE, Kept
 
 OTHER = Source("orders", 2)
@@ -81,6 +83,59 @@ def test_a_far_jump_is_refused_and_wipes_nothing() -> None:
     held = Kept("audit", audit_jump_max=1000)
     claims = [said("P", 1), said("P", 1002), said("P", 1), said("P", 1001)]
     assert held.decide(claims) == [NEW, INVALID, DUPLICATE, NEW]
+
+
+@pytest.mark.parametrize(
+    ("below_window", "depth", "numbers", "missing"),
+    [
+        ("duplicate", 5, (2, 4), [1, 3]),
+        ("duplicate", 5, (1, 2, 5, 8), [4, 6, 7]),
+        ("duplicate", 8, (1, 2, 5, 8), [4, 6, 7]),
+        ("accept", 8, (1, 2, 5, 8), [1, 2, 3, 4, 6, 7]),
+    ],
+)
+def test_a_producer_that_is_placed_with_what_it_left_out_is_judged_as_before(
+    below_window: str, depth: int, numbers: Sequence[int], missing: list[int]
+) -> None:
+    held, placed = (Kept("audit", audit_depth=5, below_window=below_window) for _ in range(2))
+    held.decide([said("P", number) for number in numbers])
+    for each in (held, placed):
+        each.restart(audit_depth=depth)
+    memory: Any = held.memory
+    assert AuditRule().missing(memory.entries["P"], held.settings) == missing
+    at, last = Origin(*SOURCE, 0, 0), numbers[-1]
+    draft: Any = placed.memory.begin(placed.settings, Spots(SOURCE))
+    draft.place(said("P", last), at, [*missing, last + 1])
+    draft.place(said("Q", last), at, [last])
+    placed.memory.apply(draft.change(ADDRESS).content)
+    every = [said("P", number) for number in range(1, last + 3)]
+    assert placed.decide(every) == held.decide(every)
+    assert placed.decide([said("Q", last), said("Q", last)]) == [NEW, DUPLICATE]
+
+
+def test_what_an_audit_keeps_of_a_producer_is_a_bit_for_each_number_of_its_depth() -> None:
+    held = Kept("audit", audit_depth=8)
+    held.decide([said("P", number) for number in range(1, 100)])
+    ((key, value),) = held.entries.items()
+    floor_at = len(value) - 1 - 8
+    assert value[floor_at:] == (99 - 7).to_bytes(8, "little") + b"\xff"
+    with pytest.raises(UnknownFormatError):
+        check(key, value[:floor_at] + (100).to_bytes(8, "little") + b"\xff")
+
+
+@pytest.mark.parametrize(
+    ("number", "cause"),
+    [
+        (3, "its number 3 is below the last 5 up to 8"),
+        (4, "its number 4 was accepted already"),
+        (1_000_009, "its number 1000009 is 1000001 above the last, 8; audit_jump_max is 1000000"),
+    ],
+)
+def test_an_audit_tells_why_a_number_is_refused(number: int, cause: str) -> None:
+    held = Kept("audit", audit_depth=5)
+    held.decide([said("P", number) for number in (3, 4, 8)])
+    draft = held.memory.begin(held.settings, Spots(SOURCE))
+    assert some(draft.verdict(said("P", number), Origin(*SOURCE, 9, 9))).cause == cause
 
 
 # By the slowest rules.
