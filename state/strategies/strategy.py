@@ -179,11 +179,13 @@ def verdicts_by_name(
     draft: Draft, claims: Sequence[Claim], at: Sequence[Origin], name: Callable[[Claim], Hashable]
 ) -> list[Rejection | None]:
     """See `Draft.verdicts`: where the name of a claim is all that it is judged by."""
-    before: dict[Hashable, int] = {}
+    before: set[Hashable] = set()
     found: list[Rejection | None] = []
-    for count, (claim, place) in enumerate(zip(claims, at, strict=True), 1):
+    for claim, place in zip(claims, at, strict=True):
         why = draft.verdict(claim, place)
-        if why is None and before.setdefault(name(claim), count) < count:
-            why = Rejection(Reason.DUPLICATE, "its id stands in its group before")
+        if why is None:
+            if name(claim) in before:
+                why = Rejection(Reason.DUPLICATE, "its id stands in its group before")
+            before.add(name(claim))
         found.append(why)
     return found
