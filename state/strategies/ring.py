@@ -163,14 +163,8 @@ class RingDraft:
 
     def extent(self) -> Extent:
         """See `Draft.extent`."""
-        floor, following = self._floor, self._next
-        if floor == following:
-            return Extent(0)
-        oldest_ms, newest_ms = self.origin(floor).time_ms, self.origin(following - 1).time_ms
-        # A clearing raises the floor too.
-        has_evicted = floor and following - floor >= self._capacity
-        horizon_ms = newest_ms - oldest_ms if has_evicted else None
-        return Extent(following - floor, oldest_ms, newest_ms, horizon_ms)
+        bounds = self._floor, self._next
+        return extent_of(*bounds, self._capacity, lambda number: self.origin(number).time_ms)
 
     def time_of(self, place: int) -> int:
         """When one that is held was accepted, counted from the oldest."""
@@ -219,6 +213,19 @@ class RingDraft:
             offsets=offsets,
             times_ms=self._added.times_ms[start:end],
         )
+
+
+def extent_of(
+    floor: int, following: int, capacity: int, time_ms_of: Callable[[int], int]
+) -> Extent:
+    """How much a ring holds, from its lowest number and the one after its highest."""
+    if floor >= following:
+        return Extent(0)
+    oldest_ms, newest_ms = time_ms_of(floor), time_ms_of(following - 1)
+    # A clearing raises the floor too.
+    has_evicted = floor and following - floor == capacity
+    horizon_ms = newest_ms - oldest_ms if has_evicted else None
+    return Extent(following - floor, oldest_ms, newest_ms, horizon_ms)
 
 
 def _forgetful(_identifier: bytes, _spot: int, _time_ms: int) -> int | None:

@@ -5,12 +5,14 @@ keeps counting, so nothing that comes later is taken for older.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from state.edit import Edit, Origin
 from state.keys import RUNS, UnknownFormatError, after, prefix
 from state.run import FORGOTTEN, Run, decode, encode, key, outline, put, row_of
 from state.store import Store
+from state.strategies.ring import extent_of
 from state.strategies.strategy import Extent
 
 
@@ -69,14 +71,8 @@ def extent(store: Store, address: str, capacity: int) -> Extent:
 
     UnknownFormatError where the runs are not those of a ring.
     """
-    floor, following = bounds(store, address, capacity)
-    if floor >= following:
-        return Extent(0)
-    oldest_ms, newest_ms = _time_ms(store, address, floor), _time_ms(store, address, following - 1)
-    # A clearing raises the floor too.
-    has_evicted = floor and following - floor >= capacity
-    horizon_ms = newest_ms - oldest_ms if has_evicted else None
-    return Extent(following - floor, oldest_ms, newest_ms, horizon_ms)
+    time_ms_of = partial(_time_ms, store, address)
+    return extent_of(*bounds(store, address, capacity), capacity, time_ms_of)
 
 
 def _time_ms(store: Store, address: str, number: int) -> int:
