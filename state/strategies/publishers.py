@@ -179,8 +179,9 @@ class PublishersDraft(Generic[E]):
         """See `Draft.repeated`: a publisher that repeats itself is not idle."""
         name = claim.publisher or ""
         known = self._known(name)
+        assert known is not None  # a repetition repeats something
         self._heard[name] = None
-        if known is not None and self._rule.forgets:
+        if self._rule.forgets:
             self._touch(name, known)
 
     def remember(self, claim: Claim, at: Origin) -> None:
@@ -256,7 +257,7 @@ class PublishersDraft(Generic[E]):
     def _forget_eldest(self) -> None:
         self._count -= 1
         for name in self._eldest:
-            if name not in self._touched and name not in self._gone:
+            if name not in self._touched:
                 self._gone.add(name)
                 return
         name, _ = self._touched.popitem(last=False)

@@ -142,7 +142,8 @@ class WindowDraft:
         """See `Draft.repeated`."""
         name = _name(claim)
         known = self._known(name)
-        if known is not None and self._settings.refresh_on_hit:
+        assert known is not None  # a repetition repeats something
+        if self._settings.refresh_on_hit:
             self._see(name, known._replace(time_ms=at.time_ms))
 
     def remember(self, claim: Claim, at: Origin) -> None:
@@ -222,8 +223,8 @@ class WindowDraft:
         """Those beyond the number, and those beyond the time."""
         while (eldest := self._eldest()) is not None:
             at = self._known(eldest)
-            is_old = at is not None and self._is_old(at, time_ms)
-            if not is_old and self._count <= self._settings.window_size:
+            assert at is not None  # it is held
+            if not self._is_old(at, time_ms) and self._count <= self._settings.window_size:
                 return
             self._forget_eldest()
 
