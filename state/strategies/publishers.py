@@ -91,7 +91,7 @@ class Publishers(Generic[E]):
         self.entries: OrderedDict[str, E] = OrderedDict()
         self.stamp = 0
         """Of the entry that was touched last."""
-        for stamp, name, entry in sorted(entries, key=lambda found: found[0]):
+        for stamp, name, entry in sorted(entries):
             self.stamp = stamp
             self.entries[name] = entry
 
