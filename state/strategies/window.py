@@ -241,7 +241,7 @@ class WindowDraft:
 
     def _eldest(self) -> bytes | None:
         """The id that was seen before all others."""
-        while self._front is not None and (self._front in self._seen or self._front in self._gone):
+        while self._front in self._seen or self._front in self._gone:
             self._front = next(self._names, None)
         return next(iter(self._seen), None) if self._front is None else self._front
 
