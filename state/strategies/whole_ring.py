@@ -133,11 +133,12 @@ class WholeRing:
             self.next, self.capacity = run.end, run.capacity
             self.floor = max(self.floor, run.floor)
             if run.ids:
-                columns = array("q", run.offsets), array("q", run.times_ms)
-                self._runs.append(run._replace(offsets=columns[0], times_ms=columns[1]))
+                offsets, times_ms = array("q", run.offsets), array("q", run.times_ms)
+                self._runs.append(run._replace(offsets=offsets, times_ms=times_ms))
                 self._firsts.append(run.first)
-                self._sizes_bytes.append(_memory_bytes(run))
-                self.memory_bytes += self._sizes_bytes[-1]
+                size_bytes = _memory_bytes(run)
+                self._sizes_bytes.append(size_bytes)
+                self.memory_bytes += size_bytes
         dead = self._runs[:deleted]
         self.memory_bytes -= sum(self._sizes_bytes[:deleted])
         del self._runs[:deleted], self._firsts[:deleted], self._sizes_bytes[:deleted]
