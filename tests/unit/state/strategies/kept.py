@@ -1,6 +1,6 @@
 """One address under one strategy, with what a changelog holds of it, which survives a restart."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -26,6 +26,8 @@ class Kept:
         self.memory: Memory
         self.restart()
         self.offset = 0
+        self.accepted: Mapping[Source, int] = {}
+        """How many of the last batch, by where they came from."""
 
     def restart(self, **settings: Any) -> None:
         """Begin again from what a changelog holds, with these settings in place of the former."""
@@ -52,6 +54,7 @@ class Kept:
                 draft.repeated(claim, at)
             verdicts.append(None if why is None else why.reason)
         self.offset += len(verdicts)
+        self.accepted = draft.accepted()
         change = draft.change(ADDRESS)
         if committed and change is not None:
             for key, value in change.edits:

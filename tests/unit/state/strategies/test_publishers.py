@@ -50,6 +50,8 @@ def test_a_group_is_judged_as_if_each_of_it_were_accepted_before_the_next(strate
     assert [why and why.reason for why in verdicts] == reasons
     causes = [why.cause.startswith("of its group") for why in verdicts if why is not None]
     assert causes == [False, True, True]
+    assert [why.original for why in verdicts if why is not None][1:] == [None, None]
+    assert draft.sightings([b"P"], 0) == [[]]
 
 
 @pytest.mark.parametrize("strategy", ["sequence", "ordered"])
@@ -70,6 +72,43 @@ def test_a_publisher_too_many_is_refused_and_none_forgotten(strategy: str) -> No
     assert held.decide(claims) == [NEW, NEW, INVALID, DUPLICATE]
     assert held.decide([said("R", 1)]) == [INVALID]
     assert len(held.memory) == 2
+    held.restart(publishers_max=3)
+    draft = held.memory.begin(held.settings, Spots(SOURCE))
+    group = [said("R", 1), said("S", 1)]
+    verdicts = draft.verdicts(group, [Origin(*SOURCE, at, at) for at in (5, 6)])
+    assert [why and why.reason for why in verdicts] == [NEW, INVALID]
+
+
+@pytest.mark.parametrize("again", [1, 2], ids=["repeats", "goes on"])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_the_producer_that_was_idle_longest_is_forgotten_in_whatever_life(
+    again: int, *, is_restarted: bool
+) -> None:
+    held = Kept("audit", audit_producers=2)
+    for claim in (said("P", 1), said("Q", 1), said("P", again), said("R", 1)):
+        held.decide([claim])
+        if is_restarted:
+            held.restart()
+    held.restart()
+    assert held.decide([said("P", 1), said("R", 1), said("Q", 1)]) == [DUPLICATE, DUPLICATE, NEW]
+
+
+def test_producers_that_a_smaller_number_has_forgotten_stay_forgotten() -> None:
+    held = Kept("audit", audit_producers=2)
+    held.decide([said("P", 1), said("Q", 1)])
+    held.restart(audit_producers=1)
+    assert held.decide([said("P", 1)], committed=False) == [NEW]
+    held.decide([])
+    held.restart(audit_producers=2)
+    assert held.decide([said("Q", 1), said("P", 1)]) == [DUPLICATE, NEW]
+
+
+def test_a_repeated_number_writes_nothing_where_no_publisher_is_forgotten() -> None:
+    held = Kept("sequence")
+    held.decide([said("P", 1)])
+    held.entries.clear()
+    assert held.decide([said("P", 1)]) == [DUPLICATE]
+    assert held.entries == {}
 
 
 def test_a_number_below_the_window_is_a_duplicate_or_new_every_time_as_activemq_has_it() -> None:
@@ -107,6 +146,7 @@ def test_a_producer_that_is_placed_with_what_it_left_out_is_judged_as_before(
     draft: Any = placed.memory.begin(placed.settings, Spots(SOURCE))
     draft.place(said("P", last), at, [*missing, last + 1])
     draft.place(said("Q", last), at, [last])
+    assert draft.extent().held == 2
     placed.memory.apply(draft.change(ADDRESS).content)
     every = [said("P", number) for number in range(1, last + 3)]
     assert placed.decide(every) == held.decide(every)

@@ -13,6 +13,7 @@ from state.strategies import table
 from state.strategies.publishers import ByPublisher, Standing
 from state.strategies.strategy import Settings, Strategy
 from tests.unit.service.living import Living
+from tests.unit.state.strategies.kept import SOURCE, Kept
 
 
 class Rising:
@@ -74,6 +75,17 @@ def test_a_sixth_strategy_decides_and_is_there_after_a_restart() -> None:
     living.running()
     assert living.values("orders.unique") == ["a", "b", "c"]
     assert living.values("orders.dlq") == ["a", "b"]
+
+
+@pytest.mark.parametrize("strategy", table.STRATEGIES)
+def test_what_is_accepted_is_counted_and_takes_memory(strategy: str) -> None:
+    held, found = Kept(strategy), list[int]()
+    for name in "PQ":
+        held.decide([Claim(name.encode(), None, name, 1, 0, 0)])
+        assert held.accepted == {SOURCE: 1}
+        found.append(held.memory.memory_bytes)
+    assert found == [found[0], 2 * found[0]]
+    assert found[0] > 0
 
 
 def test_every_strategy_has_keys_of_its_own() -> None:
