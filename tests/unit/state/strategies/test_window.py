@@ -1,5 +1,6 @@
 """Windows: bounded by time and by number, refreshed by hits, as MSMQ's specification says."""
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,9 +13,10 @@ from ringfence.headers import Reason
 from state.claim import Claim
 from state.edit import Origin
 from state.keys import UnknownFormatError
-from state.run import RUN_IDS_MAX
+from state.run import RUN_IDS_MAX, decode
 from state.spots import Spots
 from state.strategies.table import check
+from state.strategies.window import parts_of
 from tests.unit.helpers import some
 from tests.unit.state.strategies.kept import SOURCE, Kept
 
@@ -57,6 +59,35 @@ def test_a_duplicate_names_the_one_accepted_however_often_it_was_refreshed() -> 
     assert why.original == "orders-1@0"
 
 
+@pytest.mark.parametrize(("size", "verdicts"), [(0, [NEW, NEW]), (1, [DUPLICATE, NEW])])
+def test_what_a_smaller_size_has_forgotten_stays_forgotten(
+    size: int, verdicts: list[Reason | None]
+) -> None:
+    held = Kept("window")
+    seen(held, [(0, b"1", None), (0, b"2", None)])
+    held.restart(window_size=size)
+    seen(held, [])
+    assert held.memory.begin(held.settings, Spots(SOURCE)).extent().held == size
+    held.restart(window_size=2)
+    assert seen(held, [(0, b"2", None), (0, b"1", None)]) == verdicts
+
+
+def test_what_is_older_than_the_window_is_let_go() -> None:
+    held = Kept("window", window_ms=9)
+    for time in (0, 9, 10):
+        seen(held, at([time], b"%d" % time))
+    assert len(held.memory) == 2
+
+
+def test_a_long_name_of_a_publisher_is_kept_by_its_digest() -> None:
+    held = Kept("window")
+    publishers = ["p" * 31, "p" * 32, "p" * 255]
+    seen(held, [(0, b"1", publisher) for publisher in publishers])
+    long = [hashlib.sha256(each.encode()).digest() for each in publishers[1:]]
+    kept = [decode(value).ids for value in held.entries.values()]
+    assert [parts_of(name) for name in kept[0]] == [(each, b"1") for each in (b"p" * 31, *long)]
+
+
 def test_what_is_kept_is_bounded_though_one_id_comes_for_ever() -> None:
     held = Kept("window", window_size=RUN_IDS_MAX)
     for time in range(200):
@@ -78,8 +109,9 @@ def test_an_entry_that_this_version_did_not_write_is_refused() -> None:
     held = Kept("window")
     seen(held, at([0]))
     ((key, value),) = held.entries.items()
-    with pytest.raises(UnknownFormatError):
-        check(key, b"\x09" + value[1:])
+    for bad in ((key, b"\x09" + value[1:]), (key[:4], value)):
+        with pytest.raises(UnknownFormatError):
+            check(*bad)
 
 
 class Step(NamedTuple):
