@@ -15,6 +15,7 @@ from state.strategies.compact_ring import CompactRing
 from state.strategies.ring_index import Index
 from state.strategies.whole_ring import WholeRing
 from tests.oracle.ours import SOURCE
+from tests.unit.helpers import some
 from tests.unit.state.strategies.test_ring import STEPS, Step
 
 Told = tuple[list[Origin | None], list[bytes]]
@@ -126,6 +127,22 @@ def test_what_a_dropped_draft_has_let_go_is_known_and_what_it_added_is_not(form:
     assert dropped.let_go(b"d") is None
     draft = ring.draft(8, Spots(SOURCE))
     assert [draft.judge(each) for each in (a, b"b", b"c", b"d")] == [0, 1, None, None]
+
+
+def test_a_ring_that_was_just_loaded_is_read_without_a_draft() -> None:
+    pair = Pair()
+    pair.decide(Step(8, restart=False, ids=[b"a", b"b"], committed=True))
+    ring = pair.loaded()
+    assert ring.origin(some(ring.number_of(b"b"))) == Origin(*SOURCE, 1, 1)
+    assert ring.draft(8, Spots(SOURCE)).time_of(1) == 1
+
+
+def test_what_a_compact_ring_takes_grows_with_its_runs() -> None:
+    one, many = (CompactRing(lambda *_: Row(b"", Origin("", 0, 0, 0)), 9, 9) for _ in range(2))
+    one.take(Outline(0, 0, 9, tuple(names(0, 9))))
+    for number, name in enumerate(names(0, 9)):
+        many.take(Outline(number, 0, 9, (name,)))
+    assert many.memory_bytes - one.memory_bytes == 8 * 8
 
 
 def test_what_an_index_takes_is_bounded_by_what_is_held() -> None:

@@ -1,7 +1,8 @@
 """The ring against a deque, and what a deque cannot tell: originals, bounds and restarts."""
 
 import hashlib
-from typing import NamedTuple
+import sys
+from typing import Final, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -9,10 +10,11 @@ from hypothesis import strategies as st
 
 from state.edit import Edit, Origin
 from state.memory import MemoryStore
-from state.run import ID_BYTES_MAX, RUN_IDS_MAX
+from state.run import ID_BYTES_MAX, RUN_IDS_MAX, Run, put
 from state.spots import Spots
 from state.store import Identity, Position
-from state.strategies.ring_edits import entries, entries_upwards
+from state.strategies.ring_edits import entries, entries_upwards, extent
+from state.strategies.strategy import Extent
 from state.strategies.whole_ring import WholeRing
 from tests.oracle.ours import ADDRESS, SOURCE, OurModel, OurRing
 
@@ -35,6 +37,8 @@ class Step(NamedTuple):
     ids: list[bytes]
     committed: bool
 
+
+RUN: Final = Run(0, 0, 9, (SOURCE,), (b"x", b"y"), (0, 0), (7, 8), (70, 80))
 
 # Few letters, so that ids meet again; prefixes of each other, the empty one, and long ones.
 IDS = st.one_of(
@@ -151,6 +155,49 @@ def test_a_smaller_size_of_a_dropped_batch_has_forgotten_nothing() -> None:
     assert ring.draft(2, Spots(SOURCE)).judge(b"a") is not None
 
 
+@pytest.mark.parametrize(
+    ("size", "ids", "dropped", "following", "verdicts"),
+    [
+        (2, b"ab", b"ca", b"ab", b"\1\1"),
+        (1, b"", b"aba", b"ba", b"\0\0"),
+    ],
+)
+def test_what_a_dropped_batch_forgot_or_accepted_twice_is_as_it_was(
+    size: int, ids: bytes, dropped: bytes, following: bytes, verdicts: bytes
+) -> None:
+    ring = OurRing(size)
+    ring.decide([bytes([each]) for each in ids])
+    ring.decide([bytes([each]) for each in dropped], committed=False)
+    assert ring.decide([bytes([each]) for each in following]) == verdicts
+
+
+def test_of_a_batch_longer_than_the_ring_what_is_held_is_written_and_known() -> None:
+    ring = OurRing(RUN_IDS_MAX)
+    ids = [b"%d" % number for number in range(2 * RUN_IDS_MAX)]
+    ring.decide(ids)
+    assert len(ring.changelog) == 1
+    assert ring.decide(ids[RUN_IDS_MAX:]) == b"\1" * RUN_IDS_MAX
+
+
+def test_what_a_ring_has_outlived_is_deleted_once_and_held_by_nobody() -> None:
+    ring, name = WholeRing(), b"%d" % RUN_IDS_MAX
+    holders = sys.getrefcount(name)
+    deleted = []
+    for ids in ([name], [b"b"], [], []):
+        draft = ring.draft(1, Spots(SOURCE))
+        for identifier in ids:
+            draft.admit(identifier, 0, 0)
+        deleted.append(len(draft.deletions(ADDRESS)))
+        change = draft.change(ADDRESS)
+        if change is not None:
+            ring.apply(change.content)
+        ring.forget()
+    assert deleted == [0, 0, 1, 0]
+    assert change is None
+    del ids, identifier
+    assert sys.getrefcount(name) == holders
+
+
 def test_what_a_ring_takes_stays_bounded() -> None:
     ring = OurRing(100)
     most_runs = most_bytes = 0
@@ -175,29 +222,54 @@ def test_a_resize_before_a_batch_longer_than_the_ring_leaves_no_key_behind() -> 
     assert len(ring.changelog) == 1
 
 
+def fill(store: MemoryStore, ring: OurRing) -> None:
+    """Put what the ring has written between what other addresses have."""
+    told = [Edit(*each) for each in ring.changelog.items()]
+    told += [put(address, RUN) for address in (ADDRESS[:-1] + "a", ADDRESS[:-1] + "z")]
+    store.apply(told, Position(Identity("", "", "", 1), 1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("ids", "size", "told"),
+    [
+        (b"", 3, Extent(0)),
+        (b"a", 3, Extent(1, 0, 0)),
+        (b"abc", 3, Extent(3, 0, 2)),  # full, and nothing was forgotten for want of room
+        (b"abcde", 3, Extent(3, 2, 4, 2)),
+        (b"abcde", 4, Extent(3, 2, 4)),  # it may hold more from now on
+        (b"abcde", 2, Extent(2, 3, 4, 1)),
+    ],
+)
+def test_how_much_a_ring_holds_is_read_from_its_store(ids: bytes, size: int, told: Extent) -> None:
+    ring, store = OurRing(3), MemoryStore()
+    for identifier in ids:
+        ring.decide([bytes([identifier])])
+    fill(store, ring)
+    assert extent(store, ADDRESS, size) == told
+
+
 @pytest.mark.parametrize(
     ("first", "end", "numbers", "runs_read"),
     [
-        (0, 9, [0, 1, 2, 3, 4], 3),
-        (2, 4, [2, 3], 2),  # and sees of the third that it begins beyond the end
-        (3, 9, [3, 4], 2),
-        (4, 4, [], 1),
-        (5, 9, [], 1),
+        (0, 9, [3, 4, 5, 6, 7], 3),  # what was there before is deleted
+        (3, 9, [3, 4, 5, 6, 7], 3),
+        (5, 7, [5, 6], 2),  # and sees of the third that it begins beyond the end
+        (6, 9, [6, 7], 2),
+        (7, 7, [], 1),
+        (8, 9, [], 1),
     ],
 )
 def test_a_ring_is_read_from_any_number_and_no_run_that_lies_before(
     first: int, end: int, numbers: list[int], runs_read: int
 ) -> None:
-    ring, store = OurRing(8), CountingStore()
-    for ids in ([b"a", b"b"], [b"c", b"d"], [b"e"]):
+    ring, store = OurRing(5), CountingStore()
+    for ids in ([b"x", b"y", b"z"], [b"a", b"b"], [b"c", b"d"], [b"e"], []):
         ring.decide(ids)
-    store.apply(
-        [Edit(*each) for each in ring.changelog.items()], Position(Identity("", "", "", 1), 1, 1, 1)
-    )
+    fill(store, ring)
     upwards = list(entries_upwards(store, ADDRESS, first, end))
     assert ([entry.number for entry in upwards], store.read) == (numbers, runs_read)
     assert list(entries(store, ADDRESS, end, first)) == upwards[::-1]
-    assert [entry.identifier for entry in upwards] == [b"abcde"[n : n + 1] for n in numbers]
+    assert [entry.identifier for entry in upwards] == [b"xyzabcde"[n : n + 1] for n in numbers]
 
 
 def test_a_run_belongs_to_its_address_alone() -> None:
