@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state.edit import Edit, Origin
+from state.keys import UnknownFormatError
 from state.memory import MemoryStore
-from state.run import ID_BYTES_MAX, RUN_IDS_MAX, Run, put
+from state.run import ID_BYTES_MAX, RUN_IDS_MAX, Run, key, put
 from state.spots import Spots
 from state.store import Identity, Position
 from state.strategies.ring_edits import entries, entries_upwards, extent
@@ -38,6 +39,7 @@ class Step(NamedTuple):
     committed: bool
 
 
+POSITION: Final = Position(Identity("", "", "", 1), 1, 1, 1)
 RUN: Final = Run(0, 0, 9, (SOURCE,), (b"x", b"y"), (0, 0), (7, 8), (70, 80))
 
 # Few letters, so that ids meet again; prefixes of each other, the empty one, and long ones.
@@ -222,11 +224,12 @@ def test_a_resize_before_a_batch_longer_than_the_ring_leaves_no_key_behind() -> 
     assert len(ring.changelog) == 1
 
 
-def fill(store: MemoryStore, ring: OurRing) -> None:
-    """Put what the ring has written between what other addresses have."""
-    told = [Edit(*each) for each in ring.changelog.items()]
-    told += [put(address, RUN) for address in (ADDRESS[:-1] + "a", ADDRESS[:-1] + "z")]
-    store.apply(told, Position(Identity("", "", "", 1), 1, 1, 1))
+@pytest.fixture(params=[(), ("oracla", "oraclz")], ids=["alone", "between others"])
+def store(request: pytest.FixtureRequest) -> CountingStore:
+    """Of one address, or of two that stand before and after it as well."""
+    found = CountingStore()
+    found.apply([put(address, RUN) for address in request.param], POSITION)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -240,35 +243,49 @@ def fill(store: MemoryStore, ring: OurRing) -> None:
         (b"abcde", 2, Extent(2, 3, 4, 1)),
     ],
 )
-def test_how_much_a_ring_holds_is_read_from_its_store(ids: bytes, size: int, told: Extent) -> None:
-    ring, store = OurRing(3), MemoryStore()
+def test_how_much_a_ring_holds_is_read_from_its_store(
+    ids: bytes, size: int, told: Extent, store: CountingStore
+) -> None:
+    ring = OurRing(3)
     for identifier in ids:
         ring.decide([bytes([identifier])])
-    fill(store, ring)
+    store.apply([Edit(*each) for each in ring.changelog.items()], POSITION)
     assert extent(store, ADDRESS, size) == told
+    if told.held > 1:
+        store.apply([Edit(key(ADDRESS, told.oldest_ms or 0), None)], POSITION)
+        with pytest.raises(UnknownFormatError):
+            extent(store, ADDRESS, size)
 
 
 @pytest.mark.parametrize(
-    ("first", "end", "numbers", "runs_read"),
+    ("first", "end", "numbers", "runs_read", "runs_read_down"),
     [
-        (0, 9, [3, 4, 5, 6, 7], 3),  # what was there before is deleted
-        (3, 9, [3, 4, 5, 6, 7], 3),
-        (5, 7, [5, 6], 2),  # and sees of the third that it begins beyond the end
-        (6, 9, [6, 7], 2),
-        (7, 7, [], 1),
-        (8, 9, [], 1),
+        (0, 9, [3, 4, 5, 6, 7], 3, 3),  # what was there before is deleted
+        (3, 9, [3, 4, 5, 6, 7], 3, 3),
+        (3, 5, [3, 4], 2, 1),  # upwards it sees of the next that it begins beyond the end
+        (5, 7, [5, 6], 2, 1),
+        (6, 9, [6, 7], 2, 2),
+        (7, 7, [], 1, 1),
+        (8, 9, [], 1, 1),
     ],
 )
 def test_a_ring_is_read_from_any_number_and_no_run_that_lies_before(
-    first: int, end: int, numbers: list[int], runs_read: int
+    first: int,
+    end: int,
+    numbers: list[int],
+    runs_read: int,
+    runs_read_down: int,
+    store: CountingStore,
 ) -> None:
-    ring, store = OurRing(5), CountingStore()
+    ring = OurRing(5)
     for ids in ([b"x", b"y", b"z"], [b"a", b"b"], [b"c", b"d"], [b"e"], []):
         ring.decide(ids)
-    fill(store, ring)
+    store.apply([Edit(*each) for each in ring.changelog.items()], POSITION)
     upwards = list(entries_upwards(store, ADDRESS, first, end))
     assert ([entry.number for entry in upwards], store.read) == (numbers, runs_read)
+    store.read = 0
     assert list(entries(store, ADDRESS, end, first)) == upwards[::-1]
+    assert store.read == runs_read_down
     assert [entry.identifier for entry in upwards] == [b"xyzabcde"[n : n + 1] for n in numbers]
 
 
