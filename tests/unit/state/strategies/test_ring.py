@@ -14,7 +14,14 @@ from state.memory import MemoryStore
 from state.run import ID_BYTES_MAX, RUN_IDS_MAX, Run, key, put
 from state.spots import Spots
 from state.store import Identity, Position
-from state.strategies.ring_edits import entries, entries_upwards, extent
+from state.strategies.ring_edits import (
+    bounds,
+    clear,
+    entries,
+    entries_upwards,
+    extent,
+    forget_all,
+)
 from state.strategies.strategy import Extent
 from state.strategies.whole_ring import WholeRing
 from tests.oracle.ours import ADDRESS, SOURCE, OurModel, OurRing
@@ -295,3 +302,16 @@ def test_a_run_belongs_to_its_address_alone() -> None:
     runs = draft.seal()
     keys = {edit.key for name in (ADDRESS, ADDRESS + "2") for edit in draft.edits(name, runs)}
     assert len(keys) == 2
+
+
+def test_ids_are_forgotten_wherever_they_stand_and_a_cleared_ring_counts_on(
+    store: CountingStore,
+) -> None:
+    ring = OurRing(5)
+    for ids in ([b"a", b"b"], [b"c", b"d"], [b"e"]):
+        ring.decide(ids)
+    store.apply([Edit(*each) for each in ring.changelog.items()], POSITION)
+    store.apply(forget_all(store, ADDRESS, [2, 1]), POSITION)
+    assert [each.identifier for each in entries(store, ADDRESS, 9, 0)] == [b"e", b"d", b"a"]
+    store.apply(clear(store, ADDRESS), POSITION)
+    assert bounds(store, ADDRESS, 5) == (5, 5)
