@@ -1,11 +1,17 @@
 """Membership: nothing is committed for a group that we are not told to be in."""
 
+from collections.abc import Iterable, Sequence
+
 import pytest
 
 from ringfence.headers import DUPLICATE_ID
+from service.checks import Rules
+from service.commit import TransactionAbortedError
+from service.plan import Output, Plan
+from state.edit import Source
 from tests.fakes.consumer import FakeConsumer
 from tests.simulation.disk import Disk
-from tests.unit.service.living import Living, in_group, turns, waiting_for
+from tests.unit.service.living import ORDERS, Living, in_group, turns, waiting_for
 
 
 def test_who_is_no_member_of_the_group_commits_nothing() -> None:
@@ -54,9 +60,12 @@ def test_a_client_that_is_closed_and_knows_no_group_any_more_ends_its_life_in_or
     assert living.values("orders.unique") == ["a"]
 
 
-def test_the_group_speaks_before_something_is_committed_that_was_not_read() -> None:
+@pytest.mark.parametrize("late", [(0, 1), (0,), (1,)])
+def test_the_group_speaks_before_something_is_committed_that_was_not_read(
+    late: tuple[int, ...],
+) -> None:
     living = Living(partitions=2, addresses={"#": {"group_timeout_ms": 1_000}})
-    for partition in (0, 1):
+    for partition in late:
         living.write(b"a", *in_group("t", 1, 2), (DUPLICATE_ID, b"a"), partition=partition)
     loop = living.running()
     turns(loop, 2)
@@ -68,4 +77,20 @@ def test_the_group_speaks_before_something_is_committed_that_was_not_read() -> N
         turns(other, 1)
         living.cluster.wait(1)
     assert len(loop.assignment.partitions) == len(other.assignment.partitions) == 1
-    assert [living.values("orders.dlq", partition) for partition in (0, 1)] == [["a"], ["a"]]
+    given_up = [partition for partition in (0, 1) if living.values("orders.dlq", partition)]
+    assert given_up == list(late)
+
+
+def test_the_offset_of_a_partition_that_is_not_ours_is_not_committed_nor_what_goes_with_it() -> (
+    None
+):
+    living = Living()
+    loop = living.running()
+
+    def fill(_rules: Rules, plan: Plan, _now_ms: int) -> Iterable[Sequence[Output]]:
+        plan.next_offsets = {ORDERS: 1, Source("orders", 7): 1}
+        return ()
+
+    with pytest.raises(TransactionAbortedError, match="shared its partitions out anew"):
+        loop.change(fill)
+    assert living.committed() is None

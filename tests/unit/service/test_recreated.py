@@ -1,12 +1,17 @@
 """A topic that is deleted and created again while the service works on it is never passed over."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
+from confluent_kafka import KafkaError
 
+from service.commit import TransactionAbortedError
 from service.errors import ExitCode, ExitError
+from tests.fakes.errors import abortable
+from tests.fakes.partition import Record
 from tests.unit.helpers import ending, some
-from tests.unit.service.living import LOG, ORDERS, Living, turns
+from tests.unit.service.living import LOG, ORDERS, ROUTE, Living, Telling, turns
 from tests.unit.service.test_two_hops import BY_ADDRESS, Hops
 
 
@@ -54,6 +59,52 @@ def test_an_input_that_was_created_again_before_anything_was_committed_is_read_f
     living.send("a", "b")
     turns(loop, 10)
     assert (living.committed(), living.values("orders.unique")) == (2, ["a", "b"])
+
+
+@pytest.mark.row(31)
+def test_what_came_with_a_lost_connection_is_read_again_where_a_topic_is_another_by_then() -> None:
+    chance = Telling("orders")
+    route = replace(ROUTE, inputs=("orders", "more"), output="orders.unique")
+    living = Living(route, chance=chance)
+    living.cluster.create_topic("more")
+    loop = living.loop()
+
+    def recreate() -> Iterator[None]:
+        while not loop.assignment.running:
+            yield
+        living.cluster.create_topic("orders", 1)
+        living.send("a", "b")
+        living.cluster.write("more", 0, Record(None, b"m", [], 1))
+        chance.errors = [KafkaError(KafkaError._TRANSPORT, "the connection is gone")]
+        yield
+
+    living.faults.at["consume"] = recreate()
+    turns(loop)
+    living.clock.sleep(40)
+    turns(loop)
+    assert sorted(living.values("orders.unique")) == ["a", "b", "m"]
+
+
+@pytest.mark.row(31)
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_what_was_read_for_a_change_is_not_decided_for_the_topic_that_came_after(
+    *, is_refused: bool
+) -> None:
+    living = Living()
+    loop = living.running()
+    living.send("a")
+    if is_refused:
+        living.faults.at["commit_transaction"] = iter([abortable(KafkaError.INVALID_RECORD, "no")])
+        with pytest.raises(TransactionAbortedError) as refused:
+            loop.change(lambda *_: ())
+        loop.unchanged(refused.value.fault)
+    else:
+        loop.change(lambda *_: ())
+        living.clock.sleep(40)
+    living.cluster.create_topic("orders", 1)
+    living.send("b")
+    turns(loop)
+    assert living.values("orders.unique") == ["b"]
 
 
 @pytest.mark.row(31)
