@@ -69,6 +69,19 @@ def test_a_partition_taken_away_in_the_middle_of_a_transaction_aborts_it() -> No
     assert living.values("orders.unique", gone.partition) == []
 
 
+def test_whatever_the_group_says_in_the_middle_of_a_transaction_aborts_it() -> None:
+    living = Living()
+    loop = living.running()
+    living.send(*"abc")
+    assignment = loop.assignment
+    living.faults.at["consume"] = at_read(3, lambda: assignment._on_assign(assignment.consumer, []))
+    loop.turn()
+    assert living.values("orders.unique") == []
+    assert living.faults.passed["abort_transaction"] == 1
+    turns(loop, 3)
+    assert living.values("orders.unique") == ["a", "b", "c"]
+
+
 def test_an_error_in_the_middle_waits_until_nothing_is_open() -> None:
     chance = Errors()
     living = Living(chance=chance)
