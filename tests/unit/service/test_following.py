@@ -308,6 +308,19 @@ def test_a_paused_route_is_owned_and_restored_and_not_read() -> None:
     assert living.values("orders.unique") == ["a", "b"]
 
 
+def test_what_was_read_before_a_pause_and_not_decided_waits_for_its_end() -> None:
+    living = Living(batch_bytes_max=1000)
+    loop = living.running()
+    living.send("a", "b", size=1000)
+    loop.turn()
+    put(living, Overlay(paused=("orders",)))
+    turns(loop, 3)
+    assert living.values("orders.unique") == ["a"]
+    put(living, Overlay())
+    turns(loop, 3)
+    assert living.values("orders.unique") == ["a", "b"]
+
+
 def test_a_pause_holds_in_the_next_life_and_over_an_abort() -> None:
     living = Living()
     put(living, Overlay(paused=("orders",)))
