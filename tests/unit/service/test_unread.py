@@ -3,6 +3,7 @@
 from itertools import repeat
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from state.edit import Source
 from tests.simulation.disk import Disk
@@ -14,23 +15,26 @@ from tests.unit.service.living import (
     waiting_for,
 )
 
-MORE = Source("orders", 1)
 
-
-def test_a_partition_that_the_group_left_out_is_told_and_asked_for() -> None:
-    living = Living(partitions=2)
+def test_partitions_that_the_group_left_out_are_told_and_read_each_time_it_happens() -> None:
+    living = Living(partitions=8)
     loop = living.loop()
     turn_until_running(loop)
-    member = next(iter(living.cluster.group("g").members.values()))
-    member.held.discard(MORE)
-    del loop.assignment.partitions[MORE], loop.assignment.running[MORE]
-    waits = []
-    for _ in range(4):
+    for _ in range(2):
+        (member,) = living.cluster.group("g").members.values()
+        lost = [TopicPartition("orders", number) for number in range(1, 8)]
+        member.held -= {Source(place.topic, place.partition) for place in lost}
+        loop.assignment._on_revoke(loop.assignment.consumer, lost)
         living.cluster.wait(6)
-        waits.append(loop.assignment.step())
-    assert waits[0] is not None
-    assert "orders-1" in waits[0]
-    assert living.faults.passed["subscribe"] > 1
+        loop.turn()
+        assert waiting_for(living) == (
+            "the group to share out 7 partitions that nobody reads: "
+            "orders-1, orders-2, orders-3, orders-4, orders-5"
+        )
+        living.cluster.wait(6)
+        turn_until_running(loop)
+        turns(loop, 3)
+        assert (len(loop.assignment.running), waiting_for(living)) == (8, None)
 
 
 @pytest.mark.row(36)
