@@ -81,6 +81,21 @@ def test_a_missing_output_topic_is_named_waited_for_and_written_when_it_is_there
     assert living.values("orders.unique") == ["a", "b"]
 
 
+def test_a_missing_input_is_named_waited_for_and_read_when_it_is_there() -> None:
+    living = Living()
+    del living.cluster.logs["orders"]
+    loop = living.loop()
+    for _ in range(3):
+        living.cluster.wait(6)
+        loop.turn()
+        assert waiting_for(living) == "the input orders: it does not exist; create it"
+    living.cluster.create_topic("orders")
+    living.send("a")
+    living.cluster.wait(6)
+    turns(loop)
+    assert (living.values("orders.unique"), waiting_for(living)) == (["a"], None)
+
+
 class Sluggish(Chance):
     """Fetches nothing two times of three."""
 
