@@ -1,6 +1,9 @@
 """The loop: what comes in gets through once, whatever aborts, ends a life or is set meanwhile."""
 
 import gc
+import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -10,9 +13,11 @@ from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, GROUP_POSITION, GROUP_SI
 from service.commit import OutcomeUnknownError
 from service.errors import ExitCode
 from service.loop import Loop
+from state.cache import Cache
 from state.changelog import decode
 from state.edit import Source
 from state.store import StoreFailedError
+from state.strategies.strategy import Memory
 from tests.fakes.errors import abortable, fenced, plain
 from tests.fakes.group import Committed
 from tests.fakes.partition import Record
@@ -120,6 +125,37 @@ def test_every_turn_is_a_heartbeat() -> None:
     living.clock.sleep(100)
     loop.turn()
     assert living.board.heartbeat_age_ms() < 100
+
+
+def test_how_long_each_stage_of_a_batch_takes_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    living = Living(transaction_timeout_ms=60_000, batch_wait_ms=0)
+    loop = living.running()
+    living.send("a")
+    genuine = Cache._loaded
+
+    def loaded(cache: Cache, source: Source, *rest: Any) -> Memory:
+        living.cluster.wait(4)
+        return genuine(cache, source, *rest)
+
+    def waits(*seconds: float) -> Iterator[None]:
+        for each in seconds:
+            living.cluster.wait(each)
+            yield
+
+    monkeypatch.setattr(Cache, "_loaded", loaded)
+    follower_s = 0.0
+    living.faults.at |= {
+        "consume": waits(follower_s, 1, 0.5),
+        "produce": waits(2),
+        "commit_transaction": waits(3),
+        "store.apply": waits(32),
+    }
+    loop.turn()
+    told = loop._watch._metrics.exposition().decode()
+    found = re.findall(r'batch_duration_seconds_sum{stage="(\w+)"} (\S+)', told)
+    assert {stage: float(seconds) for stage, seconds in found} == pytest.approx(
+        {"poll": 1, "lookup": 4, "produce": 2, "commit": 4 + 2 + 0.5 + 3, "apply": 32}
+    )
 
 
 # What aborts.
