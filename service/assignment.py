@@ -114,18 +114,19 @@ class Assignment:
     def _adapt(self, partition: Partition, reading: Reading | None) -> None:
         """The topic of a partition belongs to another route, or to none, or is another topic."""
         source = partition.source
-        now = None if reading is None else _partition(source, reading)
-        if now is not None and now.changelog == partition.changelog:
-            partition.inlet = now.inlet
-            if reading is not None and _is_replaced(partition, reading):
-                self._retake(partition)
-            return
-        self._release(partition)
-        if now is None:
+        if reading is None:
+            self._release(partition)
             del self.partitions[source]
             self._idle.add(source)  # until the group takes it back
-        else:
+            return
+        now = _partition(source, reading)
+        if now.changelog != partition.changelog:
+            self._release(partition)
             self.partitions[source] = now
+            return
+        partition.inlet = now.inlet
+        if _is_replaced(partition, reading):
+            self._retake(partition)
 
     def _join(self) -> None:
         topics = sorted(self._readings)
