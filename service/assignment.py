@@ -204,8 +204,7 @@ class Assignment:
             with contextlib.suppress(KafkaException):
                 self._leave()
         self._consumer.close()
-        self.fetching.forget()
-        self.running.clear()  # nothing is fetched any more; a closed consumer must not be asked
+        self.fetching.forget()  # nothing is fetched any more; a closed consumer must not be asked
         for partition in list(self.partitions.values()):
             self._release(partition)
         self.partitions.clear()
@@ -254,7 +253,6 @@ class Assignment:
         self.fetching.end(gone)
         self._idle.difference_update(gone)
         for source in gone:
-            self.running.pop(source, None)
             partition = self.partitions.pop(source, None)
             if partition is not None:
                 self._release(partition)
