@@ -46,14 +46,17 @@ def is_too_old(
 
 def short_logs(partition: Partition, facts: Facts) -> list[Source]:
     """Of input and changelog, those that end before what was committed, and are the same topics."""
-    told, identity = facts.metadata, facts.identity
+    told, identity, log = facts.metadata, facts.identity, partition.changelog
     found = []
     is_same = told is None or told.input_topic_id == identity.input_topic_id
     if is_same and facts.input.end < (facts.committed_offset or 0):
         found.append(partition.source)
-    log = partition.changelog
-    is_same = told is not None and told.changelog_topic_id == identity.changelog_topic_id
-    if log and told and is_same and facts.changelog.end <= told.last_offset:
+    if (
+        log
+        and told
+        and told.changelog_topic_id == identity.changelog_topic_id
+        and facts.changelog.end <= told.last_offset
+    ):
         found.append(log)
     return found
 
