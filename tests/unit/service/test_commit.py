@@ -23,7 +23,7 @@ from service.kafka import LIBRDKAFKA
 from service.plan import Output
 from state.edit import Edit, Source
 from tests.fakes.clients import FakeClients
-from tests.fakes.errors import abortable, fenced
+from tests.fakes.errors import abortable, fenced, in_no_transaction
 from tests.fakes.group import Committed, GroupMetadata
 from tests.fakes.log import Chance, FakeCluster
 from tests.fakes.partition import Fate, Partition, Record
@@ -168,9 +168,11 @@ def test_a_commit_that_is_refused_at_once_is_aborted_and_leaves_nothing() -> Non
     assert bench.outcome() == ALL
 
 
+@pytest.mark.parametrize("chance", [Chance(), AtOnce()], ids=["at the end", "at once"])
 @pytest.mark.parametrize("step", ["send", "send_offsets_to_transaction", "commit_transaction"])
-def test_whoever_is_fenced_does_not_know_the_outcome(step: str) -> None:
+def test_whoever_is_fenced_does_not_know_the_outcome(step: str, chance: Chance) -> None:
     bench = Bench()
+    bench.cluster.chance = chance
     bench.faults.at[step] = iter([fenced()])
     with pytest.raises(OutcomeUnknownError) as caught:
         bench.commit(plan())
@@ -216,8 +218,10 @@ def test_offsets_of_a_member_that_is_none_any_more_are_aborted() -> None:
 def test_a_step_that_timed_out_is_made_again() -> None:
     bench = Bench()
     bench.faults.at["send_offsets_to_transaction"] = iter([late(), late()])
+    begun_ms = bench.cluster.now_ms
     bench.commit(plan())
     assert bench.outcome() == ALL
+    assert bench.cluster.now_ms - begun_ms == 200, "with a pause before each"
 
 
 def test_a_step_that_times_out_for_too_long_is_aborted() -> None:
@@ -229,7 +233,9 @@ def test_a_step_that_times_out_for_too_long_is_aborted() -> None:
     assert bench.outcome() == NOTHING
 
 
-@pytest.mark.parametrize("error", [late, gone], ids=["never answered", "answered badly"])
+@pytest.mark.parametrize(
+    "error", [late, gone, in_no_transaction], ids=["never answered", "answered badly", "fatal"]
+)
 def test_an_abort_that_does_not_succeed_has_an_unknown_outcome_and_tells_what_led_to_it(
     error: Callable[[], Exception],
 ) -> None:
@@ -248,6 +254,20 @@ def test_an_abort_that_finds_itself_fenced_says_so() -> None:
     with pytest.raises(OutcomeUnknownError) as caught:
         bench.commit(plan())
     assert caught.value.fault.fenced
+
+
+def test_a_fault_between_two_transactions_ends_a_producer_that_would_be_used_again() -> None:
+    bench = Bench()
+    bench.faults.at["poll"] = iter([fenced(), fenced()])
+    with pytest.raises(OutcomeUnknownError):
+        bench.committer.prepare(1000)
+    with pytest.raises(OutcomeUnknownError):
+        bench.commit(plan())
+    bench.committer._note_error(gone().args[0])
+    bench.faults.at["poll"] = iter(fenced, None)
+    bench.committer.prepare(1000)
+    bench.commit(plan())
+    assert bench.outcome() == ALL
 
 
 def test_a_producer_is_kept_while_all_goes_well() -> None:
@@ -405,6 +425,16 @@ def test_a_transaction_that_the_broker_ended_for_its_age_is_an_abort_and_no_riva
     assert bench.outcome() == ALL
 
 
+@pytest.mark.row(30)
+def test_a_member_that_is_fenced_has_a_rival_however_old_its_transaction_is() -> None:
+    bench = Bench()
+    of_member = abortable(KafkaError.FENCED_INSTANCE_ID, "another has this instance id")
+    bench.faults.at["send_offsets_to_transaction"] = bench.answers(lambda: of_member, 20)
+    with pytest.raises(OutcomeUnknownError) as caught:
+        bench.commit(plan())
+    assert caught.value.fault.of_group
+
+
 @pytest.mark.parametrize("step", ["send", "send_offsets_to_transaction"])
 def test_a_producer_that_is_fenced_in_a_young_transaction_has_a_rival(step: str) -> None:
     bench = Bench()
@@ -495,8 +525,9 @@ def stuck_bench(told: KafkaException | None = None) -> Bench:
 
 def test_a_changelog_record_that_was_not_delivered_in_time_is_no_ground_to_commit_on() -> None:
     bench = stuck_bench()
-    with pytest.raises(TransactionAbortedError, match="not delivered in time"):
+    with pytest.raises(TransactionAbortedError, match="not delivered in time") as caught:
         bench.commit(plan())
+    assert not caught.value.fault.of_record
     assert bench.faults.passed["commit_transaction"] == 0
 
 
@@ -576,9 +607,9 @@ def test_what_cannot_be_decided_leaves_nothing_and_the_next_batch_gets_through()
     assert bench.outcome() != NOTHING
 
 
-@pytest.mark.parametrize("step", ["send_offsets_to_transaction", "commit_transaction"])
+@pytest.mark.parametrize("step", ["send_offsets_to_transaction", "commit_transaction", "flush"])
 def test_a_step_that_is_made_again_and_again_is_no_silence(step: str) -> None:
-    bench = Bench()
+    bench = stuck_bench() if step == "flush" else Bench()
     beats_s: list[float] = []
     clock = FakeClock(bench.cluster)
 
