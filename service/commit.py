@@ -32,16 +32,9 @@ _NOT_DELIVERED: Final = Fault(
     fenced=False,
     cause="_MSG_TIMED_OUT: a changelog record was not delivered in time, or nobody knows where",
 )
-
-_UNDECIDED: Final = Fault(
-    Remedy.ABORT, of_record=True, fenced=False, cause="its records could not be decided"
-)
-
-SLOW: Final = Fault(
-    Remedy.ABORT,
-    of_record=False,
-    fenced=False,
-    cause="deciding took too much of transaction_timeout_ms; what was loaded stays in memory",
+_UNDECIDED: Final = _NOT_DELIVERED._replace(cause="its records could not be decided")
+SLOW: Final = _NOT_DELIVERED._replace(
+    cause="deciding took too much of transaction_timeout_ms; what was loaded stays in memory"
 )
 EXPIRED: Final = SLOW._replace(
     cause="the transaction took longer than transaction_timeout_ms, and the broker ended it",
