@@ -10,10 +10,12 @@ from service.takeover import (
     STORE_AGE_MS_MAX,
     check_changelog,
     check_identity,
+    short_logs,
     start_offset,
     store_fault,
 )
 from state.changelog import OffsetMetadata
+from state.edit import Source
 from state.run import FORMAT
 from state.store import Position
 from tests.unit.helpers import ending, rows
@@ -58,8 +60,34 @@ def test_a_store_is_wiped_for(position: Position | None, fault: str | None) -> N
     assert (fault or "") in (found or "")
 
 
-def test_a_store_that_knows_something_is_ahead_of_no_offset_at_all() -> None:
-    assert store_fault(STORE, FACTS._replace(committed_offset=None), NOW_MS) is not None
+@pytest.mark.parametrize("knows", [False, True])
+def test_a_store_that_knows_something_is_ahead_of_no_offset_at_all(*, knows: bool) -> None:
+    store, facts = STORE._replace(input_next=int(knows)), FACTS._replace(committed_offset=None)
+    assert (store_fault(store, facts, NOW_MS) is not None) is knows
+
+
+@rows(
+    ("facts", "short"),
+    {
+        "as long": (FACTS._replace(committed_offset=100), []),
+        "a new input": (Facts(None, None, Log(0, 0), Log(0, 0), IDENTITY), []),
+        "input": (FACTS._replace(committed_offset=101), [PARTITION.source]),
+        "input of others": (Facts(101, None, *FACTS[2:]), [PARTITION.source]),
+        "changelog": (FACTS._replace(changelog=Log(5, 19)), [PARTITION.changelog]),
+        "another input": (
+            FACTS._replace(committed_offset=101, metadata=OURS._replace(input_topic_id="x")),
+            [],
+        ),
+        "another changelog": (
+            FACTS._replace(changelog=Log(5, 19), metadata=OURS._replace(changelog_topic_id="x")),
+            [],
+        ),
+    },
+)
+def test_logs_are_short_that_end_before_what_was_committed(
+    facts: Facts, short: list[Source]
+) -> None:
+    assert short_logs(PARTITION, facts) == short
 
 
 @rows(
