@@ -108,7 +108,40 @@ def test_what_was_kept_is_forgotten_when_its_predecessors_are_read_again() -> No
     assert living.committed() == 2
 
 
-def test_a_step_without_records_says_nothing_about_the_size_of_a_piece() -> None:
-    loop = Living().running()
-    loop._intake.decided(0, 10.0)
-    assert loop._intake._at_once == 2
+@pytest.mark.parametrize(
+    ("at_once", "records", "took_s", "then"),
+    [
+        (2, 0, 10.0, 2),  # what ends a transaction says nothing
+        (64, 64, 0.1, 80),
+        (500, 64, 0.1, 512),
+        (1, 1, 0.1, 2),
+        (64, 64, 0.5, 32),
+        (8, 64, 0.5, 8),
+        (8, 1, 9.0, 1),
+    ],
+)
+def test_a_piece_has_as_many_records_as_are_decided_in_a_quarter_of_a_second(
+    at_once: int, records: int, took_s: float, then: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    reading = Living().running()._intake
+    reading._at_once = at_once
+    reading.decided(records, took_s)
+    assert reading._at_once == then
+
+
+@pytest.mark.parametrize(
+    ("at_once", "records", "then"), [(64, 10, 5), (8, 10, 4), (2, 2, 1), (1, 1, 1)]
+)
+def test_after_a_transaction_that_was_too_much_the_next_has_half_a_piece_and_no_more(
+    at_once: int, records: int, then: int
+) -> None:
+    living = Living()
+    loop = living.running()
+    loop._intake._at_once = at_once
+    loop._intake.narrow(records)
+    assert loop._intake.is_narrowest == (then == 1)
+    living.send(*map(str, range(20)))
+    loop.turn()
+    assert living.committed() == then
+    assert not loop._intake.is_narrowest
