@@ -548,11 +548,22 @@ def test_a_reset_offset_marks_the_state_to_be_cleared() -> None:
     assert ours.assignment.running[ORDERS].to_clear
 
 
-def test_a_grant_of_a_topic_that_is_not_read_any_more_is_passed_over() -> None:
-    ours = member(Living())
+def test_a_grant_of_a_topic_that_is_not_read_counts_once_it_is_until_it_is_taken_back() -> None:
+    ours, former = member(Living()), Source("former", 0)
     ours.take_over()
-    ours.assignment._on_assign(ours.assignment.consumer, [TopicPartition("former", 0)])
-    assert list(ours.assignment.partitions) == [ORDERS]
+    assignment, readings = ours.assignment, ours.assignment._readings
+    both = {**readings, "former": readings["orders"]}
+    assignment._on_assign(assignment.consumer, [TopicPartition(*former)])
+    for _ in range(2):
+        assert list(assignment.partitions) == [ORDERS]
+        assignment.subscribe(both)
+        found = assignment.partitions[former]
+        assignment.subscribe(both)
+        assert assignment.partitions[former] is found
+        assignment.subscribe(readings)
+    assignment._on_revoke(assignment.consumer, [TopicPartition(*former)])
+    assignment.subscribe(both)
+    assert list(assignment.partitions) == [ORDERS]
 
 
 def test_subscribing_to_the_same_inputs_joins_no_second_time() -> None:
