@@ -2,8 +2,6 @@
 
 import gc
 import re
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -13,11 +11,9 @@ from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, GROUP_POSITION, GROUP_SI
 from service.commit import OutcomeUnknownError
 from service.errors import ExitCode
 from service.loop import Loop
-from state.cache import Cache
 from state.changelog import decode
 from state.edit import Source
 from state.store import StoreFailedError
-from state.strategies.strategy import Memory
 from tests.fakes.errors import abortable, fenced, plain
 from tests.fakes.group import Committed
 from tests.fakes.partition import Record
@@ -35,6 +31,7 @@ from tests.unit.service.living import (
     turns,
     waiting_for,
 )
+from tests.unit.service.test_bounded import with_slow_loads
 
 
 def test_the_first_of_an_id_goes_on_and_the_second_to_the_dead_letters() -> None:
@@ -131,25 +128,15 @@ def test_how_long_each_stage_of_a_batch_takes_is_measured(monkeypatch: pytest.Mo
     living = Living(transaction_timeout_ms=60_000, batch_wait_ms=0)
     loop = living.running()
     living.send("a")
-    genuine = Cache._loaded
-
-    def loaded(cache: Cache, source: Source, *rest: Any) -> Memory:
-        living.cluster.wait(4)
-        return genuine(cache, source, *rest)
-
-    def waits(*seconds: float) -> Iterator[None]:
-        for each in seconds:
-            living.cluster.wait(each)
-            yield
-
-    monkeypatch.setattr(Cache, "_loaded", loaded)
+    with_slow_loads(living, monkeypatch, 4)
     follower_s = 0.0
-    living.faults.at |= {
-        "consume": waits(follower_s, 1, 0.5),
-        "produce": waits(2),
-        "commit_transaction": waits(3),
-        "store.apply": waits(32),
+    waits_s: dict[str, list[float]] = {
+        "consume": [follower_s, 1, 0.5],
+        "produce": [2],
+        "commit_transaction": [3],
+        "store.apply": [32],
     }
+    living.faults.at |= {step: map(living.cluster.wait, each) for step, each in waits_s.items()}
     loop.turn()
     told = loop._watch._metrics.exposition().decode()
     found = re.findall(r'batch_duration_seconds_sum{stage="(\w+)"} (\S+)', told)
@@ -349,6 +336,7 @@ def test_closing_leaves_the_group_and_no_transaction_open() -> None:
     living.send("a")
     loop = living.running()
     loop.close()
+    assert loop._committer._producer is None, "it would keep its threads"
     assert all(producing.open is None for producing in living.cluster.producing.values())
     with pytest.raises(RuntimeError, match="closed"):
         loop.assignment.consumer.consume(1, 0)
