@@ -10,6 +10,8 @@ from service import config_topic as module
 from service.commit import OutcomeUnknownError
 from service.errors import ExitCode
 from service.faults import fault_of
+from service.plan import Output
+from service.target import TargetMissingError
 from service.topics import config_topic
 from state.edit import Edit, Source
 from state.run import key
@@ -24,6 +26,7 @@ from tests.unit.service.living import (
     Living,
     Telling,
     gone,
+    refused,
     turns,
     waiting_for,
 )
@@ -68,6 +71,21 @@ def test_a_topic_that_was_absent_and_is_there_now_is_written() -> None:
     assert living.reasons("g.dead-letters").count("no-output") <= 4
 
 
+def test_a_change_that_misses_a_topic_has_it_asked_for_anew() -> None:
+    living = Living(STEERED)
+    loop = living.running()
+    living.cluster.create_topic("later")
+
+    def fill(*_: object) -> list[list[Output]]:
+        raise TargetMissingError("later")
+
+    with pytest.raises(TargetMissingError):
+        loop.change(fill)
+    steer(living, b"later")
+    turns(loop)
+    assert living.values("later") == ["0"]
+
+
 def test_a_missing_output_topic_is_named_waited_for_and_written_when_it_is_there() -> None:
     living = without_output()
     living.send("a", "b")
@@ -97,17 +115,19 @@ def test_a_missing_input_is_named_waited_for_and_read_when_it_is_there() -> None
 
 
 class Sluggish(Chance):
-    """Fetches nothing two times of three."""
+    """Fetches nothing four times of five."""
 
     calls = 0
 
     def fetched(self, records_max: int) -> int:
         self.calls += 1
-        return 0 if self.calls % 3 else records_max
+        return 0 if self.calls % 5 else records_max
 
 
-def test_a_round_that_brings_nothing_does_not_end_the_wait_for_a_topic() -> None:
-    living = without_output(Sluggish())
+@pytest.mark.parametrize("lacks_topic", [False, True])
+def test_a_round_that_brings_nothing_does_not_end_a_wait(*, lacks_topic: bool) -> None:
+    living = without_output(Sluggish()) if lacks_topic else Living(chance=Sluggish())
+    living.faults.at["commit_transaction"] = iter(refused, None)
     living.send("a")
     loop = living.loop()
     turns(loop, 5)
@@ -115,6 +135,7 @@ def test_a_round_that_brings_nothing_does_not_end_the_wait_for_a_topic() -> None
         loop.turn()
         assert living.board.read().phase == "waiting"
     living.cluster.create_topic("orders.unique")
+    living.faults.at.clear()
     turns(loop)
     assert living.board.read().phase == "running"
 
@@ -126,7 +147,7 @@ def test_a_topic_that_stays_missing_ends_the_process_with_exit_code_3(chance: Ch
     loop = living.loop()
     begun_s = living.clock.monotonic_s()
     with ending(ExitCode.BROKER, r"orders\.unique"):
-        turns(loop, 200)
+        turns(loop, 400)
     assert 0 <= living.clock.monotonic_s() - begun_s - 300 < 10
 
 
@@ -202,6 +223,8 @@ def test_an_error_that_the_client_mends_itself_is_passed_over() -> None:
     loop.turn()
     assert waiting_for(living) is None
     assert living.values("orders.unique") == ["a"]
+    told = loop._watch._metrics.exposition()
+    assert b'client_errors_total{code="_ALL_BROKERS_DOWN"} 1.0' in told
 
 
 @pytest.mark.parametrize(("policy", "read"), [("earliest", ["d", "e"]), ("latest", [])])
@@ -269,7 +292,7 @@ def test_an_abort_that_neither_a_record_nor_the_group_explains_has_the_topics_de
 
 
 def test_a_damaged_store_is_wiped_and_restored_and_remembers_what_it_did() -> None:
-    living = Living(replace(ROUTE, address="{header:_DUPL_ID}"))
+    living = Living(replace(ROUTE, address="{header:_DUPL_ID}"), partitions=2)
     living.send("a")
     loop = living.running()
     store = some(loop.assignment.running[ORDERS].store)
@@ -277,10 +300,12 @@ def test_a_damaged_store_is_wiped_and_restored_and_remembers_what_it_did() -> No
     store.apply([Edit(key("a", 0), b"torn")], position)
     loop.cache.drop(ORDERS)
     living.send("a", "b")
+    living.send("c", partition=1)
     turns(loop)
     assert living.faults.passed["store.wipe"] == 1
     assert living.values("orders.unique") == ["a", "b"]
     assert living.values("orders.dlq") == ["a"]
+    assert living.values("orders.unique", 1) == ["c"]
 
 
 def test_a_store_that_is_damaged_as_it_is_applied_takes_all_of_its_transaction_along() -> None:
@@ -298,6 +323,7 @@ def test_a_store_that_is_damaged_as_it_is_applied_takes_all_of_its_transaction_a
         came_out = living.values("orders.unique", partition)
         assert came_out == [f"a{partition}", f"b{partition}"]
         assert living.values("orders.dlq", partition) == [f"a{partition}"]
+    assert living.faults.passed["store.wipe"] == 1
 
 
 @pytest.mark.row(24)
