@@ -12,6 +12,7 @@ from state.edit import Source
 from tests.fakes.consumer import FakeConsumer
 from tests.simulation.disk import Disk
 from tests.unit.service.living import ORDERS, Living, in_group, turns, waiting_for
+from tests.unit.service.test_intake import at_read
 
 
 def test_who_is_no_member_of_the_group_commits_nothing() -> None:
@@ -94,3 +95,15 @@ def test_the_offset_of_a_partition_that_is_not_ours_is_not_committed_nor_what_go
     with pytest.raises(TransactionAbortedError, match="shared its partitions out anew"):
         loop.change(fill)
     assert living.committed() is None
+
+
+def test_a_change_is_not_made_after_a_rebalance_that_is_heard_of_only_by_it() -> None:
+    living = Living()
+    loop = living.running()
+    assignment, begun_ms = loop.assignment, living.cluster.now_ms
+    heard = at_read(1, lambda: assignment._on_assign(assignment.consumer, []))
+    living.faults.at["consume"] = heard
+    with pytest.raises(TransactionAbortedError, match="shared its partitions out anew"):
+        loop.change(lambda *_: ())
+    loop.change(lambda *_: ())
+    assert living.cluster.now_ms == begun_ms, "nothing is waited for"

@@ -90,7 +90,7 @@ def test_what_came_with_a_lost_connection_is_read_again_where_a_topic_is_another
 def test_what_was_read_for_a_change_is_not_decided_for_the_topic_that_came_after(
     *, is_refused: bool
 ) -> None:
-    living = Living()
+    living = Living(batch_records_max=1)
     loop = living.running()
     living.send("a")
     if is_refused:
