@@ -19,7 +19,16 @@ from state.edit import Source
 from state.run import decode as run_of
 from tests.fakes.errors import abortable
 from tests.unit.helpers import some
-from tests.unit.service.living import GROUP, LOG, ORDERS, Living, refused, turn_until_running, turns
+from tests.unit.service.living import (
+    GROUP,
+    LOG,
+    ORDERS,
+    Living,
+    refused,
+    turn_until_running,
+    turns,
+    waiting_for,
+)
 
 MORE = {"inputs": ["more"], "scope": "partition", "output": "orders.unique", "dead_letter": "dlq"}
 
@@ -285,6 +294,17 @@ def test_an_input_that_comes_to_another_route_is_taken_over_anew() -> None:
     (partition,) = loop.assignment.running.values()
     assert partition.changelog is None
     assert living.board.read().hops == ("inputs", "by-address")
+
+
+def test_a_new_output_is_written_in_the_turn_that_brings_it_into_force() -> None:
+    living = Living()
+    living.cluster.create_topic("other")
+    loop = living.running()
+    to_other = {"inputs": ["orders"], "scope": "partition", "output": "other"}
+    put(living, Overlay(routes={"orders": to_other}))
+    living.send("a")
+    loop.turn()
+    assert (living.values("other"), waiting_for(living)) == (["a"], None)
 
 
 # Pause.
