@@ -314,6 +314,7 @@ def test_a_state_is_cleared_in_transactions_of_the_configured_size() -> None:
     assert len(living.values("orders.unique")) == 70
     assert [record.value for record in living.cluster.records(*LOG)].count(None) == 35
     assert sizes[:4] == [0] * 4, "four transactions delete 35 keys"
+    assert living.faults.passed["store.wipe"] == 1, "it was ahead of the reset offset"
 
 
 @pytest.mark.row(20)

@@ -379,11 +379,15 @@ def test_a_generation_on_its_way_is_no_fault_and_one_that_never_comes_is() -> No
     assert "ILLEGAL_GENERATION" in (waiting_for(living) or "")
 
 
-def test_how_long_a_generation_may_take_counts_anew_after_it_has_come() -> None:
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_how_long_a_generation_may_take_counts_anew_after_it_has_come(*, is_ours: bool) -> None:
     living = Living()
     loop = living.running()
     between_generations(living, loop)
-    loop.assignment.rebalances += 1  # and what was to be read is somebody else's
+    if is_ours:
+        loop.turn()
+    else:
+        loop.assignment.rebalances += 1  # and what was to be read is somebody else's
     living.clock.sleep(3600)
     between_generations(living, loop)
     assert waiting_for(living) is None
