@@ -2,6 +2,7 @@
 
 import gc
 import re
+from itertools import pairwise
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -11,6 +12,7 @@ from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, GROUP_POSITION, GROUP_SI
 from service.commit import OutcomeUnknownError
 from service.errors import ExitCode
 from service.loop import Loop
+from service.status import StatusBoard
 from state.changelog import decode
 from state.edit import Source
 from state.store import StoreFailedError
@@ -139,10 +141,25 @@ def test_how_long_each_stage_of_a_batch_takes_is_measured(monkeypatch: pytest.Mo
     living.faults.at |= {step: map(living.cluster.wait, each) for step, each in waits_s.items()}
     loop.turn()
     told = loop._watch._metrics.exposition().decode()
+    assert "\nringfence_cache_memory_bytes " in told, "what is held is sampled too"
     found = re.findall(r'batch_duration_seconds_sum{stage="(\w+)"} (\S+)', told)
     assert {stage: float(seconds) for stage, seconds in found} == pytest.approx(
         {"poll": 1, "lookup": 4, "produce": 2, "commit": 4 + 2 + 0.5 + 3, "apply": 32}
     )
+
+
+def test_no_row_of_questions_to_a_slow_broker_is_a_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    living = Living()
+    beats_s = [living.clock.monotonic_s()]
+    monkeypatch.setattr(StatusBoard, "beat", lambda _: beats_s.append(living.clock.monotonic_s()))
+
+    def is_slow(_step: str) -> None:
+        living.cluster.now_ms += 1000
+
+    living.cluster.on_step = is_slow
+    turns(living.loop(), 9)
+    silences_s = [later - sooner for sooner, later in pairwise(beats_s)]
+    assert max(silences_s) < 12.5
 
 
 # What aborts.
@@ -337,6 +354,7 @@ def test_closing_leaves_the_group_and_no_transaction_open() -> None:
     loop = living.running()
     loop.close()
     assert loop._committer._producer is None, "it would keep its threads"
+    assert living.faults.passed["close"] == 2, "the consumers of the group and of the config topic"
     assert all(producing.open is None for producing in living.cluster.producing.values())
     with pytest.raises(RuntimeError, match="closed"):
         loop.assignment.consumer.consume(1, 0)
