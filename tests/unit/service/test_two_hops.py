@@ -169,6 +169,23 @@ def test_nothing_is_imported_from_what_is_no_partition_of_an_input() -> None:
         answer(IdsImport("k", "another", 0, (Known(b"1", 5, None),)), hops.deciding)
 
 
+def test_a_hop_decides_for_its_own_partitions_alone() -> None:
+    hops = Hops()
+    assert (hops.carrying.decides, hops.deciding.decides) == (False, True)
+    hops.carrying.close(leaves=True)
+    hops.deciding.close(leaves=True)
+    living, plain = hops.living, Source("plain", 0)
+    route = RouteSettings(name="plain", inputs=("plain",), scope="partition", output="{input}.out")
+    living.config = replace(living.config, routes=(*living.config.routes, route))
+    living.cluster.create_topic("plain")
+    carrying, deciding = hops.loop(Hop.INPUTS), hops.loop(Hop.ADDRESSES)
+    turn_until_running(carrying)
+    turn_until_running(deciding)
+    assert carrying.decides
+    assert carrying.decider("k", plain) is carrying.assignment.running[plain]
+    assert deciding.decider("k", plain) is None
+
+
 def test_a_publisher_whose_number_is_set_goes_on_on_its_partition() -> None:
     hops = Hops(addresses={"#": {"strategy": "sequence"}})
     answer(NumberChange("P", "k", 4, None, "orders", 1), hops.deciding)
