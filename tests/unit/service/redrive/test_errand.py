@@ -73,6 +73,8 @@ class Owners(Desk):
         """Partition and letter, in their order."""
         self.marks: dict[int, ToldMark] = {}
         self.has_ended = False
+        self.silent: int | None = None
+        """A partition that nobody owns."""
         self.asked: list[Query] = []
         self.complete = True
 
@@ -100,6 +102,8 @@ class Owners(Desk):
         mark = self.marks.get(number, ToldMark("a", number, *DLQ, -1, 0, 0, 0, 0))
         if self.has_ended:
             return RedriveAnswer("ended", mark)
+        if number == self.silent:
+            raise NotPossible("nobody owns it")
         new = [letter for letter in query.letters if letter.at > mark.done]
         if not query.given_up and any(letter.at == BROKEN for letter in new):
             return RedriveAnswer("refused", mark, "too large")
@@ -245,9 +249,12 @@ def test_marks_that_were_removed_take_nothing_back() -> None:
     """Whoever clears did not hear that another had cleared already."""
     written = job_of(9).ended("done", 5)
     progress = written.progress._replace(sent=9, accepted=9)
-    topic = carried_out(written._replace(progress=progress), Tape(end=9), Owners())
-    assert topic.job is not None
-    assert (topic.job.progress.accepted, topic.job.cleared) == (9, True)
+    owners = Owners()
+    for accepted in (9, 12):
+        topic = carried_out(written._replace(progress=progress), Tape(end=9), owners)
+        assert topic.job is not None
+        assert (topic.job.progress.accepted, topic.job.cleared) == (accepted, True)
+        owners.marks = {0: ToldMark("a", 0, *DLQ, 6, 12, 0, 0, 0)}
 
 
 def test_nothing_is_sent_while_some_owner_does_not_tell_how_far_it_is() -> None:
@@ -279,3 +286,30 @@ def test_a_command_is_never_larger_than_it_may_be() -> None:
     drive = Drive(job_of(20), even_or_odd, Big(*range(20), end=20))
     step = drive.next(1_000)
     assert [len(command.letters) for commands in step.commands for command in commands] == [1] * 20
+
+
+def test_a_step_that_an_owner_has_not_answered_for_is_not_done() -> None:
+    owners, topic, tape = Owners(), Topic(job_of(5)), Tape(*range(5), end=5)
+    owners.silent = 1
+
+    async def a_while() -> None:
+        errand = Errand(job_of(5), owners, topic.write, SystemClock())
+        running = asyncio.create_task(errand.run(even_or_odd, tape))
+        await asyncio.to_thread(eventually, lambda: errand.job.progress.sent == 3)
+        errand.stop()
+        await asyncio.wait_for(running, LIMIT_S)
+
+    asyncio.run(a_while())
+    assert topic.job is not None
+    assert (topic.job.state, topic.job.offset, topic.job.progress.accepted) == ("running", -1, 3)
+    owners.silent = None
+    assert carried_out(topic.job, tape, owners).written[-1].progress.accepted == 5
+    assert owners.decided == [(0, 0), (0, 2), (0, 4), (1, 1), (1, 3)]
+
+
+def test_no_more_go_out_than_its_rate_allows() -> None:
+    job, clock = job_of(3), SystemClock()
+    job = job._replace(order=job.order._replace(max_per_second=20))
+    began_s = clock.monotonic_s()
+    carried_out(job, Tape(0, 1, 2, end=3), Owners())
+    assert clock.monotonic_s() - began_s >= 3 / 20
