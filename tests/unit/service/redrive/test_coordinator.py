@@ -130,7 +130,10 @@ def test_what_is_ordered_is_decided_once_and_told_of_to_its_end(site: Site) -> N
     second = site.order(mode="through")
     assert site.over(second) == "done"
     assert some(site.orders.get(second)).progress == Progress(3, 3, 3, 0, 3)
-    assert [each.id for each in site.orders.all()] == [second, first]
+    third = site.order(filter=LetterFilter(reasons=("expired",)))
+    site.over(third)
+    assert some(site.orders.get(third)).progress == Progress(6)
+    assert [each.id for each in site.orders.all()] == [third, second, first]
     assert site.orders.get("x") is site.orders.cancel("x") is None
     assert answered(MarksAnswer, MarksQuery(first), site.loop).marks == ()
     assert site.output == "abc"
