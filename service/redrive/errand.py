@@ -70,7 +70,7 @@ class Errand:
             self.job = drive.job
         if self.job.is_running and not self._ended.is_set():
             await self._drive(drive)
-        elif not self._ended.is_set():
+        else:
             await self._clear()
 
     async def fail(self, sentence: str) -> None:
