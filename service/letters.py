@@ -222,7 +222,7 @@ class LetterBox:
             reached, step = starts, 2 * step
         page = _newest_of(found, limit)
         given = {_source(view): view.place.offset for view in page}
-        for each in {_source(view) for view in found} if len(found) > limit else ():
+        for each in {_source(view) for view in found}:
             if sum(_source(view) == each for view in found) > sum(_source(v) == each for v in page):
                 reached[each] = given.get(each, below[each])
         is_done = all(at <= log[each][0] for each, at in reached.items())
