@@ -99,26 +99,27 @@ class SpanReader:
     def __init__(self, clients: Clients) -> None:
         self._cluster: Cluster = clients.cluster
         self._consumer = clients.restorer()
-        self._source: Source | None = None
-        self._position = -1
+        self._at: tuple[Source, int] | None = None
+        """Where its consumer stands; None where that has to be told it."""
 
     def read(self, source: Source, start: int, records_max: int, timeout_s: float) -> Chunk:
         """Records of a partition from an offset on; none where none came in time."""
-        if source != self._source or start != self._position:
+        if (source, start) != self._at:
             assign_anew(self._consumer, [TopicPartition(*source, start)])
-            self._source, self._position = source, start
+            self._at = source, start
         messages = self._consumer.consume(records_max, timeout_s)
         found = [message for message in messages if message.error() is None]
         for error in filter(None, map(Message.error, messages)):
-            self._source = None  # the consumer has passed what came with it: read it again
+            self._at = None  # the consumer has passed what came with it: read it again
             if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its name
                 return Chunk([], max(start, self._cluster.starts([source])[source]))
             _heard(error)
-        if self._source is None:
+        if self._at is None:
             return Chunk([], start)
         (place,) = self._consumer.position([TopicPartition(*source)])
-        self._position = max(start, place.offset)
-        return Chunk(found, self._position)
+        position = max(start, place.offset)
+        self._at = source, position
+        return Chunk(found, position)
 
     def close(self) -> None:
         """Let the consumer go."""
