@@ -241,7 +241,7 @@ def test_a_job_that_has_ended_elsewhere_is_sent_no_further_and_stays_so() -> Non
     asyncio.run(asyncio.wait_for(errand.run(even_or_odd, Tape(0, 1, end=9)), LIMIT_S))
     assert owners.decided == []
     assert topic.job is not None
-    assert topic.job.state == "cancelled"
+    assert (topic.job.state, topic.job.progress.scanned) == ("cancelled", 0)
     assert not topic.job.cleared
 
 
