@@ -66,7 +66,6 @@ class FakeLetters:
     def page(
         self, wanted: LetterFilter, place: object | None, limit: int, *, newest: bool
     ) -> LetterPage:
-        """See `Letters.page`."""
         start = 0 if place is None else _number(place)
         rows = [each for each in self._letters if matches(each, wanted)][start:]
         rows = rows[::-1] if newest else rows
@@ -74,11 +73,9 @@ class FakeLetters:
         return LetterPage(tuple(rows[:limit]), len(self._letters), rest)
 
     def one(self, place: LetterPlace) -> DeadLetterView | None:
-        """See `Letters.one`."""
         return next((each for each in self._letters if each.place == place), None)
 
     def count(self, wanted: LetterFilter, place: object | None) -> LetterCounts:
-        """See `Letters.count`."""
         if place is not None:
             _number(place)
         found = [each for each in self._letters if matches(each, wanted) and each.reason]
@@ -110,7 +107,6 @@ class FakeRedrives:
         return self._all
 
     def order(self, order: Order) -> RedriveView:
-        """See `Redrives.order`."""
         if "nowhere" in order.filter.topics:
             raise NotPossible("nowhere is no dead-letter topic of this group.")
         name = f"{len(self._jobs)}-x"
@@ -119,20 +115,16 @@ class FakeRedrives:
         return job.view
 
     def preview(self, order: Order) -> RedrivePreview:
-        """See `Redrives.preview`."""
         counts = self._letters.count(order.filter, None)
         return RedrivePreview(9, counts, {"foreign": counts.foreign}, (LETTER,))
 
     def all(self) -> tuple[RedriveView, ...]:
-        """See `Redrives.all`."""
         return tuple(self._jobs[name].view for name in sorted(self._jobs, reverse=True))
 
     def get(self, name: str) -> RedriveView | None:
-        """See `Redrives.get`."""
         return self._jobs[name].view if name in self._jobs else None
 
     def cancel(self, name: str) -> RedriveView | None:
-        """See `Redrives.cancel`."""
         if name in self._jobs:
             self._jobs[name] = self._jobs[name].ended("cancelled", NOW_MS)
         return self.get(name)

@@ -236,7 +236,6 @@ class FakeRegistry:
         self._sessions: dict[str, Session] = {}
 
     def open(self, publisher: str, user: str) -> Session:
-        """See `Registry.open`."""
         last = self._sessions.get(publisher)
         self._check(publisher, user)
         session = Session(1 if last is None else last.epoch + 1, user, 1_700_000_000_000)
@@ -244,7 +243,6 @@ class FakeRegistry:
         return session
 
     def end(self, publisher: str, user: str) -> None:
-        """See `Registry.end`."""
         self._check(publisher, user)
         last = self._sessions.get(publisher, Session(0, user, 0))
         self._sessions[publisher] = last._replace(is_open=False)
@@ -262,7 +260,6 @@ class FakeFleet:
         self._board = board
 
     async def roll_call(self, timeout_s: float) -> tuple[Attendance, ...]:
-        """See `FleetDesk.roll_call`."""
         assert timeout_s > 0
         started_ms = 1_767_323_045_000
         own, other, gone = (
@@ -286,14 +283,12 @@ class FakeAudit:
         self._trail = Trail()
 
     def write(self, record: AuditRecord) -> None:
-        """See `AuditLog.write`."""
         if self.refuses:
             raise Unavailable("The broker is away.", retry_after_s=3)
         self.written.append(record)
         self._trail.take(*record.written)
 
     def page(self, query: AuditQuery, size: int, before: str | None) -> AuditPage:
-        """See `AuditLog.page`."""
         return self._trail.page(query, size, before)
 
 
@@ -329,19 +324,16 @@ class FakeSettings:
         return settings
 
     def read(self) -> Standing:
-        """See `SettingsDesk.read`."""
         if not self.is_known:
             raise Unavailable("The settings are not read yet.")
         return Standing.of(self._file, self._documents.copy())
 
     def try_out(self, change: Change) -> Edited:
-        """See `SettingsDesk.try_out`."""
         standing = self.read()
         overlay = change(standing)
         return Edited(standing, overlay, checked(standing, overlay), standing.revision)
 
     def edit(self, change: Change, *, actor: str, reason: str) -> Edited:
-        """See `SettingsDesk.edit`."""
         edited = self.try_out(change)
         records = self._documents.records(
             edited.overlay, actor=actor, reason=reason, time_ms=1_700_000_000_000
@@ -352,7 +344,6 @@ class FakeSettings:
         return edited._replace(revision=revision)
 
     def wait(self, _edited: Edited, _timeout_s: float) -> bool:
-        """See `SettingsDesk.wait`."""
         return self.is_applied
 
 

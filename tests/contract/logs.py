@@ -76,26 +76,21 @@ class FakeLog:
         self.cluster = FakeCluster()
 
     def topic(self, partitions: int = 1, record_bytes_max: int = 1 << 20) -> str:
-        """See `Log.topic`."""
         name = f"topic-{len(self.cluster.logs)}"
         self.cluster.create_topic(name, partitions, record_bytes_max=record_bytes_max)
         return name
 
     def recreate(self, topic: str) -> None:
-        """See `Log.recreate`."""
         self.cluster.create_topic(topic)
 
     def write(self, topic: str, values: list[bytes], partition: int = 0) -> None:
-        """See `Log.write`."""
         for value in values:
             self.cluster.write(topic, partition, Record(None, value, None, 1))
 
     def producer(self, transactional_id: str, timeout_ms: int = 10_000) -> Producer:
-        """See `Log.producer`."""
         return cast("Producer", FakeProducer(self.cluster, transactional_id, timeout_ms))
 
     def delivery(self) -> Producer:
-        """See `Log.delivery`."""
         return cast("Producer", FakeDelivery(self.cluster, 1))
 
     def consumer(
@@ -105,19 +100,16 @@ class FakeLog:
         on_commit: OnCommit | None = None,
         on_doubt: OnDoubt | None = None,
     ) -> Consumer:
-        """See `Log.consumer`."""
         logger = None if on_doubt is None else ConsumerLog({"log_level": 0}, on_doubt, LIBRDKAFKA)
         fake = FakeConsumer(self.cluster, group, instance, SESSION_MS, on_commit, logger)
         return cast("Consumer", fake)
 
     def end(self, topic: str, partition: int = 0) -> int:
-        """See `Log.end`."""
         log = self.cluster.log(topic, partition)
         assert log is not None
         return log.end
 
     def wait(self, seconds: float) -> None:
-        """See `Log.wait`."""
         self.cluster.wait(seconds)
 
 
@@ -140,7 +132,6 @@ class RealLog:
         return name
 
     def recreate(self, topic: str) -> None:
-        """See `Log.recreate`."""
         self._admin.delete_topics([topic])[topic].result(20)
         for _ in range(ROUNDS_MAX):
             if topic not in self._admin.list_topics(timeout=10).topics:
@@ -155,14 +146,12 @@ class RealLog:
             future.result(20)
 
     def write(self, topic: str, values: list[bytes], partition: int = 0) -> None:
-        """See `Log.write`."""
         producer = Producer(self._properties)
         for value in values:
             producer.produce(topic, value, partition=partition, timestamp=1)
         assert producer.flush(10) == 0
 
     def producer(self, transactional_id: str, timeout_ms: int = 10_000) -> Producer:
-        """See `Log.producer`."""
         return Producer(
             {
                 **self._properties,
@@ -174,7 +163,6 @@ class RealLog:
         )
 
     def delivery(self) -> Producer:
-        """See `Log.delivery`."""
         return Producer(
             {
                 **self._properties,
@@ -193,7 +181,6 @@ class RealLog:
         on_commit: OnCommit | None = None,
         on_doubt: OnDoubt | None = None,
     ) -> Consumer:
-        """See `Log.consumer`."""
         listening: dict[str, Any] = {}
         if on_doubt is not None:
             logger = ConsumerLog(self._properties, on_doubt, LIBRDKAFKA)
@@ -237,13 +224,11 @@ class RealLog:
             closing.join(_CLOSE_S)
 
     def end(self, topic: str, partition: int = 0) -> int:
-        """See `Log.end`."""
         place = Place(topic, partition)
         asked = self._admin.list_offsets({place: OffsetSpec.latest()})  # type: ignore[no-untyped-call]
         return int(asked[place].result(10).offset)
 
     def wait(self, seconds: float) -> None:
-        """See `Log.wait`."""
         time.sleep(seconds)  # noqa: TID251 - what the suite asks for
 
 

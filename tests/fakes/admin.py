@@ -19,17 +19,14 @@ class FakeAdmin:
         self.has_answered = False
 
     def cluster_id(self) -> str:
-        """See `Cluster.cluster_id`."""
         self._step("cluster_id")
         return "fake-cluster"
 
     def names(self) -> frozenset[str]:
-        """See `Cluster.names`."""
         self._step("names")
         return frozenset(name for name in self._log.logs if not self._log.denies(name, "DESCRIBE"))
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """See `Cluster.topics`."""
         self._step("topics")
         names = list(names)
         if any(self._log.denies(name, "DESCRIBE", "DESCRIBE_CONFIGS") for name in names):
@@ -49,7 +46,6 @@ class FakeAdmin:
         }
 
     def create(self, topics: Iterable[NewTopicInfo]) -> None:
-        """See `Cluster.create`."""
         self._step("create")
         for topic in topics:
             if topic.name not in self._log.logs:
@@ -63,12 +59,10 @@ class FakeAdmin:
                 )
 
     def grow(self, name: str, partitions: int) -> None:
-        """See `Cluster.grow`."""
         self._step("grow")
         self._log.grow_topic(name, partitions)
 
     def raise_limit(self, name: str, record_bytes_max: int) -> None:
-        """See `Cluster.raise_limit`."""
         self._log.step("raise_limit")
         if self._log.denies(name, "ALTER_CONFIGS"):
             raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
@@ -78,23 +72,19 @@ class FakeAdmin:
         )
 
     def starts(self, sources: Iterable[Source]) -> dict[Source, int]:
-        """See `Cluster.starts`."""
         self._step("starts")
         return {source: self._known(source).start for source in sources}
 
     def ends(self, sources: Iterable[Source]) -> dict[Source, int]:
-        """See `Cluster.ends`."""
         self._step("ends")
         return {source: self._log.told_end(self._known(source)) for source in sources}
 
     def delete_before(self, offsets: Mapping[Source, int]) -> None:
-        """See `Cluster.delete_before`."""
         self._step("delete_before")
         for source, offset in offsets.items():
             self._known(source).delete_before(offset)
 
     def assigned(self, group_id: str) -> frozenset[Source] | None:
-        """See `Cluster.assigned`."""
         self._step("assigned")
         group = self._log.group(group_id)
         if group.rebalancing or any(member.moves for member in group.members.values()):

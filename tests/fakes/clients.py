@@ -37,7 +37,6 @@ class FakeClients:
         self._producers: list[FakeProducer] = []
 
     def consumer(self, on_doubt: Callable[[], None] = lambda: None) -> Consumer:
-        """See `Clients.consumer`."""
         logger = ConsumerLog({"log_level": 3}, on_doubt, LIBRDKAFKA)
         self._consumers.append(
             FakeConsumer(self._log, self.group_id, self._member_id, logger=logger)
@@ -45,7 +44,6 @@ class FakeClients:
         return cast("Consumer", self._consumers[-1])
 
     def restorer(self) -> Consumer:
-        """See `Clients.restorer`."""
         self._consumers.append(FakeConsumer(self._log, self.group_id))
         return cast("Consumer", self._consumers[-1])
 
@@ -57,7 +55,6 @@ class FakeClients:
         return cast("Producer", made)
 
     def settings_producer(self) -> Producer:
-        """See `Clients.settings_producer`."""
         self._producers.append(FakeProducer(self._log, self._config_id, by=self._by))
         return cast("Producer", self._producers[-1])
 

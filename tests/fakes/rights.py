@@ -19,7 +19,6 @@ class FakeRights:
         self._transaction_max_ms = transaction_max_ms
 
     def of_topics(self, names: Iterable[str]) -> dict[str, Granted]:
-        """See `Rights.of_topics`."""
         return {
             name: self._granted(name)
             for name in names
@@ -27,16 +26,13 @@ class FakeRights:
         }
 
     def of_groups(self, group_ids: Iterable[str]) -> dict[str, Granted]:
-        """See `Rights.of_groups`."""
         return {group_id: self._granted(f"group {group_id}") for group_id in group_ids}
 
     def unmakeable(self, topics: Iterable[NewTopicInfo]) -> dict[str, KafkaError]:
-        """See `Rights.unmakeable`."""
         refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
         return {t.name: refused for t in topics if self._log.denies(t.name, "CREATE")}
 
     def transaction_max_ms(self) -> int | None:
-        """See `Rights.transaction_max_ms`."""
         return self._transaction_max_ms
 
     def _granted(self, name: str) -> frozenset[str]:

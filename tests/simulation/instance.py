@@ -38,15 +38,12 @@ class FakeClock:
         self.set_ahead_ms = 0
 
     def monotonic_s(self) -> float:
-        """See `Clock.monotonic_s`."""
         return self._log.now_ms / 1000
 
     def wall_ms(self) -> int:
-        """See `Clock.wall_ms`."""
         return self._log.now_ms + self.set_ahead_ms
 
     def sleep(self, seconds: float) -> None:
-        """See `Clock.sleep`."""
         self._log.step("sleep")
         self._log.wait(seconds)
 
@@ -133,12 +130,10 @@ class Instance:
         self._gone()
 
     def freeze(self) -> None:
-        """See `FakeClients.freeze`."""
         if self._clients:
             self._clients.freeze()
 
     def thaw(self) -> None:
-        """See `FakeClients.thaw`."""
         if self._clients:
             self._clients.thaw()
 

@@ -66,14 +66,12 @@ class Held:
     forgets = True
 
     def judge(self, claim: Claim, _time_ms: int, _place: str) -> Answer:
-        """See `Rule.judge`."""
         identifier = claim.identifier or b""
         if not self.ring.judge(identifier):
             return Answer()
         return Answer(Reason.DUPLICATE, self.origins[identifier])
 
     def accept(self, claim: Claim, _time_ms: int, place: str) -> None:
-        """See `Rule.accept`."""
         identifier = claim.identifier or b""
         self.ring.remember(identifier)
         self.origins[identifier] = place

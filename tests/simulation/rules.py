@@ -59,7 +59,6 @@ class Sequence:
         self.last: dict[str, tuple[int, str]] = {}
 
     def judge(self, claim: Claim, _time_ms: int, place: str) -> Answer:
-        """See `Rule.judge`."""
         last, at = self.last.get(claim.publisher or "", (0, place))
         if _elsewhere(at, place):
             return Answer(Reason.INVALID_CLAIM)
@@ -68,7 +67,6 @@ class Sequence:
         return Answer(Reason.DUPLICATE, at if claim.number == last else None)
 
     def accept(self, claim: Claim, _time_ms: int, place: str) -> None:
-        """See `Rule.accept`."""
         self.last[claim.publisher or ""] = (claim.number or 0, place)
 
 
@@ -81,7 +79,6 @@ class Ordered:
         self.last: dict[str, tuple[int, int, str]] = {}
 
     def judge(self, claim: Claim, _time_ms: int, place: str) -> Answer:
-        """See `Rule.judge`."""
         stream, last, at = self.last.get(claim.publisher or "", (-1, 0, place))
         if _elsewhere(at, place):
             return Answer(Reason.INVALID_CLAIM)
@@ -93,7 +90,6 @@ class Ordered:
         return Answer() if goes_on or begins else Answer(Reason.OUT_OF_ORDER)
 
     def accept(self, claim: Claim, _time_ms: int, place: str) -> None:
-        """See `Rule.accept`."""
         self.last[claim.publisher or ""] = (claim.stream or 0, claim.number or 0, place)
 
 
@@ -106,7 +102,6 @@ class Audit:
         self.seen: dict[str, list[int]] = {}
 
     def judge(self, claim: Claim, _time_ms: int, _place: str) -> Answer:
-        """See `Rule.judge`."""
         seen, number = self.seen.get(claim.publisher or "", []), claim.number or 0
         if not seen or (number not in seen and number > max(seen) - DEPTH):
             return Answer()
@@ -114,7 +109,6 @@ class Audit:
         return Answer(Reason.DUPLICATE)
 
     def accept(self, claim: Claim, _time_ms: int, _place: str) -> None:
-        """See `Rule.accept`."""
         seen = self.seen.pop(claim.publisher or "", [])
         self.seen[claim.publisher or ""] = [*seen, claim.number or 0]
         while self.forgets and len(self.seen) > PRODUCERS:
@@ -131,7 +125,6 @@ class Window:
         self.seen: dict[tuple[str | None, bytes | None], tuple[int, str]] = {}
 
     def judge(self, claim: Claim, time_ms: int, _place: str) -> Answer:
-        """See `Rule.judge`."""
         name = claim.publisher, claim.identifier
         seen_ms, place = self.seen.get(name, (-WINDOW_MS, ""))
         if time_ms - seen_ms > WINDOW_MS:
@@ -141,7 +134,6 @@ class Window:
         return Answer(Reason.DUPLICATE, place)
 
     def accept(self, claim: Claim, time_ms: int, place: str) -> None:
-        """See `Rule.accept`."""
         self.seen.pop((claim.publisher, claim.identifier), None)
         self.seen[claim.publisher, claim.identifier] = (time_ms, place)
         while self.forgets and len(self.seen) > self.size:

@@ -132,43 +132,33 @@ class SeededChance(Chance):
         self.trouble = trouble
 
     def sends_now(self) -> bool:
-        """See `Chance.sends_now`."""
         return self._chance.random() < 0.3
 
     def fetched(self, records_max: int) -> int:
-        """See `Chance.fetched`."""
         return min(records_max, self._chance.randint(0, 8))
 
     def answers_after_ms(self, topic: str) -> int:
-        """See `Chance.answers_after_ms`."""
         return self._chance.choice(ANSWERS_AFTER_MS) if topic == self.slow_topic else 0
 
     def marker_now(self) -> bool:
-        """See `Chance.marker_now`."""
         return not self._late_markers or self._chance.random() < 0.3
 
     def lingers(self) -> bool:
-        """See `Chance.lingers`."""
         return self._chance.random() < 0.3
 
     def hurries(self) -> bool:
-        """See `Chance.hurries`."""
         return self._chance.random() < 0.02
 
     def ghost(self) -> bool:
-        """See `Chance.ghost`."""
         return bool(self.ghosts) and self._chance.random() < self.ghosts
 
     def arrives_now(self) -> bool:
-        """See `Chance.arrives_now`."""
         return self._chance.random() < 0.03
 
     def shuffle(self, markers: list[Callable[[], None]]) -> None:
-        """See `Chance.shuffle`."""
         self._chance.shuffle(markers)
 
     def message_error(self, topics: Collection[str]) -> KafkaError | None:
-        """See `Chance.message_error`."""
         del topics
         if not self.trouble or self._chance.random() >= self.trouble:
             return None
