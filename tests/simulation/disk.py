@@ -3,106 +3,74 @@
 Each write is a step at which the process may die, before it and after it.
 """
 
-import copy
 from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 
 from state.edit import Edit, Source
-from state.memory import MemoryStore, MemoryStores
-from state.store import Figures, Position, StoreCorruptError
+from state.memory import MemoryStore
+from state.store import Position, StoreCorruptError
 
 
 class Disk:
-    """See `Stores`. `copy` is the backup, `restore` brings it back."""
+    """See `Stores`. `back_up` makes a copy, `roll_back` brings it back."""
 
     def __init__(
         self, step: Callable[[str], None], read: Callable[[int], None] = lambda _size_bytes: None
     ) -> None:
         """`read` is told how many bytes somebody has read, and lets them take their time."""
-        self._step = step
-        self._read = read
-        self._stores = MemoryStores()
-        self._sources: set[Source] = set()
-        self._backup = (copy.deepcopy(self._stores), set(self._sources))
+        self.step = step
+        self.read = read
+        self._stores: dict[Source, StoreOnDisk] = {}
+        self._backup: dict[Source, StoreOnDisk] = {}
+
+    def __deepcopy__(self, _memo: object) -> "Disk":
+        """Stores are copied; the disk that they are on is one."""
+        return self
 
     def open(self, source: Source) -> "StoreOnDisk":
-        """See `Stores.open`."""
-        self._step("store.open")
-        self._sources.add(source)
-        return StoreOnDisk(source, self._stores.open(source), self._step, self._read)
+        self.step("store.open")
+        return self._stores.setdefault(source, StoreOnDisk(source, self))
 
     def wipe(self, source: Source) -> None:
-        """See `Stores.wipe`."""
-        self._step("store.wipe")
-        self._stores.wipe(source)
+        self.step("store.wipe")
+        self._stores.pop(source, None)
 
-    def stores(self) -> Iterator[tuple[Source, MemoryStore]]:
-        """Return what is there, by input partition."""
-        for source in sorted(self._sources):
-            yield source, self._stores.open(source)
+    def stores(self) -> Iterator[tuple[Source, Position | None, dict[bytes, bytes]]]:
+        """Return what is there, by input partition; whoever looks takes no time."""
+        for source in sorted(self._stores):
+            store = self._stores[source]
+            yield source, store.position(), dict(MemoryStore.scan(store, b""))
 
     def lose(self) -> None:
         """Lose everything."""
-        self._stores, self._sources = MemoryStores(), set()
+        self._stores = {}
 
     def back_up(self) -> None:
         """Copy everything aside."""
-        self._backup = (copy.deepcopy(self._stores), set(self._sources))
+        self._backup = deepcopy(self._stores)
 
     def roll_back(self) -> None:
         """Bring the copy back in place of what is there."""
-        stores, sources = self._backup
-        self._stores, self._sources = copy.deepcopy(stores), set(sources)
+        self._stores = deepcopy(self._backup)
 
 
-class StoreOnDisk:
-    """See `Store`."""
+class StoreOnDisk(MemoryStore):
+    """A store that takes its time over a scan, and whose writes are steps."""
 
-    def __init__(
-        self,
-        source: Source,
-        store: MemoryStore,
-        step: Callable[[str], None],
-        read: Callable[[int], None],
-    ) -> None:
+    def __init__(self, source: Source, disk: Disk) -> None:
+        super().__init__()
         self._source = source
-        self._store = store
-        self._step = step
-        self._read = read
+        self._disk = disk
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """See `Store.scan`."""
-        found = list(self._store.scan(prefix))
-        self._read(sum(len(value) for _, value in found))
+        found = list(super().scan(prefix))
+        self._disk.read(sum(len(value) for _, value in found))
         return iter(found)
 
-    def get(self, key: bytes) -> bytes | None:
-        """See `Store.get`."""
-        return self._store.get(key)
-
-    def previous_key(self, key: bytes) -> bytes | None:
-        """See `Store.previous_key`."""
-        return self._store.previous_key(key)
-
-    def next_key(self, key: bytes) -> bytes | None:
-        """See `Store.next_key`."""
-        return self._store.next_key(key)
-
-    def position(self) -> Position | None:
-        """See `Store.position`."""
-        return self._store.position()
-
     def apply(self, edits: Iterable[Edit], position: Position) -> None:
-        """See `Store.apply`."""
         try:
-            self._step("store.apply")
+            self._disk.step("store.apply")
         except StoreCorruptError as drawn:
             raise StoreCorruptError(self._source, "a bit flipped") from drawn
-        self._store.apply(edits, position)
-        self._step("store.apply.done")
-
-    def figures(self) -> Figures:
-        """See `Store.figures`."""
-        return self._store.figures()
-
-    def close(self) -> None:
-        """See `Store.close`."""
+        super().apply(edits, position)
+        self._disk.step("store.apply.done")

@@ -32,9 +32,7 @@ class Broken(Exception):  # noqa: N818 - it is not an error of the simulation
 
 def check_disk(log: FakeCluster, disk: Disk) -> None:
     """I6, I7: a store is the fold of the committed changelog up to its position, never ahead."""
-    for source, store in disk.stores():
-        position = store.position()
-        held = dict(store.scan(b""))
+    for source, position, held in disk.stores():
         if position is None:
             if held:
                 raise Broken("I6", f"the store of {source} holds keys and has no position")
