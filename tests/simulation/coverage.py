@@ -9,45 +9,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from tests.simulation.trouble import FAILURES, SLOW, kind_of
+from tests.simulation.trouble import FAILURES, SLOW
 
 _STEPS: Final = (
-    "cluster_id",
-    "names",
-    "topics",
-    "create",
-    "subscribe",
-    "metadata",
-    "committed",
-    "starts",
-    "ends",
-    "assigned",
-    "store.open",
-    "store.wipe",
-    "incremental_assign",
-    "incremental_unassign",
-    "consume",
-    "consume.done",
-    "init_transactions",
-    "init_transactions.done",
-    "begin_transaction",
-    "produce",
-    "send",
-    "poll",
-    "flush",
-    "flush.done",
-    "send_offsets_to_transaction",
-    "send_offsets_to_transaction.done",
-    "commit_transaction",
-    "commit_transaction.done",
-    "applying",
-    "store.apply",
-    "store.apply.done",
-    "abort_transaction",
-    "abort_transaction.done",
-    "delete_before",
-    "sleep",
-    "close",
+    *("cluster_id", "names", "topics", "create", "subscribe", "metadata"),
+    *("committed", "starts", "ends", "assigned", "store.open", "store.wipe"),
+    *("incremental_assign", "incremental_unassign", "consume", "consume.done"),
+    *("init_transactions", "init_transactions.done", "begin_transaction"),
+    *("produce", "send", "poll", "flush", "flush.done"),
+    *("send_offsets_to_transaction", "send_offsets_to_transaction.done"),
+    *("commit_transaction", "commit_transaction.done"),
+    *("applying", "store.apply", "store.apply.done"),
+    *("abort_transaction", "abort_transaction.done", "delete_before", "sleep", "close"),
 )
 """In the order in which a life comes to them."""
 _AT: Final = " | "
@@ -85,7 +58,7 @@ def is_possible(step: str, kind: str) -> bool:
         return step in SLOW
     if kind == "late copy":
         return step in _COPIES
-    return kind in map(kind_of, FAILURES.get(step, ()))
+    return any(kind == failure.kind for failure in FAILURES.get(step, ()))
 
 
 def counted(met: Counter[str], step: str, kind: str) -> int:

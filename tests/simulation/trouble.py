@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Collection, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError
 
@@ -10,86 +10,57 @@ from state.edit import Source
 from state.store import StoreCorruptError, StoreFailedError
 from tests.fakes.errors import abortable, fenced, plain, retriable
 from tests.fakes.log import Chance
-
-Failure = Callable[[], Exception]
+from tests.simulation.scenario import Scenario
 
 
 class Crash(BaseException):
     """The process is gone: nothing may catch it, and nothing it does afterwards counts."""
 
 
-def _late() -> Exception:
-    return retriable(KafkaError._TIMED_OUT, "no answer in time")
+class Failure(NamedTuple):
+    """What a step may answer, and which kind of fault that is."""
+
+    kind: str
+    error: Callable[[], Exception]
 
 
-def _gone() -> Exception:
-    return plain(KafkaError._TRANSPORT, "the connection is gone")
-
-
-def _timed_out() -> Exception:
-    return plain(KafkaError._TIMED_OUT, "no answer in time")
-
-
-def _to_abort() -> Exception:
-    return abortable(KafkaError._TIMED_OUT, "the broker refused, abort")
-
-
-def _sharing_out() -> Exception:
-    return abortable(KafkaError.REBALANCE_IN_PROGRESS, "the group is sharing out")
-
-
-def _damaged() -> Exception:
-    return StoreCorruptError(Source("in", 0), "a bit flipped")
-
-
-def _full() -> Exception:
-    return StoreFailedError("no space left on device")
-
-
-def _unforeseen() -> Exception:
-    return MemoryError("between the commit and its application")
-
-
-def _queue_is_full() -> Exception:
-    return BufferError("queue full")
-
+_LATE = Failure("no answer", lambda: retriable(KafkaError._TIMED_OUT, "no answer in time"))
+_GONE = Failure("no answer", lambda: plain(KafkaError._TRANSPORT, "the connection is gone"))
+_TIMED_OUT = Failure("no answer", lambda: plain(KafkaError._TIMED_OUT, "no answer in time"))
+_QUEUE_IS_FULL = Failure("no answer", lambda: BufferError("queue full"))
+_TO_ABORT = Failure("must abort", lambda: abortable(KafkaError._TIMED_OUT, "the broker refused"))
+_SHARING_OUT = Failure(
+    "must abort", lambda: abortable(KafkaError.REBALANCE_IN_PROGRESS, "the group is sharing out")
+)
+FENCED = Failure("fenced", fenced)
+_DAMAGED = Failure("disk", lambda: StoreCorruptError(Source("in", 0), "a bit flipped"))
+_FULL = Failure("disk", lambda: StoreFailedError("no space left on device"))
+_UNFORESEEN = Failure("exception", lambda: MemoryError("between commit and application"))
 
 FAILURES: Final[Mapping[str, tuple[Failure, ...]]] = {
-    "init_transactions": (_late,),
-    "init_transactions.done": (_late,),
-    "produce": (_queue_is_full,),
-    "send": (_to_abort, fenced),
-    "send_offsets_to_transaction": (_late, _to_abort, fenced, _sharing_out),
-    "send_offsets_to_transaction.done": (_late, _to_abort),
-    "commit_transaction": (_late, _to_abort, fenced),
+    "init_transactions": (_LATE,),
+    "init_transactions.done": (_LATE,),
+    "produce": (_QUEUE_IS_FULL,),
+    "send": (_TO_ABORT, FENCED),
+    "send_offsets_to_transaction": (_LATE, _TO_ABORT, FENCED, _SHARING_OUT),
+    "send_offsets_to_transaction.done": (_LATE, _TO_ABORT),
+    "commit_transaction": (_LATE, _TO_ABORT, FENCED),
     # The answer is lost, though the broker has committed.
-    "commit_transaction.done": (_late, _late, fenced),
-    "abort_transaction": (_late, fenced),
-    "abort_transaction.done": (_late,),
-    "committed": (_timed_out, _gone),
-    "topics": (_gone,),
-    "names": (_gone,),
-    "ends": (_gone, _timed_out),
-    "starts": (_gone,),
-    "cluster_id": (_gone,),
-    "create": (_gone,),
-    "applying": (_unforeseen,),
-    "store.open": (_damaged,),
-    "store.apply": (_full, _damaged),
+    "commit_transaction.done": (_LATE, _LATE, FENCED),
+    "abort_transaction": (_LATE, FENCED),
+    "abort_transaction.done": (_LATE,),
+    "committed": (_TIMED_OUT, _GONE),
+    "topics": (_GONE,),
+    "names": (_GONE,),
+    "ends": (_GONE, _TIMED_OUT),
+    "starts": (_GONE,),
+    "cluster_id": (_GONE,),
+    "create": (_GONE,),
+    "applying": (_UNFORESEEN,),
+    "store.open": (_DAMAGED,),
+    "store.apply": (_FULL, _DAMAGED),
 }
 """What each step may answer. `.done` stands after the effect, the bare name before it."""
-_KINDS: Final[Mapping[Failure, str]] = {
-    _late: "no answer",
-    _gone: "no answer",
-    _timed_out: "no answer",
-    _queue_is_full: "no answer",
-    _to_abort: "must abort",
-    _sharing_out: "must abort",
-    fenced: "fenced",
-    _damaged: "disk",
-    _full: "disk",
-    _unforeseen: "exception",
-}
 
 SLOW: Final = frozenset(
     {
@@ -107,29 +78,17 @@ ANSWERS_AFTER_MS: Final = (0, 0, 20_000, 60_000)
 """How long answers to fetches may take; the client gives up a connection after the longest."""
 
 
-def kind_of(failure: Failure) -> str:
-    """Return which kind of fault a failure is."""
-    return _KINDS[failure]
-
-
 class SeededChance(Chance):
     """Every freedom of a cluster, drawn anew each time."""
 
-    def __init__(
-        self,
-        chance: random.Random,
-        *,
-        late_markers: bool,
-        trouble: float,
-        ghosts: float = 0.0,
-    ) -> None:
-        """`ghosts` is how likely a copy of a request stays behind on its way."""
+    def __init__(self, chance: random.Random, case: Scenario) -> None:
         self._chance = chance
+        self._late_markers = case.late_markers
         self.slow_topic = ""
         """Of which the broker takes its time over a fetch."""
-        self.ghosts = ghosts
-        self._late_markers = late_markers
-        self.trouble = trouble
+        self.ghosts = case.ghosts
+        """How likely a copy of a request stays behind on its way."""
+        self.trouble = case.trouble
 
     def sends_now(self) -> bool:
         return self._chance.random() < 0.3
@@ -162,8 +121,6 @@ class SeededChance(Chance):
         del topics
         if not self.trouble or self._chance.random() >= self.trouble:
             return None
-        code = self._chance.choice((KafkaError._ALL_BROKERS_DOWN, _NO_RIGHT))
+        no_right = KafkaError.TOPIC_AUTHORIZATION_FAILED
+        code = self._chance.choice((KafkaError._ALL_BROKERS_DOWN, no_right))
         return KafkaError(code, "told by the client")
-
-
-_NO_RIGHT = KafkaError.TOPIC_AUTHORIZATION_FAILED

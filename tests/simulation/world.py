@@ -18,7 +18,6 @@ from service.settings import Settings
 from service.topics import by_address, config_topic
 from state.edit import Source
 from tests.fakes.clients import FakeClients
-from tests.fakes.errors import fenced
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Entry, Fate
 from tests.simulation.coverage import struck
@@ -35,7 +34,7 @@ from tests.simulation.scenario import (
     scenario,
 )
 from tests.simulation.setting import Setting
-from tests.simulation.trouble import FAILURES, SLOW, Crash, SeededChance, kind_of
+from tests.simulation.trouble import FAILURES, FENCED, SLOW, Crash, SeededChance
 
 ROUNDS_MAX = 600
 HOUR_MS = 60 * 60 * 1000
@@ -50,12 +49,7 @@ class World:
         self.case = case
         self.chance = random.Random(case.seed + 1)
         self._clocks = random.Random(case.seed + 2)
-        self.freedom = SeededChance(
-            self.chance,
-            late_markers=case.late_markers,
-            trouble=case.trouble,
-            ghosts=case.ghosts,
-        )
+        self.freedom = SeededChance(self.chance, case)
         self.log = FakeCluster(self.freedom, self._step)
         self.sent: dict[tuple[str, int, int], Sent] = {}
         self._unsent = list(case.sent)
@@ -301,11 +295,11 @@ class World:
         failures = FAILURES.get(name)
         if failures and self.freedom.trouble and self.chance.random() < self.freedom.trouble:
             failure = self.chance.choice(failures)
-            self.met[struck(name, kind_of(failure))] += 1
-            instance.has_rival = instance.has_rival or failure is fenced
+            self.met[struck(name, failure.kind)] += 1
+            instance.has_rival = instance.has_rival or failure is FENCED
             if name == "applying":
                 instance.doomed = True
-            raise failure()
+            raise failure.error()
 
     def _freeze(self, frozen: Instance) -> None:
         """SIGSTOP: the others go on for a while, long enough for any timeout or not."""
