@@ -6,6 +6,7 @@ is shown to a read_committed reader or touched by compaction.
 """
 
 from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -130,6 +131,13 @@ class Partition:
         self.archive.append(entry)
         self.end = offset + 1
         return offset
+
+
+def committed_records(entries: Iterable[Entry]) -> Iterator[tuple[int, Record]]:
+    """Yield the records that a transaction has committed, by offset."""
+    for offset, record, transaction in entries:
+        if record is not None and transaction and transaction.fate is Fate.COMMITTED:
+            yield offset, record
 
 
 def _offset(entry: Entry) -> int:

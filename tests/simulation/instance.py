@@ -12,7 +12,7 @@ from service.errors import ExitCode, ExitError
 from service.faults import Fault
 from service.loop import Loop, NotAppliedError
 from service.metrics import Metrics
-from service.part import Hop, Part
+from service.part import Part
 from service.queries.table import Answer, Query
 from service.status import Status, StatusBoard
 from service.watch import Watch
@@ -53,6 +53,8 @@ class Instance:
 
     def __init__(self, name: str, scenario: Scenario, log: FakeCluster, part: Part) -> None:
         self.name = name
+        self.hop = part.hop
+        """What it works on."""
         self._part = part
         self.disk = Disk(log.step, lambda size: log.wait(_load_s(scenario, size)))
         self.dead = False
@@ -75,12 +77,8 @@ class Instance:
         self._watch: Watch | None = None
         self._inbox = Inbox(1)
         self._fenced_s = float("-inf")
-        self._loop: Loop | None = None
-
-    @property
-    def hop(self) -> Hop:
-        """What it works on."""
-        return self._part.hop
+        self.loop: Loop | None = None
+        """The life that it leads, if it does."""
 
     @property
     def label(self) -> tuple[str, str]:
@@ -88,14 +86,9 @@ class Instance:
         return self._part.transactional_id(GROUP, self.name), f"{self.name}/{self.life}"
 
     @property
-    def loop(self) -> Loop | None:
-        """The life that it leads, if it does."""
-        return self._loop
-
-    @property
     def runs(self) -> bool:
         """Whether there is a life."""
-        return self._loop is not None
+        return self.loop is not None
 
     def turn(self) -> None:
         """Begin a life, or give it one turn; see `service.worker`."""
@@ -125,10 +118,6 @@ class Instance:
         twin.has_rival = self.has_rival = True
         return twin
 
-    def kill(self) -> None:
-        """Have it die between two turns."""
-        self._gone()
-
     def freeze(self) -> None:
         if self._clients:
             self._clients.freeze()
@@ -152,7 +141,7 @@ class Instance:
         except StoreFailedError:
             self._exit()  # as `Worker` ends by it
         except (Crash, MemoryError, NotAppliedError):
-            self._gone()
+            self.kill()
 
     def _may_end_by(self, end: ExitError) -> bool:
         """Whether what went wrong explains the end of the process."""
@@ -162,13 +151,13 @@ class Instance:
 
     def _turn(self) -> None:
         worker = self._worker or self._started()
-        if self._loop is None:
-            self._loop = worker._begun()
+        if self.loop is None:
+            self.loop = worker._begun()
         else:
-            worker._turn(self._loop)
+            worker._turn(self.loop)
 
     def _answer(self) -> None:
-        worker, loop = self._worker, self._loop
+        worker, loop = self._worker, self.loop
         assert worker is not None  # there is a life
         assert loop is not None
         self._inbox.run_pending(lambda query: worker._answer(query, loop), 1)
@@ -209,7 +198,7 @@ class Instance:
         return self._clients
 
     def _end(self, *, leaves: bool = False) -> None:
-        loop, self._loop = self._loop, None
+        loop, self.loop = self.loop, None
         if loop is not None:
             with contextlib.suppress(KafkaException):
                 loop.close(leaves=leaves)
@@ -219,11 +208,12 @@ class Instance:
         try:
             self._end(leaves=leaves)
         except (Crash, MemoryError, NotAppliedError):
-            self._gone()
+            self.kill()
         self._worker = None
 
-    def _gone(self) -> None:
-        self._loop = self._worker = None
+    def kill(self) -> None:
+        """Have it die as it stands."""
+        self.loop = self._worker = None
         self.dead = False
         if self._clients:
             self._clients.kill()

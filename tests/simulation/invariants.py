@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ringfence.headers import DeadLetter, Reason
@@ -13,7 +13,7 @@ from state.edit import Source
 from state.keys import RUNS, address_of, prefix
 from state.run import FORGOTTEN, ID_BYTES_MAX, decode
 from tests.fakes.log import FakeCluster
-from tests.fakes.partition import Fate, Headers, Partition, Record
+from tests.fakes.partition import Entry, Headers, Partition, Record, committed_records
 from tests.simulation.disk import Disk
 from tests.simulation.model import Expected, Model, Place
 from tests.simulation.scenario import GROUP, LATE, TOMBSTONES_KEPT_MS, Sent
@@ -57,31 +57,24 @@ def _is_prefix(held: dict[bytes, bytes], partition: Partition, end: int) -> bool
     Half-way through a restore a key may be missing or out of date: compaction took what came
     again later, and the rest of the restore will bring it.
     """
-    wanted = folded(partition, end)
+    wanted = folded(partition.archive[:end])
     if held == wanted:
         return True
-    later = {
-        entry.record.key
-        for entry in partition.archive[end:]
-        if entry.record and entry.transaction and entry.transaction.fate is Fate.COMMITTED
-    }
+    later = {record.key for _, record in committed_records(partition.archive[end:])}
     compacted = len(partition.entries) < len(partition.archive)
     different = {key for key, _ in held.items() ^ wanted.items()}
     return compacted and different <= later
 
 
-def folded(partition: Partition, end: int) -> dict[bytes, bytes]:
-    """Return what the committed records below `end` leave, compaction left out."""
+def folded(entries: Iterable[Entry]) -> dict[bytes, bytes]:
+    """Return what the committed records among them leave."""
     found: dict[bytes, bytes] = {}
-    for entry in partition.archive[:end]:
-        transaction = entry.transaction
-        if entry.record is None or transaction is None or transaction.fate is not Fate.COMMITTED:
-            continue
-        assert entry.record.key is not None
-        if entry.record.value is None:
-            found.pop(entry.record.key, None)
+    for _, record in committed_records(entries):
+        assert record.key is not None
+        if record.value is None:
+            found.pop(record.key, None)
         else:
-            found[entry.record.key] = entry.record.value
+            found[record.key] = record.value
     return found
 
 
@@ -141,11 +134,8 @@ def _caches_in(world: "World", source: Source, offsets: range) -> set[str]:
     """Return the names of the caches that committed records of a changelog belong to."""
     partition = _changelog_of(world.log, source)
     assert partition is not None
-    return {
-        address_of(entry.record.key or b"")
-        for entry in partition.archive[offsets.start : offsets.stop]
-        if entry.record and entry.transaction and entry.transaction.fate is Fate.COMMITTED
-    }
+    entries = partition.archive[offsets.start : offsets.stop]
+    return {address_of(record.key or b"") for _, record in committed_records(entries)}
 
 
 def _revisions_of_carrying(world: "World") -> dict[Place, int]:
@@ -185,15 +175,11 @@ def _carried(world: "World") -> dict[Place, Place]:
     places = {sent.record.value: place for place, sent in world.sent.items()}
     found: dict[Place, Place] = {}
     for partition in world.log.logs[by_address(GROUP)].partitions if _has_hops(world) else ():
-        for entry in partition.archive:
-            if entry.record is None or entry.transaction is None:
-                continue
-            if entry.transaction.fate is not Fate.COMMITTED:
-                continue
-            place = places[entry.record.value]
+        for offset, record in committed_records(partition.archive):
+            place = places[record.value]
             if place in found.values():
                 raise Broken("I2", f"{place} was passed on twice")
-            found[partition.topic, partition.number, entry.offset] = place
+            found[partition.topic, partition.number, offset] = place
     return found
 
 
@@ -279,7 +265,8 @@ def _check_rings(world: "World", model: Model) -> None:
     for (source, address), held in model.rings.items():
         partition = _changelog_of(world.log, source)
         assert partition is not None
-        for entries in (folded(partition, partition.end), _compacted(partition)):
+        # As it was written, and as compaction has left it.
+        for entries in (folded(partition.archive), folded(partition.entries)):
             runs = [decode(entries[key]) for key in sorted(entries) if _of(key, address)]
             floor = max((run.floor for run in runs), default=0)
             rows = [(run.first + row, i) for run in runs for row, i in enumerate(run.ids)]
@@ -294,19 +281,6 @@ def _kept(identifier: bytes) -> bytes:
     if len(identifier) <= ID_BYTES_MAX or identifier == FORGOTTEN:
         return identifier
     return identifier[:33] + hashlib.sha256(identifier).digest()
-
-
-def _compacted(partition: Partition) -> dict[bytes, bytes]:
-    """Return what a reader of the changelog as it lies there would end with."""
-    found: dict[bytes, bytes] = {}
-    for entry in partition.records():
-        assert entry.record is not None
-        assert entry.record.key is not None
-        if entry.record.value is None:
-            found.pop(entry.record.key, None)
-        else:
-            found[entry.record.key] = entry.record.value
-    return found
 
 
 def _of(key: bytes, address: str) -> bool:

@@ -157,7 +157,7 @@ class OddLogsWorld(World):
     def _remembers(self) -> bool:
         names = [BY_ADDRESS] if self._has_hops else self.case.topics
         logs = [log for name in names for log in self.log.logs[changelog(GROUP, name)].partitions]
-        return any(folded(log, log.end) for log in logs)
+        return any(folded(log.archive) for log in logs)
 
     def _see_the_end(self) -> None:
         for instance in self.instances:

@@ -38,7 +38,7 @@ from service.topics import by_address, config_topic
 from state.edit import Source
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.clients import FakeClients
-from tests.fakes.partition import Fate
+from tests.fakes.partition import committed_records
 from tests.simulation.instance import FakeClock, Instance
 from tests.simulation.invariants import Broken, check_disk
 from tests.simulation.scenario import (
@@ -325,9 +325,9 @@ class RedriveWorld(World):
         found: list[ToldMark] = []
         owned: set[Source] = set()
         for instance in self.instances:
-            loop = instance._loop
+            loop = instance.loop
             told = self._asked(instance, MarksQuery(NAME)) if loop is not None else None
-            if isinstance(told, MarksAnswer) and instance._loop is loop and loop is not None:
+            if isinstance(told, MarksAnswer) and instance.loop is loop and loop is not None:
                 found += told.marks
                 owned |= set(loop.assignment.running)
         wanted = {
@@ -349,13 +349,10 @@ class RedriveWorld(World):
         found = []
         for topic in self._letter_topics():
             for log in self.log.logs[topic].partitions:
-                for entry in log.archive:
-                    is_there = entry.transaction and entry.transaction.fate is Fate.COMMITTED
-                    if entry.record is not None and is_there:
-                        place = LetterPlace(topic, log.number, entry.offset)
-                        r = entry.record
-                        view = view_of(place, r.timestamp_ms, r.key, r.value, r.headers or [])
-                        found.append(view)
+                for offset, r in committed_records(log.archive):
+                    place = LetterPlace(topic, log.number, offset)
+                    view = view_of(place, r.timestamp_ms, r.key, r.value, r.headers or [])
+                    found.append(view)
         return found
 
     def _check(self) -> None:
