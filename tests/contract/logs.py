@@ -5,7 +5,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Place
@@ -27,60 +27,20 @@ ROUNDS_MAX = 150
 _CLOSE_S = 15.0
 
 
-class Log(Protocol):
-    """What the suite needs of a cluster."""
-
-    def topic(self, partitions: int = 1, record_bytes_max: int = 1 << 20) -> str:
-        """Make a topic whose records, of 1970 as they are, stay; returns its name."""
-        ...
-
-    def recreate(self, topic: str) -> None:
-        """Delete a topic of one partition and create another one of its name."""
-        ...
-
-    def write(self, topic: str, values: list[bytes], partition: int = 0) -> None:
-        """Append records outside any transaction."""
-        ...
-
-    def producer(self, transactional_id: str, timeout_ms: int = 10_000) -> Producer:
-        """Return a producer that is not yet initialised."""
-        ...
-
-    def delivery(self) -> Producer:
-        """Return an idempotent producer without transactions and without gaps."""
-        ...
-
-    def consumer(
-        self,
-        group: str,
-        instance: str | None = None,
-        on_commit: OnCommit | None = None,
-        on_doubt: OnDoubt | None = None,
-    ) -> Consumer:
-        """Return a cooperative, read_committed consumer."""
-        ...
-
-    def end(self, topic: str, partition: int = 0) -> int:
-        """Return the high watermark."""
-        ...
-
-    def wait(self, seconds: float) -> None:
-        """Let time pass."""
-        ...
-
-
 class FakeLog:
-    """See `Log`."""
+    """What the suite needs of a cluster, from the one in memory."""
 
     def __init__(self) -> None:
         self.cluster = FakeCluster()
 
     def topic(self, partitions: int = 1, record_bytes_max: int = 1 << 20) -> str:
+        """Make a topic whose records, of 1970 as they are, stay; returns its name."""
         name = f"topic-{len(self.cluster.logs)}"
         self.cluster.create_topic(name, partitions, record_bytes_max=record_bytes_max)
         return name
 
     def recreate(self, topic: str) -> None:
+        """Delete a topic of one partition and create another one of its name."""
         self.cluster.create_topic(topic)
 
     def write(self, topic: str, values: list[bytes], partition: int = 0) -> None:
@@ -114,7 +74,7 @@ class FakeLog:
 
 
 class RealLog:
-    """See `Log`."""
+    """The same from a real broker."""
 
     def __init__(self, client_properties: Mapping[str, str]) -> None:
         self._properties: dict[str, Any] = {
@@ -126,7 +86,7 @@ class RealLog:
         self._consumers: list[Consumer] = []
 
     def topic(self, partitions: int = 1, record_bytes_max: int = 1 << 20) -> str:
-        """See `Log.topic`; the replication is the broker's default."""
+        """The replication is the broker's default."""
         name = f"log-{uuid.uuid4().hex[:12]}"
         self._create(name, partitions, record_bytes_max)
         return name
@@ -230,6 +190,9 @@ class RealLog:
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: TID251 - what the suite asks for
+
+
+Log = FakeLog | RealLog
 
 
 def until(happened: Callable[[], object], consumers: list[Consumer]) -> list[Message]:
