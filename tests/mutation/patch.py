@@ -68,16 +68,16 @@ def _pairs(old: CodeType, new: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
         yield from _pairs(genuine, broken)
 
 
-def import_as(mutant: Mutant, root: Path) -> None:
-    """Have the mutant's module imported with its change, when it is imported."""
-    sys.meta_path.insert(0, _Finder(mutant, root))
+def import_as(path: str, source: bytes, root: Path) -> None:
+    """Have the module at a path below the root imported from this source, when it is imported."""
+    sys.meta_path.insert(0, _Finder(path, source, root))
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, mutant: Mutant, root: Path) -> None:
-        self._path = root / mutant.path
-        self._source = mutant.applied(self._path.read_bytes())
-        self._name = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    def __init__(self, path: str, source: bytes, root: Path) -> None:
+        self._path = root / path
+        self._source = source
+        self._name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

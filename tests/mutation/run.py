@@ -174,7 +174,8 @@ class Run:
         def work(descriptor: int) -> None:
             out.append(descriptor)
             os.write(descriptor, b"0\n")  # what the import breaks, the first test finds
-            import_as(self._mutants[key], self._options.root)
+            mutant, root = self._mutants[key], self._options.root
+            import_as(mutant.path, mutant.applied((root / mutant.path).read_bytes()), root)
             self._with_pytest(sorted({test.split("::")[0] for test in tests}), judge)
             os._exit(FOUND)  # it was not collected
 

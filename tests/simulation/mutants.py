@@ -1,12 +1,11 @@
 """Mutants: the service with one thing broken, each of which the simulation has to find.
 
-`python -m tests.simulation.mutants` copies the code, breaks it, and runs seeds until one fails;
-`make sim-mutants` does that for all of them, `ARGS="NAME …"` for some. A mutant that is equivalent,
-or beyond what is simulated, says why and is left out unless it is named.
+`make sim-mutants` has a process for each that imports the broken code and runs seeds until one
+fails; `ARGS="NAME …"` chooses some. A mutant that is equivalent, or beyond what is simulated, says
+why and is left out unless it is named.
 """
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,11 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
+from tests.mutation.patch import import_as
+
 ROOT: Final = Path(__file__).parents[2]
-COPIED: Final = ("ringfence", "service", "state", "tests/fakes", "tests/oracle", "tests/simulation")
 SEEDS_MAX: Final = int(os.environ.get("RINGFENCE_SIM_RUNS") or 4_000)
 SEED_S_MAX: Final = 60
 AT_ONCE: Final = 2
@@ -343,17 +342,13 @@ MUTANTS: Final = (
 """Ends by the last stable offset are not among them: the fake answers for `service.cluster`."""
 
 
-def mutate(mutant: Mutant, root: Path) -> None:
-    """Break the code that lies at `root`."""
-    path = root / mutant.path
-    text = path.read_text()
+def hunt(mutant: Mutant, seeds_max: int) -> str | None:
+    """Break the code and run seeds of all simulations until one fails; tells which, or None."""
+    text = (ROOT / mutant.path).read_text()
     assert text.count(mutant.source) == 1, mutant.name
-    path.write_text(text.replace(mutant.source, mutant.replacement))
-
-
-def hunt(seeds_max: int) -> str | None:
-    """Run seeds of all simulations until one fails; tells which, or None."""
-    # Here, since only a copy that is broken already loads them.
+    broken = text.replace(mutant.source, mutant.replacement)
+    import_as(mutant.path, broken.encode(), ROOT)
+    # Here, since what is broken must not be loaded before.
     from tests.simulation.odd_logs import simulate_odd_logs  # noqa: PLC0415
     from tests.simulation.redriving import simulate_redrive  # noqa: PLC0415
     from tests.simulation.runs import be_quiet  # noqa: PLC0415
@@ -385,25 +380,17 @@ def _too_long(*_: object) -> None:
 
 
 def _found(mutant: Mutant) -> str | None:
-    with TemporaryDirectory() as folder:
-        root = Path(folder)
-        for name in COPIED:
-            leaves = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / name, root / name, ignore=leaves)
-        (root / "tests" / "__init__.py").touch()
-        mutate(mutant, root)
-        command = [sys.executable, "-m", "tests.simulation.mutants", HUNT]
-        ended = subprocess.run(
-            command,
-            cwd=root,
-            env={"PYTHONPATH": folder, "RINGFENCE_SIM_RUNS": str(SEEDS_MAX)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if ended.returncode:
-            return f"it does not even load: {ended.stderr[-300:]}"
-        return ended.stdout.strip() or None
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.simulation.mutants", HUNT, mutant.name],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT), "RINGFENCE_SIM_RUNS": str(SEEDS_MAX)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ended.returncode:
+        return f"it does not even load: {ended.stderr[-300:]}"
+    return ended.stdout.strip() or None
 
 
 def main(names: Sequence[str]) -> int:
@@ -422,6 +409,7 @@ def main(names: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     if HUNT in sys.argv:
-        print(hunt(SEEDS_MAX) or "")
+        (hunted,) = (each for each in MUTANTS if each.name == sys.argv[-1])
+        print(hunt(hunted, SEEDS_MAX) or "")
     else:
         sys.exit(main(sys.argv[1:]))
