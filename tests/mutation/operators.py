@@ -134,9 +134,6 @@ class _Expressions(_Changes, ast.NodeVisitor):
             self._replace(node, str(value + 1))
             self._replace(node, str(value - 1) if value >= 1 else f"({value - 1})")
 
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """A text."""
-
     def visit_Compare(self, node: ast.Compare) -> None:
         sides = [node.left, *node.comparators]
         for left, operator, right in zip(sides, node.ops, sides[1:], strict=False):
@@ -220,25 +217,10 @@ class _Finder(_Expressions):
             if number or not is_text:
                 self.visit(statement)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        self._define(node)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
-        self._define(node)
-
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         if not any(ast.unparse(base).endswith("Enum") for base in node.bases):
             with self._inside(node.name, self._function):
                 self.block(node.body)
-
-    def visit_Import(self, node: ast.Import) -> None:
-        """Nothing to change."""
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        """Nothing to change."""
-
-    def visit_Assert(self, node: ast.Assert) -> None:
-        """A check already."""
 
     def visit_Expr(self, node: ast.Expr) -> None:
         if not (_is_silent(node.value) or isinstance(node.value, ast.Constant)):
@@ -269,24 +251,6 @@ class _Finder(_Expressions):
             if not _is_empty(node.value):
                 self._replace(node.value, "None", "return None")
             self.visit(node.value)
-
-    def visit_Raise(self, node: ast.Raise) -> None:
-        self._leave_out(node)
-
-    def visit_Continue(self, node: ast.Continue) -> None:
-        self._leave_out(node)
-
-    def visit_Break(self, node: ast.Break) -> None:
-        self._leave_out(node)
-
-    def visit_Delete(self, node: ast.Delete) -> None:
-        self._leave_out(node)
-
-    def visit_If(self, node: ast.If) -> None:
-        self._branch(node)
-
-    def visit_While(self, node: ast.While) -> None:
-        self._branch(node)
 
     def visit_For(self, node: ast.For) -> None:
         self._reached(node, node.iter)
@@ -352,6 +316,14 @@ class _Finder(_Expressions):
     def _leave_out(self, node: ast.stmt) -> None:
         self._reached(node, node)
         self._remove(node)
+
+    def _keep(self, node: ast.AST) -> None:
+        """A text, a check already, or nothing to change."""
+
+    visit_FunctionDef = visit_AsyncFunctionDef = _define  # noqa: N815 - its names
+    visit_If = visit_While = _branch  # noqa: N815 - its names
+    visit_Raise = visit_Continue = visit_Break = visit_Delete = _leave_out  # noqa: N815 - its names
+    visit_Import = visit_ImportFrom = visit_Assert = visit_JoinedStr = _keep  # noqa: N815 - its names
 
     @contextmanager
     def _inside(self, name: str, function: Function | None) -> Iterator[None]:
