@@ -2,16 +2,17 @@
 
 import io
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
-from api.app import ALL, WITHOUT_STATE, create_app
 from api.view import ServiceView
 from service.control import Inbox
 from service.queries.ids import Sighting
 from service.status import Status
 from tests.api.fake_service import RUNNING, Clock, make_view, remembering, serving
+from tests.api.guarded import client_of, guarded, settings
 from tests.fakes.logs import logging_to
 
 HELD = {
@@ -47,9 +48,10 @@ def view(clock: Clock, inbox: Inbox) -> ServiceView:
     return make_view(RUNNING, clock, inbox)
 
 
-def client_of(view: ServiceView, *, without_state: bool = False) -> TestClient:
-    app = create_app(view, WITHOUT_STATE if without_state else ALL)
-    return TestClient(app, base_url="http://127.0.0.1:8080")
+@pytest.fixture
+def asking(view: ServiceView, tmp_path: Path) -> ServiceView:
+    """The service, asking who asks."""
+    return guarded(view, settings(tmp_path))
 
 
 @pytest.fixture

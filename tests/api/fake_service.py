@@ -4,7 +4,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 from api.view import ServiceView
 from service.addresses import AddressBook
@@ -374,6 +376,19 @@ def board_of(view: ServiceView) -> StatusBoard:
     """The board of a view that `make_view` has made."""
     assert isinstance(view.board, StatusBoard)
     return view.board
+
+
+def running(inbox: Desk | None = None, **changed: Any) -> ServiceView:
+    """A view of a service that runs; nobody hears its inbox, if none is given."""
+    return replace(make_view(RUNNING, Clock(), inbox or Inbox(depth=4)), **changed)
+
+
+@contextmanager
+def answering(answer: Callable[[Query], Answer], **changed: Any) -> Iterator[ServiceView]:
+    """A view of a service that runs and whose loop answers like this."""
+    inbox = Inbox(depth=4)
+    with serving(inbox, answer):
+        yield running(inbox, **changed)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generat
 from starlette.testclient import TestClient
 
 from api.access import Access
-from api.app import create_app
+from api.app import ALL, WITHOUT_STATE, create_app
 from api.jwks import Jwks, JwksError
 from api.view import ServiceView
 from service.sections import ApiSettings
@@ -92,9 +92,12 @@ def guarded(view: ServiceView, api: ApiSettings, issuer: Issuer | None = None) -
     return replace(view, access=Access(api, keys), body_bytes_max=api.body_bytes_max)
 
 
-def client_of(view: ServiceView, token: str | None = None) -> TestClient:
+def client_of(
+    view: ServiceView, token: str | None = None, *, without_state: bool = False
+) -> TestClient:
     """Somebody who presents a token, or nothing."""
-    client = TestClient(create_app(view), base_url=HERE, follow_redirects=False)
+    app = create_app(view, WITHOUT_STATE if without_state else ALL)
+    client = TestClient(app, base_url=HERE, follow_redirects=False)
     if token is not None:
         client.headers["Authorization"] = f"Bearer {token}"
     return client

@@ -3,12 +3,10 @@
 import io
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.view import ServiceView
@@ -16,11 +14,8 @@ from service.control import Inbox
 from service.queries.addresses import AddressAnswer, AddressQuery
 from service.queries.ids import ChangeAnswer
 from service.queries.table import Answer, Query
-from service.status import Status
-from tests.api.conftest import client_of
-from tests.api.fake_service import RUNNING, STARTING, Clock, FakeAudit, make_view, serving
-from tests.api.guarded import TOKENS, guarded, settings
-from tests.api.guarded import client_of as bearer_of
+from tests.api.fake_service import STARTING, Clock, FakeAudit, answering, make_view, running
+from tests.api.guarded import TOKENS, client_of, guarded, settings
 
 CLEAR = "/v1/addresses/orders:clear"
 NUMBER = {"address": "orders", "sequence": 9}
@@ -36,7 +31,7 @@ def audited(view: ServiceView, audit: FakeAudit) -> ServiceView:
     return replace(view, audit=audit)
 
 
-def test_a_change_is_recorded_before_it_is_made_and_after(clock: Clock, audit: FakeAudit) -> None:
+def test_a_change_is_recorded_before_it_is_made_and_after(audit: FakeAudit) -> None:
     seen: list[int] = []
 
     def answer(query: Query) -> Answer:
@@ -45,9 +40,8 @@ def test_a_change_is_recorded_before_it_is_made_and_after(clock: Clock, audit: F
         seen.append(len(audit.written))
         return ChangeAnswer(3, complete=True)
 
-    inbox = Inbox(depth=4)
-    with serving(inbox, answer):
-        client_of(replace(make_view(RUNNING, clock, inbox), audit=audit)).post(CLEAR)
+    with answering(answer, audit=audit) as view:
+        client_of(view).post(CLEAR)
     assert seen == [1]
     before, after = audit.written
     assert (before.id, before.status) == (after.id, None)
@@ -57,7 +51,7 @@ def test_a_change_is_recorded_before_it_is_made_and_after(clock: Clock, audit: F
 def test_a_record_tells_who_what_when_and_why(
     audited: ServiceView, audit: FakeAudit, tmp_path: Path
 ) -> None:
-    client = bearer_of(guarded(audited, settings(tmp_path)), TOKENS["operator"])
+    client = client_of(guarded(audited, settings(tmp_path)), TOKENS["operator"])
     client.put(
         "/v1/publishers/P?reason=gap%20found&x=1",
         json=NUMBER,
@@ -71,10 +65,10 @@ def test_a_record_tells_who_what_when_and_why(
     assert record.after["sequences"][0]["sequence"] == 9  # type: ignore[index]
 
 
-def test_what_cannot_be_recorded_is_not_done(clock: Clock, audit: FakeAudit) -> None:
+def test_what_cannot_be_recorded_is_not_done(audit: FakeAudit) -> None:
     audit.refuses = True
     inbox = Inbox(depth=4)  # nobody answers: the loop is never asked
-    refused = client_of(replace(make_view(RUNNING, clock, inbox), audit=audit)).post(CLEAR)
+    refused = client_of(running(inbox, audit=audit)).post(CLEAR)
     assert refused.status_code == 503
     assert refused.json()["type"] == "urn:ringfence:problem:audit-unavailable"
     assert refused.headers["Retry-After"] == "3"
@@ -93,14 +87,12 @@ def test_every_operation_that_may_change_something_leaves_a_record(
             assert len(audit.written) == (2 if changes else 0), (method, template)
 
 
-def test_what_fails_is_recorded_too(
-    audit: FakeAudit, clock: Clock, client_at: Callable[[Status], TestClient]
-) -> None:
-    del client_at
-    inbox = Inbox(depth=4)
-    with serving(inbox, lambda _: 1 / 0):  # type: ignore[arg-type, return-value]  # a bug of ours
-        client = client_of(replace(make_view(RUNNING, clock, inbox), audit=audit))
-        assert client.post(CLEAR).status_code == 500
+def test_what_fails_is_recorded_too(audit: FakeAudit, clock: Clock, inbox: Inbox) -> None:
+    def bug(_query: Query) -> Answer:
+        raise ZeroDivisionError
+
+    with answering(bug, audit=audit) as view:
+        assert client_of(view).post(CLEAR).status_code == 500
     client = client_of(replace(make_view(STARTING, clock, inbox), audit=audit))
     assert client.post(CLEAR).status_code == 503
     client.post("/v1/addresses:clear")
@@ -109,8 +101,8 @@ def test_what_fails_is_recorded_too(
 
 def test_who_is_refused_leaves_none(audited: ServiceView, audit: FakeAudit, tmp_path: Path) -> None:
     asking = guarded(audited, settings(tmp_path))
-    bearer_of(asking).post(CLEAR)
-    bearer_of(asking, TOKENS["viewer"]).post(CLEAR)
+    client_of(asking).post(CLEAR)
+    client_of(asking, TOKENS["viewer"]).post(CLEAR)
     assert audit.written == []
 
 

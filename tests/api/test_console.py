@@ -13,9 +13,9 @@ from api.console.pages.addresses import is_short
 from api.console.pages.partitions import by_owner
 from api.view import ServiceView
 from service.status import Status, WorkerStatus
-from tests.api.conftest import client_of
 from tests.api.console_pages import EVERY, Page, page_of
 from tests.api.fake_service import RESTORING_PARTITION, RUNNING, STARTED_AT, STARTING
+from tests.api.guarded import client_of
 
 
 def test_every_page_is_whole_loads_nothing_from_elsewhere_and_leads_to_pages(

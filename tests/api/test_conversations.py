@@ -16,7 +16,6 @@ from service.queries.addresses import AddressAnswer, AddressQuery, MemoryStatus
 from service.queries.settings import EffectiveSetting
 from service.queries.table import Answer, Query
 from service.status import Status
-from tests.api.conftest import client_of
 from tests.api.conversation import Conversation
 from tests.api.fake_letters import FakeLetters, FakeRedrives
 from tests.api.fake_service import (
@@ -28,9 +27,10 @@ from tests.api.fake_service import (
     FakeAudit,
     FakeRegistry,
     FakeSettings,
+    answering,
     make_view,
-    serving,
 )
+from tests.api.guarded import client_of
 
 FOLDER: Final = Path(__file__).parent / "conversations"
 PHASES: Final[dict[str, Status]] = {
@@ -119,9 +119,7 @@ def test_a_conversation_goes_as_it_is_written_down(
         if name in SETTINGS:
             return client_of(replace(view, settings=SETTINGS[name]()))
         if name in KNOWN:
-            own = Inbox(depth=4)
-            loops.enter_context(serving(own, KNOWN[name]))
-            return client_of(make_view(RUNNING, clock, own))
+            return client_of(loops.enter_context(answering(KNOWN[name])))
         return client_of(make_view(PHASES[name], clock, inbox))
 
     text = file.read_text("utf-8")

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from api.app import create_app
 from api.view import ServiceView
 from service.tokens import entry_of
 from tests.api.fake_letters import LETTER, FakeLetters
@@ -70,11 +69,8 @@ def test_bytes_that_are_no_text_are_shown_as_base64_and_long_ones_are_cut(
     view: ServiceView,
 ) -> None:
     odd = LETTER._replace(key=b"\xff\x00", value=("é" * 40_000).encode())
-    app = create_app(replace(view, letters=FakeLetters([odd])))
-    document = TestClient(app, base_url="http://127.0.0.1:8080").get(
-        "/v1/dead-letters/orders.dlq/0/7"
-    )
-    payload = document.json()["payload"]
+    client = client_of(replace(view, letters=FakeLetters([odd])))
+    payload = client.get("/v1/dead-letters/orders.dlq/0/7").json()["payload"]
     assert payload["key"] == {"text": None, "base64": "/wA=", "size_bytes": 2, "truncated": False}
     assert payload["value"]["size_bytes"] == 80_000
     assert payload["value"]["truncated"] is True

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from starlette.testclient import TestClient
 
-from api.app import create_app
 from api.view import ServiceView
 from service.control import Inbox, NotRestored
 from service.queries.addresses import AddressQuery
 from service.queries.table import Answer, Query
 from service.status import Info
-from tests.api.fake_service import INFO, RUNNING, Clock, make_view, serving
+from tests.api.fake_service import INFO, RUNNING, Clock, answering, make_view, running
+from tests.api.guarded import client_of
 
 
 def problem_of(
@@ -40,8 +40,7 @@ def test_an_error_of_ours_is_a_problem_whose_stack_is_in_the_log_only(
     def info() -> Info:
         return next(calls)  # the second call raises: a bug of ours
 
-    client = TestClient(create_app(replace(view, info=info)), base_url="http://127.0.0.1")
-    problem = problem_of(client, "/v1/info", 500)
+    problem = problem_of(client_of(replace(view, info=info)), "/v1/info", 500)
     assert "StopIteration" not in str(problem)
     assert "Traceback" not in str(problem)
     line = json.loads(logged.getvalue().splitlines()[0])
@@ -49,55 +48,54 @@ def test_an_error_of_ours_is_a_problem_whose_stack_is_in_the_log_only(
     assert "StopIteration" in line["exception"]
 
 
-def test_an_answer_that_fails_is_a_problem_and_the_loop_lives(clock: Clock) -> None:
+def test_an_answer_that_fails_is_a_problem_and_the_loop_lives() -> None:
     def answer(query: Query) -> Answer:
         raise ZeroDivisionError(query)
 
-    inbox = Inbox(depth=4)
-    client = TestClient(create_app(make_view(RUNNING, clock, inbox)), base_url="http://localhost")
-    with serving(inbox, answer):
+    with answering(answer) as view:
         for _ in range(2):
-            assert "ZeroDivision" not in str(problem_of(client, "/v1/addresses/a", 500))
+            assert "ZeroDivision" not in str(problem_of(client_of(view), "/v1/addresses/a", 500))
 
 
-def test_a_loop_that_is_silent_is_a_503_with_retry_after(clock: Clock) -> None:
-    view = replace(make_view(RUNNING, clock, Inbox(depth=4)), ask_timeout_s=0.05)
-    client = TestClient(create_app(view), base_url="http://localhost")
+def test_a_loop_that_is_silent_is_a_503_with_retry_after() -> None:
+    client = client_of(running(ask_timeout_s=0.05))
     assert "0.05 s" in str(problem_of(client, "/v1/addresses/a", 503)["detail"])
     assert client.get("/v1/addresses/a").headers["Retry-After"] == "1"
 
 
-def test_a_full_inbox_is_a_503_with_retry_after(clock: Clock) -> None:
-    inbox = Inbox(depth=1)
-    view = replace(make_view(RUNNING, clock, inbox), ask_timeout_s=0.05)
-    client = TestClient(create_app(view), base_url="http://localhost")
+def test_a_full_inbox_is_a_503_with_retry_after() -> None:
+    client = client_of(running(Inbox(depth=1), ask_timeout_s=0.05))
     client.get("/v1/addresses/a")  # nobody answers: its question stays in the inbox
     assert "wait for the loop already" in str(problem_of(client, "/v1/addresses/a", 503)["detail"])
 
 
-def test_a_partition_that_the_loop_does_not_own_yet_is_a_503(clock: Clock) -> None:
+def test_a_partition_that_the_loop_does_not_own_yet_is_a_503() -> None:
+    told = "orders-3 is being restored; ask again."
+
     def answer(query: Query) -> Answer:
         assert query == AddressQuery("a")
-        raise NotRestored("orders-3 is being restored; ask again.", retry_after_s=7)
+        raise NotRestored(told, retry_after_s=7)
 
-    inbox = Inbox(depth=4)
-    client = TestClient(create_app(make_view(RUNNING, clock, inbox)), base_url="http://localhost")
-    with serving(inbox, answer):
-        assert problem_of(client, "/v1/addresses/a", 503)["detail"] == (
-            "orders-3 is being restored; ask again."
-        )
+    with answering(answer) as view:
+        client = client_of(view)
+        assert problem_of(client, "/v1/addresses/a", 503)["detail"] == told
         assert client.get("/v1/addresses/a").headers["Retry-After"] == "7"
 
 
-def test_a_service_that_stops_refuses_questions_at_once(clock: Clock) -> None:
+def test_a_service_that_stops_refuses_questions_at_once() -> None:
     inbox = Inbox(depth=4)
     inbox.close()
-    client = TestClient(create_app(make_view(RUNNING, clock, inbox)), base_url="http://localhost")
+    client = client_of(running(inbox))
     assert "stopping" in str(problem_of(client, "/v1/addresses/a", 503)["detail"])
 
 
+def test_on_loopback_it_answers_to_the_names_of_loopback_alone(client: TestClient) -> None:
+    for host, status in (("localhost", 200), ("[::1]:8080", 200), ("ringfence.prod.example", 421)):
+        assert client.get("/livez", headers={"Host": host}).status_code == status
+
+
 def test_a_bind_that_is_not_loopback_answers_to_any_name(clock: Clock, inbox: Inbox) -> None:
-    client = TestClient(create_app(make_view(RUNNING, clock, inbox, any_host=True)))
+    client = client_of(make_view(RUNNING, clock, inbox, any_host=True))
     assert client.get("/livez", headers={"Host": "ringfence.prod.example"}).status_code == 200
 
 

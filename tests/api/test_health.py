@@ -3,8 +3,8 @@
 from starlette.testclient import TestClient
 
 from api.view import ServiceView
-from tests.api.conftest import client_of
 from tests.api.fake_service import RUNNING, Clock, board_of
+from tests.api.guarded import client_of
 
 
 def test_a_loop_whose_call_to_the_broker_does_not_return_is_alive_and_not_ready(

@@ -3,7 +3,6 @@
 import re
 import threading
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,14 +12,11 @@ from api import idempotency
 from api.app import create_app
 from api.idempotency import KEEP_S, Replies
 from api.view import ServiceView
-from service.control import Inbox
 from service.queries.addresses import AddressAnswer, AddressQuery
 from service.queries.ids import ChangeAnswer, ImportAnswer
 from service.queries.table import Answer, Query
-from tests.api.conftest import client_of
-from tests.api.fake_service import RUNNING, Clock, FakeAudit, make_view, serving
-from tests.api.guarded import TOKENS, guarded, settings
-from tests.api.guarded import client_of as bearer_of
+from tests.api.fake_service import Clock, FakeAudit, answering
+from tests.api.guarded import TOKENS, client_of
 from tests.waiting import LIMIT_S
 
 CLEAR = "/v1/addresses/orders:clear"
@@ -33,16 +29,15 @@ def kind(answer: Any) -> str:
     return str(answer.json()["type"]).rpartition(":")[2]
 
 
-def test_the_first_reply_is_given_again_and_nothing_is_done(clock: Clock) -> None:
+def test_the_first_reply_is_given_again_and_nothing_is_done() -> None:
     asked: list[Query] = []
 
     def answer(query: Query) -> Answer:
         asked.append(query)
         return ImportAnswer(len(asked), new=0, complete=True)
 
-    inbox = Inbox(depth=4)
-    with serving(inbox, answer):
-        client = client_of(make_view(RUNNING, clock, inbox))
+    with answering(answer) as view:
+        client = client_of(view)
         first, again = (client.post(IMPORT, json=IDS, headers=KEY) for _ in range(2))
         other = client.post(IMPORT, json=IDS, headers={"Idempotency-Key": "l"})
         without = client.post(IMPORT, json=IDS)
@@ -73,9 +68,8 @@ def test_every_post_of_the_api_takes_a_key(view: ServiceView) -> None:
         assert kind(client.post(path, json=[], headers=key)) == "idempotency-key-reused", template
 
 
-def test_two_actors_may_choose_the_same_key(view: ServiceView, tmp_path: Path) -> None:
-    asking = guarded(view, settings(tmp_path))
-    client = bearer_of(asking, TOKENS["operator"])
+def test_two_actors_may_choose_the_same_key(asking: ServiceView) -> None:
+    client = client_of(asking, TOKENS["operator"])
     client.post(CLEAR, headers=KEY)
     client.headers["Authorization"] = f"Bearer {TOKENS['admin']}"
     other = client.post("/v1/addresses/other:clear", headers=KEY)
@@ -83,7 +77,7 @@ def test_two_actors_may_choose_the_same_key(view: ServiceView, tmp_path: Path) -
     assert "Idempotency-Replayed" not in other.headers
 
 
-def test_a_request_that_still_runs_is_not_begun_again(clock: Clock) -> None:
+def test_a_request_that_still_runs_is_not_begun_again() -> None:
     begun, may_end = threading.Event(), threading.Event()
 
     def answer(query: Query) -> Answer:
@@ -93,9 +87,7 @@ def test_a_request_that_still_runs_is_not_begun_again(clock: Clock) -> None:
         may_end.wait(LIMIT_S)
         return ChangeAnswer(1, complete=True)
 
-    inbox = Inbox(depth=4)
-    view = replace(make_view(RUNNING, clock, inbox), ask_timeout_s=LIMIT_S)
-    with serving(inbox, answer), client_of(view) as client:
+    with answering(answer, ask_timeout_s=LIMIT_S) as view, client_of(view) as client:
         first = threading.Thread(target=lambda: client.post(CLEAR, headers=KEY))
         first.start()
         assert begun.wait(LIMIT_S)

@@ -1,18 +1,16 @@
 """What an address remembers, over HTTP: pages, export and import, forgetting."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
-from api.app import create_app
 from api.media import LINE_BYTES_MAX, NDJSON
-from service.control import Inbox
 from service.queries.ids import IdsImport, ImportAnswer
 from service.queries.table import Query
-from tests.api.fake_service import RUNNING, Clock, make_view, serving
+from tests.api.fake_service import answering
+from tests.api.guarded import client_of
 
 IMPORT = "/v1/addresses/orders/ids:import"
 
@@ -27,7 +25,7 @@ def imports() -> list[IdsImport]:
 
 
 @pytest.fixture
-def post(clock: Clock, imports: list[IdsImport]) -> Any:
+def post(imports: list[IdsImport]) -> Iterator[Post]:
     """Import lines into a loop that decides topic `in` alone, and takes every id for new."""
 
     def answer(query: Query) -> ImportAnswer:
@@ -36,16 +34,14 @@ def post(clock: Clock, imports: list[IdsImport]) -> Any:
         count = sum((query.topic or each.topic) == "in" for each in query.ids)
         return ImportAnswer(count, count, complete=True)
 
-    inbox = Inbox(depth=4)
-    client = TestClient(create_app(make_view(RUNNING, clock, inbox)), base_url="http://127.0.0.1")
-
     def send(lines: str, params: dict[str, Any]) -> dict[str, Any]:
         headers = {"Content-Type": NDJSON}
         reply = client.post(IMPORT, content=lines.encode(), params=params, headers=headers)
         document: dict[str, Any] = reply.json()
         return document
 
-    with serving(inbox, answer):
+    with answering(answer) as view:
+        client = client_of(view)
         yield send
 
 

@@ -23,8 +23,8 @@ from service.fleet.messages import (
 from service.queries.ids import IdAnswer, IdQuery, IdsImport, Known
 from service.queries.table import Query
 from service.status import Status
-from tests.api.conftest import client_of
 from tests.api.fake_service import RUNNING, STARTING
+from tests.api.guarded import client_of
 
 TOKEN = "a secret that instances share"  # noqa: S105
 FROM_PEER = {FORWARDED: "1"}

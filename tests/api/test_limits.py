@@ -12,10 +12,8 @@ from starlette.testclient import TestClient
 
 from api.attempts import FAILURES_MAX, WINDOW_S, Attempts
 from api.view import ServiceView
-from tests.api.conftest import client_of
 from tests.api.fake_service import Clock
-from tests.api.guarded import TOKENS, Issuer, claims, guarded, settings, signed
-from tests.api.guarded import client_of as bearer_of
+from tests.api.guarded import TOKENS, Issuer, claims, client_of, guarded, settings, signed
 
 IMPORT = "/v1/addresses/orders/ids:import"
 BODY = b'{"topic": "orders", "partition": 3, "ids": [{"id": "a"}]}'
@@ -55,7 +53,7 @@ def test_lines_of_an_import_may_be_many_but_nothing_that_is_held_whole(view: Ser
 
 
 def test_who_is_not_known_is_told_so_whatever_he_sends(view: ServiceView, tmp_path: Path) -> None:
-    client = bearer_of(guarded(view, settings(tmp_path, body_bytes_max=1_024)))
+    client = client_of(guarded(view, settings(tmp_path, body_bytes_max=1_024)))
     typed = {"Content-Type": "application/json"}
     for content in (b"{", b"x" * 2_000):
         assert client.post(IMPORT, content=content, headers=typed).status_code == 401
@@ -73,9 +71,8 @@ def test_a_body_that_is_no_json_is_refused(client: TestClient) -> None:
         assert client.post(IMPORT, content=content, headers=typed).status_code in {400, 422}
 
 
-def test_too_many_refused_tokens_are_answered_429(view: ServiceView, tmp_path: Path) -> None:
-    asking = guarded(view, settings(tmp_path))
-    client = bearer_of(asking, "x" * 40)
+def test_too_many_refused_tokens_are_answered_429(asking: ServiceView) -> None:
+    client = client_of(asking, "x" * 40)
     answers = [client.get("/v1/info") for _ in range(FAILURES_MAX + 2)]
     assert [each.status_code for each in answers] == [401] * FAILURES_MAX + [429] * 2
     assert 1 <= int(answers[-1].headers["Retry-After"]) <= WINDOW_S
@@ -111,21 +108,20 @@ def test_an_issuer_that_is_away_is_a_503_for_its_tokens_alone(
     issuer = Issuer()
     issuer.is_away = True
     asking = guarded(view, settings(tmp_path), issuer)
-    away = bearer_of(asking, signed(claims())).get("/v1/info")
+    away = client_of(asking, signed(claims())).get("/v1/info")
     assert away.status_code == 503
     assert int(away.headers["Retry-After"]) >= 1
-    assert bearer_of(asking, TOKENS["viewer"]).get("/v1/info").status_code == 200
+    assert client_of(asking, TOKENS["viewer"]).get("/v1/info").status_code == 200
 
 
 def test_refusals_are_counted_by_reason_and_logged_without_what_was_presented(
-    view: ServiceView, tmp_path: Path, logged: io.StringIO
+    asking: ServiceView, logged: io.StringIO
 ) -> None:
-    asking = guarded(view, settings(tmp_path))
     expired = signed(claims(exp=1))
-    bearer_of(asking).get("/v1/info")
-    bearer_of(asking, expired).get("/v1/info", headers={"X-Request-Id": "r-3"})
-    bearer_of(asking, TOKENS["viewer"]).get("/v1/audit")
-    text = bearer_of(asking).get("/metrics").text
+    client_of(asking).get("/v1/info")
+    client_of(asking, expired).get("/v1/info", headers={"X-Request-Id": "r-3"})
+    client_of(asking, TOKENS["viewer"]).get("/v1/audit")
+    text = client_of(asking).get("/metrics").text
     counted = {
         sample.labels["reason"]: sample.value
         for family in text_string_to_metric_families(text)

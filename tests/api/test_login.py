@@ -21,11 +21,6 @@ def _files_are_looked_at_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.watched._LOOK_S", 0.0)
 
 
-@pytest.fixture
-def asking(view: ServiceView, tmp_path: Path) -> ServiceView:
-    return guarded(view, settings(tmp_path))
-
-
 def logged_in(view: ServiceView, token: str = TOKENS["operator"]) -> TestClient:
     client = client_of(view)
     answer = client.post("/login", data={"token": token}, headers={"Origin": HERE})

@@ -28,11 +28,6 @@ PAYLOADS: Final = re.compile(r"/payload\b|/raw\b")
 OPEN: Final = {"/livez", "/readyz", "/startupz", "/metrics"}
 
 
-@pytest.fixture
-def asking(view: ServiceView, tmp_path: Path) -> ServiceView:
-    return guarded(view, settings(tmp_path))
-
-
 def operations(view: ServiceView) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for path, methods in create_app(view).openapi()["paths"].items():
         for method, operation in methods.items():

@@ -12,7 +12,6 @@ from starlette.testclient import TestClient
 from api.media import NDJSON
 from api.view import ServiceView
 from service.status import Status, WorkerStatus
-from tests.api.conftest import client_of
 from tests.api.fake_service import (
     RUNNING,
     STARTED_AT,
@@ -21,6 +20,7 @@ from tests.api.fake_service import (
     FakeSettings,
     make_view,
 )
+from tests.api.guarded import client_of
 
 
 def test_workers_tell_how_each_process_does(view: ServiceView) -> None:
