@@ -1,6 +1,7 @@
 """The rule of a ring as the slowest obvious model: a deque of limited length."""
 
 from collections import deque
+from collections.abc import Iterator
 
 
 class DequeRing:
@@ -11,6 +12,9 @@ class DequeRing:
 
     def __len__(self) -> int:
         return len(self._ids)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._ids)
 
     @property
     def capacity(self) -> int:

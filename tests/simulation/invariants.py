@@ -172,7 +172,7 @@ def _routing(
 
 def _carried(world: "World") -> dict[Place, Place]:
     """Return where each record that was passed on came from; it was once, and unchanged."""
-    places = {sent.record.value: place for place, sent in world.sent.items()}
+    places = world.places
     found: dict[Place, Place] = {}
     for partition in world.log.logs[by_address(GROUP)].partitions if _has_hops(world) else ():
         for offset, record in committed_records(partition.archive):
@@ -189,7 +189,7 @@ def _has_hops(world: "World") -> bool:
 
 def _traces(world: "World") -> tuple[dict[Place, list[Record]], dict[Place, list[Record]]]:
     """Return every record that came out, by the input record that it came from."""
-    places = {sent.record.value: place for place, sent in world.sent.items()}
+    places = world.places
     outputs: dict[Place, list[Record]] = defaultdict(list)
     letters: dict[Place, list[Record]] = defaultdict(list)
     for name in world.case.inputs:
@@ -247,7 +247,7 @@ def _check_order(world: "World", model: Model) -> None:
 
     With two hops, what came from one partition to one address.
     """
-    places = {sent.record.value: place for place, sent in world.sent.items()}
+    places = world.places
     for name in world.case.inputs:
         for partition in world.log.logs[f"{name}.unique"].partitions:
             last: dict[tuple[Source, str | None], tuple[int, int]] = {}
@@ -271,7 +271,7 @@ def _check_rings(world: "World", model: Model) -> None:
             floor = max((run.floor for run in runs), default=0)
             rows = [(run.first + row, i) for run in runs for row, i in enumerate(run.ids)]
             ids = [identifier for number, identifier in rows if number >= floor]
-            wanted = [_kept(i) for i in held.order[len(held.order) - len(held.ring) :]]
+            wanted = [_kept(identifier) for identifier in held.ring]
             if ids != wanted:
                 raise Broken("I8", f"{address} on {source} holds {ids}, not {wanted}")
 

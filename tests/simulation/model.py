@@ -62,7 +62,6 @@ class Held:
 
     ring: DequeRing
     origins: dict[bytes, str | None]
-    order: list[bytes]
     forgets = True
 
     def judge(self, claim: Claim, _time_ms: int, _place: str) -> Answer:
@@ -72,27 +71,16 @@ class Held:
         return Answer(Reason.DUPLICATE, self.origins[identifier])
 
     def accept(self, claim: Claim, _time_ms: int, place: str) -> None:
-        identifier = claim.identifier or b""
-        self.ring.remember(identifier)
-        self.origins[identifier] = place
-        self.order.append(identifier)
+        self._remember(claim.identifier or b"", place)
 
     def know(self, identifier: bytes, place: str | None) -> None:
         """It was imported, with the place of its record or without."""
         if not self.ring.judge(identifier):
-            self.ring.remember(identifier)
-            self.origins[identifier] = place
-            self.order.append(identifier)
+            self._remember(identifier, place)
 
-    def forget(self, identifier: bytes) -> None:
-        """It was forgotten by hand; its place is not free."""
-        self.ring.forget(identifier, FORGOTTEN)
-        at = len(self.order) - 1 - self.order[::-1].index(identifier)
-        self.order[at] = FORGOTTEN
-
-    def clear(self) -> None:
-        """Everything was forgotten by hand."""
-        self.ring.clear()
+    def _remember(self, identifier: bytes, place: str | None) -> None:
+        self.ring.remember(identifier)
+        self.origins[identifier] = place
 
 
 @dataclass
@@ -171,16 +159,16 @@ class Model:
 
     def change(self, source: Source, query: Change) -> None:
         """An administrator's change was committed for a deciding partition."""
-        ring = self._held(source, query.address)
+        held = self._held(source, query.address)
         if isinstance(query, Clearing):
-            ring.clear()
+            held.ring.clear()
         elif isinstance(query, IdForgetting):
-            ring.forget(query.identifier)
+            held.ring.forget(query.identifier, FORGOTTEN)  # its place is not free
         else:
-            ring.ring.resize(self.sizes[query.address])
+            held.ring.resize(self.sizes[query.address])
             for known in query.ids:
                 place = (query.topic or "", query.partition or 0, known.offset or 0)
-                ring.know(known.identifier, None if known.offset is None else named(place))
+                held.know(known.identifier, None if known.offset is None else named(place))
 
     def batch(self, source: Source, start: int, end: int, epochs: Mapping[str, int]) -> None:
         """Decide the offsets from `start` up to `end` in one batch.
@@ -323,7 +311,7 @@ class Model:
                 yield offset, place, self._sent[place]
 
     def _held(self, source: Source, address: str) -> Held:
-        return self.rings.setdefault((source, address), Held(DequeRing(0), {}, []))
+        return self.rings.setdefault((source, address), Held(DequeRing(0), {}))
 
     def _judge(self, place: Place, sent: Sent, time_ms: int) -> Expected:
         if sent.address is None:

@@ -55,10 +55,7 @@ class OddLogsWorld(World):
     def run(self) -> None:
         """Decide some records, let it happen, send the rest, and see what becomes of them."""
         self._be_calm()
-        rest = self._unsent[len(self._unsent) // 2 :]
-        del self._unsent[len(self._unsent) // 2 :]
-        self._publish(len(self._unsent))
-        self._settle()
+        rest = self._decide_half()
         is_running = self.kind == AGAIN[1]
         if not is_running:
             for instance in self.instances:

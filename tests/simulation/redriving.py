@@ -187,11 +187,7 @@ class RedriveWorld(World):
 
     def run(self) -> None:
         """Have some records decided, redrive what was refused, and see what became of it."""
-        rest = self._unsent[len(self._unsent) // 2 :]
-        del self._unsent[len(self._unsent) // 2 :]
-        while self._unsent:
-            self._publish(5)
-        self._settle()
+        rest = self._decide_half()
         self.before = self.letters()
         self._order()
         self._unsent = rest

@@ -358,6 +358,15 @@ class World:
                     return False
         return True
 
+    def _decide_half(self) -> list[Sent]:
+        """Have half of what is sent decided, and return the rest of it."""
+        rest = self._unsent[len(self._unsent) // 2 :]
+        del self._unsent[len(self._unsent) // 2 :]
+        while self._unsent:
+            self._publish(5)
+        self._settle()
+        return rest
+
     def _publish(self, count: int) -> None:
         for sent in self._unsent[:count]:
             offset = self.log.write(*sent.source, sent.record)
@@ -380,6 +389,11 @@ class World:
                     limit_bytes=OUTPUT_LIMIT_BYTES,
                 )
                 self.log.create_topic(f"{name}.dlq", self.case.partitions)
+
+    @property
+    def places(self) -> dict[bytes | None, tuple[str, int, int]]:
+        """Return where each record stands in its input, by its value."""
+        return {sent.record.value: place for place, sent in self.sent.items()}
 
     @property
     def fallback(self) -> str:
