@@ -21,6 +21,7 @@ from service.plan import Output, Plan
 from state.edit import Edit, Source
 from tests.broker.proxy import Proxy
 from tests.broker.reading import drained, still_open
+from tests.broker.service import configuration
 from tests.waiting import eventually
 
 OUTPUTS: Final = (0, 1)
@@ -93,8 +94,7 @@ class Batches:
         self, client: Mapping[str, str], folder: Path, topic: str, proxy: Proxy, members: Members
     ) -> None:
         self._client, self._topic, self._proxy, self._members = client, topic, proxy, members
-        through = {"bootstrap.servers": f"127.0.0.1:{proxy.port}"}
-        self._clients = KafkaClients(config(through, folder, topic))
+        self._clients = KafkaClients(config(proxy.client_properties, folder, topic))
         self._committer = self._new_committer()
         self._next = 0
         self._attempts = 0
@@ -217,18 +217,13 @@ class Batches:
 def config(client: Mapping[str, str], folder: Path, name: str) -> Config:
     """A configuration of the group, of an instance of this name."""
     file = folder / f"{name}.toml"
-    kafka = "\n".join(f'"{key}" = "{value}"' for key, value in client.items())
-    file.write_text(f"""
-[kafka]
-{kafka}
+    more = f"""
+instance = "{name}"
+transaction_timeout_ms = {TIMEOUT_MS}
 [kafka.producer]
 "socket.timeout.ms" = 1000
 "metadata.recovery.strategy" = "none"
-[service]
-group_id = "{GROUP}"
-instance = "{name}"
-transaction_timeout_ms = {TIMEOUT_MS}
-[[routes]]
-inputs = ["in"]
-""")
+"""
+    route = '[[routes]]\ninputs = ["in"]'
+    file.write_text(configuration(client, GROUP, folder, service=more, rest=route))
     return load(file, {})

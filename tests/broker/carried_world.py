@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from ringfence.headers import ORIGIN
 from service.topics import BY_ADDRESS, by_address, changelog, fallback
-from tests.broker.conftest import create_topic
 from tests.broker.reading import drained
+from tests.broker.topics import create_topic
 from tests.broker.workload import (
     PARTITIONS,
     Fates,

@@ -5,18 +5,18 @@ them what it likes; names of topics and groups are the test's own.
 """
 
 import os
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
-from typing import Final, NamedTuple
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic  # where the types are exported
 
+from tests.broker.carried_world import world_of
 from tests.broker.proxy import Proxy, proxied, three_proxied
+from tests.broker.topics import create_topic as create_topic  # noqa: PLC0414 - others have it from here
+from tests.broker.world import PLAIN, World
 from tools.broker.cluster import Broker, open_broker
 from tools.broker.embedded import EmbeddedBroker
 from tools.broker.three import ThreeBrokers
@@ -143,42 +143,18 @@ def new_topic(broker: Broker, topic_name: Callable[[str], str]) -> Callable[...,
     return make
 
 
-def create_topic(
-    client: Mapping[str, str],
-    topic: str,
-    partitions: int = 1,
-    config: dict[str, str] | None = None,
-    replicas: int = 1,
-) -> None:
-    # Its own name: futures never resolve once their client is collected.
-    admin = AdminClient(dict(client))
-    wanted = NewTopic(
-        topic, num_partitions=partitions, replication_factor=replicas, config=config or {}
-    )
-    done(lambda: admin.create_topics([wanted], operation_timeout=30)[topic])
+NewWorld = Callable[..., World]
 
 
-_NOT_YET = {
-    KafkaError.INVALID_REPLICATION_FACTOR,  # it stood still, and is fenced until it is heard of
-    KafkaError.REQUEST_TIMED_OUT,
-    KafkaError._TIMED_OUT,
-}
-_ALREADY = {KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS}
+@pytest.fixture
+def new_world(tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[NewWorld]:
+    """Return what makes a world for the clients of a broker; it ends with the test."""
+    with ExitStack() as worlds:
 
+        def make(client: Mapping[str, str], *, replicas: int = 1, **settings: Any) -> World:
+            kind = world_of(settings.get("manner", PLAIN))
+            world = worlds.enter_context(kind(client, tmp_path, topic_name("world"), **settings))
+            world.create(replicas=replicas)
+            return world
 
-def done(ask: Callable[[], "Future[None]"], limit_s: float = 120) -> None:
-    """Have a broker place partitions, and ask again one whose disk or processor stood still."""
-    deadline, is_first = time.monotonic() + limit_s, True
-    while True:
-        try:
-            ask().result(timeout=limit_s)
-        except KafkaException as error:
-            code = error.args[0].code()
-            if not is_first and code in _ALREADY:
-                return
-            if code not in _NOT_YET or time.monotonic() > deadline:
-                raise
-            is_first = False
-            time.sleep(0.2)  # noqa: TID251 - no sooner is it asked again
-        else:
-            return
+        yield make

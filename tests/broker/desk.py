@@ -2,71 +2,55 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions  # where the types are exported
 
-from tests.broker.conftest import create_topic, done
-from tests.broker.service import Service
+from tests.broker.reading import drained
+from tests.broker.service import Service, Stage, configuration
+from tests.broker.topics import create_topic, done
 from tests.waiting import eventually
-from tools.broker.config import _free_port as free_port
 
 SERVICE_ENDS_S = 120.0
 """A broker that does not answer is asked five times; each waits five seconds for it."""
 
 
-class Desk:
+class Desk(Stage):
     """A group with one input, and the files and commands around it."""
 
     def __init__(self, client: Mapping[str, str], folder: Path, group: str) -> None:
-        self.client = dict(client)
-        self.folder = folder
-        self.group = group
+        super().__init__(client, folder, group)
         self.input = f"{group}-in"
         self.output, self.letters = f"{self.input}.unique", f"{self.input}.dlq"
         self.changelog = f"{group}.changelog.{self.input}"
-        self.services: list[Service] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for service in self.services:
-            service.kill()
 
     def create(self, *topics: str, partitions: int = 1) -> None:
         for topic in topics or (self.input, self.output, self.letters):
             create_topic(self.client, topic, partitions)
 
-    def config(self, port: int = 0, *, service: str = "", kafka: str = "", more: str = "") -> Path:
-        """A configuration that is good, and what makes it otherwise."""
-        properties = "\n".join(f'"{name}" = "{value}"' for name, value in self.client.items())
+    def config(self, *, service: str = "", kafka: str = "", more: str = "") -> Path:
+        """The file of a configuration that is good, and of what makes it otherwise."""
         path = self.folder / "ringfence.toml"
-        path.write_text(
-            f"[kafka]\n{properties}\n{kafka}\n"
-            f'[service]\ngroup_id = "{self.group}"\nstate_dir = "{self.folder / "state"}"\n'
-            f"session_timeout_ms = 6000\n{service}\n[api]\nport = {port}\n"
-            f'[[routes]]\ninputs = ["{self.input}"]\nscope = "partition"\n{more}\n',
-            encoding="utf-8",
-        )
+        path.write_text(self._text(0, service, kafka, more), encoding="utf-8")
         return path
+
+    def _text(self, port: int, service: str, kafka: str, more: str) -> str:
+        return configuration(
+            self.client,
+            self.group,
+            self.folder / "state",
+            port,
+            kafka=kafka,
+            service=service,
+            rest=f'[[routes]]\ninputs = ["{self.input}"]\nscope = "partition"\n{more}',
+        )
 
     def service(self, *, service: str = "", more: str = "") -> Service:
         """A service that has been started."""
-        port = free_port(0)
-        config = self.config(port, service=service, more=more)
-        process = Service(config, port, self.folder / "service.log")
+        process = self.written("service", lambda port: self._text(port, service, "", more))
         process.start()
-        self.services.append(process)
         return process
 
     def refusal(self, *, service: str = "") -> str:
@@ -99,29 +83,9 @@ class Desk:
         except KafkaException:
             return -1  # a transaction is open, or the group has no coordinator yet
 
-    def count_of_all(self, topic: str) -> int:
-        """How many records of a topic are committed, on all of its partitions."""
-        metadata = AdminClient({**self.client}).list_topics(topic, timeout=10).topics[topic]
-        return sum(self.count(topic, number) for number in metadata.partitions)
-
-    def count(self, topic: str, partition: int = 0) -> int:
+    def count(self, topic: str) -> int:
         """How many records of a topic are committed; markers of transactions do not count."""
-
-        def read(consumer: Consumer) -> int:
-            place = TopicPartition(topic, partition, 0)
-            end = consumer.get_watermark_offsets(place, timeout=5)[1]
-            consumer.assign([place])
-            found = 0
-
-            def drained() -> bool:
-                nonlocal found
-                found += len(consumer.consume(1000, 0.1))
-                return end == 0 or consumer.position([place])[0].offset >= end
-
-            eventually(drained)
-            return found
-
-        return self._ask(read)
+        return len(drained(self.client, topic, 1))
 
     def reset(self, offset: int, metadata: str = "") -> None:
         """As an operator would with Kafka's own tools, once the group has no members."""

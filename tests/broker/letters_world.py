@@ -1,29 +1,22 @@
 """A group with dead letters: one input of which half repeats the other, and what the API says."""
 
-import json
-import time
-import urllib.error
-import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, cast
+from typing import Any, Final, NamedTuple, cast
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Message, Producer
 
 from ringfence.headers import DeadLetter
 from service.topics import BY_ADDRESS, changelog
 from state.redriven import KIND
-from tests.broker.conftest import create_topic
-from tests.broker.service import Service
+from tests.broker.reading import messages
+from tests.broker.service import Stage, configuration
+from tests.broker.topics import create_topic
 from tests.waiting import eventually
-from tools.broker.config import _free_port as free_port
 
 PARTITIONS: Final = 4
 READ_S: Final = 300.0
-ANSWER_S: Final = 20.0
 _OURS: Final = frozenset(name.value for name in DeadLetter)
 
 
@@ -36,58 +29,37 @@ class Letter(NamedTuple):
     told: dict[str, str]
 
 
-class Letters:
-    """See the module; a context manager that leaves no process behind."""
+class Letters(Stage):
+    """See the module."""
 
     def __init__(
         self, client: Mapping[str, str], folder: Path, group: str, scope: str = "partition"
     ) -> None:
-        self.client = dict(client)
-        self.folder = folder
-        self.group = group
+        super().__init__(client, folder, group)
         self.scope = scope
         self.input, self.output, self.letters = f"{group}-in", f"{group}-out", f"{group}-in.dlq"
-        self.port = free_port(0)
-        self.service: Service | None = None
         for topic in (self.input, self.output, self.letters):
             # Timestamps are years old: by time, all of it could be deleted at once.
             create_topic(self.client, topic, PARTITIONS, {"retention.ms": "-1"})
+        self.service = self.written("ringfence", self._text)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self.service is not None and not self.service.ended:
-            self.kill()
-
-    def start(self) -> Service:
-        """The service, from whatever it left."""
-        properties = "\n".join(f'"{name}" = "{value}"' for name, value in self.client.items())
-        path = self.folder / "ringfence.toml"
-        path.write_text(
-            f"[kafka]\n{properties}\n"
-            f'[service]\ngroup_id = "{self.group}"\nstate_dir = "{self.folder / "state"}"\n'
-            "session_timeout_ms = 6000\ntransaction_timeout_ms = 20000\n"
-            f"by_address_partitions = {PARTITIONS}\n"
-            f"[api]\nport = {self.port}\n"
-            f'[[routes]]\nname = "r"\ninputs = ["{self.input}"]\nscope = "{self.scope}"\n'
-            f'address = "{{header:addr}}"\noutput = "{self.output}"\n'
-            '[addresses."#"]\nid_cache_size = 1000000\n',
-            encoding="utf-8",
+    def _text(self, port: int) -> str:
+        return configuration(
+            self.client,
+            self.group,
+            self.folder / "state",
+            port,
+            service=f"transaction_timeout_ms = 20000\nby_address_partitions = {PARTITIONS}",
+            rest=f"""
+[[routes]]
+name = "r"
+inputs = ["{self.input}"]
+scope = "{self.scope}"
+address = "{{header:addr}}"
+output = "{self.output}"
+[addresses."#"]
+id_cache_size = 1000000""",
         )
-        self.service = Service(path, self.port, self.folder / "service.log")
-        self.service.start()
-        return self.service
-
-    def kill(self) -> None:
-        """SIGKILL, and all that it started with it."""
-        assert self.service is not None
-        self.service.kill()
 
     def send(self, first: int, count: int, kind: str) -> None:
         """Records with the ids of these numbers; their values tell of which kind they are."""
@@ -109,39 +81,16 @@ class Letters:
             producer.poll(0)
         assert producer.flush(READ_S) == 0
 
-    def ask(self, path: str, body: object = None, method: str | None = None) -> tuple[int, Any]:
-        """Status and document; 0 while nobody listens."""
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}",
-            method=method or ("GET" if body is None else "POST"),
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=ANSWER_S) as page:  # noqa: S310
-                return page.status, json.load(page)
-        except urllib.error.HTTPError as refusal:
-            with refusal:
-                return refusal.code, json.load(refusal)
-        except OSError:
-            return 0, {}
-
     def redrive(self, **order: object) -> str:
         """Begin one; its id. Asked again while it is told to: the config topic has to be read."""
-        told: list[tuple[int, Any]] = []
-
-        def is_answered() -> bool:
-            told.append(self.ask("/v1/redrives", order))
-            return told[-1][0] != 503
-
-        self.until(is_answered)
-        status, document = told[-1]
-        assert status == 202, document
-        return str(document["id"])
+        answer = self.service.answered("/v1/redrives", order)
+        assert answer.status == 202, answer
+        return str(answer.document["id"])
 
     def job(self, name: str) -> dict[str, Any]:
-        status, document = self.ask(f"/v1/redrives/{name}")
-        return document if status == 200 else {"state": "unknown", "progress": {"sent": 0}}
+        answer = self.service.ask(f"/v1/redrives/{name}")
+        unknown = {"state": "unknown", "progress": {"sent": 0}}
+        return dict(answer.document) if answer.status == 200 else unknown
 
     def has_sent(self, name: str, count: int) -> bool:
         """Whether a redrive has come so far."""
@@ -152,34 +101,12 @@ class Letters:
         self.until(lambda: self.job(name)["state"] == state)
         return self.job(name)
 
-    def wait_ready(self) -> None:
-        self.until(lambda: self.ask("/readyz")[0] == 200)
-
     def until(self, true: Callable[[], bool]) -> None:
-        assert self.service is not None
         eventually(true, self.service)
 
     def wait_letters(self, count: int) -> None:
         """Until the service has written so many dead letters."""
-
-        def all_there() -> bool:
-            status, document = self.ask("/v1/status")
-            return status == 200 and document["dead_letters"] == count
-
-        self.until(all_there)
-
-    def told(self, path: str) -> dict[str, Any]:
-        """What is answered; asked again while the service does not know it yet."""
-        found: list[dict[str, Any]] = []
-
-        def is_answered() -> bool:
-            status, document = self.ask(path)
-            found.append(document)
-            assert status in {0, 200, 503}, document
-            return status == 200
-
-        self.until(is_answered)
-        return found[-1]
+        self.until(lambda: self.service.told("/v1/status")["dead_letters"] == count)
 
     def counted(self, query: str) -> int:
         """How many dead letters a filter lets through."""
@@ -191,7 +118,7 @@ class Letters:
         found: list[dict[str, Any]] = []
 
         def is_complete() -> bool:
-            found.append(self.told(f"/v1/dead-letters:summary?{query}"))
+            found.append(self.service.told(f"/v1/dead-letters:summary?{query}"))
             return bool(found[-1]["complete"])
 
         self.until(is_complete)
@@ -217,32 +144,7 @@ class Letters:
 
     def committed(self, topic: str) -> Iterator[Message]:
         """All that is committed."""
-        properties = {"group.id": f"{self.group}-reader", "enable.auto.commit": False}
-        consumer = Consumer({**self.client, **properties})
-        admin = AdminClient({**self.client})
-        places = [
-            TopicPartition(topic, number, 0)
-            for number in admin.list_topics(topic, timeout=10).topics[topic].partitions
-        ]
-        ends = [consumer.get_watermark_offsets(place, timeout=10)[1] for place in places]
-        left = [place for place, end in zip(places, ends, strict=True) if end]
-        consumer.assign(left)
-        deadline_s = time.monotonic() + READ_S
-        try:
-            while _is_short(consumer, left, [end for end in ends if end]):
-                assert time.monotonic() < deadline_s, f"{topic} cannot be read to its end"
-                for message in consumer.consume(5_000, 0.2):
-                    if message.error() is None:  # else it passes by itself, or the time does
-                        yield message
-        finally:
-            consumer.close()
-
-
-def _is_short(consumer: Consumer, places: Sequence[TopicPartition], ends: Sequence[int]) -> bool:
-    if not places:
-        return False
-    reached = consumer.position(list(places))
-    return any(at.offset < end for at, end in zip(reached, ends, strict=True))
+        return messages(self.client, topic)
 
 
 def _letter(message: Message) -> Letter:

@@ -102,6 +102,11 @@ class Proxy:
         self._passing.set()
         self.cut()
 
+    @property
+    def client_properties(self) -> dict[str, str]:
+        """For who comes through it."""
+        return {"bootstrap.servers": f"{HOST}:{self.port}"}
+
     def provoke(self, trouble: Trouble) -> None:
         """Have the next requests of a kind meet with trouble."""
         with self._lock:

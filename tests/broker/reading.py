@@ -1,23 +1,29 @@
 """Reading: all that a topic holds, and whether a transaction is still open on it."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.broker.workload import Seen, seen
 
-READ_S = 120.0
+READ_S = 300.0
 
 
 def drained(client: Mapping[str, str], topic: str, partitions: int) -> list[Seen]:
     """All that a read_committed consumer is given of a topic."""
+    return list(map(seen, messages(client, topic, partitions)))
+
+
+def messages(
+    client: Mapping[str, str], topic: str, partitions: int | None = None
+) -> Iterator[Message]:
+    """The same as it comes, of all partitions by default."""
     consumer = _reader(client, "read_committed")
     try:
-        ends = _watermarks(consumer, topic, partitions)
+        ends = _watermarks(consumer, topic, partitions or width(client, topic))
         consumer.assign([TopicPartition(topic, number, 0) for number in ends])
-        found: list[Seen] = []
         told: list[str] = []
         deadline = time.monotonic() + READ_S
         while any(
@@ -27,10 +33,9 @@ def drained(client: Mapping[str, str], topic: str, partitions: int) -> list[Seen
             assert time.monotonic() < deadline, f"{topic} is not read within {READ_S} s: {told}"
             for message in consumer.consume(5000, 0.1):
                 if message.error() is None:
-                    found.append(seen(message))
+                    yield message
                 else:  # what passes by itself is no loss
                     told.append(str(message.error()))
-        return found
     finally:
         consumer.close()
 
@@ -63,9 +68,13 @@ def _watermarks(consumer: Consumer, topic: str, partitions: int) -> dict[int, in
 
 def ends(client: Mapping[str, str], topic: str, level: str) -> dict[int, int]:
     """Where each partition of a topic ends: for read_committed at the last stable offset."""
-    partitions = len(AdminClient(dict(client)).list_topics(topic).topics[topic].partitions)
     consumer = _reader(client, level)
     try:
-        return _watermarks(consumer, topic, partitions)
+        return _watermarks(consumer, topic, width(client, topic))
     finally:
         consumer.close()
+
+
+def width(client: Mapping[str, str], topic: str) -> int:
+    """How many partitions a topic has."""
+    return len(AdminClient(dict(client)).list_topics(topic).topics[topic].partitions)

@@ -18,9 +18,9 @@ from confluent_kafka.admin import AdminClient
 from ringfence.headers import DUPLICATE_ID, ORIGIN, DeadLetter
 from state.keys import address_of
 from state.run import Run, decode
-from tests.broker.conftest import create_topic
 from tests.broker.meanwhile import Meanwhile
 from tests.broker.reading import ends
+from tests.broker.topics import create_topic
 from tests.waiting import eventually
 
 ADDRESSES: Final = 50

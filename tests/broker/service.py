@@ -1,4 +1,7 @@
-"""Service: one process of the service, of the victim, or of a bridge, and a stage for several."""
+"""Service: one process of the service, of the victim, or of a bridge, and a stage for several.
+
+What all tests ask of a process stands here: its file, its commands and its API.
+"""
 
 import json
 import os
@@ -7,15 +10,16 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from tests.broker.workload import PARTITIONS
 from tests.waiting import eventually
+from tools.broker.config import _free_port as free_port
 from tools.broker.embedded import LAUNCH
 from tools.processes import children_of
 
@@ -23,9 +27,79 @@ REPOSITORY = Path(__file__).parents[2]
 SERVE = ("-m", "service.cli", "serve", "--config")
 BRIDGE = ("-m", "service.cli", "bridge", "--config")
 VICTIM = ("-m", "tests.broker.victim")
+COMMAND_S = 120.0
 END_S = 60.0
 IN_TIME_S = 20.0
 """An open transaction's time, what the process has for its end, and a margin."""
+
+
+def properties(client: Mapping[str, str]) -> str:
+    """Those of a Kafka client, as lines of TOML."""
+    return "\n".join(f'"{name}" = {json.dumps(value)}' for name, value in client.items())
+
+
+def configuration(
+    client: Mapping[str, str],
+    group: str,
+    state: Path,
+    port: int = 0,
+    *,
+    kafka: str = "",
+    service: str = "",
+    api: str = "",
+    rest: str = "",
+    session_ms: int = 6_000,
+) -> str:
+    """A configuration of `serve`: what all have, and lines of TOML for each of its tables."""
+    return f"""
+[kafka]
+{properties(client)}
+{kafka}
+[service]
+group_id = "{group}"
+state_dir = "{state}"
+session_timeout_ms = {session_ms}
+{service}
+[api]
+port = {port}
+{api}
+{rest}
+"""
+
+
+def ringfence(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; of our settings its environment has only these."""
+    ours = ("KAFKA_", "RINGFENCE_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return subprocess.run(
+        [sys.executable, "-m", "service.cli", *words],
+        cwd=REPOSITORY,
+        env={**kept, **environ},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=COMMAND_S,
+    )
+
+
+def struck(step: str, count: int, how: str = "KILL") -> dict[str, str]:
+    """What a victim finds in its environment."""
+    return {"VICTIM_STEP": step, "VICTIM_COUNT": str(count), "VICTIM_SIGNAL": how}
+
+
+class Answer(NamedTuple):
+    """Of the API."""
+
+    status: int
+    """0 while nobody listens."""
+    text: str = ""
+    headers: Mapping[str, str] = {}
+
+    @property
+    def document(self) -> Any:
+        """What it says as JSON."""
+        return json.loads(self.text)
 
 
 class Service:
@@ -109,21 +183,85 @@ class Service:
             self._process.kill()
             self._process.wait(10)
 
+    def die(self, step: str, count: int) -> None:
+        """Start it as the victim, and wait until it was killed at a passing of the step."""
+        self.start(struck(step, count))
+        assert self.wait() == -signal.SIGKILL, self.tail()
+
     def wait_until_stopped(self) -> None:
         """Until SIGSTOP took hold of it."""
         eventually(lambda: not self.is_awake, self)
 
+    @property
+    def url(self) -> str:
+        """Where its API is."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def ask(
+        self,
+        path: str,
+        body: object = None,
+        method: str | None = None,
+        headers: Mapping[str, str] = {},
+        limit_s: float = 30.0,
+    ) -> Answer:
+        """What the API answers; a body that is not bytes is sent as JSON."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        request = urllib.request.Request(  # noqa: S310 - our own
+            f"{self.url}{path}",
+            data=None if body is None else data,
+            headers={"Content-Type": "application/json", **headers},
+            method=method or ("GET" if body is None else "POST"),
+        )
+        try:
+            with _opened(request, limit_s) as page:
+                told = {name.lower(): value for name, value in page.headers.items()}
+                return Answer(page.status, page.read().decode(), told)
+        except OSError:
+            return Answer(0)
+
     def get(self, path: str, limit_s: float = 5.0) -> tuple[int, str]:
         """Status and body of a page; status 0 while nobody listens."""
-        url = f"http://127.0.0.1:{self.port}{path}"
-        try:
-            with urllib.request.urlopen(url, timeout=limit_s) as page:
-                return page.status, page.read().decode()
-        except urllib.error.HTTPError as refusal:
-            with refusal:
-                return refusal.code, refusal.read().decode()
-        except OSError:
-            return 0, ""
+        return self.ask(path, limit_s=limit_s)[:2]
+
+    @property
+    def restored(self) -> list[int]:
+        """How many changelog records it has read for each of its partitions."""
+        return [part["restored_records"] for part in self.partitions()]
+
+    def answered(
+        self,
+        path: str,
+        body: object = None,
+        method: str | None = None,
+        headers: Mapping[str, str] = {},
+    ) -> Answer:
+        """What is answered in the end: asked again on 503, and while nobody is up."""
+        answers: list[Answer] = []
+
+        def is_answered() -> bool:
+            answers.append(self.ask(path, body, method, headers))
+            return answers[-1].status not in {0, HTTPStatus.SERVICE_UNAVAILABLE}
+
+        eventually(is_answered, self)
+        return answers[-1]
+
+    def told(
+        self,
+        path: str,
+        body: object = None,
+        method: str | None = None,
+        headers: Mapping[str, str] = {},
+    ) -> Any:
+        """The document that is answered in the end."""
+        answer = self.answered(path, body, method, headers)
+        assert answer.status == HTTPStatus.OK, f"{path}: {answer}"
+        return answer.document
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it says so."""
+        return self.get("/readyz")[0] == HTTPStatus.OK
 
     def wait_started(self) -> None:
         """Until it answers at all; a program that is just being loaded ends by SIGTERM itself."""
@@ -133,7 +271,7 @@ class Service:
         """Until it is ready and owns so many partitions."""
 
         def is_ready() -> bool:
-            return self.get("/readyz")[0] == 200 and len(self.partitions()) == partitions
+            return self.is_ready and len(self.partitions()) == partitions
 
         eventually(is_ready, self)
 
@@ -154,19 +292,6 @@ class Service:
         found: list[dict[str, Any]] = json.loads(text)["partitions"]
         return found
 
-    def told(self, path: str) -> Any:
-        """What a page says; asked again where it cannot be said just now (503), or nobody is up."""
-        answers = [(0, "")]
-
-        def is_told() -> bool:
-            answers.append(self.get(path))
-            status = answers[-1][0]
-            assert status in {0, 200, 503}, f"{path}: {answers[-1]}"
-            return status == HTTPStatus.OK
-
-        eventually(is_told, self)
-        return json.loads(answers[-1][1])
-
     def tail(self) -> str:
         """What it answers, if it still does, and the end of its log."""
         pages = ("/readyz", "/v1/partitions?scope=instance") if self.started else ()
@@ -175,19 +300,44 @@ class Service:
         return "\n".join([*answers, log])
 
 
+def _opened(request: urllib.request.Request, limit_s: float) -> Any:
+    """What is answered, be it a refusal."""
+    try:
+        return urllib.request.urlopen(request, timeout=limit_s)  # noqa: S310 - our own
+    except urllib.error.HTTPError as refusal:
+        return refusal
+
+
 S = TypeVar("S", bound=Service)
 
 
 class Stage:
-    """Where services come and go; a context manager that leaves no process behind."""
+    """A group whose services come and go; a context manager that leaves no process behind."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: Mapping[str, str], folder: Path, group: str) -> None:
+        self.client = dict(client)
+        self.folder = folder
+        self.group = group
         self._services: list[Service] = []
 
     def adopted(self, service: S) -> S:
         """A service as one of this stage's: its end is the stage's."""
         self._services.append(service)
         return service
+
+    def written(
+        self,
+        name: str,
+        text: Callable[[int], str],
+        *,
+        port: int | None = None,
+        program: Sequence[str] = SERVE,
+    ) -> Service:
+        """One that is not yet started, with a file that says for a port what `text` does."""
+        port = port or free_port(0)
+        config = self.folder / f"{name}.toml"
+        config.write_text(text(port), encoding="utf-8")
+        return self.adopted(Service(config, port, self.folder / f"{name}.log", program))
 
     def __enter__(self) -> Self:
         return self

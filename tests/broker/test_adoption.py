@@ -2,26 +2,22 @@
 
 import json
 import subprocess
-import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import pytest
 from confluent_kafka import Producer
 
 from api.media import NDJSON
 from ringfence.headers import DUPLICATE_ID, DeadLetter
-from tests.broker.conftest import create_topic
 from tests.broker.reading import drained
-from tests.broker.service import REPOSITORY, Service
+from tests.broker.service import Stage, configuration, ringfence
+from tests.broker.topics import create_topic
 from tests.broker.workload import Seen
 from tests.waiting import eventually
 from tools.broker.cluster import Broker
-from tools.broker.config import _free_port as free_port
 
 pytestmark = pytest.mark.broker
 
@@ -31,106 +27,53 @@ LATER: Final = 40
 STARTED_MS: Final = 1_700_000_000_000
 
 
-class Venue(NamedTuple):
-    """A service of a group of its own, in front of one input."""
+class Venue(Stage):
+    """A group of its own, with one input and a service that runs."""
 
-    client: Mapping[str, str]
-    config: Path
-    service: Service
-    group: str
-    port: int
-    owned: int
-
-    @property
-    def input(self) -> str:
-        return f"{self.group}-in"
+    def __init__(self, client: Mapping[str, str], folder: Path, group: str, scope: str) -> None:
+        super().__init__(client, folder, group)
+        self.input = f"{group}-in"
+        for name in ("in", "out", "dlq"):
+            create_topic(client, f"{group}-{name}", PARTITIONS, {"retention.ms": "-1"})
+        self.config = folder / f"{group}.toml"
+        self.service = self.written(group, lambda port: self._text(port, scope))
+        self.service.start()
+        self.service.wait_ready(2 * PARTITIONS if scope == "address" else PARTITIONS)
 
     def adopt(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the command."""
-        command = [sys.executable, "-m", "service.cli", "adopt", "--config", str(self.config)]
-        return subprocess.run(  # noqa: PLW1510 - its status is looked at
-            [*command, *arguments], cwd=REPOSITORY, capture_output=True, text=True, timeout=120
+        return ringfence("adopt", "--config", str(self.config), *arguments)
+
+    def _text(self, port: int, scope: str) -> str:
+        return configuration(
+            self.client,
+            self.group,
+            self.folder / self.group,
+            port,
+            service=f"by_address_partitions = {PARTITIONS}",
+            rest=f"""
+[[routes]]
+inputs = ["{self.input}"]
+scope = "{scope}"
+address = "{{header:addr}}"
+output = "{self.group}-out"
+dead_letter = "{self.group}-dlq"
+""",
         )
-
-    def request(
-        self, path: str, content: bytes | None = None, **headers: str
-    ) -> tuple[bytes, Mapping[str, str]]:
-        """Ask the API, and again while it is too busy; content is posted."""
-        url = f"http://127.0.0.1:{self.port}{path}"
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        request = urllib.request.Request(url, data=content, headers=named)
-        told: list[tuple[bytes, Mapping[str, str]]] = []
-
-        def is_told() -> bool:
-            try:
-                with urllib.request.urlopen(request, timeout=60) as reply:  # noqa: S310 - our own
-                    names = {n.lower(): value for n, value in reply.headers.items()}
-                    told.append((reply.read(), names))
-            except urllib.error.HTTPError as refusal:
-                with refusal:
-                    if refusal.code != 503:
-                        raise
-            return bool(told)
-
-        eventually(is_told, self.service)
-        return told[0]
 
 
 @pytest.fixture
 def venue(
     broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
-) -> Iterator[Callable[[str], "Venue"]]:
+) -> Iterator[Callable[[str], Venue]]:
     """Makes services that run; each is ended after the test."""
-    services: list[Service] = []
+    with ExitStack() as venues:
 
-    @contextmanager
-    def started(scope: str) -> Iterator[Venue]:
-        group, port = topic_name("adopting"), free_port(0)
-        client = broker.client_properties
-        for name in ("in", "out", "dlq"):
-            create_topic(client, f"{group}-{name}", PARTITIONS, {"retention.ms": "-1"})
-        config = tmp_path / f"{group}.toml"
-        config.write_text(_config(client, group, port, scope, tmp_path), encoding="utf-8")
-        service = Service(config, port, tmp_path / f"{group}.log")
-        services.append(service)
-        service.start()
-        owned = 2 * PARTITIONS if scope == "address" else PARTITIONS
-        service.wait_ready(owned)
-        yield Venue(client, config, service, group, port, owned)
-        service.stop()
+        def make(scope: str) -> Venue:
+            own = Venue(broker.client_properties, tmp_path, topic_name("adopting"), scope)
+            return venues.enter_context(own)
 
-    entered = []
-
-    def make(scope: str) -> Venue:
-        entered.append(started(scope))
-        return entered[-1].__enter__()
-
-    yield make
-    for each in entered:
-        each.__exit__(None, None, None)
-    for service in services:
-        service.kill()
-
-
-def _config(client: Mapping[str, str], group: str, port: int, scope: str, folder: Path) -> str:
-    kafka = "\n".join(f'"{name}" = "{value}"' for name, value in client.items())
-    return f"""
-[kafka]
-{kafka}
-[service]
-group_id = "{group}"
-state_dir = "{folder / group}"
-by_address_partitions = {PARTITIONS}
-session_timeout_ms = 6000
-[api]
-port = {port}
-[[routes]]
-inputs = ["{group}-in"]
-scope = "{scope}"
-address = "{{header:addr}}"
-output = "{group}-out"
-dead_letter = "{group}-dlq"
-"""
+        yield make
 
 
 def write(client: Mapping[str, str], topic: str, numbers: Iterator[int] | range) -> None:
@@ -217,31 +160,24 @@ def test_what_one_service_exports_another_imports_as_it_is(
     first, second = venue("address"), venue("address")
     write(first.client, first.input, range(1_000))
     decided(first, 1_000)
-    exported, headers = first.request("/v1/addresses/a0/ids:export", Accept=NDJSON)
-    assert headers["ringfence-complete"] == "true"
+    lines, as_lines = {"Accept": NDJSON}, {"Content-Type": NDJSON}
+    answer = first.service.answered("/v1/addresses/a0/ids:export", headers=lines)
+    assert answer.headers["ringfence-complete"] == "true"
+    exported = answer.text
     rows = [json.loads(line) for line in exported.splitlines()]
     assert sorted(row["id"] for row in rows) == sorted(f"id-{n}" for n in range(0, 1_000, 2))
 
     path = f"/v1/addresses/a0/ids:import?input={second.input}"
-    told, _ = second.request(path, exported, Content_Type=NDJSON)
-    assert (json.loads(told)["ids"], json.loads(told)["complete"]) == (500, True)
-    there, _ = second.request("/v1/addresses/a0/ids:export", Accept=NDJSON)
-    assert there == exported
+    told = second.service.told(path, exported.encode(), headers=as_lines)
+    assert (told["ids"], told["complete"]) == (500, True)
+    there = second.service.answered("/v1/addresses/a0/ids:export", headers=lines)
+    assert there.text == exported
 
     file = tmp_path / "ids.ndjson"
-    file.write_bytes(exported)
+    file.write_text(exported)
     done = second.adopt("--from-file", str(file), "--address", "a1", "--input", second.input)
     assert "500 ids of 1 addresses, 500 of them not known" in done.stdout, done.stderr
-    known = looked_up(second, "a1", "id-0", "id-1")
+    asked = {"ids": ["id-0", "id-1"]}
+    known = second.service.told("/v1/addresses/a1/ids:lookup", asked)["ids"]
     assert [each["known"] for each in known] == [True, False]
     assert known[0]["sightings"][0]["topic"] == first.input
-
-
-def looked_up(venue: Venue, address: str, *ids: str) -> list[dict[str, Any]]:
-    """What the API tells of ids."""
-    body = json.dumps({"ids": ids}).encode()
-    told, _ = venue.request(
-        f"/v1/addresses/{address}/ids:lookup", body, Content_Type="application/json"
-    )
-    found: list[dict[str, Any]] = json.loads(told)["ids"]
-    return found

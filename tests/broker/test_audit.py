@@ -2,12 +2,9 @@
 
 import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,11 +16,11 @@ from service.config import load
 from service.control import Unavailable
 from service.kafka import KafkaClients
 from service.tokens import entry_of
-from tests.broker.conftest import create_topic
-from tests.broker.world import World
+from tests.broker.conftest import NewWorld
+from tests.broker.service import Answer, configuration
+from tests.broker.topics import create_topic
 from tests.waiting import eventually
 from tools.broker.cluster import Broker
-from tools.broker.config import _free_port as free_port
 
 pytestmark = pytest.mark.broker
 
@@ -50,9 +47,8 @@ def record(number: int = 0) -> AuditRecord:
 
 @contextmanager
 def followed(broker: Broker, folder: Path, topic: str) -> Iterator[AuditTopic]:
-    path = folder / "ringfence.toml"
-    lines = "\n".join(f'"{k}" = "{v}"' for k, v in broker.client_properties.items())
-    path.write_text(f'[kafka]\n{lines}\n[[routes]]\ninputs = ["a"]\n')
+    path, route = folder / "ringfence.toml", '[[routes]]\ninputs = ["a"]'
+    path.write_text(configuration(broker.client_properties, "audit", folder, rest=route))
     clients = KafkaClients(load(path, {}))
     clock = SystemClock()
     audit = AuditTopic(clients.audit_producer, topic, clock, RECORDS_MAX, lambda: bulletin.is_level)
@@ -114,48 +110,33 @@ def test_what_cannot_be_written_is_unavailable_and_the_topic_is_waited_for(
         assert held(audit) == 1
 
 
-def asked(port: int, method: str, path: str, body: object = None, token: str = ADMIN) -> Any:
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}{path}",
-        method=method,
-        data=None if body is None else json.dumps(body).encode(),
-        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310
-        content = answer.read()
-        return json.loads(content) if content else None
-
-
 def test_changes_over_rest_are_recorded_for_good(
-    broker: Broker,
-    tmp_path: Path,
-    topic_name: Callable[[str], str],
-    monkeypatch: pytest.MonkeyPatch,
+    broker: Broker, tmp_path: Path, new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tokens").write_text(entry_of("ada", "admin", ADMIN).line)
     monkeypatch.setenv("RINGFENCE_API__AUTH", "tokens")
     monkeypatch.setenv("RINGFENCE_API__TOKENS_FILE", str(tmp_path / "tokens"))
-    port = free_port(0)
-    with World(broker.client_properties, tmp_path, topic_name("audit"), count=100) as world:
-        world.create()
-        service = world.service(port)
-        service.start()
-        eventually(lambda: service.get("/readyz")[0] == 200, service)
-        eventually(lambda: asked(port, "GET", "/v1/audit")["complete"], service)
-        assert service.get("/v1/partitions")[0] == 401
-        session = asked(port, "PUT", "/v1/publishers/P/session?reason=first", {"user": "u"})
-        assert session["epoch"] == 1
-        asked(port, "POST", "/v1/addresses/orders:clear?reason=second")
-        with pytest.raises(urllib.error.HTTPError):
-            asked(port, "DELETE", "/v1/publishers/P/session?user=another&reason=third")
-        service.kill()
-        service.start()
-        eventually(lambda: service.get("/readyz")[0] == 200, service)
-        eventually(lambda: asked(port, "GET", "/v1/audit")["complete"], service)
-        told = [
-            (each["actor"], each["reason"], each["status"])
-            for each in asked(port, "GET", "/v1/audit")["records"]
-        ]
-        assert told == [("ada", "third", 409), ("ada", "second", 200), ("ada", "first", 200)]
-        line = next(x for x in service.log.read_text().splitlines() if '"event": "audit"' in x)
-        assert json.loads(line)["actor"] == "ada"
+    service = new_world(broker.client_properties, count=100).started()
+    ada = {"Authorization": f"Bearer {ADMIN}"}
+
+    def is_complete() -> bool:
+        return bool(service.told("/v1/audit", headers=ada)["complete"])
+
+    def answer(path: str, body: object = None, method: str = "POST") -> Answer:
+        return service.ask(path, body, method, ada)
+
+    eventually(lambda: service.is_ready and is_complete(), service)
+    assert service.get("/v1/partitions")[0] == 401
+    session = answer("/v1/publishers/P/session?reason=first", {"user": "u"}, "PUT")
+    assert session.document["epoch"] == 1
+    assert answer("/v1/addresses/orders:clear?reason=second").status == 200
+    stranger = "/v1/publishers/P/session?user=another&reason=third"
+    assert answer(stranger, method="DELETE").status == 409
+    service.kill()
+    service.start()
+    eventually(lambda: service.is_ready and is_complete(), service)
+    records = service.told("/v1/audit", headers=ada)["records"]
+    told = [(each["actor"], each["reason"], each["status"]) for each in records]
+    assert told == [("ada", "third", 409), ("ada", "second", 200), ("ada", "first", 200)]
+    line = next(x for x in service.log.read_text().splitlines() if '"event": "audit"' in x)
+    assert json.loads(line)["actor"] == "ada"

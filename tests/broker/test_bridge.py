@@ -2,8 +2,6 @@
 
 import random
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,10 +12,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions  # where the types are exported
 
 from ringfence.headers import DeadLetter
-from tests.broker.conftest import create_topic, done
 from tests.broker.desk import SERVICE_ENDS_S
 from tests.broker.raw import send_raw
-from tests.broker.service import IN_TIME_S, REPOSITORY
+from tests.broker.service import IN_TIME_S, ringfence
+from tests.broker.topics import create_topic, done
 from tests.broker.two_clusters import PARTITIONS, TwoClusters
 from tests.waiting import eventually
 from tools.broker.cluster import Broker
@@ -63,8 +61,7 @@ def test_kills_and_two_restarts_of_the_target_lose_and_double_nothing(
                 own_broker.kill()
                 own_broker.restart()
                 world.wait_forwarded(bridge)  # by the bridge that saw it die
-            bridge.signal(signal.SIGKILL)
-            bridge.wait()
+            bridge.kill()
         bridge.start()
         bridge.wait_ready(PARTITIONS)
         world.wait_forwarded(bridge)
@@ -72,8 +69,7 @@ def test_kills_and_two_restarts_of_the_target_lose_and_double_nothing(
             world.send(range(count, count + share))
             count += share
             world.wait_arrived(world.arrived() + chance.randrange(1, share), bridge)
-            bridge.signal(signal.SIGKILL)
-            bridge.wait()
+            bridge.kill()
             bridge.start()
             world.wait_forwarded(bridge)
         world.wait_decided(service)
@@ -245,10 +241,9 @@ def test_a_lost_offset_ends_it_with_5(clusters: TwoClusters) -> None:
 
 def check(clusters: TwoClusters) -> tuple[int, str]:
     """What the command says of the configuration of a bridge."""
-    command = [sys.executable, "-m", "service.cli", "check", "--config", str(clusters.config())]
-    ended = subprocess.run(
-        command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=60
-    )
+    config = clusters.folder / "bridge.toml"
+    config.write_text(clusters.text(), encoding="utf-8")
+    ended = ringfence("check", "--config", str(config))
     return ended.returncode, ended.stdout + ended.stderr
 
 

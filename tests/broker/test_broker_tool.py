@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from tests.broker.conftest import create_topic
+from tests.broker.topics import create_topic
 from tests.waiting import eventually
 from tools.broker import detached, secured
 from tools.broker.cluster import Broker

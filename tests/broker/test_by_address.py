@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 import pytest
 
 from service.topics import by_address
-from tests.broker.conftest import create_topic
 from tests.broker.scattered import (
     ORIGINAL,
     TRACE,
@@ -21,6 +20,7 @@ from tests.broker.scattered import (
     write_config,
 )
 from tests.broker.service import Service
+from tests.broker.topics import create_topic
 from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port

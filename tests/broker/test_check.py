@@ -3,17 +3,15 @@
 The commands are real processes on a real broker; what they leave with is the contract.
 """
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.broker.conftest import create_topic
-from tests.broker.desk import SERVICE_ENDS_S, Desk, sentence
-from tests.broker.service import REPOSITORY
+from tests.broker.desk import Desk, sentence
+from tests.broker.service import ringfence
+from tests.broker.topics import create_topic
 from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
@@ -27,17 +25,8 @@ def desk(broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> It
         yield own
 
 
-def ringfence(command: str, config: Path) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if name != "KAFKA_BOOTSTRAP_SERVERS"}
-    return subprocess.run(
-        [sys.executable, "-m", "service.cli", command, "--config", str(config)],
-        cwd=REPOSITORY,
-        env=kept,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SERVICE_ENDS_S,
-    )
+def command(word: str, config: Path) -> subprocess.CompletedProcess[str]:
+    return ringfence(word, "--config", str(config))
 
 
 def test_check_names_five_faults_at_once_each_with_its_mend(desk: Desk) -> None:
@@ -50,7 +39,7 @@ def test_check_names_five_faults_at_once_each_with_its_mend(desk: Desk) -> None:
         service="batch_record_max = 10",
         more='[addresses."orders.#.eu"]\nid_cache_size = 10',
     )
-    done = ringfence("check", config)
+    done = command("check", config)
     said = done.stdout
     assert done.returncode == 1, said + done.stderr
     assert "5 problems:" in said
@@ -69,7 +58,7 @@ def test_check_names_five_faults_at_once_each_with_its_mend(desk: Desk) -> None:
 
 def test_serve_ends_with_3_when_the_broker_cannot_be_reached(desk: Desk) -> None:
     desk.client["bootstrap.servers"] = f"127.0.0.1:{free_port(0)}"
-    done = ringfence("serve", desk.config())
+    done = command("serve", desk.config())
     assert done.returncode == 3, done.stderr
     assert desk.client["bootstrap.servers"] in sentence(done.stderr)
 
@@ -78,8 +67,8 @@ def test_serve_ends_with_3_when_the_broker_cannot_be_reached(desk: Desk) -> None
 def test_a_second_process_of_an_instance_ends_with_4(desk: Desk) -> None:
     desk.create()
     first = desk.service()
-    eventually(lambda: first.get("/readyz")[0] == 200, first)
-    done = ringfence("serve", desk.config())
+    eventually(lambda: first.is_ready, first)
+    done = command("serve", desk.config())
     assert done.returncode == 4, done.stderr
     assert "set service.instance" in sentence(done.stderr)
     first.stop()

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from tests.broker.letters_world import PARTITIONS, Letters
-from tests.broker.service import REPOSITORY
+from tests.broker.service import REPOSITORY, ringfence
 from tools.broker.cluster import Broker
 
 pytestmark = pytest.mark.broker
@@ -56,24 +56,11 @@ class Operator:
     """Runs commands in a shell, in whose environment the service is named."""
 
     def __init__(self, letters: Letters, home: Path) -> None:
-        self._environ = {
-            **os.environ,
-            "RINGFENCE_URL": f"http://127.0.0.1:{letters.port}",
-            "XDG_CONFIG_HOME": str(home),
-        }
+        self._environ = {"RINGFENCE_URL": letters.service.url, "XDG_CONFIG_HOME": str(home)}
 
     def runs(self, *words: str, code: int = 0) -> str:
         """Run a command that ends with this code, and return what it prints."""
-        ran = subprocess.run(
-            [sys.executable, "-m", "service.cli", *words, "--timeout", "30"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-            cwd=REPOSITORY,
-            env=self._environ,
-            stdin=subprocess.DEVNULL,
-        )
+        ran = ringfence(*words, "--timeout", "30", **self._environ)
         assert ran.returncode == code, f"{words} ended with {ran.returncode}\n{ran.stderr}"
         return ran.stdout
 
@@ -85,7 +72,7 @@ class Operator:
             stdout=subprocess.PIPE,
             text=True,
             cwd=REPOSITORY,
-            env=self._environ,
+            env={**os.environ, **self._environ},
             stdin=subprocess.DEVNULL,
             # What a shell runs in the background, the tests perhaps, hears no Ctrl-C.
             preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
@@ -109,7 +96,7 @@ def test_an_operator_finds_out_why_a_record_was_dropped_and_lets_it_through(
         operator = Operator(letters, tmp_path)
         letters.send(0, COUNT, "first")
         letters.send(0, COUNT, "again")
-        letters.start()
+        letters.service.start()
         letters.wait_letters(COUNT)
         refused = sorted(n for n in range(COUNT) if n % 7 == 3)
         original = f"{letters.input}-{3 % PARTITIONS}@0"
@@ -145,7 +132,7 @@ def test_an_operator_finds_out_why_a_record_was_dropped_and_lets_it_through(
         written = letters.values(letters.output)
         assert all(written[f"again-{n}".encode()] == 1 for n in refused)
         assert written.total() == COUNT + 1 + len(refused)
-        letters.kill()
+        letters.service.kill()
         operator.runs("status", code=6)
 
 
@@ -154,8 +141,8 @@ def test_tail_tells_each_dead_letter_once_over_a_death_of_the_service(
 ) -> None:
     with Letters(broker.client_properties, tmp_path, topic_name("tail")) as letters:
         letters.send(0, COUNT, "first")
-        letters.start()
-        letters.wait_ready()
+        letters.service.start()
+        letters.service.wait_ready()
         operator = Operator(letters, tmp_path)
         with operator.follows("dead-letter", "tail", "--json", "--every", "0.2") as tail:
             sent = 0
@@ -168,9 +155,9 @@ def test_tail_tells_each_dead_letter_once_over_a_death_of_the_service(
 
             letters.until(has_begun)
             letters.wait_letters(sent)
-            letters.kill()
-            letters.start()
-            letters.wait_ready()
+            letters.service.kill()
+            letters.service.start()
+            letters.service.wait_ready()
             letters.send(0, COUNT, "third")
             letters.wait_letters(COUNT)
             listed = operator.reads("dead-letter", "ls", "--oldest", "--limit", "1000")

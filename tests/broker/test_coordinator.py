@@ -8,7 +8,8 @@ from confluent_kafka import TopicPartition
 
 from service.config import load
 from service.kafka import KafkaClients
-from tests.broker.conftest import create_topic
+from tests.broker.service import configuration
+from tests.broker.topics import create_topic
 from tools.broker.embedded import EmbeddedBroker
 from tools.broker.node import Machine
 
@@ -20,16 +21,10 @@ SMALL = Machine(heap_mb=512, short_lived=True)
 
 
 def clients(broker: EmbeddedBroker, folder: Path) -> KafkaClients:
-    file = folder / "ringfence.toml"
-    file.write_text(f"""
-[kafka]
-"bootstrap.servers" = "{broker.bootstrap_servers}"
-[service]
-group_id = "away"
-transaction_timeout_ms = 60000
-[[routes]]
-inputs = ["in"]
-""")
+    file, more = folder / "ringfence.toml", "transaction_timeout_ms = 60000"
+    route = '[[routes]]\ninputs = ["in"]'
+    client = broker.client_properties
+    file.write_text(configuration(client, "away", folder, service=more, rest=route))
     return KafkaClients(load(file, {}))
 
 

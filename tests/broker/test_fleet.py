@@ -1,23 +1,20 @@
 """Many instances, one API: any of them answers for all, and changes what another one owns."""
 
-import json
 import signal
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from ringfence.headers import DUPLICATE_ID
+from tests.broker.conftest import NewWorld
 from tests.broker.reading import drained
 from tests.broker.service import Service
 from tests.broker.workload import PARTITIONS, Record
 from tests.broker.world import Manner, World
 from tests.waiting import eventually
 from tools.broker.cluster import Broker
-from tools.broker.config import _free_port as free_port
 
 pytestmark = pytest.mark.broker
 
@@ -48,81 +45,40 @@ def work() -> list[tuple[int, Record]]:
 
 
 @pytest.fixture
-def token(tmp_path: Path) -> Path:
-    path = tmp_path / "peer-token"
-    path.write_text("0123456789abcdef0123456789abcdef\n")
-    return path
-
-
-@pytest.fixture
-def world(
-    broker: Broker, tmp_path: Path, topic_name: Callable[[str], str], token: Path
-) -> Iterator[World]:
+def fleet(broker: Broker, tmp_path: Path, new_world: NewWorld) -> list["Replica"]:
+    """Three instances that share the partitions, and know of each other."""
+    token = tmp_path / "peer-token"
+    token.write_text("0123456789abcdef0123456789abcdef\n")
     # What is asked while one is gone takes less than its session.
     manner = Manner(api=f'peer_token_file = "{token}"', session_ms=15_000)
-    group = topic_name("fleet")
-    with World(broker.client_properties, tmp_path, group, work=work(), manner=manner) as own:
-        own.create()
-        yield own
-
-
-@pytest.fixture
-def fleet(world: World) -> list["Replica"]:
-    """Three instances that share the partitions, and know of each other."""
+    world = new_world(broker.client_properties, work=work(), manner=manner)
     world.send()
-    found = [Replica(world, str(number)) for number in range(INSTANCES)]
-    for each in found:
-        each.service.start()
+    found = [Replica(name, world.started(name)) for name in "012"]
     world.wait_decided()
-    settle(found)
+    services = [each.service for each in found]
+    eventually(lambda: all(each.is_settled(len(found)) for each in found), *services)
     return found
 
 
-class Replica:
+class Replica(NamedTuple):
     """One instance, asked over HTTP."""
 
-    def __init__(self, world: World, name: str) -> None:
-        self.port = free_port(0)
-        self.name = name
-        self.service: Service = world.service(self.port, name)
+    name: str
+    service: Service
 
-    def ask(
-        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] = {}
-    ) -> tuple[int, Any]:
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}", data=body, method=method, headers=dict(headers)
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=30) as reply:  # noqa: S310 - our own
-                return reply.status, json.loads(reply.read())
-        except urllib.error.HTTPError as refusal:
-            with refusal:
-                return refusal.code, json.loads(refusal.read())
-
-    def change(
-        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] = {}
-    ) -> tuple[Any, bool]:
+    def change(self, path: str, body: object = None, method: str = "POST") -> tuple[Any, bool]:
         """What is answered, once all are heard; and whether nothing can have been done before."""
-        told: list[tuple[int, Any]] = []
-
-        def is_told() -> bool:
-            told.append(self.ask(method, path, body, headers))
-            return told[-1][0] != 503
-
-        eventually(is_told, self.service)
-        status, document = told[-1]
-        assert status == 200, document
-        return document, len(told) == 1
-
-    def get(self, path: str) -> Any:
-        return self.service.told(path)
+        first = self.service.ask(path, body, method)
+        if first.status == HTTPStatus.OK:
+            return first.document, True
+        return self.service.told(path, body, method), False
 
     def whole(self, path: str) -> Any:
         """What all instances tell together; one that is busy is late, and is left out."""
         told = []
 
         def is_whole() -> bool:
-            told.append(self.get(path))
+            told.append(self.service.told(path))
             return bool(told[-1]["complete"])
 
         eventually(is_whole, self.service)
@@ -133,16 +89,11 @@ class Replica:
         return told
 
     def is_settled(self, instances: int) -> bool:
-        if self.service.get("/readyz")[0] != 200:
+        if not self.service.is_ready:
             return False
-        told = self.get("/v1/instances")
+        told = self.service.told("/v1/instances")
         owned = [each["partitions_owned"] for each in told["instances"]]
         return told["complete"] and len(owned) == instances and all(owned)
-
-
-def settle(replicas: list[Replica]) -> None:
-    services = [each.service for each in replicas]
-    eventually(lambda: all(r.is_settled(len(replicas)) for r in replicas), *services)
 
 
 def test_any_instance_answers_and_changes_for_all_and_knows_who_left(fleet: list[Replica]) -> None:
@@ -166,7 +117,7 @@ def find(fleet: list[Replica]) -> None:
         assert shared["complete"] is True
         assert [each["partition"] for each in shared["partitions"]] == list(range(PARTITIONS))
         assert {each["instance"] for each in shared["partitions"]} == {"0", "1", "2"}
-        own = replica.get("/v1/partitions?scope=instance")
+        own = replica.service.told("/v1/partitions?scope=instance")
         assert {each["instance"] for each in own["partitions"]} == {replica.name}
         assert own["complete"] is False
 
@@ -175,23 +126,22 @@ def change(fleet: list[Replica]) -> None:
     """A change takes effect at its owner."""
     for partition, replica in enumerate([*fleet, fleet[0]]):
         path = f"/v1/addresses/a/ids/{id_of(partition, 5)}"
-        told, at_once = replica.change("DELETE", path)
+        told, at_once = replica.change(path, method="DELETE")
         assert told["complete"]
         assert told["ids"] == 1 or not at_once
         assert [each.knows(partition, 5)["known"] for each in fleet] == [False] * INSTANCES
-        assert replica.change("DELETE", path)[0]["ids"] == 0
+        assert replica.change(path, method="DELETE")[0]["ids"] == 0
     for partition, replica in enumerate([*fleet, fleet[0]]):
         topic = replica.whole("/v1/partitions")["partitions"][0]["topic"]
         ids = {"topic": topic, "partition": partition, "ids": [{"id": id_of(partition, 5)}]}
-        path, json_type = "/v1/addresses/a/ids:import", {"Content-Type": "application/json"}
-        told, _ = replica.change("POST", path, json.dumps(ids).encode(), json_type)
+        told, _ = replica.change("/v1/addresses/a/ids:import", ids)
         assert told["ids"] == 1
         assert [each.knows(partition, 5)["known"] for each in fleet] == [True] * INSTANCES
 
 
 def clear(fleet: list[Replica]) -> None:
     """All that is forgotten at once is counted over all instances."""
-    cleared, at_once = fleet[1].change("POST", "/v1/addresses/a:clear")
+    cleared, at_once = fleet[1].change("/v1/addresses/a:clear")
     assert cleared["complete"]
     places = (IDS + 1) * PARTITIONS  # an id that was deleted leaves its place in the ring
     assert cleared["ids"] == places or not at_once
@@ -204,7 +154,7 @@ def leave(fleet: list[Replica]) -> None:
     fleet[2].service.stop()
 
     def are_two() -> bool:
-        told = stays.get("/v1/instances")["instances"]
+        told = stays.service.told("/v1/instances")["instances"]
         return [each["instance"] for each in told] == ["0", "1"]
 
     eventually(are_two, stays.service)
@@ -217,20 +167,20 @@ def test_while_an_instance_is_gone_answers_are_a_part_and_whole_after_the_takeov
 ) -> None:
     stays, _, goes = fleet
     lost = [each["partition"] for each in goes.service.partitions()]
-    goes.service.signal(signal.SIGKILL)
-    goes.service.wait()
-    told = stays.get(f"/v1/addresses/a/ids/{id_of(lost[0], 3)}")
+    goes.service.kill()
+    told = stays.service.told(f"/v1/addresses/a/ids/{id_of(lost[0], 3)}")
     assert (told["known"], told["complete"]) == (False, False)
-    status, problem = stays.ask("POST", "/v1/addresses/a:clear")
-    assert status == 503, problem
-    assert "nothing was changed" in problem["detail"]
-    assert "Instance 2 does not answer" in problem["detail"]
-    (gone,) = [i for i in stays.get("/v1/instances")["instances"] if i["instance"] == "2"]
+    refusal = stays.service.ask("/v1/addresses/a:clear", method="POST")
+    assert refusal.status == 503, refusal
+    assert "nothing was changed" in refusal.document["detail"]
+    assert "Instance 2 does not answer" in refusal.document["detail"]
+    (gone,) = [i for i in stays.service.told("/v1/instances")["instances"] if i["instance"] == "2"]
     assert (gone["reachable"], gone["partitions_owned"]) == (False, None)
 
     def is_found_again() -> bool:
-        status, told = stays.ask("GET", f"/v1/addresses/a/ids/{id_of(lost[0], 3)}")
-        return status == 200 and told["known"] and told["complete"]
+        answer = stays.service.ask(f"/v1/addresses/a/ids/{id_of(lost[0], 3)}")
+        found = answer.document
+        return answer.status == 200 and found["known"] and found["complete"]
 
     eventually(is_found_again, stays.service)
     for each in fleet[:2]:
@@ -244,20 +194,17 @@ def is_announced(world: World) -> bool:
 
 
 def test_an_instance_whose_broker_is_silent_ends_without_taking_its_announcement_away(
-    own_broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+    own_broker: Broker, new_world: NewWorld
 ) -> None:
-    group = topic_name("silent")
-    with World(own_broker.client_properties, tmp_path, group, work=work()) as world:
-        world.create()
-        world.send()
-        alone = Replica(world, "0")
-        alone.service.start()
-        world.wait_decided()
-        alone.service.wait_ready()
-        eventually(lambda: is_announced(world), alone.service)
-        own_broker.suspend()
-        try:
-            alone.service.signal(signal.SIGTERM)
-            assert alone.service.wait(30) == 0, alone.service.tail()
-        finally:
-            own_broker.resume()
+    world = new_world(own_broker.client_properties, work=work())
+    world.send()
+    alone = world.started()
+    world.wait_decided()
+    alone.wait_ready()
+    eventually(lambda: is_announced(world), alone)
+    own_broker.suspend()
+    try:
+        alone.signal(signal.SIGTERM)
+        assert alone.wait(30) == 0, alone.tail()
+    finally:
+        own_broker.resume()

@@ -3,16 +3,15 @@
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
+from tests.broker.conftest import NewWorld
+from tests.broker.service import struck
 from tests.broker.victim import Step
 from tests.broker.world import Manner, World
 from tests.waiting import eventually
 from tools.broker.cluster import Broker
-from tools.broker.config import _free_port as free_port
 
 pytestmark = pytest.mark.broker
 
@@ -23,51 +22,36 @@ LONGER_THAN_EVERY_TIMEOUT_S = 15
 
 
 @pytest.fixture
-def world(broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[World]:
-    client, group = broker.client_properties, topic_name("storm")
-    with World(client, tmp_path, group, count=3000, manner=IMPATIENT) as own:
-        own.create()
-        yield own
+def world(broker: Broker, new_world: NewWorld) -> World:
+    return new_world(broker.client_properties, manner=IMPATIENT)
 
 
 @pytest.mark.row(10)
 def test_one_that_slept_longer_than_every_timeout_goes_on_alone(world: World) -> None:
     world.send(1500)
-    service = world.service(free_port(0))
-    step = {"VICTIM_STEP": Step.INSIDE_COMMIT, "VICTIM_COUNT": "4"}
-    service.start({**step, "VICTIM_SIGNAL": "STOP"})
+    service = world.service()
+    service.start(struck(Step.INSIDE_COMMIT, 4, "STOP"))
     service.wait_until_stopped()
     time.sleep(LONGER_THAN_EVERY_TIMEOUT_S)  # noqa: TID251 - what lies between two polls is one of them
     world.glimpse()
     service.signal(signal.SIGCONT)
-    world.send()
-    world.wait_decided()
-    service.wait_ready()
-    service.stop()
-    world.verify()
-    world.verify_store()
+    world.conclude(service)
 
 
 @pytest.mark.row(11)
 def test_of_two_that_start_at_once_with_one_name_one_stays(world: World) -> None:
-    first, second = world.service(free_port(0)), world.service(free_port(0), volume="other")
     world.send(1000)
-    first.start()
-    second.start()
+    first, second = world.started(), world.started(volume="other")
     eventually(lambda: first.ended or second.ended, first, second)
     left, stays = (first, second) if first.ended else (second, first)
     assert left.wait() == EXIT_FENCED, left.tail()
-    world.send()
-    world.wait_decided()
-    stays.stop()
-    world.verify()
+    world.conclude(stays, volume="state" if stays is first else "other")
 
 
 @pytest.mark.row(13)
 def test_a_storm_of_members_that_come_and_go_hinders_nothing(world: World) -> None:
-    stays, comes = world.service(free_port(0)), world.service(free_port(0), "1")
-    goes = world.service(free_port(0), "2")
-    stays.start()
+    stays = world.started()
+    comes, goes = (world.service(instance=name) for name in "12")
     world.send(600)
     for number in range(2):
         comes.start()
@@ -77,23 +61,18 @@ def test_a_storm_of_members_that_come_and_go_hinders_nothing(world: World) -> No
         goes.wait_started()
         comes.stop()
         if number == 1:
-            goes.signal(signal.SIGKILL)
-            goes.wait()
+            goes.kill()
         else:
             goes.stop()
         world.glimpse()
-    world.send()
-    world.wait_decided()
-    stays.wait_ready()
-    stays.stop()
-    world.verify()
+    world.conclude(stays)
 
 
 @pytest.mark.row(13)
 def test_members_that_come_while_others_restore_take_over_what_is_not_restored_yet(
     world: World,
 ) -> None:
-    services = [world.service(free_port(0), str(number)) for number in range(3)]
+    services = [world.service(instance=name) for name in "012"]
     first = services[0]
     world.send(2000)
     first.start()
@@ -108,13 +87,7 @@ def test_members_that_come_while_others_restore_take_over_what_is_not_restored_y
         for service in services[1:]:
             service.stop()
         shutil.rmtree(world.store_folder("1"), ignore_errors=True)
-        first.signal(signal.SIGKILL)
-        first.wait()
+        first.kill()
         shutil.rmtree(world.store_folder())
     first.start()
-    world.send()
-    world.wait_decided()
-    first.wait_ready()
-    first.stop()
-    world.verify()
-    world.verify_store()
+    world.conclude(first)

@@ -1,20 +1,17 @@
 """Transaction groups on a real Kafka: whole in the output or whole in the dead letters."""
 
 import random
-import signal
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import pytest
 
 from ringfence.headers import DUPLICATE_ID, GROUP, GROUP_POSITION, GROUP_SIZE, DeadLetter
+from tests.broker.conftest import NewWorld
 from tests.broker.victim import Step
 from tests.broker.workload import PARTITIONS, Record, Seen
-from tests.broker.world import World
 from tools.broker.cluster import Broker
-from tools.broker.config import _free_port as free_port
 
 pytestmark = pytest.mark.broker
 
@@ -99,27 +96,23 @@ def all_of(parts: dict[int, list[Seen]]) -> list[Seen]:
 
 @pytest.mark.timeout(900)
 def test_every_group_is_whole_wherever_the_service_is_killed(
-    broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+    broker: Broker, new_world: NewWorld
 ) -> None:
     chance = random.Random(5)
     sent = groups(chance)
     work = list(interleaved(sent, chance))
-    name = topic_name("groups")
-    with World(broker.client_properties, tmp_path, name, work=work, settings="") as world:
-        world.create()
-        service = world.service(free_port(0))
-        for step, count in KILLS:
-            world.send(len(work) // len(KILLS) + 1)
-            told = {"VICTIM_STEP": step, "VICTIM_COUNT": str(count), "VICTIM_SIGNAL": "KILL"}
-            service.start(told)
-            assert service.wait(60) == -signal.SIGKILL, service.tail()
-            for seen, positions in by_group(all_of(world.glimpse())).items():
-                assert len(positions) == next(group.size for group in sent if group.name == seen)
-        service.start()
-        world.wait_decided()
-        service.stop()
-        outputs = by_group(all_of(world.read(world.output)))
-        letters = all_of(world.read(world.letters))
+    world = new_world(broker.client_properties, work=work, settings="")
+    service = world.service()
+    for step, count in KILLS:
+        world.send(len(work) // len(KILLS) + 1)
+        service.die(step, count)
+        for seen, positions in by_group(all_of(world.glimpse())).items():
+            assert len(positions) == next(group.size for group in sent if group.name == seen)
+    service.start()
+    world.wait_decided()
+    service.stop()
+    outputs = by_group(all_of(world.read(world.output)))
+    letters = all_of(world.read(world.letters))
     assert len(sent) == GROUPS
     rejected = [each for each in letters if reason(each) == b"duplicate-in-transaction"]
     replaced = [each for each in letters if reason(each) == b"duplicate"]

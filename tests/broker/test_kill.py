@@ -3,17 +3,16 @@
 import random
 import shutil
 import signal
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.broker.service import IN_TIME_S
+from tests.broker.conftest import NewWorld
+from tests.broker.service import IN_TIME_S, struck
 from tests.broker.victim import Step
 from tests.broker.world import World
 from tests.waiting import eventually
 from tools.broker.cluster import Broker
-from tools.broker.config import _free_port as free_port
 
 pytestmark = pytest.mark.broker
 
@@ -21,14 +20,8 @@ EXIT_FENCED = 4
 
 
 @pytest.fixture
-def world(broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[World]:
-    with World(broker.client_properties, tmp_path, topic_name("kill")) as own:
-        own.create()
-        yield own
-
-
-def struck(step: Step, count: int, name: str = "KILL") -> dict[str, str]:
-    return {"VICTIM_STEP": step, "VICTIM_COUNT": str(count), "VICTIM_SIGNAL": name}
+def world(broker: Broker, new_world: NewWorld) -> World:
+    return new_world(broker.client_properties)
 
 
 @pytest.mark.parametrize(
@@ -48,68 +41,49 @@ def test_a_kill_at_any_step_leaves_every_record_with_one_fate(
     world: World, step: Step, count: int
 ) -> None:
     world.send()
-    service = world.service(free_port(0))
-    service.start(struck(step, count))
-    assert service.wait(60) == -signal.SIGKILL, service.tail()
+    service = world.service()
+    service.die(step, count)
     world.glimpse()
     service.start()
-    world.wait_decided()
-    service.stop()
-    world.verify()
-    world.verify_store()
+    world.conclude(service)
 
 
 @pytest.mark.row(9)
 def test_a_kill_during_the_restore_restores_again(world: World) -> None:
     world.send(2000)
-    service = world.service(free_port(0))
-    service.start()
+    service = world.started()
     world.wait_decided()
     service.stop()
     shutil.rmtree(world.store_folder())
-    service.start(struck(Step.MID_RESTORE, 1))
-    assert service.wait(60) == -signal.SIGKILL, service.tail()
+    service.die(Step.MID_RESTORE, 1)
     service.start()
-    world.send()
-    world.wait_decided()
-    service.stop()
-    world.verify()
-    world.verify_store()
+    world.conclude(service)
 
 
 @pytest.mark.row(12)
 def test_a_lost_state_folder_is_restored_from_the_changelog(world: World) -> None:
     world.send(1500)
-    service = world.service(free_port(0))
-    service.start(struck(Step.AFTER_STORE, 6))
-    assert service.wait(60) == -signal.SIGKILL, service.tail()
+    service = world.service()
+    service.die(Step.AFTER_STORE, 6)
     shutil.rmtree(world.store_folder())
     service.start()
-    world.send()
-    world.wait_decided()
-    service.stop()
-    world.verify()
-    world.verify_store()
+    world.conclude(service)
 
 
 def test_a_warm_restart_restores_only_what_the_store_lacks(world: World) -> None:
     world.send(2000)
-    service = world.service(free_port(0))
-    service.start()
+    service = world.started()
     world.wait_decided()
     service.stop()
     service.start()
     service.wait_ready()
-    assert [part["restored_records"] for part in service.partitions()] == [0, 0, 0, 0]
+    assert service.restored == [0, 0, 0, 0]
     service.stop()
     shutil.rmtree(world.store_folder())
     service.start()
     service.wait_ready()
-    assert all(part["restored_records"] > 0 for part in service.partitions())
-    world.send()
-    world.wait_decided()
-    service.stop()
-    world.verify()
+    assert min(service.restored) > 0
+    world.conclude(service)
 
 
 def truncate(file: Path) -> None:
@@ -125,7 +99,7 @@ def flip(file: Path) -> None:
 
 @pytest.mark.row(18)
 def test_damaged_store_files_are_noticed_and_restored(world: World) -> None:
-    service = world.service(free_port(0))
+    service = world.service()
     for files, ends, damage in (
         ("*.log", signal.SIGKILL, truncate),
         ("*.sst", signal.SIGTERM, flip),
@@ -143,15 +117,11 @@ def test_damaged_store_files_are_noticed_and_restored(world: World) -> None:
             if file.stat().st_size:
                 damage(file)
     service.start()
-    world.send()
-    world.wait_decided()
-    service.stop()
-    world.verify()
-    world.verify_store()
+    world.conclude(service)
 
 
 def test_sigterm_under_load_ends_in_time_and_loses_nothing(world: World) -> None:
-    service = world.service(free_port(0))
+    service = world.service()
     world.send()
     for share in (200, 1200):
         service.start()
@@ -159,38 +129,30 @@ def test_sigterm_under_load_ends_in_time_and_loses_nothing(world: World) -> None
         service.stop(IN_TIME_S)
         world.glimpse()
     service.start()
-    world.wait_decided()
-    service.stop()
-    world.verify()
-    world.verify_store()
+    world.conclude(service)
 
 
 def test_two_instances_share_the_work_and_hand_it_over(world: World) -> None:
-    first, second = world.service(free_port(0)), world.service(free_port(0), "1")
     world.send(1000)
-    first.start()
+    first = world.started()
     world.wait_decided(200)
-    second.start()
+    second = world.started("1")
     world.send(1000)
     world.wait_decided()
     second.wait_ready(2)
     first.wait_ready(2)
     first.stop()
-    world.send()
-    world.wait_decided()
-    second.stop()
-    world.verify()
-    world.verify_store("1")
+    world.conclude(second, "1")
 
 
 @pytest.mark.row(10)
 @pytest.mark.parametrize("step", [Step.AFTER_BEGIN, Step.AFTER_SEND_OFFSETS, Step.AFTER_COMMIT])
 def test_a_zombie_that_wakes_after_the_takeover_writes_nothing(world: World, step: Step) -> None:
-    zombie, heir = world.service(free_port(0)), world.service(free_port(0), "1")
+    zombie = world.service()
     world.send(2000)
     zombie.start(struck(step, 4, "STOP"))
     zombie.wait_until_stopped()
-    heir.start()
+    heir = world.started("1")
     world.wait_decided()
     world.glimpse()
     zombie.signal(signal.SIGCONT)
@@ -204,17 +166,14 @@ def test_a_zombie_that_wakes_after_the_takeover_writes_nothing(world: World, ste
 
 @pytest.mark.row(11)
 def test_of_two_services_with_one_name_one_leaves(world: World) -> None:
-    first, second = world.service(free_port(0)), world.service(free_port(0), volume="moved")
+    first = world.service()
     world.send(1000)
     first.start(struck(Step.AFTER_SEND_OFFSETS, 3, "STOP"))
     first.wait_until_stopped()
-    second.start()
+    second = world.started(volume="moved")
     world.wait_decided()
     first.signal(signal.SIGCONT)
     eventually(lambda: first.ended or second.ended, first, second)
     left, stays = (first, second) if first.ended else (second, first)
     assert left.wait() == EXIT_FENCED, left.tail()
-    world.send()
-    world.wait_decided()
-    stays.stop()
-    world.verify()
+    world.conclude(stays, volume="state" if stays is first else "moved")

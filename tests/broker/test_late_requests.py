@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.broker.batches import PARTITIONS, Batches, Ends, Members
-from tests.broker.conftest import Network, ThreeNetwork, create_topic
+from tests.broker.conftest import Network, ThreeNetwork
 from tests.broker.proxy import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -29,6 +29,7 @@ from tests.broker.proxy import (
     Trouble,
     What,
 )
+from tests.broker.topics import create_topic
 
 pytestmark = [pytest.mark.broker, pytest.mark.row(15), pytest.mark.row(29)]
 

@@ -1,18 +1,16 @@
 """Two brokers, of which one goes: leaders move to the other, and replicas are too few."""
 
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import pytest
 from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient
 
-from tests.broker.conftest import create_topic
+from tests.broker.conftest import NewWorld
+from tests.broker.topics import create_topic
 from tests.broker.workload import PARTITIONS
-from tests.broker.world import World
 from tools.broker.cluster import Broker
-from tools.broker.config import _free_port as free_port
 from tools.broker.embedded import EmbeddedBroker
 from tools.broker.node import Machine
 
@@ -52,51 +50,38 @@ def pair(
 
 @pytest.mark.row(14)
 def test_leaders_and_coordinators_that_move_in_mid_transaction_lose_nothing(
-    pair: Pair, tmp_path: Path, topic_name: Callable[[str], str]
+    pair: Pair, new_world: NewWorld
 ) -> None:
     first, second = pair
-    with World(pair.client, tmp_path, topic_name("leaders"), count=2500) as world:
-        world.create(replicas=2)
-        service = world.service(free_port(0))
-        world.send(1000)
-        service.start()
-        world.wait_decided(400)
-        second.kill()  # it leads half of everything
-        world.send(600)
-        world.wait_decided(1300)
-        world.glimpse()
-        second.restart()
-        world.send(400)
-        elect_preferred(first)  # half of everything goes back, without anybody dying
-        world.wait_decided()
-        elect_preferred(first)
-        world.send()
-        world.wait_decided()
-        service.wait_ready()
-        service.stop()
-        world.verify()
-        world.verify_store()
+    world = new_world(pair.client, replicas=2, count=2500)
+    world.send(1000)
+    service = world.started()
+    world.wait_decided(400)
+    second.kill()  # it leads half of everything
+    world.send(600)
+    world.wait_decided(1300)
+    world.glimpse()
+    second.restart()
+    world.send(400)
+    elect_preferred(first)  # half of everything goes back, without anybody dying
+    world.wait_decided()
+    elect_preferred(first)
+    world.conclude(service)
 
 
-def test_too_few_replicas_are_waited_for(
-    pair: Pair, tmp_path: Path, topic_name: Callable[[str], str]
-) -> None:
-    with World(pair.client, tmp_path, topic_name("isr"), count=600) as world:
-        world.create(world.input, world.letters, replicas=2)
-        both = {"retention.ms": "-1", "min.insync.replicas": "2"}
-        create_topic(pair.client, world.output, PARTITIONS, both, replicas=2)
-        world.send(300)
-        service = world.service(free_port(0))
-        service.start()
-        world.wait_decided()
-        pair.second.kill()
-        world.send()
-        service.wait_complaint("replicas")
-        pair.second.restart()
-        world.wait_decided()
-        service.wait_ready()
-        service.stop()
-        world.verify()
+def test_too_few_replicas_are_waited_for(pair: Pair, new_world: NewWorld) -> None:
+    world = new_world(pair.client, replicas=2, count=600)
+    world.output += "-safe"
+    both = {"retention.ms": "-1", "min.insync.replicas": "2"}
+    create_topic(pair.client, world.output, PARTITIONS, both, replicas=2)
+    world.send(300)
+    service = world.started()
+    world.wait_decided()
+    pair.second.kill()
+    world.send()
+    service.wait_complaint("replicas")
+    pair.second.restart()
+    world.conclude(service)
 
 
 def elect_preferred(broker: Broker) -> None:

@@ -15,8 +15,8 @@ from confluent_kafka.admin import (
 )
 
 from state.run import FORMAT
-from tests.broker.conftest import create_topic
 from tests.broker.desk import Desk, sentence
+from tests.broker.topics import create_topic
 from tests.waiting import eventually
 from tools.broker.cluster import Broker
 

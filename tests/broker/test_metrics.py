@@ -1,21 +1,20 @@
 """The metrics of an instance that works: all that the page names, with the numbers of the model."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Final
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.broker.conftest import NewWorld
 from tests.broker.service import Service
 from tests.broker.test_workers import wait_shared
 from tests.broker.workload import CAPACITY, PARTITIONS
-from tests.broker.world import Manner, World
+from tests.broker.world import Manner
 from tests.unit.service.test_metrics_page import PAGE, documented
 from tests.waiting import eventually
 from tools.broker.cluster import Broker
-from tools.broker.config import _free_port as free_port
 
 pytestmark = pytest.mark.broker
 
@@ -47,36 +46,33 @@ def is_level(told: Mapping[str, float], held: int) -> bool:
 
 
 def test_every_metric_of_the_page_is_told_and_the_numbers_are_the_models(
-    broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+    broker: Broker, new_world: NewWorld
 ) -> None:
-    manner = Manner(workers=2)
-    with World(broker.client_properties, tmp_path, topic_name("metrics"), manner=manner) as world:
-        world.create()
-        service = world.service(free_port(0))
-        service.start()
-        wait_shared(service)
-        world.send()
-        world.wait_decided()
-        fates = world._judged()
-        held = sum(map(len, fates.rings.values()))
-        eventually(lambda: is_level(sums(service), held), service)
-        assert names(service) == {row.name for row in documented(PAGE.read_text("utf-8"))}
+    world = new_world(broker.client_properties, manner=Manner(workers=2))
+    service = world.started()
+    wait_shared(service)
+    world.send()
+    world.wait_decided()
+    fates = world._judged()
+    held = sum(map(len, fates.rings.values()))
+    eventually(lambda: is_level(sums(service), held), service)
+    assert names(service) == {row.name for row in documented(PAGE.read_text("utf-8"))}
 
-        told = sums(service)
-        duplicates = sum(map(len, fates.letters.values()))
-        assert told["ringfence_records_consumed_total"] == world.sent
-        assert told["ringfence_duplicates_total"] == duplicates
-        assert told["ringfence_dead_letters_total"] == duplicates
-        assert told["ringfence_duplicate_distance_seconds_count"] == duplicates
-        assert told["ringfence_records_forwarded_total"] == world.sent - duplicates
-        assert told["ringfence_ring_capacity_ids"] == CAPACITY * len(fates.rings)
-        assert told["ringfence_ring_horizon_seconds"] > 0
-        assert told["ringfence_assigned_partitions"] == PARTITIONS
-        assert told["ringfence_consumer_lag_seconds"] == 0
-        assert told["commits"] > 0
-        assert told["ringfence_rebalances_total"] >= 2, "each worker has heard of its share"
-        assert told["ringfence_state_bytes"] > told["ringfence_rocksdb_memtable_bytes"] / 100 > 0
-        assert told["ringfence_state_disk_free_bytes"] > 0
-        assert told["ringfence_waiting"] == 0
-        assert '"event": "duplicate"' in service.log.read_text()
-        service.stop()
+    told = sums(service)
+    duplicates = sum(map(len, fates.letters.values()))
+    assert told["ringfence_records_consumed_total"] == world.sent
+    assert told["ringfence_duplicates_total"] == duplicates
+    assert told["ringfence_dead_letters_total"] == duplicates
+    assert told["ringfence_duplicate_distance_seconds_count"] == duplicates
+    assert told["ringfence_records_forwarded_total"] == world.sent - duplicates
+    assert told["ringfence_ring_capacity_ids"] == CAPACITY * len(fates.rings)
+    assert told["ringfence_ring_horizon_seconds"] > 0
+    assert told["ringfence_assigned_partitions"] == PARTITIONS
+    assert told["ringfence_consumer_lag_seconds"] == 0
+    assert told["commits"] > 0
+    assert told["ringfence_rebalances_total"] >= 2, "each worker has heard of its share"
+    assert told["ringfence_state_bytes"] > told["ringfence_rocksdb_memtable_bytes"] / 100 > 0
+    assert told["ringfence_state_disk_free_bytes"] > 0
+    assert told["ringfence_waiting"] == 0
+    assert '"event": "duplicate"' in service.log.read_text()
+    service.stop()

@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupState
 from confluent_kafka.admin import AdminClient
 
-from tests.broker.conftest import Network
+from tests.broker.conftest import Network, NewWorld
 from tests.broker.proxy import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -25,7 +24,6 @@ from tests.broker.service import Service
 from tests.broker.world import PLAIN, Manner, World
 from tests.waiting import eventually
 from tools.broker.cluster import Broker
-from tools.broker.config import _free_port as free_port
 
 pytestmark = pytest.mark.broker
 
@@ -34,20 +32,15 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @pytest.fixture
-def world(
-    network: Network,
-    tmp_path: Path,
-    topic_name: Callable[[str], str],
-    request: pytest.FixtureRequest,
-) -> Iterator[World]:
+def world(network: Network, new_world: NewWorld, request: pytest.FixtureRequest) -> World:
     """The service comes through the proxy, who judges it does not."""
-    manner: Manner = getattr(request, "param", PLAIN)
     broker, proxy = network
-    through = {"bootstrap.servers": f"127.0.0.1:{proxy.port}"}
-    client, group = broker.client_properties, topic_name("network")
-    with World(client, tmp_path, group, count=2000, service_client=through, manner=manner) as own:
-        own.create()
-        yield own
+    return new_world(
+        broker.client_properties,
+        count=2000,
+        service_client=proxy.client_properties,
+        manner=getattr(request, "param", PLAIN),
+    )
 
 
 @pytest.mark.row(15)
@@ -59,20 +52,14 @@ def test_trouble_around_the_end_of_a_transaction_tears_none(
 ) -> None:
     proxy = network.proxy
     world.send(800)
-    service = world.service(free_port(0))
-    service.start()
+    service = world.started()
     world.wait_decided(200)
     proxy.provoke(Trouble(END_TXN, what, times=3, late_s=LONGER_THAN_A_TRANSACTION_S))
     world.send(600)
     world.wait_decided()
     world.glimpse()
     assert proxy.struck > 0, "no transaction has met with trouble"
-    world.send()
-    world.wait_decided()
-    service.wait_ready()
-    service.stop()
-    world.verify()
-    world.verify_store()
+    world.conclude(service)
 
 
 @pytest.mark.row(15)
@@ -82,8 +69,7 @@ def test_an_abort_that_reaches_the_broker_in_a_later_transaction_loses_nothing(
     world: World, network: Network
 ) -> None:
     proxy = network.proxy
-    service = world.service(free_port(0))
-    service.start()
+    service = world.started()
     world.send(400)
     world.wait_decided()
     # While the records wait the group has another generation, so it refuses the offsets.
@@ -99,10 +85,7 @@ def test_an_abort_that_reaches_the_broker_in_a_later_transaction_loses_nothing(
     world.wait_decided()
     assert proxy.delivered == 1, "the late copy was never delivered"
     world.send(200)
-    world.wait_decided()
-    service.stop()
-    world.verify()
-    world.verify_store()
+    world.conclude(service)
 
 
 @pytest.mark.row(15)
@@ -111,8 +94,7 @@ def test_a_commit_that_reaches_the_broker_in_a_transaction_that_is_killed_double
     world: World, network: Network
 ) -> None:
     proxy = network.proxy
-    service = world.service(free_port(0))
-    service.start()
+    service = world.started()
     world.send(400)
     world.wait_decided()
     proxy.provoke(Trouble(END_TXN, What.OUTLIVES, times=1))
@@ -132,10 +114,7 @@ def test_a_commit_that_reaches_the_broker_in_a_transaction_that_is_killed_double
     assert proxy.delivered == 1, "the late copy was never delivered"
     service.start()
     world.send(200)
-    world.wait_decided()
-    service.stop()
-    world.verify()
-    world.verify_store()
+    world.conclude(service)
 
 
 @pytest.mark.row(15)
@@ -144,8 +123,7 @@ def test_requests_of_every_kind_that_arrive_in_later_transactions_change_nothing
     world: World, network: Network
 ) -> None:
     proxy = network.proxy
-    service = world.service(free_port(0))
-    service.start()
+    service = world.started()
     world.send(200)
     world.wait_decided()
     for request in (ADD_PARTITIONS_TO_TXN, PRODUCE, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, END_TXN):
@@ -161,10 +139,7 @@ def test_requests_of_every_kind_that_arrive_in_later_transactions_change_nothing
     service.stop()
     service.start()  # from the offsets that are committed
     world.send(200)
-    world.wait_decided()
-    service.stop()
-    world.verify()
-    world.verify_store()
+    world.conclude(service)
 
 
 @pytest.mark.row(15)
@@ -172,8 +147,7 @@ def test_a_network_that_is_cut_and_slow_and_silent_in_turn_is_survived(
     world: World, network: Network
 ) -> None:
     proxy = network.proxy
-    service = world.service(free_port(0))
-    service.start()
+    service = world.started()
     world.send(400)
     for _ in range(3):
         world.send(300)
@@ -185,78 +159,57 @@ def test_a_network_that_is_cut_and_slow_and_silent_in_turn_is_survived(
     proxy.silence()
     time.sleep(LONGER_THAN_A_TRANSACTION_S)  # noqa: TID251 - the fault lasts
     proxy.resume()
-    world.send()
-    world.wait_decided()
-    service.wait_ready()
-    service.stop()
-    world.verify()
-    world.verify_store()
+    world.conclude(service)
 
 
 @pytest.mark.row(15)
 def test_a_broker_that_stands_still_for_longer_than_a_transaction_loses_nothing(
-    own_broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+    own_broker: Broker, new_world: NewWorld
 ) -> None:
-    with World(own_broker.client_properties, tmp_path, topic_name("pause"), count=2000) as world:
-        world.create()
-        world.send()
-        service = world.service(free_port(0))
-        service.start()
-        world.wait_decided(400)
-        own_broker.suspend()
-        time.sleep(LONGER_THAN_A_TRANSACTION_S)  # noqa: TID251 - the fault lasts
-        own_broker.resume()
-        world.wait_decided()
-        service.wait_ready()
-        service.stop()
-        world.verify()
-        world.verify_store()
+    world = new_world(own_broker.client_properties, count=2000)
+    world.send()
+    service = world.started()
+    world.wait_decided(400)
+    own_broker.suspend()
+    time.sleep(LONGER_THAN_A_TRANSACTION_S)  # noqa: TID251 - the fault lasts
+    own_broker.resume()
+    world.conclude(service)
 
 
 @pytest.mark.row(16)
 def test_a_broker_that_is_long_away_is_waited_for_without_haste(
-    own_broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+    own_broker: Broker, new_world: NewWorld
 ) -> None:
-    with World(own_broker.client_properties, tmp_path, topic_name("away"), count=2000) as world:
-        world.create()
-        world.send(1500)
-        service = world.service(free_port(0))
-        service.start()
-        world.wait_decided(400)
-        own_broker.kill()
-        service.wait_complaint("the broker")
-        before_s = cpu_s(service)
-        time.sleep(LONGER_THAN_A_TRANSACTION_S)  # noqa: TID251 - the fault lasts
-        spent_s = cpu_s(service) - before_s
-        assert not service.ended, service.tail()
-        assert spent_s < LONGER_THAN_A_TRANSACTION_S / 2, f"it worked for {spent_s} s while waiting"
-        own_broker.restart()
-        world.send()
-        world.wait_decided()
-        service.wait_ready()
-        service.stop()
-        world.verify()
-        world.verify_store()
+    world = new_world(own_broker.client_properties, count=2000)
+    world.send(1500)
+    service = world.started()
+    world.wait_decided(400)
+    own_broker.kill()
+    service.wait_complaint("the broker")
+    before_s = cpu_s(service)
+    time.sleep(LONGER_THAN_A_TRANSACTION_S)  # noqa: TID251 - the fault lasts
+    spent_s = cpu_s(service) - before_s
+    assert not service.ended, service.tail()
+    assert spent_s < LONGER_THAN_A_TRANSACTION_S / 2, f"it worked for {spent_s} s while waiting"
+    own_broker.restart()
+    world.conclude(service)
 
 
 @pytest.mark.row(14)
 def test_a_broker_that_is_restarted_in_order_interrupts_and_changes_nothing(
-    own_broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+    own_broker: Broker, new_world: NewWorld
 ) -> None:
-    with World(own_broker.client_properties, tmp_path, topic_name("restart")) as world:
-        world.create()
-        world.send()
-        service = world.service(free_port(0))
-        service.start()
-        world.wait_decided(400)
-        own_broker.restart()
-        world.wait_decided()
-        # What is committed is in the store a moment later.
-        eventually(lambda: applied(service) >= world.sent, service)
-        service.signal(signal.SIGKILL)
-        service.wait()
-        world.verify()
-        world.verify_store()
+    world = new_world(own_broker.client_properties)
+    world.send()
+    service = world.started()
+    world.wait_decided(400)
+    own_broker.restart()
+    world.wait_decided()
+    # What is committed is in the store a moment later.
+    eventually(lambda: applied(service) >= world.sent, service)
+    service.kill()
+    world.verify()
+    world.verify_store()
 
 
 def share_with_a_guest(world: World) -> None:

@@ -26,7 +26,6 @@ from service.control import Inbox
 from tests.api.fake_service import RUNNING, Clock, make_view
 from tests.broker.world import World
 from tools.broker.cluster import Broker
-from tools.broker.config import _free_port as free_port
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("openapi")]
 
@@ -66,15 +65,13 @@ schema = schemathesis.openapi.from_dict(create_app(make_view(RUNNING, Clock(), I
 def url(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Of a service that has decided something, with dead letters to tell of."""
     folder = tmp_path_factory.mktemp("openapi")
-    port = free_port(0)
     with World(broker.client_properties, folder, f"openapi-{uuid4().hex[:12]}", count=500) as world:
         world.create()
         world.send()
-        service = world.service(port)
-        service.start()
+        service = world.started()
         world.wait_decided()
         service.wait_ready()
-        yield f"http://127.0.0.1:{port}"
+        yield service.url
         service.stop()
 
 

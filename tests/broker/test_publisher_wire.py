@@ -11,8 +11,8 @@ from ringfence.courier import State
 from ringfence.publish_errors import AwayError, RefusedError
 from ringfence.publisher import Publisher
 from ringfence.topics import acknowledgements
-from tests.broker.conftest import create_topic
 from tests.broker.stand_in import StandIn, deciding
+from tests.broker.topics import create_topic
 from tests.waiting import eventually
 from tools.broker.cluster import Broker
 

@@ -6,20 +6,18 @@ what it made of them. Invariant: the service has read every input to its end and
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.broker.conftest import create_topic
 from tests.broker.raw import send_raw
 from tests.broker.reading import drained
-from tests.broker.service import Service
+from tests.broker.service import Stage, configuration
+from tests.broker.topics import create_topic
 from tests.waiting import eventually
 from tools.broker.cluster import Broker
-from tools.broker.config import _free_port as free_port
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("records")]
 
@@ -171,15 +169,6 @@ def _create(client: Mapping[str, str]) -> None:
         create_topic(client, topic(name), config={"retention.ms": "-1", "max.message.bytes": limit})
 
 
-def _config(client: Mapping[str, str], folder: Path, port: int) -> str:
-    kafka = "\n".join(f'"{name}" = "{value}"' for name, value in client.items())
-    return (
-        f"[kafka]\n{kafka}\n"
-        f'[service]\ngroup_id = "{GROUP}"\nstate_dir = "{folder / "state"}"\n'
-        f"session_timeout_ms = 6000\n[api]\nport = {port}\n{ROUTES}"
-    )
-
-
 @pytest.fixture(scope="module")
 def bench(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     client, folder = broker.client_properties, tmp_path_factory.mktemp("records")
@@ -189,19 +178,18 @@ def bench(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     send_raw(client, topic("raw"), b"\xff\xfe")
     send(client, topic("raw"), [record(b"after it", (ID, b"1"))])
     send_raw(client, topic("nul"), b"before\0after")
-    port = free_port(0)
-    config = folder / "ringfence.toml"
-    config.write_text(_config(client, folder, port), encoding="utf-8")
-    service, found = Service(config, port, folder / "service.log"), Bench(client)
-    service.start()
-    try:
+    found = Bench(client)
+    with Stage(client, folder, GROUP) as stage:
+        service = stage.written(
+            "service",
+            lambda port: configuration(client, GROUP, folder / "state", port, rest=ROUTES),
+        )
+        service.start()
         eventually(lambda: found.stuck() == [], service)
-        eventually(lambda: service.get("/readyz")[0] == 200, service)
+        eventually(lambda: service.is_ready, service)
         yield found
         assert found.stuck() == []
         service.stop()
-    finally:
-        service.kill()
 
 
 def values(records: Sequence[Record]) -> list[bytes | None]:

@@ -26,7 +26,7 @@ def filled(letters: Letters, count: int) -> Letters:
     """With a service that has refused so many records, because their ids came twice."""
     letters.send(0, count, "first")
     letters.send(0, count, "again")
-    letters.start()
+    letters.service.start()
     letters.wait_letters(count)
     return letters
 
@@ -43,8 +43,8 @@ def killed_twice(letters: Letters, name: str, count: int) -> None:
     """See a redrive to its end, through two deaths of the service on the way."""
     for wanted in (count // 3, count // 2):
         letters.until(partial(letters.has_sent, name, wanted))
-        letters.kill()
-        letters.start()
+        letters.service.kill()
+        letters.service.start()
     job = letters.wait_job(name)
     assert job["progress"]["matched"] == count
     assert job["progress"]["sent"] == count
@@ -57,7 +57,7 @@ def after(time_text: str) -> str:
 
 def newest_time(letters: Letters) -> str:
     """When the last decision was made."""
-    page = letters.told("/v1/dead-letters?newest=true&page_size=1000")
+    page = letters.service.told("/v1/dead-letters?newest=true&page_size=1000")
     return max(str(each["time"]) for each in page["dead_letters"])
 
 
@@ -108,8 +108,8 @@ def test_a_redrive_that_is_cancelled_sends_no_more_and_can_be_begun_again(
     count, before = letters.summary()["dead_letters"], letters.values(letters.output).total()
     name = letters.redrive(mode="forget", max_per_second=RATE, reason="by mistake")
     letters.until(partial(letters.has_sent, name, 50))
-    status, told = letters.ask(f"/v1/redrives/{name}:cancel", method="POST")
-    assert (status, told["state"]) == (200, "cancelled")
+    told = letters.service.told(f"/v1/redrives/{name}:cancel", method="POST")
+    assert told["state"] == "cancelled"
     letters.until(lambda: letters.marks() == 0)
     sent = letters.job(name)["progress"]["sent"]
     assert 50 <= sent < count
@@ -121,7 +121,7 @@ def test_a_redrive_that_is_cancelled_sends_no_more_and_can_be_begun_again(
 
 def test_named_letters_are_redriven_and_no_others(letters: Letters) -> None:
     before = letters.values(letters.output)
-    page = letters.told("/v1/dead-letters?page_size=1000")["dead_letters"]
+    page = letters.service.told("/v1/dead-letters?page_size=1000")["dead_letters"]
     chosen = [
         {"topic": each["topic"], "partition": each["partition"], "offset": each["offset"]}
         for each in (*page[:500:200], page[1])
@@ -130,7 +130,8 @@ def test_named_letters_are_redriven_and_no_others(letters: Letters) -> None:
     assert job["progress"]["sent"] == job["progress"]["scanned"] == len(chosen)
     assert (letters.values(letters.output) - before).total() == len(chosen)
     beyond = {**chosen[0], "offset": 10**9}
-    assert letters.ask("/v1/redrives", {"mode": "bypass", "letters": [beyond]})[0] == 422
+    order = {"mode": "bypass", "letters": [beyond]}
+    assert letters.service.ask("/v1/redrives", order).status == 422
 
 
 def test_letters_are_found_by_time_address_header_and_key(letters: Letters) -> None:
@@ -146,7 +147,7 @@ def test_letters_are_found_by_time_address_header_and_key(letters: Letters) -> N
     assert count_of("key=k7") == 1 + 1
     assert count_of("header._DUPL_ID=id-3&header.addr=twice") == 1 + 2
     assert count_of("reason=expired") == 0
-    newest = letters.told("/v1/dead-letters?newest=true&page_size=5")["dead_letters"]
+    newest = letters.service.told("/v1/dead-letters?newest=true&page_size=5")["dead_letters"]
     times = [each["time"] for each in newest]
     assert times == sorted(times, reverse=True)
     assert all(each["time"] >= until.replace("+00:00", "Z") for each in newest)
@@ -156,7 +157,9 @@ def test_letters_are_found_by_time_address_header_and_key(letters: Letters) -> N
 def test_pages_give_each_letter_once(letters: Letters, newest: str) -> None:
     found, token, told = Counter[tuple[int, int]](), "", letters.summary()
     while True:
-        page = letters.told(f"/v1/dead-letters?newest={newest}&page_size=100&page_token={token}")
+        page = letters.service.told(
+            f"/v1/dead-letters?newest={newest}&page_size=100&page_token={token}"
+        )
         here = [(each["partition"], each["offset"]) for each in page["dead_letters"]]
         found.update(here)
         for number in range(4):
@@ -187,10 +190,11 @@ def test_a_foreign_record_breaks_nothing_and_is_skipped(letters: Letters) -> Non
 
 
 def test_no_other_topic_is_shown(letters: Letters) -> None:
-    assert letters.ask(f"/v1/dead-letters/{letters.input}/0/0")[0] == 404
-    assert letters.ask(f"/v1/dead-letters?topic={letters.input}")[0] == 422
+    ask = letters.service.ask
+    assert ask(f"/v1/dead-letters/{letters.input}/0/0").status == 404
+    assert ask(f"/v1/dead-letters?topic={letters.input}").status == 422
     order = {"mode": "bypass", "topics": [letters.output]}
-    assert letters.ask("/v1/redrives", order)[0] == 422
+    assert ask("/v1/redrives", order).status == 422
 
 
 def quoted(time_text: str) -> str:

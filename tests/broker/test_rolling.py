@@ -1,7 +1,6 @@
 """A rolling update: two instances with different files, one of which names a route that is new."""
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -10,12 +9,11 @@ from confluent_kafka import Producer
 
 from ringfence.headers import DUPLICATE_ID
 from service.topics import fallback
-from tests.broker.conftest import create_topic
 from tests.broker.reading import drained
-from tests.broker.service import Service, Stage
+from tests.broker.service import Service, Stage, configuration
+from tests.broker.topics import create_topic
 from tests.waiting import eventually
 from tools.broker.cluster import Broker
-from tools.broker.config import _free_port as free_port
 
 pytestmark = pytest.mark.broker
 
@@ -26,18 +24,9 @@ DECIDING: Final = 4
 class Fleet(Stage):
     """Two instances of one group, each with a file of its own."""
 
-    def __init__(self, client: Mapping[str, str], folder: Path, group: str) -> None:
-        super().__init__()
-        self.client, self.group = client, group
-        self._folder = folder
-        self._ports = [free_port(0), free_port(0)]
-
     def started(self, instance: int, *routes: str) -> Service:
         """An instance with a file that has these routes."""
-        config = self._folder / f"{instance}.toml"
-        config.write_text(self._config(instance, routes), encoding="utf-8")
-        log = self._folder / f"{instance}.log"
-        service = self.adopted(Service(config, self._ports[instance], log))
+        service = self.written(f"{instance}", lambda port: self._text(port, instance, routes))
         service.start()
         return service
 
@@ -59,10 +48,15 @@ class Fleet(Stage):
         """How many records belong to no route."""
         return len(drained(self.client, fallback(self.group), 1))
 
-    def _config(self, instance: int, routes: tuple[str, ...]) -> str:
-        kafka = "\n".join(f'"{name}" = "{value}"' for name, value in self.client.items())
-        tables = "".join(
-            f"""
+    def _text(self, port: int, instance: int, routes: Sequence[str]) -> str:
+        return configuration(
+            self.client,
+            self.group,
+            self.folder / "state",
+            port,
+            service=f'instance = "{instance}"\nby_address_partitions = {DECIDING}',
+            rest="".join(
+                f"""
 [[routes]]
 name = "{route}"
 inputs = ["{self.group}-{route}"]
@@ -70,20 +64,10 @@ address = "{{key}}"
 output = "{self.group}-{route}-out"
 dead_letter = "{self.group}-dlq"
 """
-            for route in routes
+                for route in routes
+            ),
+            session_ms=45_000,
         )
-        return f"""
-[kafka]
-{kafka}
-[service]
-group_id = "{self.group}"
-instance = "{instance}"
-state_dir = {json.dumps(str(self._folder / "state"))}
-by_address_partitions = {DECIDING}
-session_timeout_ms = 45000
-[api]
-port = {self._ports[instance]}
-{tables}"""
 
 
 @pytest.fixture
@@ -103,23 +87,13 @@ def test_a_route_that_the_update_adds_loses_no_record_to_the_dead_letters(fleet:
     second = fleet.started(1, "old", "new")
     wait_balanced(first, second)
     fleet.send("new", range(COUNT))
-    wait_complaint(first, second)
+    first.wait_complaint("instance 1 has a route for")
     assert fleet.lost == 0
     first.stop()
     first = fleet.started(0, "old", "new")
     fleet.send("new", range(COUNT, 2 * COUNT))
     eventually(lambda: fleet.out("new") == list(range(2 * COUNT)), first, second)
     assert fleet.lost == 0
-
-
-def wait_complaint(older: Service, newer: Service) -> None:
-    """Until the older one waits, and says whose file has the route."""
-
-    def complains() -> bool:
-        status, body = older.get("/readyz")
-        return status == 503 and "instance 1 has a route for" in body
-
-    eventually(complains, older, newer)
 
 
 def wait_balanced(*services: Service) -> None:

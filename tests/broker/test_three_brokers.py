@@ -1,24 +1,21 @@
 """Three brokers: each is restarted, killed or stands still in turn, and the service goes on."""
 
 import random
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.broker.conftest import ThreeNetwork, create_topic
+from tests.broker.conftest import NewWorld, ThreeNetwork
 from tests.broker.recorder import Recorder
 from tests.broker.service import Service
 from tests.broker.test_broker_tool import WRITTEN, produce, read
+from tests.broker.topics import create_topic
 from tests.broker.workload import PARTITIONS
 from tests.broker.world import World
 from tests.histories.checks import anomalies
 from tests.waiting import eventually
-from tools.broker.config import _free_port as free_port
 from tools.broker.embedded import EmbeddedBroker
 from tools.broker.three import NUMBERS, ThreeBrokers
 
@@ -57,13 +54,6 @@ def test_of_three_brokers_any_may_be_away_and_what_was_acknowledged_stays(
     assert brokers.group_coordinator("reader") == described.coordinator.id
 
 
-class Absence(NamedTuple):
-    """How a broker goes, and how it comes back."""
-
-    begin: Callable[[EmbeddedBroker], None]
-    end: Callable[[EmbeddedBroker], None]
-
-
 def are_at_work(instances: Sequence[Service]) -> bool:
     """Whether each is ready and they own all; a coordinator may give one of them more than half."""
     owned = [len(each.partitions()) for each in instances if each.get("/readyz")[0] == 200]
@@ -72,76 +62,61 @@ def are_at_work(instances: Sequence[Service]) -> bool:
 
 @contextmanager
 def working(
-    brokers: ThreeBrokers, client: Mapping[str, str], folder: Path, group: str
+    new_world: NewWorld, brokers: ThreeBrokers, client: Mapping[str, str]
 ) -> Iterator[tuple[World, Sequence[Service], Recorder]]:
     """Two instances at work; after the test everything is held against the model."""
-    ours = dict(brokers.client_properties)
-    with World(client, folder, group, count=4000, service_client=ours) as world:
-        world.create(replicas=len(NUMBERS))
-        instances = [world.service(free_port(0), str(number)) for number in range(2)]
-        with Recorder(world) as recorder:
-            for instance in instances:
-                instance.start()
-            world.send(400, recorder.note)
-            world.wait_decided()
-            yield world, instances, recorder
-            world.send(400, recorder.note)
-            world.wait_decided()
-            eventually(lambda: are_at_work(instances), *instances)
-            for instance in instances:
-                instance.stop()
-        assert anomalies(recorder.history()) == []
-        world.verify()
+    ours = brokers.client_properties
+    world = new_world(client, replicas=len(NUMBERS), count=4000, service_client=ours)
+    with Recorder(world) as recorder:
+        instances = [world.started(name) for name in "01"]
+        world.send(400, recorder.note)
+        world.wait_decided()
+        yield world, instances, recorder
+        world.send(400, recorder.note)
+        world.wait_decided()
+        eventually(lambda: are_at_work(instances), *instances)
+        for instance in instances:
+            instance.stop()
+    assert anomalies(recorder.history()) == []
+    world.verify()
 
 
 @pytest.mark.row(14)
 @pytest.mark.row(36)
-@pytest.mark.parametrize(
-    "absence",
-    [
-        pytest.param(Absence(EmbeddedBroker.stop, EmbeddedBroker.start), id="restarted"),
-        pytest.param(Absence(EmbeddedBroker.kill, EmbeddedBroker.start), id="killed"),
-    ],
-)
+@pytest.mark.parametrize("end", [EmbeddedBroker.stop, EmbeddedBroker.kill])
 def test_each_of_three_brokers_goes_in_turn_while_instances_are_killed(
     brokers: ThreeBrokers,
     client: Mapping[str, str],
-    tmp_path: Path,
-    topic_name: Callable[[str], str],
-    absence: Absence,
+    new_world: NewWorld,
+    end: Callable[[EmbeddedBroker], None],
 ) -> None:
     chance = random.Random(1)
-    with working(brokers, client, tmp_path, topic_name("three")) as (world, instances, recorder):
+    with working(new_world, brokers, client) as (world, instances, recorder):
         for broker in brokers.nodes.values():
             world.send(AWAY_RECORDS, recorder.note)
-            absence.begin(broker)
+            end(broker)
             killed = chance.choice(instances)
-            killed.signal(signal.SIGKILL)
-            killed.wait()
+            killed.kill()
             killed.start()
             world.send(AWAY_RECORDS, recorder.note)
             world.wait_decided()
             for instance in instances:
                 assert not instance.ended, instance.tail()
             world.send(AWAY_RECORDS, recorder.note)
-            absence.end(broker)
+            broker.start()
             brokers.wait_in_sync()
 
 
 @pytest.mark.row(36)
 def test_a_coordinator_that_stands_still_is_replaced_by_another_broker(
-    brokers: ThreeBrokers,
-    client: Mapping[str, str],
-    tmp_path: Path,
-    topic_name: Callable[[str], str],
+    brokers: ThreeBrokers, client: Mapping[str, str], new_world: NewWorld
 ) -> None:
-    group = topic_name("three-still")
-    with working(brokers, client, tmp_path, group) as (world, instances, recorder):
+    with working(new_world, brokers, client) as (world, instances, recorder):
         for find in (
             brokers.group_coordinator,
             lambda name: brokers.transaction_coordinator(f"{name}-0"),
         ):
-            still = brokers.nodes[find(group)]
+            still = brokers.nodes[find(world.group)]
             world.send(AWAY_RECORDS, recorder.note)
             still.suspend()
             world.send(AWAY_RECORDS, recorder.note)

@@ -1,15 +1,13 @@
 """`ringfence try`: one message sent twice to a live input, and what is told of the two."""
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.broker.desk import Desk
-from tests.broker.service import REPOSITORY
+from tests.broker.service import ringfence
 from tools.broker.cluster import Broker
 
 pytestmark = pytest.mark.broker
@@ -21,17 +19,8 @@ def desk(broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> It
         yield own
 
 
-def tried(config: Path, topic: str) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if name != "KAFKA_BOOTSTRAP_SERVERS"}
-    return subprocess.run(
-        [sys.executable, "-m", "service.cli", "try", topic, "--config", str(config)],
-        cwd=REPOSITORY,
-        env=kept,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=90,
-    )
+def tried(desk: Desk, topic: str) -> subprocess.CompletedProcess[str]:
+    return ringfence("try", topic, "--config", str(desk.folder / "service.toml"))
 
 
 STRATEGIES = ("ring", "sequence", "ordered")
@@ -49,7 +38,7 @@ def test_a_copy_is_kept_out_whatever_the_strategy_reads(desk: Desk) -> None:
     service = desk.service(more=more)
     service.wait_ready(1 + len(inputs))
     for topic in inputs.values():
-        done = tried(desk.folder / "ringfence.toml", topic)
+        done = tried(desk, topic)
         assert done.returncode == 0, done.stdout + done.stderr + service.tail()
         lines = done.stdout.splitlines()
         assert lines[0] == f"sent       {topic}-0@0 and {topic}-0@1"
@@ -64,13 +53,13 @@ def test_a_copy_is_kept_out_whatever_the_strategy_reads(desk: Desk) -> None:
 def test_what_lets_all_through_is_told_with_exit_1(desk: Desk) -> None:
     desk.create()
     desk.service(more='[addresses."#"]\nid_cache_size = 0').wait_ready(1)
-    done = tried(desk.folder / "ringfence.toml", desk.input)
+    done = tried(desk, desk.input)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "nothing is remembered for this address" in done.stdout
 
 
 def test_a_topic_that_no_route_reads_is_refused_with_those_that_are(desk: Desk) -> None:
     desk.create()
-    done = tried(desk.config(), desk.output)
+    done = ringfence("try", desk.output, "--config", str(desk.config()))
     assert done.returncode == 2
     assert done.stderr == f"ringfence: No route reads {desk.output}; inputs are: {desk.input}.\n"

@@ -3,18 +3,18 @@
 import resource
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tests.broker.conftest import NewWorld
 from tests.broker.service import Service
 from tests.broker.victim import Step
 from tests.broker.world import World
 from tools.broker.cluster import Broker
-from tools.broker.config import _free_port as free_port
 
 pytestmark = pytest.mark.broker
 
@@ -23,10 +23,8 @@ IN_A_NAMESPACE: Final = ("unshare", "--user", "--map-root-user", "--mount")
 
 
 @pytest.fixture
-def world(broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[World]:
-    with World(broker.client_properties, tmp_path, topic_name("volume"), count=7000) as own:
-        own.create()
-        yield own
+def world(broker: Broker, new_world: NewWorld) -> World:
+    return new_world(broker.client_properties, count=7000)
 
 
 @pytest.mark.row(12)
@@ -34,24 +32,19 @@ def test_a_volume_that_was_moved_to_another_node_is_restored_from_its_tail_alone
     world: World,
 ) -> None:
     world.send(1000)
-    here, there = world.service(free_port(0)), world.service(free_port(0), volume="moved")
-    here.start()
+    here = world.started()
     world.wait_decided()
     here.stop()
     shutil.move(world.store_folder(), world.store_folder(volume="moved"))
-    there.start()
+    there = world.started(volume="moved")
     there.wait_ready()
-    assert [part["restored_records"] for part in there.partitions()] == [0, 0, 0, 0]
-    world.send()
-    world.wait_decided()
-    there.stop()
-    world.verify()
-    world.verify_store(volume="moved")
+    assert there.restored == [0, 0, 0, 0]
+    world.conclude(there, volume="moved")
 
 
 @pytest.mark.row(12)
 def test_a_volume_that_comes_back_from_a_backup_is_behind_and_catches_up(world: World) -> None:
-    service, backup = world.service(free_port(0)), world.folder / "backup"
+    service, backup = world.service(), world.folder / "backup"
     for sent in (600, 700):
         world.send(sent)
         service.start()
@@ -63,31 +56,21 @@ def test_a_volume_that_comes_back_from_a_backup_is_behind_and_catches_up(world: 
     shutil.copytree(backup, world.store_folder())
     service.start()
     service.wait_ready()
-    assert all(part["restored_records"] > 0 for part in service.partitions())
-    world.send()
-    world.wait_decided()
-    service.stop()
-    world.verify()
-    world.verify_store()
+    assert min(service.restored) > 0
+    world.conclude(service)
 
 
 @pytest.mark.row(9)
 def test_a_kill_in_the_middle_of_a_wipe_wipes_again(world: World) -> None:
     world.send(1000)
-    service = world.service(free_port(0))
-    service.start()
+    service = world.started()
     world.wait_decided()
     service.stop()
     for current in world.store_folder().glob(f"{world.input}-*/CURRENT"):
         current.write_bytes(b"rotten")
-    service.start({"VICTIM_STEP": Step.MID_WIPE, "VICTIM_COUNT": "2", "VICTIM_SIGNAL": "KILL"})
-    assert service.wait(60) < 0, service.tail()
+    service.die(Step.MID_WIPE, 2)
     service.start()
-    world.send()
-    world.wait_decided()
-    service.stop()
-    world.verify()
-    world.verify_store()
+    world.conclude(service)
 
 
 @pytest.mark.row(17)
@@ -95,8 +78,7 @@ def test_a_file_that_may_not_grow_ends_the_process_and_what_was_committed_is_res
     world: World,
 ) -> None:
     world.send(5000)
-    service = world.service(free_port(0))
-    service.start()
+    service = world.started()
     world.wait_decided()
     largest = max(file.stat().st_size for file in world.store_folder().glob("*/*.log"))
     for worker in service.workers():
@@ -104,11 +86,7 @@ def test_a_file_that_may_not_grow_ends_the_process_and_what_was_committed_is_res
     world.send(1000)
     ends_for_want_of_a_disk(service)
     service.start()
-    world.send()
-    world.wait_decided()
-    service.stop()
-    world.verify()
-    world.verify_store()
+    world.conclude(service)
 
 
 def ends_for_want_of_a_disk(service: Service) -> None:
@@ -134,32 +112,25 @@ def mounted(kind: str, folder: Path) -> Sequence[str]:
 @pytest.mark.usefixtures("namespace")
 def test_a_disk_without_room_for_a_store_ends_the_process(world: World) -> None:
     world.send(500)
-    service = world.service(free_port(0))
+    service = world.service()
     service.start(through=mounted("-t tmpfs -o size=16k none", world.folder / "state"))
     ends_for_want_of_a_disk(service)
     service.start()
-    world.wait_decided()
-    service.stop()
-    world.verify()
-    world.verify_store()
+    world.conclude(service)
 
 
 @pytest.mark.row(17)
 @pytest.mark.usefixtures("namespace")
 def test_a_disk_that_fills_up_while_it_runs_ends_the_process(world: World) -> None:
     world.send(500)
-    service, state = world.service(free_port(0)), world.folder / "state"
+    service, state = world.service(), world.folder / "state"
     service.start(through=mounted("-t tmpfs -o size=4m none", state))
     world.wait_decided()
     fill(Path(f"/proc/{service.process.pid}/root{state}") / "ballast")
     world.send(1000)
     ends_for_want_of_a_disk(service)
     service.start()
-    world.send()
-    world.wait_decided()
-    service.stop()
-    world.verify()
-    world.verify_store()
+    world.conclude(service)
 
 
 def fill(file: Path) -> None:
@@ -175,8 +146,7 @@ def fill(file: Path) -> None:
 @pytest.mark.usefixtures("namespace")
 def test_a_state_folder_that_cannot_be_written_is_told_at_the_start(world: World) -> None:
     world.send(500)
-    service = world.service(free_port(0))
-    service.start()
+    service = world.started()
     world.wait_decided()
     service.stop()
     folder = world.folder / "state"
@@ -184,8 +154,4 @@ def test_a_state_folder_that_cannot_be_written_is_told_at_the_start(world: World
     assert service.wait(60) == EXIT_CONTRADICTION, service.tail()
     assert "service.state_dir" in service.tail()
     service.start()
-    world.send()
-    world.wait_decided()
-    service.stop()
-    world.verify()
-    world.verify_store()
+    world.conclude(service)

@@ -3,20 +3,21 @@
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.broker.service import Service
+from tests.broker.conftest import NewWorld
+from tests.broker.service import Service, struck
 from tests.broker.victim import Step
 from tests.broker.workload import PARTITIONS
 from tests.broker.world import PLAIN, Manner, World
 from tests.waiting import eventually
 from tools.broker.cluster import Broker
-from tools.broker.config import _free_port as free_port
 
 pytestmark = pytest.mark.broker
 
@@ -24,21 +25,12 @@ LIMIT_S = 10.0
 
 
 @pytest.fixture
-def world(broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[World]:
-    with World(
-        broker.client_properties, tmp_path, topic_name("workers"), manner=Manner(workers=2)
-    ) as own:
-        own.create()
-        yield own
+def world(broker: Broker, new_world: NewWorld) -> World:
+    return new_world(broker.client_properties, manner=Manner(workers=2))
 
 
 def workers(service: Service) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = service.told("/v1/workers")["workers"]
-    return found
-
-
-def status(service: Service) -> dict[str, Any]:
-    found: dict[str, Any] = service.told("/v1/status")
     return found
 
 
@@ -69,48 +61,42 @@ def always_answering(service: Service) -> Iterator[None]:
                 if answer[0] != 200:
                     silent.append(answer)
 
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join(30)
+    with ThreadPoolExecutor(1) as beside:
+        asking = beside.submit(ask)
+        try:
+            yield
+        finally:
+            over.set()
+        asking.result()
     assert silent == []
 
 
 def limited(step: Step = Step.BEFORE_BEGIN, count: int = 0, **more: str) -> dict[str, str]:
     """A victim that is struck as told, or not at all, and whose silence is borne for a while."""
-    fate = {"VICTIM_STEP": step, "VICTIM_COUNT": str(count), "VICTIM_SIGNAL": "HANG"}
-    return {**fate, "VICTIM_LIMIT_S": str(LIMIT_S), **more}
+    return {**struck(step, count, "HANG"), "VICTIM_LIMIT_S": str(LIMIT_S), **more}
 
 
 def test_two_workers_share_the_partitions_and_decide_everything_once(world: World) -> None:
-    service = world.service(free_port(0))
-    service.start()
+    service = world.started()
     wait_shared(service)
     world.send()
     world.wait_decided()
-    eventually(lambda: status(service)["records_consumed"] == 3000, service)
-    assert status(service)["transactions_committed"] >= 15
+    eventually(lambda: service.told("/v1/status")["records_consumed"] == 3000, service)
+    assert service.told("/v1/status")["transactions_committed"] >= 15
     rings = service.told("/v1/addresses?name=a")
     assert [ring["partition"] for ring in rings["partitions"]] == [0, 1, 2, 3]
     assert rings["complete"]
-    service.stop()
-    world.verify()
-    world.verify_store()
+    world.conclude(service)
     world.manner = PLAIN
-    alone = world.service(free_port(0))
-    alone.start()
+    alone = world.started()
     alone.wait_ready()
-    assert [part["restored_records"] for part in alone.partitions()] == [0, 0, 0, 0]
+    assert alone.restored == [0, 0, 0, 0]
     alone.stop()
 
 
 def test_a_worker_that_is_killed_is_replaced_and_nothing_is_lost_or_doubled(world: World) -> None:
-    service = world.service(free_port(0))
     world.send(500)
-    service.start()
+    service = world.started()
     wait_shared(service)
     with always_answering(service):
         victim = workers(service)[0]["pid"]
@@ -125,13 +111,11 @@ def test_a_worker_that_is_killed_is_replaced_and_nothing_is_lost_or_doubled(worl
     assert (second["restarts"], second["last_exit_code"]) == (0, None)
     told = service.get("/metrics")[1]
     assert 'ringfence_worker_restarts_total{hop="inputs",worker="0"} 1.0' in told
-    service.stop()
-    world.verify()
-    world.verify_store()
+    world.conclude(service)
 
 
 def test_a_worker_that_is_stopped_is_replaced_after_the_limit(world: World) -> None:
-    service = world.service(free_port(0))
+    service = world.service()
     world.send(500)
     service.start(limited())
     wait_shared(service)
@@ -142,15 +126,13 @@ def test_a_worker_that_is_stopped_is_replaced_after_the_limit(world: World) -> N
         wait_shared(service)
     assert workers(service)[1]["last_exit_code"] == -signal.SIGKILL
     assert "worker_unheard" in service.log.read_text()
-    service.stop()
-    world.verify()
-    world.verify_store()
+    world.conclude(service)
 
 
 def test_a_loop_that_hangs_in_a_call_ends_itself_and_is_replaced(
     world: World, tmp_path: Path
 ) -> None:
-    service = world.service(free_port(0))
+    service = world.service()
     world.send()
     service.start(limited(Step.AFTER_FLUSH, 3, VICTIM_ONCE=str(tmp_path / "struck")))
     world.wait_decided()
@@ -159,31 +141,23 @@ def test_a_loop_that_hangs_in_a_call_ends_itself_and_is_replaced(
     log = service.log.read_text()
     assert "loop_hangs" in log
     assert "victim.py" in log, "the stacks tell where"
-    service.stop()
-    world.verify()
-    world.verify_store()
+    world.conclude(service)
 
 
 def test_a_supervisor_that_is_killed_alone_takes_its_workers_with_it(world: World) -> None:
-    service = world.service(free_port(0))
     world.send()
-    service.start()
+    service = world.started()
     world.wait_decided(300)
     children = service.workers()
-    service.signal(signal.SIGKILL)
-    service.wait()
+    service.kill()
     service.start()
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), service)
-    world.wait_decided()
-    service.stop()
-    world.verify()
-    world.verify_store()
+    world.conclude(service)
 
 
 def test_a_worker_that_is_told_to_end_does_so_in_order_and_comes_back(world: World) -> None:
-    service = world.service(free_port(0))
     world.send(500)
-    service.start()
+    service = world.started()
     wait_shared(service)
     os.kill(workers(service)[0]["pid"], signal.SIGTERM)
     eventually(lambda: workers(service)[0]["restarts"] == 1, service)
@@ -191,5 +165,4 @@ def test_a_worker_that_is_told_to_end_does_so_in_order_and_comes_back(world: Wor
     world.wait_decided()
     wait_shared(service)
     assert workers(service)[0]["last_exit_code"] == 0
-    service.stop()
-    world.verify()
+    world.conclude(service)

@@ -4,7 +4,6 @@ The workload says nothing of time or chance: record n is the same in every run. 
 no id, so that only the stamp can keep its copies out.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -12,12 +11,11 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from ringfence.headers import DUPLICATE_ID
-from tests.broker.conftest import create_topic
-from tests.broker.reading import drained
-from tests.broker.service import BRIDGE, Service, Stage
+from tests.broker.reading import drained, ends
+from tests.broker.service import BRIDGE, Service, Stage, configuration, properties
+from tests.broker.topics import create_topic
 from tests.broker.workload import FIRST_MS, Headers, Record, Seen
 from tests.waiting import eventually
-from tools.broker.config import _free_port as free_port
 
 PARTITIONS = 4
 
@@ -39,11 +37,9 @@ class TwoClusters(Stage):
     def __init__(
         self, source: Mapping[str, str], target: Mapping[str, str], folder: Path, name: str
     ) -> None:
-        super().__init__()
+        super().__init__(source, folder, f"{name}-bridge")
         self.source, self.target = dict(source), dict(target)
-        self.folder = folder
         self.topic, self.arrivals = name, f"far.{name}"
-        self.group = f"{name}-bridge"
         self.sent: dict[int, list[Record]] = {number: [] for number in range(PARTITIONS)}
 
     def create(self, arrivals: int = PARTITIONS, **config: str) -> None:
@@ -61,15 +57,12 @@ class TwoClusters(Stage):
 
     def bridge(self, target: str = "", session_ms: int = 2000) -> Service:
         """A bridge, not yet started."""
-        port = free_port(0)
-        config = self.config(port, target, session_ms)
-        bridge = Service(config, port, config.with_suffix(".log"), BRIDGE)
-        self._services.append(bridge)
-        return bridge
+        name = f"bridge-{len(self._services)}"
+        return self.written(name, lambda at: self.text(at, target, session_ms), program=BRIDGE)
 
-    def config(self, port: int = 0, target: str = "", session_ms: int = 2000) -> Path:
-        """The file of a bridge."""
-        text = f"""
+    def text(self, port: int = 0, target: str = "", session_ms: int = 2000) -> str:
+        """What the file of a bridge says."""
+        return f"""
 [api]
 port = {port}
 [bridge]
@@ -78,37 +71,25 @@ target_topic = "far.{{topic}}"
 group_id = "{self.group}"
 session_timeout_ms = {session_ms}
 [bridge.source]
-{_properties(self.source)}
+{properties(self.source)}
 [bridge.target]
-{_properties(self.target)}
+{properties(self.target)}
 {target}
 """
-        path = self.folder / f"bridge-{port}.toml"
-        path.write_text(text, encoding="utf-8")
-        return path
 
     def service(self) -> Service:
         """A service at the target, not yet started."""
-        port = free_port(0)
-        text = f"""
-[kafka]
-{_properties(self.target)}
-[service]
-group_id = "{self.topic}-far"
-state_dir = "{self.folder / "state"}"
-session_timeout_ms = 6000
-create_topics = true
-[api]
-port = {port}
-[[routes]]
-inputs = ["{self.arrivals}"]
-scope = "partition"
-"""
-        config = self.folder / "service.toml"
-        config.write_text(text, encoding="utf-8")
-        service = Service(config, port, config.with_suffix(".log"))
-        self._services.append(service)
-        return service
+        return self.written(
+            "service",
+            lambda port: configuration(
+                self.target,
+                f"{self.topic}-far",
+                self.folder / "state",
+                port,
+                service="create_topics = true",
+                rest=f'[[routes]]\ninputs = ["{self.arrivals}"]\nscope = "partition"',
+            ),
+        )
 
     def send(self, numbers: range) -> None:
         """These of the workload, to the source."""
@@ -147,22 +128,14 @@ scope = "partition"
 
     def arrived(self) -> int:
         """How many records stand in the target topic, copies included."""
-        consumer = Consumer({**self.target, "group.id": "nobody"})
-        places = [TopicPartition(self.arrivals, number) for number in range(PARTITIONS)]
-        ends: list[int] = []
+        found: list[int] = []
 
         def are_told() -> bool:
-            try:
-                ends[:] = [consumer.get_watermark_offsets(p, timeout=10)[1] for p in places]
-            except KafkaException:
-                return False  # the broker is away, or a new partition has no leader yet
+            found[:] = ends(self.target, self.arrivals, "read_uncommitted").values()
             return True
 
-        try:
-            eventually(are_told)
-        finally:
-            consumer.close()
-        return sum(ends)
+        eventually(are_told)  # the broker may be away, and a new partition without a leader
+        return sum(found)
 
     def wait_arrived(self, count: int, bridge: Service) -> None:
         """Until so many stand in the target topic."""
@@ -216,7 +189,3 @@ scope = "partition"
 
     def _admin(self) -> AdminClient:
         return AdminClient(dict(self.source))
-
-
-def _properties(client: Mapping[str, str]) -> str:
-    return "\n".join(f'"{name}" = {json.dumps(value)}' for name, value in client.items())

@@ -26,9 +26,9 @@ from state.edit import Source
 from state.keys import address_of
 from state.rocks import RocksStores
 from state.run import Run, decode
-from tests.broker.conftest import create_topic
 from tests.broker.reading import drained, ends
-from tests.broker.service import Service, Stage
+from tests.broker.service import Service, Stage, configuration
+from tests.broker.topics import create_topic
 from tests.broker.workload import (
     CAPACITY,
     PARTITIONS,
@@ -81,10 +81,7 @@ class World(Stage):
         manner: Manner = PLAIN,
     ) -> None:
         """`work` is what is sent, the model's own by default; `settings` are of all addresses."""
-        super().__init__()
-        self.client = dict(client)
-        self.folder = folder
-        self.group = group
+        super().__init__(client, folder, group)
         self.input, self.output = f"{group}-in", f"{group}-out"
         self.letters = f"{group}-in.dlq"
         self.inputs = [self.input]
@@ -100,34 +97,38 @@ class World(Stage):
             # The workload's timestamps are years old: by time, all of it could be deleted at once.
             create_topic(self.client, topic, PARTITIONS, {"retention.ms": "-1"}, replicas)
 
-    def service(self, port: int, instance: str = "0", volume: str = "state") -> Service:
+    def service(
+        self, port: int | None = None, instance: str = "0", volume: str = "state"
+    ) -> Service:
         """A service, not yet started; with another volume it is the same one on another node."""
-        config = self.folder / f"{instance}-{volume}.toml"
-        config.write_text(self._config(port, instance, volume), encoding="utf-8")
-        return self.adopted(Service(config, port, self.folder / f"{instance}-{volume}.log"))
+        name = f"{instance}-{volume}"
+        return self.written(name, lambda at: self._config(at, instance, volume), port=port)
+
+    def started(self, instance: str = "0", volume: str = "state") -> Service:
+        """The same, started."""
+        service = self.service(instance=instance, volume=volume)
+        service.start()
+        return service
 
     def store_folder(self, instance: str = "0", volume: str = "state") -> Path:
         return self.folder / volume / self.group / instance
 
     def _config(self, port: int, instance: str, volume: str) -> str:
-        kafka = "\n".join(f'"{name}" = "{value}"' for name, value in self.service_client.items())
-        return f"""
-[kafka]
-{kafka}
-[service]
-group_id = "{self.group}"
+        return configuration(
+            self.service_client,
+            self.group,
+            self.folder / volume,
+            port,
+            service=f"""
 instance = "{instance}"
-state_dir = "{self.folder / volume}"
 batch_records_max = 200
-session_timeout_ms = {self.manner.session_ms}
 transaction_timeout_ms = 3000
 workers = {self.manner.workers}
 {self.manner.service}
 [kafka.consumer]
-{self.manner.consumer}
-[api]
-port = {port}
-{self.manner.api}
+{self.manner.consumer}""",
+            api=self.manner.api,
+            rest=f"""
 [[routes]]
 inputs = {json.dumps(self.inputs)}
 scope = "{self.manner.scope}"
@@ -135,8 +136,9 @@ scope = "{self.manner.scope}"
 address = "{{header:addr}}"
 output = "{self.output}"
 [addresses."#"]
-{self._settings}
-"""
+{self._settings}""",
+            session_ms=self.manner.session_ms,
+        )
 
     def send(self, count: int | None = None, note: Note = lambda _place, _record: None) -> None:
         """The next records of the workload, all that are left by default; `note` hears of each."""
@@ -203,6 +205,15 @@ output = "{self.output}"
         for each in drained(self.client, topic, PARTITIONS):
             found[each.partition].append(each)
         return found
+
+    def conclude(self, service: Service, instance: str = "0", volume: str = "state") -> None:
+        """Have the last one decide all that is left, end it, and hold everything to the model."""
+        self.send()
+        self.wait_decided()
+        service.wait_ready(self.owned)
+        service.stop()
+        self.verify()
+        self.verify_store(instance, volume)
 
     def verify(self) -> None:
         """Hold the topics against the model."""
