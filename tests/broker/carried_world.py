@@ -4,13 +4,13 @@ import threading
 from collections import defaultdict
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from ringfence.headers import ORIGIN
 from service.topics import BY_ADDRESS, by_address, changelog, fallback
-from tests.broker.reading import drained
+from tests.broker.reading import committed, drained, follow
 from tests.broker.topics import create_topic
 from tests.broker.workload import (
     PARTITIONS,
@@ -73,17 +73,13 @@ class CarriedWorld(World):
     @property
     def decided(self) -> int:
         """How many records lie behind the committed offsets of the second hop."""
-        settings = {"group.id": f"{self.group}.{BY_ADDRESS}", "socket.timeout.ms": 10_000}
-        consumer = Consumer({**self.client, **settings})
+        group = f"{self.group}.{BY_ADDRESS}"
         try:
-            places = [TopicPartition(self.deciding, number) for number in range(PARTITIONS)]
-            committed = {p.partition: p.offset for p in consumer.committed(places, timeout=2)}
+            offsets = committed(self.client, group, self.deciding, PARTITIONS)
         except KafkaException:
             return 0  # a transaction is open, or the broker is away
-        finally:
-            consumer.close()
         carried = {number: list(rows) for number, rows in self._carried.items()}
-        return sum(row.offset < committed[n] for n, rows in carried.items() for row in rows)
+        return sum(row.offset < offsets[n] for n, rows in carried.items() for row in rows)
 
     def verify_fates(self) -> None:
         """Every input has one fate, the model's, in order and unchanged."""
@@ -107,26 +103,10 @@ class CarriedWorld(World):
         return judged_where(self.input, carried)
 
     def _read(self) -> None:
-        settings = {
-            "group.id": "nobody",
-            "isolation.level": "read_committed",
-            # What is decided is deleted after a while: whoever comes back late has missed it. A
-            # broker that stands still never says that its partitions have other leaders by now.
-            "reconnect.backoff.max.ms": 100,
-            "topic.metadata.refresh.interval.ms": 2_000,
-            "socket.timeout.ms": 10_000,
-            "auto.offset.reset": "earliest",
-        }
-        consumer = Consumer({**self.client, **settings, "enable.auto.commit": False})
-        consumer.assign([TopicPartition(self.deciding, n, 0) for n in range(PARTITIONS)])
-        while not self._ends.is_set():
-            for message in consumer.consume(5_000, 0.1):
-                if message.error() is None:
-                    self._carried[message.partition() or 0].append(seen(message))
-        consumer.close()
-
-    def __enter__(self) -> Self:
-        return self
+        # What is decided is deleted after a while: whoever comes late has missed it.
+        places = [TopicPartition(self.deciding, number, 0) for number in range(PARTITIONS)]
+        for message in follow(self.client, places, self._ends):
+            self._carried[message.partition() or 0].append(seen(message))
 
 
 def _as_sent(carried: Seen) -> Seen:

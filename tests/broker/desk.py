@@ -1,14 +1,14 @@
 """A group with one input for one test, the files and commands around it, and what was said."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions  # where the types are exported
 
-from tests.broker.reading import drained
+from tests.broker.reading import committed, drained, ends
 from tests.broker.service import Service, Stage, configuration
 from tests.broker.topics import create_topic, done
 from tests.waiting import eventually
@@ -74,12 +74,11 @@ class Desk(Stage):
         process.stop()
 
     def end(self, topic: str) -> int:
-        return self._ask(lambda c: c.get_watermark_offsets(TopicPartition(topic, 0), timeout=5)[1])
+        return ends(self.client, topic, "read_uncommitted")[0]
 
     def committed(self) -> int:
-        place = TopicPartition(self.input, 0)
         try:
-            return self._ask(lambda c: c.committed([place], timeout=5)[0].offset)
+            return committed(self.client, self.group, self.input, 1)[0]
         except KafkaException:
             return -1  # a transaction is open, or the group has no coordinator yet
 
@@ -128,13 +127,6 @@ class Desk(Stage):
     def grow(self, topic: str, partitions: int) -> None:
         admin = AdminClient({**self.client})
         done(lambda: admin.create_partitions([NewPartitions(topic, partitions)])[topic])
-
-    def _ask(self, question: Callable[[Consumer], int]) -> int:
-        consumer = Consumer({**self.client, "group.id": self.group, "enable.auto.commit": False})
-        try:
-            return question(consumer)
-        finally:
-            consumer.close()
 
 
 def sentence(log: str) -> str:

@@ -69,6 +69,8 @@ class Proxy:
     def __init__(self, ways: Mapping[int, int]) -> None:
         """`ways` maps each port to the one that it leads to; clients start from the first."""
         self.port = next(iter(ways))
+        self.client_properties = {"bootstrap.servers": ",".join(f"{HOST}:{way}" for way in ways)}
+        """For who comes through it."""
         self.slow_s = 0.0
         """How long everything takes that passes, either way."""
         self.struck = 0
@@ -101,11 +103,6 @@ class Proxy:
             listener.close()
         self._passing.set()
         self.cut()
-
-    @property
-    def client_properties(self) -> dict[str, str]:
-        """For who comes through it."""
-        return {"bootstrap.servers": f"{HOST}:{self.port}"}
 
     def provoke(self, trouble: Trouble) -> None:
         """Have the next requests of a kind meet with trouble."""

@@ -1,7 +1,9 @@
-"""Reading: all that a topic holds, and whether a transaction is still open on it."""
+"""Reading: all that a topic holds, how far a group is, and whether a transaction is still open."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from threading import Event
+from typing import Any
 
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -40,18 +42,47 @@ def messages(
         consumer.close()
 
 
+def follow(
+    client: Mapping[str, str], places: Sequence[TopicPartition], over: Event
+) -> Iterator[Message]:
+    """What is committed from these places on, as it comes, until it is over."""
+    # A broker that stands still never says that its partitions have other leaders by now.
+    patience = {"reconnect.backoff.max.ms": 100, "topic.metadata.refresh.interval.ms": 2_000}
+    quick = {**patience, "socket.timeout.ms": 10_000, "log_level": 0}
+    consumer = _reader({**client, **quick}, "read_committed", "earliest")
+    consumer.assign(list(places))
+    while not over.is_set():
+        for message in consumer.consume(5000, 0.1):
+            if message.error() is None:
+                yield message
+    consumer.close()
+
+
+def committed(
+    client: Mapping[str, str], group: str, topic: str, partitions: int, limit_s: float = 2.0
+) -> dict[int, int]:
+    """How far a group is by its offsets; KafkaException while a transaction is open."""
+    consumer = Consumer({**client, "group.id": group, "socket.timeout.ms": 10_000})
+    try:
+        places = [TopicPartition(topic, number) for number in range(partitions)]
+        found = consumer.committed(places, timeout=limit_s)
+        return {place.partition: max(0, place.offset) for place in found}
+    finally:
+        consumer.close()
+
+
 def still_open(client: Mapping[str, str], topic: str) -> bool:
     """Whether some transaction on a topic has not ended."""
     return ends(client, topic, "read_committed") != ends(client, topic, "read_uncommitted")
 
 
-def _reader(client: Mapping[str, str], level: str) -> Consumer:
+def _reader(client: Mapping[str, Any], level: str, reset: str = "error") -> Consumer:
     return Consumer(
         {
             **client,
             "group.id": "nobody",
             "enable.auto.commit": False,
-            "auto.offset.reset": "error",
+            "auto.offset.reset": reset,
             "isolation.level": level,
             "fetch.wait.max.ms": 50,
         }

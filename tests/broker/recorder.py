@@ -1,13 +1,12 @@
 """Recorder: a history as it happens, from producers' acknowledgements and readers beside them."""
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 
 from tests.broker.meanwhile import Meanwhile
-from tests.broker.reading import drained
+from tests.broker.reading import committed, drained, follow
 from tests.broker.workload import MARK, PARTITIONS, Record, Seen, seen
 from tests.broker.world import World
 from tests.histories.history import History, Log, Polled, Sent
@@ -37,39 +36,20 @@ class Recorder(Meanwhile):
             for topic in self._topics
             for each in drained(self._world.client, topic, PARTITIONS)
         ]
+        world = self._world
+        offsets = committed(world.client, world.group, world.input, PARTITIONS, limit_s=30)
         return History(
             sends=tuple(self._sends),
             polls=(*self._polls, *lasting),
-            committed={Log(self._world.input, n): at for n, at in self._committed().items()},
-            fates=frozenset({self._world.output, self._world.letters}),
+            committed={Log(world.input, n): at for n, at in offsets.items()},
+            fates=frozenset({world.output, world.letters}),
             reads_all=LAST,
         )
 
-    def _committed(self) -> Mapping[int, int]:
-        consumer = Consumer({**self._world.client, "group.id": self._world.group})
-        try:
-            places = [TopicPartition(self._world.input, number) for number in range(PARTITIONS)]
-            return {at.partition: at.offset for at in consumer.committed(places, timeout=30)}
-        finally:
-            consumer.close()
-
     def _read(self, name: str) -> None:
-        consumer = Consumer(
-            {
-                **self._world.client,
-                "group.id": "nobody",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "isolation.level": "read_committed",
-                "log_level": 0,
-            }
-        )
-        consumer.assign([TopicPartition(t, n, 0) for t in self._topics for n in range(PARTITIONS)])
-        while not self._ends.is_set():
-            for message in consumer.consume(1000, 0.1):
-                if message.error() is None:
-                    self._polls.append(_polled(name, message.topic() or "", seen(message)))
-        consumer.close()
+        places = [TopicPartition(t, n, 0) for t in self._topics for n in range(PARTITIONS)]
+        for message in follow(self._world.client, places, self._ends):
+            self._polls.append(_polled(name, message.topic() or "", seen(message)))
 
 
 def _polled(reader: str, topic: str, each: Seen) -> Polled:

@@ -311,6 +311,16 @@ def _opened(request: urllib.request.Request, limit_s: float) -> Any:
 S = TypeVar("S", bound=Service)
 
 
+def wait_shared(*services: Service) -> None:
+    """Until each is ready and has some partitions, and all of them together all."""
+
+    def is_shared() -> bool:
+        owned = [len(each.partitions()) for each in services if each.is_ready]
+        return len(owned) == len(services) and min(owned) > 0 and sum(owned) == PARTITIONS
+
+    eventually(is_shared, *services)
+
+
 class Stage:
     """A group whose services come and go; a context manager that leaves no process behind."""
 

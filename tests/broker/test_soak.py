@@ -1,26 +1,41 @@
 """A short soak: load, random faults, and at the end everything that has to hold."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.broker.world import Manner
+from tests.soak.plan import Kind
 from tests.soak.run import Soak
 
-pytestmark = pytest.mark.broker
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("embedded_kind"),
+]
 
 SEED = 7
 SECONDS = 14
+CROWD = Manner(workers=2, scope="address")
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.usefixtures("embedded_kind")
-@pytest.mark.parametrize(
-    "manner",
-    [Manner(), Manner(workers=2, scope="address")],
-    ids=["scope partition", "two workers, scope address"],
-)
-def test_a_short_soak_holds_every_promise(tmp_path: Path, manner: Manner) -> None:
-    verdicts = Soak(tmp_path, SEED, SECONDS, manner, print).run()
+def soak(
+    folder: Path, manner: Manner, seconds: int = SECONDS, kinds: Sequence[Kind] = tuple(Kind)
+) -> None:
+    verdicts = Soak(folder, SEED, seconds, manner, print, kinds=kinds).run()
     assert [verdict for verdict in verdicts if verdict.broken is not None] == []
     assert len({verdict.promise for verdict in verdicts}) > len("I1-I13")
+
+
+@pytest.mark.parametrize(
+    "manner", [Manner(), CROWD], ids=["scope partition", "two workers, scope address"]
+)
+def test_a_short_soak_holds_every_promise(tmp_path: Path, manner: Manner) -> None:
+    soak(tmp_path, manner)
+
+
+@pytest.mark.row(13)
+@pytest.mark.parametrize("seconds", [24, pytest.param(180, marks=pytest.mark.long)])
+def test_a_crowd_that_comes_and_goes_decides_as_one(tmp_path: Path, seconds: int) -> None:
+    soak(tmp_path, CROWD, seconds, [Kind.LEAVE])

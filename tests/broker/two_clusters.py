@@ -7,11 +7,11 @@ no id, so that only the stamp can keep its copies out.
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from ringfence.headers import DUPLICATE_ID
-from tests.broker.reading import drained, ends
+from tests.broker.reading import committed, drained, ends
 from tests.broker.service import BRIDGE, Service, Stage, configuration, properties
 from tests.broker.topics import create_topic
 from tests.broker.workload import FIRST_MS, Headers, Record, Seen
@@ -59,6 +59,12 @@ class TwoClusters(Stage):
         """A bridge, not yet started."""
         name = f"bridge-{len(self._services)}"
         return self.written(name, lambda at: self.text(at, target, session_ms), program=BRIDGE)
+
+    def started(self) -> Service:
+        """The same, started."""
+        bridge = self.bridge()
+        bridge.start()
+        return bridge
 
     def text(self, port: int = 0, target: str = "", session_ms: int = 2000) -> str:
         """What the file of a bridge says."""
@@ -126,6 +132,12 @@ session_timeout_ms = {session_ms}
                 wanted.append(each._replace(headers=(*each.headers, *more)))
             yield number, wanted
 
+    def verify_arrived(self) -> None:
+        """All that was sent has arrived in its order, though perhaps again."""
+        arrived = self.read(self.arrivals)
+        for number, wanted in self.stamped():
+            assert list(dict.fromkeys(arrived[number])) == wanted
+
     def arrived(self) -> int:
         """How many records stand in the target topic, copies included."""
         found: list[int] = []
@@ -147,20 +159,12 @@ session_timeout_ms = {session_ms}
 
     def wait_offsets(self, wanted: int, bridge: Service) -> None:
         """Until the offsets that are committed at the source add up to this."""
-        consumer = Consumer({**self.source, "group.id": self.group})
-        places = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
 
         def is_forwarded() -> bool:
-            try:
-                committed = consumer.committed(places, timeout=5)
-            except KafkaException:
-                return False
-            return sum(max(0, place.offset) for place in committed) == wanted
+            offsets = committed(self.source, self.group, self.topic, PARTITIONS, limit_s=5)
+            return sum(offsets.values()) == wanted
 
-        try:
-            eventually(is_forwarded, bridge)
-        finally:
-            consumer.close()
+        eventually(is_forwarded, bridge)
 
     def wait_decided(self, service: Service) -> None:
         """Until the service has decided all that has arrived."""

@@ -67,17 +67,18 @@ class Fates(NamedTuple):
     rings: dict[Place, list[bytes]]
 
 
-def records(count: int, seed: int) -> list[tuple[int, Record]]:
-    """Records with their partitions."""
+def records(count: int, seed: int, *, is_scattered: bool = False) -> list[tuple[int, Record]]:
+    """Records with their partitions; an id comes again by its own, or scattered by any of them."""
     chance = random.Random(seed)
-    history: dict[Place, list[bytes]] = defaultdict(list)
+    history: dict[object, list[bytes]] = defaultdict(list)
     made = []
     for number in range(count):
         place = (chance.randrange(PARTITIONS), chance.choice(ADDRESSES))
         mark = (MARK, b"%d" % number)
         headers: list[tuple[str, bytes | None]] = [("addr", place[1]), mark, *NOTES]
         if chance.random() < 0.97:
-            identifier = _identifier(chance, history[place], number)
+            past = history[place[1] if is_scattered else place]
+            identifier = _identifier(chance, past, number)
             headers.insert(chance.randrange(len(headers) + 1), (DUPLICATE_ID, identifier))
         key = chance.choice([None, b"", b"k%d" % number])
         value = chance.choice([None, b"", b"v%d" % number, chance.randbytes(200)])

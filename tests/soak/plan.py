@@ -5,6 +5,7 @@ the end, so that what it takes can be compared with what it took at first.
 """
 
 import random
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -63,13 +64,15 @@ class Fault(NamedTuple):
         return f"{self.kind.value}{whom}{which}, for {self.for_s:.1f} s"
 
 
-def plan(seed: int, seconds: float, brokers: int = 1) -> tuple[Fault, ...]:
+def plan(
+    seed: int, seconds: float, brokers: int = 1, kinds: Sequence[Kind] = tuple(Kind)
+) -> tuple[Fault, ...]:
     """What this seed stands for; a longer plan begins as the shorter one does."""
-    chance = random.Random(seed)
+    chance, weights = random.Random(seed), [_WEIGHTS[kind] for kind in kinds]
     faults = []
     at_s = _FIRST_S
     while at_s < seconds:
-        (kind,) = chance.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
+        (kind,) = chance.choices(kinds, weights)
         guest = chance.randint(1, GUESTS)
         instance = guest if kind in OF_GUESTS else chance.randint(0, GUESTS)
         for_s, broker = round(chance.uniform(0.5, 8.0), 1), chance.randint(1, brokers)

@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 from tests.broker.carried_world import world_of
 from tests.broker.recorder import Recorder
 from tests.broker.service import Service
-from tests.broker.workload import records
 from tests.broker.world import Manner, World
 from tests.histories.checks import CHECKS
 from tests.soak.footprint import Footprint, footprint, more_threads
@@ -19,7 +18,6 @@ from tests.soak.plan import GUESTS, Fault, Kind, plan
 from tests.soak.trouble import Troublemaker, Undo
 from tests.soak.venue import venue
 from tests.waiting import eventually
-from tools.broker.config import _free_port as free_port
 
 RECORDS_PER_S: Final = 150
 WARM_UP_RECORDS: Final = 1500
@@ -48,9 +46,11 @@ class Soak:
         manner: Manner,
         say: Callable[[str], None],
         brokers: int = 1,
+        kinds: Sequence[Kind] = tuple(Kind),
     ) -> None:
         self._folder = folder
         self._brokers = brokers
+        self._plan = plan(seed, seconds, brokers, kinds)
         self._seed = seed
         self._seconds = seconds
         self._manner = manner
@@ -61,20 +61,20 @@ class Soak:
 
     def run(self) -> tuple[Verdict, ...]:
         """Everything from the first record to what held."""
-        work = records(WARM_UP_RECORDS + round(RECORDS_PER_S * self._seconds), self._seed)
         with (
             venue(self._folder / "broker", self._brokers) as place,
             world_of(self._manner)(
                 {**place.client, "log_level": "0"},  # what is broken here is told
                 self._folder,
                 f"soak-{self._seed}",
-                work=work,
-                service_client=place.through,
+                count=WARM_UP_RECORDS + round(RECORDS_PER_S * self._seconds),
+                seed=self._seed,
+                service_client=place.proxy.client_properties,
                 manner=self._manner,
             ) as world,
         ):
             world.create(replicas=self._brokers)
-            instances = [world.service(free_port(0), str(n)) for n in range(1 + GUESTS)]
+            instances = [world.service(instance=str(n)) for n in range(1 + GUESTS)]
             survivor, guests = instances[0], instances[1:]
             with Recorder(world) as recorder:
                 world.send(WARM_UP_RECORDS, recorder.note)
@@ -108,10 +108,7 @@ class Soak:
 
     def _strike(self, world: World, instances: Sequence[Service], trouble: Troublemaker) -> None:
         """Every fault at its time, and what undoes it at its own."""
-        faults, undoing = (
-            list(plan(self._seed, self._seconds, self._brokers)),
-            list[tuple[float, int, Undo]](),
-        )
+        faults, undoing = list(self._plan), list[tuple[float, int, Undo]]()
         order, progress_s = count(), PROGRESS_S
         while faults or undoing:
             if undoing and undoing[0][0] <= self._now_s:
@@ -145,8 +142,8 @@ class Soak:
 
         def look_and_mend() -> None:
             if survivor.is_awake:
-                told = survivor.get("/readyz")[0] != 200
-                self._find("I13 a broker that is away is told", None if told else "/readyz was 200")
+                told = "/readyz was 200" if survivor.is_ready else None
+                self._find("I13 a broker that is away is told", told)
             mend()
 
         return look_and_mend
@@ -164,7 +161,7 @@ class Soak:
     ) -> None:
         """No more faults: all is decided, and the survivor is as it was at first."""
         self._say(f"{self._now_s:7.1f} s  no more faults")
-        self._hold("I12 everything that was sent is decided", lambda: self._caught_up(world))
+        self._hold("I12 everything that was sent is decided", world.wait_decided)
         for guest in guests:
             self._hold("an instance that is told to leave leaves", guest.wait_started)
             self._hold("an instance that is told to leave leaves", guest.stop)
@@ -189,10 +186,6 @@ class Soak:
         last = footprint(survivor.process.pid)
         self._say(f"          at last  {last}; {more_threads(last, base)}")
         self._hold("the survivor leaves in order", survivor.stop)
-
-    @staticmethod
-    def _caught_up(world: World) -> None:
-        world.wait_decided()
 
     def _judge(self, world: World, recorder: Recorder) -> None:
         self._hold("I1 I2 I3 I4 I5 I9 I10 each input has its one fate", world.verify_fates)

@@ -5,11 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.broker.proxy import Proxy, proxied
-from tools.broker.config import HOST, Door
-from tools.broker.config import _free_port as free_port
+from tests.broker.proxy import Proxy, proxied, three_proxied
 from tools.broker.embedded import EmbeddedBroker
-from tools.broker.three import ThreeBrokers
 
 
 class Venue(NamedTuple):
@@ -18,9 +15,7 @@ class Venue(NamedTuple):
     brokers: Mapping[int, EmbeddedBroker]
     proxy: Proxy
     client: Mapping[str, str]
-    """For who judges, and is not troubled by the network."""
-    through: Mapping[str, str]
-    """For the service, which comes through the proxy."""
+    """For who judges, and is not troubled by the network; the service comes through the proxy."""
 
 
 @contextmanager
@@ -28,12 +23,9 @@ def venue(folder: Path, brokers: int) -> Iterator[Venue]:
     """Brokers and network, for as long as the context lasts."""
     if brokers == 1:
         broker, proxy = proxied(folder)
-        through = {"bootstrap.servers": f"{HOST}:{proxy.port}"}
         with broker, proxy:
-            yield Venue({1: broker}, proxy, broker.client_properties, through)
+            yield Venue({1: broker}, proxy, broker.client_properties)
         return
-    doors = [Door(port=free_port(0), advertised=free_port(0)) for _ in range(brokers)]
-    proxy = Proxy({door.advertised: door.port for door in doors})
-    through = {"bootstrap.servers": ",".join(f"{HOST}:{door.advertised}" for door in doors)}
-    with ThreeBrokers(folder, doors=doors) as cluster, proxy:
-        yield Venue(cluster.nodes, proxy, cluster.client_properties, through)
+    cluster, proxy = three_proxied(folder)
+    with cluster, proxy:
+        yield Venue(cluster.nodes, proxy, cluster.client_properties)
