@@ -1,6 +1,6 @@
 """A program that publishes the numbers 0, 1, 2, ... and goes on where its last life ended.
 
-    python -m tests.broker.publishing SETTINGS     (JSON: the arguments below)
+    python -m tests.broker.publishing FILE     (JSON: the arguments below)
 
 It ends with status 0 when all are acknowledged, and has no idea whether it is killed meanwhile.
 """
@@ -35,4 +35,4 @@ def main(*, count: int, pause_s: float, first: str, publisher: dict[str, Any]) -
 
 
 if __name__ == "__main__":
-    sys.exit(main(**json.loads(sys.argv[1])))
+    sys.exit(main(**json.loads(Path(sys.argv[1]).read_text("utf-8"))))
