@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from tests.broker.carried_world import world_of
+from tests.broker.desk import Desk
 from tests.broker.proxy import Proxy, proxied, three_proxied
 from tests.broker.topics import create_topic as create_topic  # noqa: PLC0414 - others have it from here
 from tests.broker.world import PLAIN, World
@@ -158,3 +159,10 @@ def new_world(tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[NewW
             return world
 
         yield make
+
+
+@pytest.fixture
+def desk(broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[Desk]:
+    """A group with one input on the shared broker."""
+    with Desk(broker.client_properties, tmp_path, topic_name("desk")) as own:
+        yield own

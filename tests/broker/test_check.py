@@ -4,7 +4,6 @@ The commands are real processes on a real broker; what they leave with is the co
 """
 
 import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,16 +12,9 @@ from tests.broker.desk import Desk, sentence
 from tests.broker.service import ringfence
 from tests.broker.topics import create_topic
 from tests.waiting import eventually
-from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture
-def desk(broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[Desk]:
-    with Desk(broker.client_properties, tmp_path, topic_name("check")) as own:
-        yield own
 
 
 def command(word: str, config: Path) -> subprocess.CompletedProcess[str]:

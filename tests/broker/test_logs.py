@@ -1,8 +1,6 @@
 """Logs and offsets that are not what they were: refused with the cause, never passed in silence."""
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -18,18 +16,11 @@ from state.run import FORMAT
 from tests.broker.desk import Desk, sentence
 from tests.broker.topics import create_topic
 from tests.waiting import eventually
-from tools.broker.cluster import Broker
 
 pytestmark = pytest.mark.broker
 
 ENDS_WITHIN_S = 25.0
 """Less than the pause after which the inputs are looked at anyway."""
-
-
-@pytest.fixture
-def desk(broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[Desk]:
-    with Desk(broker.client_properties, tmp_path, topic_name("logs")) as own:
-        yield own
 
 
 @pytest.fixture

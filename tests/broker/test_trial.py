@@ -1,22 +1,13 @@
 """`ringfence try`: one message sent twice to a live input, and what is told of the two."""
 
 import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.broker.desk import Desk
 from tests.broker.service import ringfence
-from tools.broker.cluster import Broker
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture
-def desk(broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> Iterator[Desk]:
-    with Desk(broker.client_properties, tmp_path, topic_name("try")) as own:
-        yield own
 
 
 def tried(desk: Desk, topic: str) -> subprocess.CompletedProcess[str]:
