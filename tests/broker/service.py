@@ -203,7 +203,7 @@ class Service:
         body: object = None,
         method: str | None = None,
         headers: Mapping[str, str] = {},
-        limit_s: float = 30.0,
+        limit_s: float = 120.0,
     ) -> Answer:
         """What the API answers; a body that is not bytes is sent as JSON."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()

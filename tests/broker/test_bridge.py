@@ -12,7 +12,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions  # where the types are exported
 
 from ringfence.headers import DeadLetter
-from tests.broker.desk import SERVICE_ENDS_S
 from tests.broker.raw import send_raw
 from tests.broker.service import IN_TIME_S, ringfence
 from tests.broker.topics import done
@@ -21,8 +20,6 @@ from tests.waiting import eventually
 from tools.broker.cluster import Broker
 
 pytestmark = pytest.mark.broker
-
-EXIT_CONTRADICTION = 5
 
 
 @pytest.fixture
@@ -201,22 +198,6 @@ def test_a_bridge_that_wakes_after_the_takeover_goes_on_and_passes_nothing_over(
     sleeper.stop()
     heir.stop()
     clusters.verify_arrived()
-
-
-def test_a_lost_offset_ends_it_with_5(clusters: TwoClusters) -> None:
-    clusters.create()
-    bridge = clusters.bridge()
-    produce(clusters, b"1", b"2")
-    bridge.start()
-    clusters.wait_offsets(2, bridge)
-    bridge.stop()
-    produce(clusters, b"3", b"4", b"5")
-    clusters.delete_before(4)
-    bridge.start()
-    assert bridge.wait(SERVICE_ENDS_S) == EXIT_CONTRADICTION, bridge.tail()
-    told = bridge.tail().splitlines()[-1]
-    assert f"{clusters.topic}-0" in told
-    assert "2 is not among 4 to 5" in told
 
 
 def check(clusters: TwoClusters) -> tuple[int, str]:

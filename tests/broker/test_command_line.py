@@ -5,8 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -26,32 +25,6 @@ ADDRESS: Final = "a3"
 ID: Final = "id-3"
 
 
-class Following:
-    """A command that runs, and the lines that it has printed."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-        self.letters: list[dict[str, Any]] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        self.letters.extend(map(json.loads, self._process.stdout))
-
-    @property
-    def places(self) -> list[tuple[int, int]]:
-        """Where the letters stand that it has told."""
-        return [(each["partition"], each["offset"]) for each in list(self.letters)]
-
-    def interrupt(self) -> int:
-        """Ctrl-C; the status that it ends with."""
-        self._process.send_signal(signal.SIGINT)
-        status = self._process.wait(30)
-        self._reader.join(10)
-        return status
-
-
 class Operator:
     """Runs commands in a shell, in whose environment the service is named."""
 
@@ -65,20 +38,22 @@ class Operator:
         return ran.stdout
 
     @contextmanager
-    def follows(self, *words: str) -> Iterator["Following"]:
-        """Run a command that goes on until it is interrupted."""
-        with subprocess.Popen(
-            [sys.executable, "-m", "service.cli", *words, "--timeout", "10"],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=REPOSITORY,
-            env={**os.environ, **self._environ},
-            stdin=subprocess.DEVNULL,
-            # What a shell runs in the background, the tests perhaps, hears no Ctrl-C.
-            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
-        ) as process:
+    def follows(self, output: Path, *words: str) -> Iterator["subprocess.Popen[bytes]"]:
+        """Run a command that goes on until it is interrupted, and prints to a file."""
+        with (
+            output.open("wb") as stream,
+            subprocess.Popen(
+                [sys.executable, "-m", "service.cli", *words, "--timeout", "10"],
+                stdout=stream,
+                cwd=REPOSITORY,
+                env={**os.environ, **self._environ},
+                stdin=subprocess.DEVNULL,
+                # What a shell runs in the background, the tests perhaps, hears no Ctrl-C.
+                preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+            ) as process,
+        ):
             try:
-                yield Following(process)
+                yield process
             finally:
                 process.kill()
 
@@ -143,15 +118,23 @@ def test_tail_tells_each_dead_letter_once_over_a_death_of_the_service(
         letters.send(0, COUNT, "first")
         letters.service.start()
         letters.service.wait_ready()
-        operator = Operator(letters, tmp_path)
-        with operator.follows("dead-letter", "tail", "--json", "--every", "0.2") as tail:
+        operator, output = Operator(letters, tmp_path), tmp_path / "tail"
+
+        def tailed() -> list[dict[str, Any]]:
+            return [json.loads(line) for line in output.read_text().splitlines()]
+
+        def places(told: Iterable[dict[str, Any]]) -> list[tuple[int, int]]:
+            return [(each["partition"], each["offset"]) for each in told]
+
+        words = ("dead-letter", "tail", "--json", "--every", "0.2")
+        with operator.follows(output, *words) as tail:
             sent = 0
 
             def has_begun() -> bool:
                 nonlocal sent
                 letters.send(sent % COUNT, 1, "again")
                 sent += 1
-                return bool(tail.letters)
+                return bool(tailed())
 
             letters.until(has_begun)
             letters.wait_letters(sent)
@@ -161,14 +144,10 @@ def test_tail_tells_each_dead_letter_once_over_a_death_of_the_service(
             letters.send(0, COUNT, "third")
             letters.wait_letters(COUNT)
             listed = operator.reads("dead-letter", "ls", "--oldest", "--limit", "1000")
-            first = min(each["time"] for each in list(tail.letters))
-            due = {
-                (each["partition"], each["offset"])
-                for each in listed["dead_letters"]
-                if each["time"] >= first
-            }
+            first = min(each["time"] for each in tailed())
+            due = places(each for each in listed["dead_letters"] if each["time"] >= first)
             assert len(due) > COUNT
-            letters.until(lambda: due <= set(tail.places))
-            assert tail.interrupt() == 130
-        assert len(tail.places) == len(set(tail.places)), "one was told twice"
-        assert set(tail.places) == due
+            letters.until(lambda: set(due) <= set(places(tailed())))
+            tail.send_signal(signal.SIGINT)
+            assert tail.wait(30) == 130
+        assert sorted(places(tailed())) == sorted(due), "each is told once"

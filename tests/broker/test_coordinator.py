@@ -20,24 +20,20 @@ AWAY_S = 2.0
 SMALL = Machine(heap_mb=512, short_lived=True)
 
 
-def clients(broker: EmbeddedBroker, folder: Path) -> KafkaClients:
-    file, more = folder / "ringfence.toml", "transaction_timeout_ms = 60000"
-    route = '[[routes]]\ninputs = ["in"]'
-    client = broker.client_properties
-    file.write_text(configuration(client, "away", folder, service=more, rest=route))
-    return KafkaClients(load(file, {}))
-
-
 def test_offsets_reach_a_coordinator_that_was_not_there_when_they_were_sent(
     tmp_path: Path,
 ) -> None:
+    file, route = tmp_path / "ringfence.toml", '[[routes]]\ninputs = ["in"]'
+    more = "transaction_timeout_ms = 60000"
     # No group has a coordinator before there are two brokers to hold its offsets.
     two = {"offsets.topic.replication.factor": "2"}
     first = EmbeddedBroker(tmp_path / "first", properties=two, machine=SMALL)
     second = EmbeddedBroker(tmp_path / "second", leader=first, machine=SMALL)
     with first, ThreadPoolExecutor() as others:
         create_topic(first.client_properties, "in", 1)
-        ours = clients(first, tmp_path)
+        client = first.client_properties
+        file.write_text(configuration(client, "away", tmp_path, service=more, rest=route))
+        ours = KafkaClients(load(file, {}))
         producer = ours.producer(1_000_000, lambda _: None)
         producer.init_transactions(30)
         reader = ours.restorer()

@@ -49,26 +49,6 @@ def test_of_two_that_start_at_once_with_one_name_one_stays(world: World) -> None
 
 
 @pytest.mark.row(13)
-def test_a_storm_of_members_that_come_and_go_hinders_nothing(world: World) -> None:
-    stays = world.started()
-    comes, goes = (world.service(instance=name) for name in "12")
-    world.send(600)
-    for number in range(2):
-        comes.start()
-        comes.wait_started()
-        goes.start()
-        world.send(300)
-        goes.wait_started()
-        comes.stop()
-        if number == 1:
-            goes.kill()
-        else:
-            goes.stop()
-        world.glimpse()
-    world.conclude(stays)
-
-
-@pytest.mark.row(13)
 def test_members_that_come_while_others_restore_take_over_what_is_not_restored_yet(
     world: World,
 ) -> None:

@@ -70,22 +70,6 @@ def test_a_lost_state_folder_is_restored_from_the_changelog(world: World) -> Non
     world.conclude(service)
 
 
-def test_a_warm_restart_restores_only_what_the_store_lacks(world: World) -> None:
-    world.send(2000)
-    service = world.started()
-    world.wait_decided()
-    service.stop()
-    service.start()
-    service.wait_ready()
-    assert service.restored == [0, 0, 0, 0]
-    service.stop()
-    shutil.rmtree(world.store_folder())
-    service.start()
-    service.wait_ready()
-    assert min(service.restored) > 0
-    world.conclude(service)
-
-
 def truncate(file: Path) -> None:
     with file.open("r+b") as stream:
         stream.truncate(file.stat().st_size // 2)

@@ -17,7 +17,7 @@ from tools.broker.cluster import Broker
 pytestmark = pytest.mark.broker
 
 PARTITIONS = 3
-APPLIED = "wait=applied&timeout=20s"
+APPLIED = "wait=applied&timeout=60s"
 
 
 class Fleet(Stage):
@@ -61,7 +61,7 @@ class Fleet(Stage):
         def is_put() -> bool:
             found = service.ask(path)
             headers = {"If-Match": found.document["etag"]} if found.status == 200 else {}
-            answers.append(service.ask(f"{path}?{APPLIED}", body, "PUT", headers, limit_s=120))
+            answers.append(service.ask(f"{path}?{APPLIED}", body, "PUT", headers))
             return answers[-1].status != 503  # others write the config topic too
 
         answers: list[Answer] = []
@@ -152,26 +152,3 @@ def test_what_one_of_three_is_told_holds_at_all_and_survives_kill_9(fleet: Fleet
     assert fleet.services[2].told(address)["id_cache_size"] == 7
     for service in fleet.services:
         service.stop()
-
-
-@pytest.mark.timeout(600)
-def test_a_pause_holds_over_a_restart_and_nothing_is_lost(fleet: Fleet) -> None:
-    fleet.start(1)
-    (service,) = fleet.services
-    fleet.post(0, "/v1/routes/orders:pause")
-    fleet.send(fleet.input, ["a", "b", "a"])
-    for _ in range(2):
-        eventually(lambda: lag(service) == 3, service)
-        assert fleet.accepted() == []
-        fleet.kill()
-    fleet.post(0, "/v1/routes/orders:resume")
-    fleet.decided(3)
-    assert fleet.accepted() == ["a", "b"]
-    service.stop()
-
-
-def lag(service: Service) -> int:
-    partitions = service.told("/v1/partitions")["partitions"]
-    if not all(each["paused"] for each in partitions):
-        return -1
-    return sum(each["lag_records"] or 0 for each in partitions)

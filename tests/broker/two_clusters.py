@@ -7,7 +7,7 @@ no id, so that only the stamp can keep its copies out.
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from ringfence.headers import DUPLICATE_ID
@@ -48,12 +48,6 @@ class TwoClusters(Stage):
         create_topic(self.source, self.topic, PARTITIONS, keep)
         settings = {name.replace("_", "."): value for name, value in config.items()}
         create_topic(self.target, self.arrivals, arrivals, keep | settings)
-
-    def delete_before(self, offset: int) -> None:
-        """The records of the first partition below an offset."""
-        place = TopicPartition(self.topic, 0, offset)
-        admin = self._admin()  # its own name: futures never resolve once it is collected
-        admin.delete_records([place])[place].result(20)
 
     def bridge(self, target: str = "", session_ms: int = 2000) -> Service:
         """A bridge, not yet started."""
