@@ -11,7 +11,7 @@ from ringfence.headers import DeadLetter
 from service.topics import BY_ADDRESS, changelog
 from state.redriven import KIND
 from tests.broker.reading import messages
-from tests.broker.service import Stage, configuration
+from tests.broker.service import Stage
 from tests.broker.topics import create_topic
 from tests.waiting import eventually
 
@@ -41,14 +41,8 @@ class Letters(Stage):
         for topic in (self.input, self.output, self.letters):
             # Timestamps are years old: by time, all of it could be deleted at once.
             create_topic(self.client, topic, PARTITIONS, {"retention.ms": "-1"})
-        self.service = self.written("ringfence", self._text)
-
-    def _text(self, port: int) -> str:
-        return configuration(
-            self.client,
-            self.group,
-            self.folder / "state",
-            port,
+        self.service = self.serving(
+            "service",
             service=f"transaction_timeout_ms = 20000\nby_address_partitions = {PARTITIONS}",
             rest=f"""
 [[routes]]

@@ -349,6 +349,13 @@ class Stage:
         config.write_text(text(port), encoding="utf-8")
         return self.adopted(Service(config, port, self.folder / f"{name}.log", program))
 
+    def serving(self, name: str, state: str = "state", **tables: Any) -> Service:
+        """A service of the group; `tables` are what `configuration` takes."""
+        folder = self.folder / state
+        return self.written(
+            name, lambda port: configuration(self.client, self.group, folder, port, **tables)
+        )
+
     def __enter__(self) -> Self:
         return self
 

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from api.media import NDJSON
 from ringfence.headers import DUPLICATE_ID, DeadLetter
 from tests.broker.reading import drained
-from tests.broker.service import Stage, configuration, ringfence
+from tests.broker.service import Stage, ringfence
 from tests.broker.topics import create_topic
 from tests.broker.workload import Seen
 from tests.waiting import eventually
@@ -35,21 +35,9 @@ class Venue(Stage):
         self.input = f"{group}-in"
         for name in ("in", "out", "dlq"):
             create_topic(client, f"{group}-{name}", PARTITIONS, {"retention.ms": "-1"})
-        self.config = folder / f"{group}.toml"
-        self.service = self.written(group, lambda port: self._text(port, scope))
-        self.service.start()
-        self.service.wait_ready(2 * PARTITIONS if scope == "address" else PARTITIONS)
-
-    def adopt(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run the command."""
-        return ringfence("adopt", "--config", str(self.config), *arguments)
-
-    def _text(self, port: int, scope: str) -> str:
-        return configuration(
-            self.client,
-            self.group,
-            self.folder / self.group,
-            port,
+        self.service = self.serving(
+            group,
+            group,
             service=f"by_address_partitions = {PARTITIONS}",
             rest=f"""
 [[routes]]
@@ -60,6 +48,12 @@ output = "{self.group}-out"
 dead_letter = "{self.group}-dlq"
 """,
         )
+        self.service.start()
+        self.service.wait_ready(2 * PARTITIONS if scope == "address" else PARTITIONS)
+
+    def adopt(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the command."""
+        return ringfence("adopt", "--config", str(self.folder / f"{self.group}.toml"), *arguments)
 
 
 @pytest.fixture

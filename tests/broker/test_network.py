@@ -43,17 +43,23 @@ def world(network: Network, new_world: NewWorld, request: pytest.FixtureRequest)
     )
 
 
+@pytest.fixture
+def service(world: World) -> Service:
+    """One that has decided something."""
+    own = world.started()
+    world.send(400)
+    world.wait_decided()
+    return own
+
+
 @pytest.mark.row(15)
 @pytest.mark.parametrize(
     "what", [What.CUT, What.CUT_ANSWER, What.LATE], ids=lambda what: what.name.lower()
 )
 def test_trouble_around_the_end_of_a_transaction_tears_none(
-    world: World, network: Network, what: What
+    world: World, service: Service, network: Network, what: What
 ) -> None:
     proxy = network.proxy
-    world.send(800)
-    service = world.started()
-    world.wait_decided(200)
     proxy.provoke(Trouble(END_TXN, what, times=3, late_s=LONGER_THAN_A_TRANSACTION_S))
     world.send(600)
     world.wait_decided()
@@ -66,12 +72,9 @@ def test_trouble_around_the_end_of_a_transaction_tears_none(
 @pytest.mark.row(29)
 @pytest.mark.parametrize("world", [Manner(session_ms=3_000)], ids=["heartbeats"], indirect=True)
 def test_an_abort_that_reaches_the_broker_in_a_later_transaction_loses_nothing(
-    world: World, network: Network
+    world: World, service: Service, network: Network
 ) -> None:
     proxy = network.proxy
-    service = world.started()
-    world.send(400)
-    world.wait_decided()
     # While the records wait the group has another generation, so it refuses the offsets.
     proxy.before(PRODUCE, lambda: share_with_a_guest(world))
     proxy.provoke(Trouble(END_TXN, What.OUTLIVES, times=1))
@@ -84,19 +87,15 @@ def test_an_abort_that_reaches_the_broker_in_a_later_transaction_loses_nothing(
     world.send(200)
     world.wait_decided()
     assert proxy.delivered == 1, "the late copy was never delivered"
-    world.send(200)
     world.conclude(service)
 
 
 @pytest.mark.row(15)
 @pytest.mark.row(29)
 def test_a_commit_that_reaches_the_broker_in_a_transaction_that_is_killed_doubles_nothing(
-    world: World, network: Network
+    world: World, service: Service, network: Network
 ) -> None:
     proxy = network.proxy
-    service = world.started()
-    world.send(400)
-    world.wait_decided()
     proxy.provoke(Trouble(END_TXN, What.OUTLIVES, times=1))
     world.send(200)
     world.wait_decided()
@@ -113,19 +112,15 @@ def test_a_commit_that_reaches_the_broker_in_a_transaction_that_is_killed_double
     service.wait()
     assert proxy.delivered == 1, "the late copy was never delivered"
     service.start()
-    world.send(200)
     world.conclude(service)
 
 
 @pytest.mark.row(15)
 @pytest.mark.row(29)
 def test_requests_of_every_kind_that_arrive_in_later_transactions_change_nothing(
-    world: World, network: Network
+    world: World, service: Service, network: Network
 ) -> None:
     proxy = network.proxy
-    service = world.started()
-    world.send(200)
-    world.wait_decided()
     for request in (ADD_PARTITIONS_TO_TXN, PRODUCE, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT, END_TXN):
         proxy.calm()
         proxy.provoke(Trouble(request, What.OUTLIVES, times=1))
@@ -138,17 +133,14 @@ def test_requests_of_every_kind_that_arrive_in_later_transactions_change_nothing
         assert proxy.delivered == 1, f"the late copy of request {request} was never delivered"
     service.stop()
     service.start()  # from the offsets that are committed
-    world.send(200)
     world.conclude(service)
 
 
 @pytest.mark.row(15)
 def test_a_network_that_is_cut_and_slow_and_silent_in_turn_is_survived(
-    world: World, network: Network
+    world: World, service: Service, network: Network
 ) -> None:
     proxy = network.proxy
-    service = world.started()
-    world.send(400)
     for _ in range(3):
         world.send(300)
         proxy.cut()

@@ -15,7 +15,7 @@ from ringfence.publish_file import Owner
 from ringfence.publish_store import PublishStore, Room
 from ringfence.publisher import Publisher
 from tests.broker.reading import drained, ends
-from tests.broker.service import Service, Stage, configuration
+from tests.broker.service import Service, Stage
 from tests.broker.topics import create_topic
 from tests.broker.workload import Seen
 from tests.waiting import eventually
@@ -36,16 +36,8 @@ class Venue(Stage):
         self.input, self.output = f"{group}-in", f"{group}-out"
         for topic in (self.input, self.output, f"{self.input}.dlq"):
             create_topic(client, topic, PARTITIONS)
-        self.service = self.written("service", self._text)
-        self.service.start()
-        self.service.wait_ready(PARTITIONS)
-
-    def _text(self, port: int) -> str:
-        return configuration(
-            self.client,
-            self.group,
-            self.folder / "state",
-            port,
+        self.service = self.serving(
+            "service",
             service="transaction_timeout_ms = 3000",
             rest=f"""
 [[routes]]
@@ -56,6 +48,8 @@ output = "{self.output}"
 strategy = "sequence"
 """,
         )
+        self.service.start()
+        self.service.wait_ready(PARTITIONS)
 
     def settings(self, **more: Any) -> dict[str, Any]:
         """What the author is told, which is the one publisher."""

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.broker.raw import send_raw
 from tests.broker.reading import drained
-from tests.broker.service import Stage, configuration
+from tests.broker.service import Stage
 from tests.broker.topics import create_topic
 from tests.waiting import eventually
 from tools.broker.cluster import Broker
@@ -180,10 +180,7 @@ def bench(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     send_raw(client, topic("nul"), b"before\0after")
     found = Bench(client)
     with Stage(client, folder, GROUP) as stage:
-        service = stage.written(
-            "service",
-            lambda port: configuration(client, GROUP, folder / "state", port, rest=ROUTES),
-        )
+        service = stage.serving("service", rest=ROUTES)
         service.start()
         eventually(lambda: found.stuck() == [], service)
         eventually(lambda: service.is_ready, service)

@@ -1,7 +1,6 @@
 """What is set over REST at one of several instances: live on all, exact, there after kill -9."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from confluent_kafka import Producer
 
 from ringfence.headers import DUPLICATE_ID
 from tests.broker.reading import drained
-from tests.broker.service import Answer, Service, Stage, configuration
+from tests.broker.service import Answer, Service, Stage
 from tests.broker.topics import create_topic
 from tests.waiting import eventually
 from tools.broker.cluster import Broker
@@ -32,12 +31,29 @@ class Fleet(Stage):
 
     def start(self, instances: int) -> None:
         """So many, until all are ready."""
-        self.services = [
-            self.written(f"{number}", partial(self._text, number)) for number in range(instances)
-        ]
+        self.services = [self._instance(number) for number in range(instances)]
         for service in self.services:
             service.start()
         self.wait_ready()
+
+    def _instance(self, instance: int) -> Service:
+        return self.serving(
+            f"{instance}",
+            service=f"""
+instance = "{instance}"
+transaction_timeout_ms = 3000
+by_address_partitions = 4""",
+            rest=f"""
+[[routes]]
+name = "orders"
+inputs = ["{self.input}"]
+scope = "partition"
+output = "{self.output}"
+dead_letter = "{self.group}-dlq"
+[addresses."#"]
+id_cache_size = 2000
+""",
+        )
 
     def wait_ready(self) -> None:
         """Until all know the settings."""
@@ -98,28 +114,6 @@ class Fleet(Stage):
     def everywhere(self, true: Callable[[Service], bool]) -> None:
         """What holds at every instance, soon."""
         eventually(lambda: all(map(true, self.services)), *self.services)
-
-    def _text(self, instance: int, port: int) -> str:
-        return configuration(
-            self.client,
-            self.group,
-            self.folder / "state",
-            port,
-            service=f"""
-instance = "{instance}"
-transaction_timeout_ms = 3000
-by_address_partitions = 4""",
-            rest=f"""
-[[routes]]
-name = "orders"
-inputs = ["{self.input}"]
-scope = "partition"
-output = "{self.output}"
-dead_letter = "{self.group}-dlq"
-[addresses."#"]
-id_cache_size = 2000
-""",
-        )
 
 
 @pytest.fixture
