@@ -70,18 +70,6 @@ def newest(audit: AuditTopic) -> str:
     return records[0].request_id if records else ""
 
 
-def test_a_record_is_there_once_it_is_written_and_others_see_it(
-    broker: Broker, tmp_path: Path, new_topic: Callable[..., str]
-) -> None:
-    topic = new_topic("config", cleanup_policy="compact")
-    with followed(broker, tmp_path, topic) as one, followed(broker, tmp_path, topic) as other:
-        one.write(record())
-        for number in range(30):
-            one.write(record(number))
-        assert one.page(AuditQuery(), 1, None).records[0].request_id == "r-29"
-        eventually(lambda: held(other) == 31)
-
-
 def test_the_oldest_are_taken_away_when_there_are_too_many(
     broker: Broker, tmp_path: Path, new_topic: Callable[..., str]
 ) -> None:
