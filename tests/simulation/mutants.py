@@ -241,8 +241,8 @@ MUTANTS: Final = (
     Mutant(
         "a window holds one less",
         "state/strategies/window.py",
-        "            if not is_old and self._count <= self._settings.window_size:\n",
-        "            if not is_old and self._count < self._settings.window_size:\n",
+        "and self._count <= self._settings.window_size:\n",
+        "and self._count < self._settings.window_size:\n",
     ),
     Mutant(
         "what was stamped is remembered with the address's own",
@@ -305,8 +305,8 @@ MUTANTS: Final = (
     Mutant(
         "an input that was created again is read on",
         "service/assignment.py",
-        "            if reading is not None and _is_replaced(partition, reading):\n",
-        "            if False:\n",
+        "        if _is_replaced(partition, reading):\n",
+        "        if False:\n",
     ),
     Mutant(
         "a short end of an input is believed at once",
