@@ -24,6 +24,11 @@ class UnknownFormatError(ValueError):
     """A key or value that this version did not write."""
 
 
+def unknown(entry: bytes) -> UnknownFormatError:
+    """The error that shows how such a key or value begins."""
+    return UnknownFormatError(entry[:64].hex())
+
+
 def reader_of(value: bytes, readers: Mapping[int, R]) -> R:
     """What reads a value, by the format that its first byte names; a newer one is refused."""
     reader = readers.get(value[0]) if value else None
@@ -60,7 +65,7 @@ def _split(key: bytes) -> tuple[str, int]:
         end = 3 + length
         is_whole = len(key) == end + 8 if key[:1] == RUNS else len(key) >= end
         if not (key[:1].islower() and is_whole):
-            raise UnknownFormatError(key[:64].hex())
+            raise unknown(key)
         return key[3:end].decode(), end
     except (struct.error, UnicodeDecodeError) as error:
-        raise UnknownFormatError(key[:64].hex()) from error
+        raise unknown(key) from error

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from state.keys import UnknownFormatError, address_of, prefix, reader_of, rest_of
+from state.keys import address_of, prefix, reader_of, rest_of, unknown
 from state.run import FORMAT
 from state.store import Store
 
@@ -88,7 +88,7 @@ def decode(value: bytes) -> Parked:
     try:
         return reader_of(value, _READERS)(value)
     except (struct.error, UnicodeDecodeError, StopIteration) as error:
-        raise UnknownFormatError(value[:64].hex()) from error
+        raise unknown(value) from error
 
 
 def _decode_1(value: bytes) -> Parked:
@@ -97,7 +97,7 @@ def _decode_1(value: bytes) -> Parked:
     key, content = next(fields), next(fields)
     headers = [((next(fields) or b"").decode(), next(fields)) for _ in range(count)]
     for _ in fields:
-        raise UnknownFormatError(value[:64].hex())
+        raise unknown(value)
     return Parked(size, begun, offset, timestamp_ms, key, content, headers)
 
 
@@ -111,7 +111,7 @@ def seat_of(key: bytes) -> Seat:
         (length,) = _GROUP.unpack_from(rest)
         (position,) = _POSITION.unpack(rest[_GROUP.size + length :])
     except struct.error as error:
-        raise UnknownFormatError(key[:64].hex()) from error
+        raise unknown(key) from error
     return Seat(address_of(key), rest[_GROUP.size : _GROUP.size + length], position)
 
 
@@ -139,6 +139,6 @@ def _fields(value: bytes, position: int) -> Iterator[bytes | None]:
             yield None
             continue
         if not 0 <= length <= len(value) - position:
-            raise UnknownFormatError(value[:64].hex())
+            raise unknown(value)
         yield value[position : position + length]
         position += length

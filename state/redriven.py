@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from state.edit import Edit, Source
-from state.keys import UnknownFormatError, address_of, prefix, reader_of, rest_of
+from state.keys import address_of, prefix, reader_of, rest_of, unknown
 from state.run import FORMAT
 from state.store import Store
 
@@ -65,7 +65,7 @@ def decode(value: bytes) -> Mark:
     try:
         return reader_of(value, _READERS)(value)
     except struct.error as error:
-        raise UnknownFormatError(value[:64].hex()) from error
+        raise unknown(value) from error
 
 
 def check(key: bytes, value: bytes) -> None:
@@ -93,4 +93,4 @@ def _letters_of(key: bytes) -> Source:
         (partition,) = _PARTITION.unpack_from(rest)
         return Source(rest[_PARTITION.size :].decode(), partition)
     except (struct.error, UnicodeDecodeError) as error:
-        raise UnknownFormatError(key[:64].hex()) from error
+        raise unknown(key) from error

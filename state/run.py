@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from state.edit import Edit, Origin, Source
-from state.keys import RUNS, UnknownFormatError, prefix, reader_of
+from state.keys import RUNS, UnknownFormatError, prefix, reader_of, unknown
 
 ID_BYTES_MAX: Final = 64
 """Longer ids are remembered by their SHA-256."""
@@ -130,7 +130,7 @@ def decode(value: bytes) -> Run:
     try:
         return _decode(value)
     except (struct.error, UnicodeDecodeError, OverflowError) as error:
-        raise UnknownFormatError(value[:64].hex()) from error
+        raise unknown(value) from error
 
 
 def outline(value: bytes) -> Outline:
@@ -143,7 +143,7 @@ def outline(value: bytes) -> Outline:
             _, position = _column(value, position, head.ids)
         return Outline(*head[:3], _ids(value, position, head.ids))
     except (struct.error, UnicodeDecodeError, OverflowError) as error:
-        raise UnknownFormatError(value[:64].hex()) from error
+        raise unknown(value) from error
 
 
 def row_of(value: bytes, number: int) -> Row:
@@ -165,7 +165,7 @@ def row_of(value: bytes, number: int) -> Row:
         origin = Origin(*source, offsets.at(row), times_ms.at(row))
         return Row(value[start : start + lengths.at(row)], origin)
     except (struct.error, UnicodeDecodeError, IndexError) as error:
-        raise UnknownFormatError(value[:64].hex()) from error
+        raise unknown(value) from error
 
 
 def _decode(value: bytes) -> Run:
@@ -181,7 +181,7 @@ def _decode(value: bytes) -> Run:
         columns.append(column)
     places, offsets, times_ms = columns
     if not 0 <= min(places) <= max(places) < len(head.sources):
-        raise UnknownFormatError(value[:64].hex())
+        raise unknown(value)
     ids = _ids(value, position, head.ids)
     return Run(*head[:3], head.sources, ids, places, offsets, times_ms)
 
@@ -192,7 +192,7 @@ def _ids(value: bytes, position: int, count: int) -> tuple[bytes, ...]:
     if len(value) - position == length * count and max(lengths) == min(lengths) == length > 0:
         return tuple([value[at : at + length] for at in range(position, len(value), length)])
     if min(lengths) < 0:
-        raise UnknownFormatError(value[:64].hex())
+        raise unknown(value)
     ids = []
     for length in lengths:
         ids.append(value[position : position + length])
