@@ -85,7 +85,7 @@ class Restorer:
         if errors:
             self._assign()  # a log that was refused is asked for again
             raise KafkaException(errors[0])
-        for place in consumer.position([_place(log) for log in self._replays]):
+        for place in consumer.position([TopicPartition(*log) for log in self._replays]):
             replay = self._replays[Source(place.topic, place.partition)]
             replay.reached = max(place.offset, replay.reached)
             _apply(replay)
@@ -108,8 +108,8 @@ class Restorer:
     def _assign(self) -> None:
         if self._consumer is None:
             self._consumer = self._make_consumer()
-        starts = [_place(log, at.position.changelog_next) for log, at in self._replays.items()]
-        assign_anew(self._consumer, starts)
+        nexts = ((log, replay.position.changelog_next) for log, replay in self._replays.items())
+        assign_anew(self._consumer, [TopicPartition(*log, offset) for log, offset in nexts])
 
     def _take(self, message: Message) -> None:
         replay = self._replays.get(Source(message.topic() or "", message.partition() or 0))
@@ -136,7 +136,3 @@ def _apply(replay: Replay) -> None:
         replay.position = position
         replay.records += len(replay.edits)
         replay.edits = []
-
-
-def _place(log: Source, offset: int = -1001) -> TopicPartition:
-    return TopicPartition(log.topic, log.partition, offset)
