@@ -17,6 +17,6 @@ def assign_anew(consumer: Consumer, places: Sequence[TopicPartition]) -> None:
     """
     before = consumer.assignment()
     consumer.unassign()
-    while before and any(place.offset >= 0 for place in consumer.position(before)):
+    while any(place.offset >= 0 for place in consumer.position(before)):
         time.sleep(_PAUSE_S)
     consumer.assign(list(places))
