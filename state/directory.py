@@ -22,7 +22,7 @@ class Directory:
         """Wait for so long for a process that was killed a moment ago; then DirectoryHeldError."""
         self.path = state_dir / group_id / instance
         self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o640)
         deadline_s = time.monotonic() + patience_s
         while not self._is_ours():
             if time.monotonic() > deadline_s:
