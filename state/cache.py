@@ -48,9 +48,7 @@ class Cache:
         self._memories: OrderedDict[tuple[Source, str], Memory] = OrderedDict()
         self._used: set[tuple[Source, str]] = set()
         """What the transaction in hand holds."""
-        self._used_bytes = 0
-        self._is_bounded = False
-        self._is_late: Callable[[], bool] = lambda: False
+        self.begin()
         self._untidy: dict[tuple[Source, str], Memory] = {}
         self._recent: OrderedDict[tuple[object, bytes], bytes] = OrderedDict()
         """Runs that compact rings read last, by who reads for the ring and the key.
@@ -157,8 +155,7 @@ class Cache:
     def shrink(self) -> None:
         """Forget the least recently used until the rest fits; call it between batches."""
         self.begin()
-        while self._memory_bytes > self._memory_bytes_max and self._memories:
-            self._forget(*next(iter(self._memories)))
+        self._make_room()
 
     def drop(self, source: Source) -> None:
         """Forget all of a partition: it is owned by somebody else now, or read anew."""
