@@ -16,6 +16,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
 from state.edit import Edit, Origin, Source
@@ -187,18 +188,17 @@ def _decode(value: bytes) -> Run:
 
 
 def _ids(value: bytes, position: int, count: int) -> tuple[bytes, ...]:
-    lengths, position = _unpack(value, position, count)
-    length = lengths[0]
-    if len(value) - position == length * count and max(lengths) == min(lengths) == length > 0:
-        return tuple([value[at : at + length] for at in range(position, len(value), length)])
+    column, start = _column(value, position, count)
+    length = column.base
+    if column.code == "=" and length > 0:
+        _check_end(value, start + length * count)
+        return tuple([value[at : at + length] for at in range(start, len(value), length)])
+    lengths, start = _unpack(value, position, count)
     if min(lengths) < 0:
         raise unknown(value)
-    ids = []
-    for length in lengths:
-        ids.append(value[position : position + length])
-        position += length
-    _check_end(value, position)
-    return tuple(ids)
+    ends = list(accumulate(lengths, initial=start))
+    _check_end(value, ends[-1])
+    return tuple([value[start:end] for start, end in pairwise(ends)])
 
 
 class _Head(NamedTuple):
