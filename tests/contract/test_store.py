@@ -1,10 +1,14 @@
 """One suite for every `Store`, against a dict; and what a damaged disk may end in."""
 
 import os
+import resource
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +17,16 @@ from hypothesis import strategies as st
 from state.edit import Edit, Source
 from state.memory import MemoryStores
 from state.rocks import RocksStores
-from state.store import Identity, Position, StoreCorruptError, StoreFailedError, Stores
+from state.store import (
+    Figures,
+    Identity,
+    Position,
+    StoreCorruptError,
+    StoreFailedError,
+    StoreHeldError,
+    Stores,
+)
+from tests.unit.helpers import some
 
 SOURCE = Source("orders", 3)
 OTHER = Source("orders", 4)
@@ -210,6 +223,7 @@ def is_whole_or_behind(stores: RocksStores) -> None:
         assert place is None or place == position(batches)
         assert batches <= BATCHES
         expected = [(b"r%06d" % n, value_of(n)) for n in range(batches * KEYS_PER_BATCH)]
+        assert all(store.next_key(key) == key for key, _ in expected)
         assert list(store.scan(b"r")) == expected
     finally:
         store.close()
@@ -344,7 +358,67 @@ def test_a_folder_that_may_not_be_written_is_the_disks_fault(tmp_path: Path) -> 
     tmp_path.chmod(0o700)
 
 
+def test_a_write_that_the_disk_refuses_is_its_fault_and_changes_nothing(tmp_path: Path) -> None:
+    store = RocksStores(tmp_path).open(SOURCE)
+    store.apply([Edit(b"ra", b"1")], position(1))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))
+    try:
+        with pytest.raises(StoreFailedError, match="File too large"):
+            store.apply([Edit(b"ra", b"2")], position(2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (store.position(), store.get(b"ra")) == (position(1), b"1")
+    store.close()
+
+
+LOCKS: Final = """
+import fcntl, sys
+file = open(sys.argv[1], "w")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print(flush=True)
+input()
+"""
+
+
+def test_a_store_that_another_process_has_open_is_held_and_not_damaged(tmp_path: Path) -> None:
+    stores = RocksStores(tmp_path)
+    stores.open(SOURCE).close()
+    command = [sys.executable, "-c", LOCKS, str(tmp_path / "orders-3" / "LOCK")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        some(other.stdout).readline()
+        with pytest.raises(StoreHeldError, match="orders-3"):
+            stores.open(SOURCE)
+        other.communicate(b"\n")
+    stores.open(SOURCE).close()
+
+
+def test_a_store_tells_what_it_takes_and_a_closed_one_nothing(tmp_path: Path) -> None:
+    stores = RocksStores(tmp_path)
+    stores._options.set_level_zero_file_num_compaction_trigger(1)
+    stores._options.set_level_zero_slowdown_writes_trigger(1)
+    store = stores.open(SOURCE)
+    new = store.figures()
+    store.apply([Edit(b"r%06d" % n, value_of(n)) for n in range(200)], position(1))
+    written = store.figures()
+    files = (tmp_path / "orders-3").iterdir()
+    assert written.disk_bytes == sum(file.stat().st_size for file in files)
+    store._db.flush()
+    kept = store.figures()
+    assert new[:1] + new[3:4] + new[5:] == (0, 0, 0, 0)
+    assert written.keys == 201, "the position is one"
+    assert new.memory_bytes < written.memory_bytes > kept.memory_bytes
+    assert new.cache_bytes < kept.cache_bytes
+    assert (written.table_bytes, written.stalls) == (0, 0)
+    assert kept.table_bytes > 0 < kept.stalls
+    store.close()
+    stores.wipe(SOURCE)
+    assert store.figures() == Figures(0)
+
+
 def test_a_folder_that_cannot_be_made_is_the_disks_fault(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreFailedError):
-        RocksStores(tmp_path / "file").open(SOURCE)
+    stores = RocksStores(tmp_path / "file")
+    for refused in (stores.open, stores.wipe):
+        with pytest.raises(StoreFailedError, match="file/orders-3"):
+            refused(SOURCE)

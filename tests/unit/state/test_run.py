@@ -1,20 +1,28 @@
 """Runs on the wire: what is written is read again, and nothing else is."""
 
+import hashlib
+import struct
 from array import array
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from state.edit import Origin, Source
 from state.keys import RUNS, UnknownFormatError, address_of, prefix
 from state.run import (
     RUN_IDS_MAX,
+    Outline,
+    Row,
     Run,
     decode,
     encode,
     key,
+    outline,
+    outlived,
     put,
+    remembered,
+    row_of,
 )
 from tests.unit.helpers import rows
 
@@ -65,8 +73,17 @@ def small(offsets: list[int] | None = None) -> Run:
 
 
 @given(runs())
+@example(small()._replace(ids=(b"id", b"i" * 300, b"id3")))
 def test_a_run_is_read_as_it_was_written(run: Run) -> None:
-    assert told(decode(encode(run))) == told(run)
+    value = encode(run)
+    assert told(decode(value)) == told(run)
+    assert outline(value) == Outline(run.first, run.floor, run.capacity, run.ids)
+    numbers = range(run.first, run.end)
+    rows = [Row(*each) for each in zip(run.ids, map(run.origin, numbers), strict=True)]
+    assert [row_of(value, number) for number in numbers] == rows
+    for number in (run.first - 1, run.end):
+        with pytest.raises(UnknownFormatError):
+            row_of(value, number)
 
 
 def test_a_full_run_of_the_longest_ids_stays_below_64_kib() -> None:
@@ -75,6 +92,10 @@ def test_a_full_run_of_the_longest_ids_stays_below_64_kib() -> None:
     ids = tuple(b"%064d" % n for n in range(count))
     run = Run(0, 0, 10, (Source("t" * 249, 0),), ids, [0] * count, spread, spread)
     assert len(encode(run)) < 64 * 1024
+    assert told(decode(encode(run))) == told(run)
+    one_more = run._replace(ids=(*ids, b""), offsets=[*spread, 0], places=[0] * (count + 1))
+    with pytest.raises(UnknownFormatError):
+        decode(encode(one_more._replace(times_ms=one_more.offsets)))
 
 
 @pytest.mark.parametrize("spread", [0, 1, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**62])
@@ -86,18 +107,12 @@ def test_an_origin_names_the_source_of_its_own_row() -> None:
     assert small().origin(8) == Origin("orders", 300, 9, 1_700_000_000_001)
 
 
-@given(runs(), st.data())
-def test_a_truncated_run_is_refused(run: Run, data: st.DataObject) -> None:
-    value = encode(run)
-    length = data.draw(st.integers(0, len(value) - 1))
-    with pytest.raises(UnknownFormatError):
-        decode(value[:length])
-
-
 @pytest.mark.parametrize("run", [small(), small([1]), small([])], ids=["many", "one", "none"])
-def test_bytes_after_a_run_are_refused(run: Run) -> None:
-    with pytest.raises(UnknownFormatError):
-        decode(encode(run) + b"\x00")
+def test_a_run_that_is_cut_off_or_goes_on_is_refused(run: Run) -> None:
+    value = encode(run)
+    for other in (*(value[:length] for length in range(len(value))), value + b"\x00"):
+        with pytest.raises(UnknownFormatError):
+            decode(other)
 
 
 @settings(max_examples=300)
@@ -136,6 +151,36 @@ def test_a_count_that_no_run_has_is_refused_before_memory_is_taken() -> None:
         decode(bytes(value))
 
 
+@pytest.mark.parametrize("place", [-1, 2])
+def test_a_place_that_no_source_has_is_refused(place: int) -> None:
+    with pytest.raises(UnknownFormatError):
+        decode(encode(small()._replace(places=[0, 1, place])))
+
+
+def test_an_id_of_less_than_no_bytes_is_refused() -> None:
+    value = encode(small()._replace(ids=(b"a", b"", b"cdefg")))
+    lengths = struct.pack("<qc", 0, b"B") + bytes((1, 0, 5))
+    assert lengths in value
+    with pytest.raises(UnknownFormatError):
+        decode(value.replace(lengths, struct.pack("<qc", -1, b"B") + bytes((2, 0, 7))))
+
+
+def test_a_long_id_is_kept_by_its_beginning_and_its_digest() -> None:
+    """As it always was: a repetition has to be found that an earlier version has let in."""
+    assert remembered(b"x" * 64) == b"x" * 64
+    assert remembered(b"x" * 65) == b"x" * 33 + hashlib.sha256(b"x" * 65).digest()
+
+
+@given(st.lists(st.integers(1, 3), max_size=5), st.integers(0, 12))
+def test_outlived_is_every_run_whose_last_number_is_below_the_floor(
+    sizes: list[int], floor: int
+) -> None:
+    ends = [4 + sum(sizes[: count + 1]) for count in range(len(sizes))]
+    firsts = [end - size for end, size in zip(ends, sizes, strict=True)]
+    gone = [first for first, end in zip(firsts, ends, strict=True) if end <= floor]
+    assert list(outlived(firsts, floor, ends[-1] if ends else 4)) == gone
+
+
 @pytest.mark.parametrize("version", [0, 2, 255])
 def test_another_format_is_refused(version: int) -> None:
     with pytest.raises(UnknownFormatError):
@@ -145,6 +190,7 @@ def test_another_format_is_refused(version: int) -> None:
 @given(ADDRESSES, NUMBERS)
 def test_a_key_tells_its_address(address: str, first: int) -> None:
     assert address_of(key(address, first)) == address
+    assert address_of(prefix(b"g", address)) == address, "what adds nothing belongs to it too"
     assert key(address, first).startswith(prefix(RUNS, address))
 
 
@@ -168,11 +214,12 @@ def test_the_keys_of_an_address_stand_in_the_order_of_their_numbers(one: int, ot
         "short": key("orders", 1)[:-1],
         "long": key("orders", 1) + b"\x00",
         "no UTF-8": b"r\x00\x01\xff" + bytes(8),
+        "more than is shown": key("o" * 70, 1) + b"\x00",
         "position": b"\x00position",
     },
 )
 def test_what_is_no_key_of_ours_is_refused(bad: bytes) -> None:
-    with pytest.raises(UnknownFormatError):
+    with pytest.raises(UnknownFormatError, match=f"^{bad[:64].hex()}$"):
         address_of(bad)
 
 
