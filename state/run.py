@@ -171,10 +171,7 @@ def row_of(value: bytes, number: int) -> Row:
 
 def _decode(value: bytes) -> Run:
     head, position = _head(value)
-    if head.ids > RUN_IDS_MAX:
-        raise UnknownFormatError(f"{head.ids} ids")
     if not head.ids:
-        _check_end(value, position)
         return Run(head.first, head.floor, head.capacity, head.sources, (), (), (), ())
     columns = []
     for _ in range(3):
@@ -214,7 +211,12 @@ class _Head(NamedTuple):
 
 def _head(value: bytes) -> tuple[_Head, int]:
     """What stands before the columns of a run of any format, and where the columns begin."""
-    return reader_of(value, _HEADS)(value)
+    head, position = reader_of(value, _HEADS)(value)
+    if head.ids > RUN_IDS_MAX:
+        raise UnknownFormatError(f"{head.ids} ids")
+    if not head.ids:
+        _check_end(value, position)
+    return head, position
 
 
 def _head_1(value: bytes) -> tuple[_Head, int]:

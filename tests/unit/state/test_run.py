@@ -3,6 +3,7 @@
 import hashlib
 import struct
 from array import array
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given, settings
@@ -94,8 +95,9 @@ def test_a_full_run_of_the_longest_ids_stays_below_64_kib() -> None:
     assert len(encode(run)) < 64 * 1024
     assert told(decode(encode(run))) == told(run)
     one_more = run._replace(ids=(*ids, b""), offsets=[*spread, 0], places=[0] * (count + 1))
-    with pytest.raises(UnknownFormatError):
-        decode(encode(one_more._replace(times_ms=one_more.offsets)))
+    for read in (decode, outline):
+        with pytest.raises(UnknownFormatError):
+            read(encode(one_more._replace(times_ms=one_more.offsets)))
 
 
 @pytest.mark.parametrize("spread", [0, 1, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**62])
@@ -107,12 +109,16 @@ def test_an_origin_names_the_source_of_its_own_row() -> None:
     assert small().origin(8) == Origin("orders", 300, 9, 1_700_000_000_001)
 
 
+@pytest.mark.parametrize("read", [decode, outline])
 @pytest.mark.parametrize("run", [small(), small([1]), small([])], ids=["many", "one", "none"])
-def test_a_run_that_is_cut_off_or_goes_on_is_refused(run: Run) -> None:
+def test_a_run_that_is_cut_off_or_goes_on_is_refused(
+    run: Run, read: Callable[[bytes], object]
+) -> None:
     value = encode(run)
+    read(value)
     for other in (*(value[:length] for length in range(len(value))), value + b"\x00"):
         with pytest.raises(UnknownFormatError):
-            decode(other)
+            read(other)
 
 
 @settings(max_examples=300)
