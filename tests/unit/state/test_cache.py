@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import state.cache
-from state.cache import AnyRing, Cache
+from state.cache import AnyRing, Cache, TooMuchAtOnceError
 from state.edit import Edit, Origin, Source
 from state.memory import MemoryStore
 from state.run import key
@@ -107,6 +107,39 @@ def test_a_cache_that_may_hold_nothing_still_answers_from_the_store() -> None:
     assert set(held(cache.ring(SOURCE, store, "a"))) == {b"3", b"4", b"5", b"6", b"7"}
 
 
+def test_a_transaction_should_end_at_three_quarters_of_the_memory_and_has_to_at_nine_eighths() -> (
+    None
+):
+    cache, store = Cache(PLENTY), MemoryStore()
+    rings = [commit(cache, store, [b"1"], address=name) for name in "abcdefghij"]
+    cache = Cache(8 * rings[0].memory_bytes)
+    for _ in range(2):
+        cache.begin(is_bounded=True)
+        for number, name in enumerate("abcdefghi", 1):
+            cache.ring(SOURCE, store, name)
+            assert cache.ring(SOURCE, store, name) is cache.look(SOURCE, name), "counted once"
+            assert cache.is_full == (number > 6)
+        with pytest.raises(TooMuchAtOnceError):
+            cache.ring(SOURCE, store, "j")
+    cache.shrink()
+    assert [cache.look(SOURCE, name) is None for name in "abcj"] == [True, True, False, False]
+    for name in "abcdefghij":
+        cache.ring(SOURCE, store, name)
+
+
+def test_a_transaction_that_is_late_gets_what_is_in_memory_and_no_more() -> None:
+    cache, store = Cache(PLENTY), MemoryStore()
+    ring = cache.ring(SOURCE, store, "a")
+    cache.begin(is_bounded=True, is_late=lambda: True)
+    assert cache.ring(SOURCE, store, "a") is ring
+    with pytest.raises(TooMuchAtOnceError):
+        cache.ring(SOURCE, store, "b")
+    cache.begin(is_late=lambda: True)
+    cache.ring(SOURCE, store, "b")
+    cache.begin(is_bounded=True)
+    cache.ring(SOURCE, store, "c")
+
+
 def test_absorbing_into_a_forgotten_ring_counts_nothing() -> None:
     cache, store = Cache(0), MemoryStore()
     ring = cache.ring(SOURCE, store, "a")
@@ -148,14 +181,29 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small")
 def test_a_ring_that_has_grown_large_is_compact_and_says_the_same() -> None:
     cache, store = Cache(PLENTY), MemoryStore()
+    kinds = []
     for number in range(8):
         ring = commit(cache, store, [b"%d" % number])
+        kinds.append(type(Cache(PLENTY).ring(SOURCE, store, "a")))
+        assert (cache.look(SOURCE, "a") is ring) == (number != 2), "it is loaded anew once"
+    assert kinds[:3] == [WholeRing, WholeRing, CompactRing]
     assert isinstance(ring, CompactRing)
     assert held(ring) == {b"%d" % n: Origin(*SOURCE, 0, 1_000) for n in range(3, 8)}
     assert commit(cache, store, [b"7"]) is ring
     assert cache.memory_bytes == ring.memory_bytes
     cache.drop(SOURCE)
     assert cache.memory_bytes == 0
+
+
+@pytest.mark.usefixtures("small")
+def test_how_large_a_ring_is_goes_by_what_it_holds_itself() -> None:
+    store = MemoryStore()
+    for number in range(8):
+        commit(Cache(PLENTY), store, [b"%d" % number], address="a", capacity=1)
+        commit(Cache(PLENTY), store, [b"%d" % number], address="c")
+    old, new = (Cache(PLENTY).ring(SOURCE, store, address) for address in "ab")
+    assert (type(old), len(old)) == (WholeRing, 1)
+    assert (type(new), len(new), new.capacity) == (WholeRing, 0, None)
 
 
 def test_a_compact_ring_that_outgrows_its_index_is_made_anew(
@@ -179,26 +227,45 @@ def test_where_memory_is_short_all_but_the_smallest_are_loaded_compact(
     monkeypatch.setattr(state.cache, "SMALL_IDS_MAX", 2)
     store = MemoryStore()
     plenty = Cache(PLENTY)
-    for address in "ab":
-        for number in range(4):
-            commit(plenty, store, [b"%d" % number], address=address)
-    commit(plenty, store, [b"0"], address="c")
-    cache = Cache(plenty.ring(SOURCE, store, "a").memory_bytes)
-    kinds = [type(cache.ring(SOURCE, store, address)) for address in "abc"]
-    assert kinds == [WholeRing, CompactRing, WholeRing]
+    for address in "abc":
+        commit(plenty, store, [b"0", b"1", b"2"], address=address)
+    commit(plenty, store, [b"0", b"1"], address="d")
+    cache = Cache(2 * plenty.ring(SOURCE, store, "a").memory_bytes)
+    kinds = [type(cache.ring(SOURCE, store, address)) for address in "abcd"]
+    assert kinds == [WholeRing, WholeRing, CompactRing, WholeRing]
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("value", [None, b"\x01 no run"])
-def test_a_run_that_a_compact_ring_misses_names_the_partition(value: bytes | None) -> None:
+@pytest.mark.parametrize(
+    ("value", "cause"), [(None, "there is no run 72"), (b"\x01 no run", "01206e")]
+)
+def test_a_run_that_a_compact_ring_misses_names_the_partition(
+    value: bytes | None, cause: str
+) -> None:
     cache, store = Cache(PLENTY), MemoryStore()
     for number in range(4):
         commit(cache, store, [b"%d" % number])
     ring = cache.ring(SOURCE, store, "a")
     store.apply([Edit(key("a", 2), value)], POSITION)
-    with pytest.raises(StoreCorruptError) as caught:
+    with pytest.raises(StoreCorruptError, match=f"orders-0 is damaged: {cause}") as caught:
         ring.number_of(b"2")
     assert caught.value.source == SOURCE
+
+
+@pytest.mark.usefixtures("small")
+def test_the_runs_that_a_compact_ring_read_last_are_at_hand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state.cache, "_RECENT_MAX", 3)
+    store, ids = MemoryStore(), [b"%d" % number for number in range(8)]
+    for identifier in ids:
+        commit(Cache(PLENTY), store, [identifier], capacity=50)
+    ring = Cache(PLENTY).ring(SOURCE, store, "a")
+    assert [ring.number_of(identifier) for identifier in ids] == [*range(8)]
+    store.apply([Edit(key("a", number), None) for number in range(8)], POSITION)
+    assert [ring.number_of(identifier) for identifier in ids[5:]] == [5, 6, 7]
+    with pytest.raises(StoreCorruptError):
+        ring.number_of(ids[4])
 
 
 def test_a_ring_just_above_the_size_is_loaded_once_and_stays_compact(
