@@ -47,13 +47,13 @@ class World:
     def __init__(self, chance: Chance | None = None) -> None:
         self.cluster = FakeCluster(chance)
         self.cluster.create_topic("log", 2)
-        self.made = 0
+        self.made: list[FakeConsumer] = []
         self.restorer = Restorer(self._consumer)
         self.store = MemoryStore()
 
     def _consumer(self) -> Consumer:
-        self.made += 1
-        return cast("Consumer", FakeConsumer(self.cluster, "g"))
+        self.made.append(FakeConsumer(self.cluster, "g"))
+        return cast("Consumer", self.made[-1])
 
     def write(self, *records: Record, partition: int = 0) -> None:
         for record in records:
@@ -177,10 +177,11 @@ def test_a_replay_that_joins_late_makes_no_other_begin_anew() -> None:
         world.write(run_of(0), run_of(1), partition=partition)
     first = world.replay(LOG)
     world.restorer.step(0)
-    world.replay(OTHER, MemoryStore())
+    late = world.replay(OTHER, MemoryStore())
     world.restorer.step(0)
     assert first.done
     assert first.records == 2
+    assert late.position.changelog_next == 1
 
 
 def test_a_log_that_moved_on_is_read_to_the_end_that_was_asked_for_at_least() -> None:
@@ -195,8 +196,13 @@ def test_a_log_that_moved_on_is_read_to_the_end_that_was_asked_for_at_least() ->
 
 @pytest.mark.parametrize(
     "foreign",
-    [Record(b"who", b"?"), Record(None, b"?"), Record(run_of(0).key, b"\xff")],
-    ids=["a key", "no key", "a value"],
+    [
+        Record(b"who", b"?"),
+        Record(None, b"?"),
+        Record(some(run_of(0).key)[:-1], run_of(0).value),
+        Record(run_of(0).key, b"\xff"),
+    ],
+    ids=["a key", "no key", "half a key", "a value"],
 )
 def test_a_foreign_record_is_refused_and_nothing_is_applied(foreign: Record) -> None:
     world = World()
@@ -232,7 +238,12 @@ def test_without_a_replay_there_is_neither_work_nor_a_consumer() -> None:
     world.restorer.step(0)
     world.restorer.remove(LOG)
     world.restorer.close()
-    assert world.made == 0
+    assert world.made == []
+    world.replay()
+    world.restorer.remove(LOG)
+    before_ms = world.cluster.now_ms
+    world.restorer.step(5)
+    assert world.cluster.now_ms == before_ms
 
 
 def test_a_restorer_that_was_closed_makes_a_new_consumer_when_it_is_needed() -> None:
@@ -243,7 +254,7 @@ def test_a_restorer_that_was_closed_makes_a_new_consumer_when_it_is_needed() -> 
     assert world.restorer.replays == {}
     world.replay()
     world.restorer.step(0)
-    assert world.made == 2
+    assert [consumer._closed for consumer in world.made] == [True, False]
     assert len(world.keys) == 1
 
 
@@ -256,6 +267,7 @@ def test_what_came_with_an_error_is_in_the_store_and_nothing_is_passed_over() ->
     world.cluster.log(*LOG).delete_before(1)  # type: ignore[union-attr]  # it was made above
     with pytest.raises(KafkaException):
         world.restorer.step(0)
+    assert (replay.position.changelog_next, replay.records) == (2, 2)
     world.restorer.remove(LOG)
     for _ in range(4):
         world.restorer.step(0)
@@ -284,4 +296,5 @@ def test_a_new_consumer_goes_on_where_the_old_one_stood() -> None:
     world.restorer.step(0)
     world.restorer.renew()
     world.restorer.step(0)
-    assert (replay.done, replay.records, world.made) == (True, 2, 2)
+    assert (replay.done, replay.records) == (True, 2)
+    assert [consumer._closed for consumer in world.made] == [True, False]
