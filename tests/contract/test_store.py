@@ -5,7 +5,7 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -21,12 +21,13 @@ from state.store import (
     Figures,
     Identity,
     Position,
+    Store,
     StoreCorruptError,
     StoreFailedError,
     StoreHeldError,
     Stores,
 )
-from tests.unit.helpers import some
+from tests.unit.helpers import rows, some
 
 SOURCE = Source("orders", 3)
 OTHER = Source("orders", 4)
@@ -223,7 +224,6 @@ def is_whole_or_behind(stores: RocksStores) -> None:
         assert place is None or place == position(batches)
         assert batches <= BATCHES
         expected = [(b"r%06d" % n, value_of(n)) for n in range(batches * KEYS_PER_BATCH)]
-        assert all(store.next_key(key) == key for key, _ in expected)
         assert list(store.scan(b"r")) == expected
     finally:
         store.close()
@@ -258,6 +258,31 @@ def test_a_lost_file_ends_in_an_error_of_ours_or_in_a_store_that_is_behind(
     files[-1].unlink()
     with suppress(StoreCorruptError):
         is_whole_or_behind(stores)
+
+
+KEYS: Final = [b"r%06d" % number for number in range(BATCHES * KEYS_PER_BATCH)]
+
+
+@rows(
+    "read",
+    {
+        "scan": lambda store: list(store.scan(b"r")),
+        "get": lambda store: list(map(store.get, KEYS)),
+        "next_key": lambda store: list(map(store.next_key, KEYS)),
+        "previous_key": lambda store: list(map(store.previous_key, KEYS)),
+    },
+)
+def test_whoever_reads_a_damaged_block_is_told(
+    tmp_path: Path, read: Callable[[Store], object]
+) -> None:
+    stores = RocksStores(tmp_path)
+    filled(stores)
+    (file,) = tmp_path.rglob("*.sst")
+    file.write_bytes(flipped(file.read_bytes(), file.stat().st_size // 2))
+    store = stores.open(SOURCE)
+    with pytest.raises(StoreCorruptError, match="orders-3 is damaged"):
+        read(store)
+    store.close()
 
 
 class Killed(BaseException):
@@ -420,5 +445,8 @@ def test_a_folder_that_cannot_be_made_is_the_disks_fault(tmp_path: Path) -> None
     (tmp_path / "file").write_text("")
     stores = RocksStores(tmp_path / "file")
     for refused in (stores.open, stores.wipe):
-        with pytest.raises(StoreFailedError, match="file/orders-3"):
+        with pytest.raises(StoreFailedError, match=r"file/orders-3\.wiped: "):
             refused(SOURCE)
+    (tmp_path / "orders-3").write_text("")
+    with pytest.raises(StoreFailedError, match="/orders-3: "):
+        RocksStores(tmp_path).open(SOURCE)
