@@ -13,6 +13,7 @@ from state.edit import Origin, Source
 from state.keys import RUNS, UnknownFormatError, address_of, prefix
 from state.run import (
     RUN_IDS_MAX,
+    Digest,
     Outline,
     Row,
     Run,
@@ -100,9 +101,17 @@ def test_a_full_run_of_the_longest_ids_stays_below_64_kib() -> None:
             read(encode(one_more._replace(times_ms=one_more.offsets)))
 
 
-@pytest.mark.parametrize("spread", [0, 1, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**62])
-def test_a_column_is_exact_at_the_border_of_each_width(spread: int) -> None:
-    assert list(decode(encode(small([3, 3 + spread]))).offsets) == [3, 3 + spread]
+@pytest.mark.parametrize(
+    ("width", "spread"),
+    [
+        *((0, 0), (1, 1), (1, 255), (2, 256), (2, 65_535)),
+        *((4, 65_536), (4, 2**32 - 1), (8, 2**32), (8, 2**62)),
+    ],
+)
+def test_a_column_is_exact_at_the_border_of_each_width(width: int, spread: int) -> None:
+    value = encode(small([3, 3 + spread]))
+    assert list(decode(value).offsets) == [3, 3 + spread]
+    assert len(value) == len(encode(small([3, 3]))) + 2 * width
 
 
 def test_an_origin_names_the_source_of_its_own_row() -> None:
@@ -110,7 +119,15 @@ def test_an_origin_names_the_source_of_its_own_row() -> None:
 
 
 @pytest.mark.parametrize("read", [decode, outline])
-@pytest.mark.parametrize("run", [small(), small([1]), small([])], ids=["many", "one", "none"])
+@rows(
+    "run",
+    {
+        "many": small(),
+        "uneven": small()._replace(ids=(b"a", b"", b"bc")),
+        "one": small([1]),
+        "none": small([]),
+    },
+)
 def test_a_run_that_is_cut_off_or_goes_on_is_refused(
     run: Run, read: Callable[[bytes], object]
 ) -> None:
@@ -174,6 +191,7 @@ def test_an_id_of_less_than_no_bytes_is_refused() -> None:
 def test_a_long_id_is_kept_by_its_beginning_and_its_digest() -> None:
     """As it always was: a repetition has to be found that an earlier version has let in."""
     assert remembered(b"x" * 64) == b"x" * 64
+    assert remembered(Digest(b"x" * 65)) == b"x" * 65
     assert remembered(b"x" * 65) == b"x" * 33 + hashlib.sha256(b"x" * 65).digest()
 
 
