@@ -119,6 +119,7 @@ def test_a_transaction_should_end_at_three_quarters_of_the_memory_and_has_to_at_
             cache.ring(SOURCE, store, name)
             assert cache.ring(SOURCE, store, name) is cache.look(SOURCE, name), "counted once"
             assert cache.is_full == (number > 6)
+        assert None not in [cache.look(SOURCE, name) for name in "abcdefghi"]
         with pytest.raises(TooMuchAtOnceError):
             cache.ring(SOURCE, store, "j")
     cache.shrink()
@@ -138,6 +139,15 @@ def test_a_transaction_that_is_late_gets_what_is_in_memory_and_no_more() -> None
     cache.ring(SOURCE, store, "b")
     cache.begin(is_bounded=True)
     cache.ring(SOURCE, store, "c")
+
+
+def test_tidying_lets_go_of_the_ids_that_commits_have_deleted() -> None:
+    cache, store = Cache(PLENTY), MemoryStore()
+    for number in range(8):
+        ring = commit(cache, store, [b"%d" % number], capacity=1)
+    assert isinstance(ring, WholeRing)
+    cache.tidy()
+    assert (set(ring._known), cache._untidy) == ({b"6", b"7"}, {})
 
 
 def test_absorbing_into_a_forgotten_ring_counts_nothing() -> None:
