@@ -137,7 +137,6 @@ class Cache:
 
     def dismiss(self, source: Source, address: str) -> None:
         """What an address remembers was replaced: load it anew."""
-        self.reread(source, address)
         if (source, address) in self._memories:
             self._forget(source, address)
 
