@@ -438,6 +438,7 @@ def test_a_store_tells_what_it_takes_and_a_closed_one_nothing(tmp_path: Path) ->
     assert kept.table_bytes > 0 < kept.stalls
     store.close()
     stores.wipe(SOURCE)
+    assert list(tmp_path.iterdir()) == []
     assert store.figures() == Figures(0)
 
 
