@@ -229,7 +229,6 @@ class _Decider:
             self._check_home(letter, desk)
             outcome = redecided(letter, mode, offset, desk, grouping, outputs, tally)
             outcomes.append(outcome)
-        self._delete_outlived()
         return progress.outputs
 
     def _check_home(self, letter: Letter, desk: Desk) -> None:
@@ -273,12 +272,11 @@ class _Decider:
         foreign = self._partition.foreign(place.settings, place.strategy.kind, cache)
         self._write(foreign.kept)
         self._places.volatile += foreign.volatile
-        self._delete_outlived()
 
     def seal(self) -> list[Output]:
         """Close the drafts: what to remember, edits for the changelog, and acknowledgements."""
         plan, partition = self._plan, self._partition
-        accepted, edits = plan.tally.accepted, list[Edit]()
+        accepted, edits = plan.tally.accepted, self._places.deletions()
         for place in self._places:
             if not place.is_audit:
                 for source, count in place.draft.accepted().items():

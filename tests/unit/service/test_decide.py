@@ -7,17 +7,24 @@ from confluent_kafka import Message
 
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, MARK, DeadLetter, Reason
 from service.config import RouteSettings
+from service.decide import give_up, import_ids, redrive, resettle
+from service.groups import GroupName
 from service.inlet import Inlet
+from service.letter_values import Letter
 from service.plan import BY_KEY
+from service.queries.ids import Known
 from service.rejection import RejectedError
 from service.route import InputRoute
 from service.target import TargetMissingError
+from state import run
+from state.edit import Edit
 from tests.unit.helpers import rows
 from tests.unit.service.deciding import (
     CHANGELOG,
     FALLBACK,
     NOW_MS,
     SOURCE,
+    Decided,
     World,
     cluster_of,
     named,
@@ -458,3 +465,36 @@ def test_a_record_that_has_no_headers_at_all_goes_on_as_it_came() -> None:
     )
     plan = World().decide(named(0, b"1"), bare, named(2, b"2"))
     assert plan.outputs[1] == ("orders.unique", b"v", b"k", 1, None, None, NOW_MS, [])
+
+
+# Without anything being read.
+
+
+def letter(world: World, *headers: tuple[str, bytes | None], own_offset: int = 0) -> Letter:
+    source = world.partition.source if world.partition.inlet else SOURCE
+    return Letter(0, *source, own_offset, NOW_MS - 1, b"k", b"v", headers, 0)
+
+
+def unread(world: World, way: str) -> Decided:
+    """What one of the ways makes of an address on which a group waits."""
+    rules, plan, on = world.rules(), Decided(), world.partition
+    redriven = letter(world, (DUPLICATE_ID, b"new"))
+    parts = {
+        "given up": lambda: give_up(on, [GroupName("orders", b"t")], rules, plan, NOW_MS),
+        "imported": lambda: import_ids(on, "orders", [Known(b"new")], rules, plan, NOW_MS),
+        "settled": lambda: resettle(on, ["orders"], rules, plan),
+        "redriven": lambda: redrive(on, [redriven], "through", rules, plan, NOW_MS, []),
+    }[way]()
+    plan.outputs += [output for part in parts for output in part]
+    return plan
+
+
+@pytest.mark.parametrize("way", ["given up", "imported", "settled", "redriven"])
+def test_runs_that_a_ring_has_outlived_are_deleted_with_whatever_happens_next(way: str) -> None:
+    world = World(addresses={"#": {"id_cache_size": 1}})
+    world.commit(named(0, b"a"))
+    group = [("_TX_ID", b"t"), ("_TX_SIZE", b"2"), ("_TX_SEQ", b"1")]
+    world.commit(named(1, b"b"), record(2, *group))
+    plan = unread(world, way)
+    assert Edit(run.key("orders", 0), None) in plan.edits[CHANGELOG]
+    assert plan.next_offsets == {SOURCE: 3}
