@@ -246,16 +246,14 @@ class _Decider:
         """See `place_publisher`."""
         place = self._places.at(address)
         assert isinstance(place.draft, PublishersDraft)  # the settings were looked at
-        self._places.admit(place)
         place.draft.place(claim, Origin(*writes, 0, self._progress.time_ms), missing)
 
     def remember(self, address: str, ids: Sequence[Known], now_ms: int) -> int:
         """See `import_ids`; the partition's time after it, as if their records had come."""
-        place, time_ms = self._places.at(address), self._progress.time_ms
+        place = self._places.at(address)
         self._places.check_room(place)
-        self._places.admit(place)
-        told_ms = max((known.time_ms or 0 for known in ids), default=0)
-        time_ms = max(time_ms, min(told_ms, now_ms)) or now_ms
+        told_ms = [min(known.time_ms, now_ms) for known in ids if known.time_ms]
+        time_ms = max([self._progress.time_ms, *told_ms]) or now_ms
         for known in ids:
             claim = Claim(identifier=identifier_of(known))
             offset = IMPORTED if known.offset is None else known.offset
@@ -263,7 +261,6 @@ class _Decider:
             if place.draft.verdict(claim, at) is None:
                 at_ms = time_ms if known.time_ms is None else min(known.time_ms, time_ms)
                 place.draft.remember(claim, at._replace(time_ms=at_ms))
-        self._progress.time_ms = time_ms
         return time_ms
 
     def resettle(self, cache: str) -> None:

@@ -256,8 +256,10 @@ def test_what_is_exported_is_forgotten_in_the_same_order_where_it_is_imported(
 
 def test_an_id_that_was_imported_bears_the_place_that_it_was_told_with(living: Living) -> None:
     loop = living.running()
-    ids = (Known(b"a", 5, None, "live", 7), Known(b"b", 6, None, "live", 8))
+    now_ms = living.cluster.now_ms
+    ids = (Known(b"a", 5, now_ms - 5, "live", 7), Known(b"b", 6, now_ms + 5, "live", 8))
     changed(IdsImport("orders", "orders", 0, ids), loop)
+    assert [each.sighting.time_ms for each in listed(loop).ids] == [now_ms, now_ms - 5]
     living.send("a", "b")
     turns(loop, 2)
     letters = [dict(each.headers or []) for each in living.cluster.records("orders.dlq")]
@@ -270,10 +272,11 @@ def test_each_id_is_decided_as_if_it_came_from_where_it_says() -> None:
     here, there = (Known(b"x", n, None, "orders", n) for n in range(2))
     assert changed(IdsImport("orders", None, None, (here, there)), loop) == 2
     assert [each.sighting.partition for each in listed(loop).ids] == [0, 1]
-    foreign = Known(b"y", 1, None, "live", 1)
+    foreign = Known(b"y", 1, None, "live")
     assert changed(IdsImport("orders", None, None, (here, foreign)), loop) == 1
     assert changed(IdsImport("orders", "orders", None, (foreign,)), loop) == 1
-    assert [each.identifier for each in listed(loop).ids] == [b"x", b"y", b"x"]
+    places = [(each.identifier, each.sighting.partition) for each in listed(loop).ids]
+    assert places == [(b"y", 0), (b"x", 0), (b"x", 1)]
 
 
 def test_a_partition_that_has_seen_nothing_takes_its_time_from_what_it_is_told() -> None:
