@@ -16,8 +16,10 @@ from ringfence.headers import (
     STREAM,
     bookmark,
 )
-from service.plan import Output
-from tests.unit.service.deciding import World, record
+from service.decide import place_publisher
+from service.plan import Output, Plan
+from state.claim import Claim
+from tests.unit.service.deciding import SOURCE, World, record
 from tests.unit.service.living import Living, refused, turns
 
 SEQUENCE = {"#": {"strategy": "sequence"}}
@@ -65,6 +67,16 @@ def test_streams_are_acknowledged_by_their_last_number() -> None:
     world = World(addresses={"#": {"strategy": "ordered"}})
     headers = ((PUBLISHER, b"P"), (STREAM, b"1"), (NUMBER, b"4"), (PREVIOUS, b"0"))
     assert told(world.commit(record(0, *headers)).acks) == {("orders", "P"): 4}
+
+
+def test_a_number_that_is_set_by_hand_is_acknowledged_as_of_the_time_of_the_broker() -> None:
+    world, plan = World(addresses=SEQUENCE), Plan()
+    world.partition.next_offset = 5
+    claim = Claim(publisher="P", number=7, previous=0)
+    parts = place_publisher(world.partition, "orders", claim, SOURCE, world.rules(), plan)
+    (ack,) = [output for part in parts for output in part]
+    assert (told([ack]), ack[6]) == ({("orders", "P"): 7}, 0)
+    assert plan.next_offsets == {SOURCE: 5}
 
 
 @pytest.mark.parametrize("strategy", ["ring", "window", "audit"])

@@ -15,7 +15,7 @@ from service.loop import Loop
 from service.plan import Plan
 from service.status import StatusBoard
 from service.worker import Worker
-from state.cache import Cache
+from state.cache import Cache, TooMuchAtOnceError
 from state.edit import Source
 from state.store import Store
 from state.strategies.strategy import Memory, Strategy
@@ -276,6 +276,17 @@ def test_a_batch_that_completes_large_groups_is_cut_by_their_bytes() -> None:
     turns(loop, 40)
     assert len(living.values("orders.unique")) == 16
     assert max(sizes) <= 4
+
+
+def test_of_groups_that_are_too_large_together_one_may_end_in_a_transaction() -> None:
+    assert [Plan().release(size, 10) for size in (4, 5)] == [True, False]
+    bounded, unbounded = Plan(is_bounded=True), Plan()
+    assert [bounded.release(size, 10) for size in (3, 7)] == [True, False]
+    assert [unbounded.release(size, 10) for size in (99, 99)] == [False, False]
+    alone = Plan(is_bounded=True)
+    assert not alone.release(99, 10)
+    with pytest.raises(TooMuchAtOnceError):
+        alone.release(1, 10)
 
 
 def sizes_of(loop: Loop) -> list[int]:

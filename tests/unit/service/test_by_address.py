@@ -1,5 +1,6 @@
 """The second hop: one address, fed by many partitions of many inputs, decides in one order."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -9,12 +10,21 @@ from hypothesis import strategies as st
 
 from ringfence.headers import DUPLICATE_ID, ORIGIN, DeadLetter, Reason
 from service.config import RouteSettings
+from service.consume import Batch, Slice
+from service.decide import decide, redrive
+from service.letter_values import Letter
 from service.part import Hop
+from service.plan import Plan
+from service.redecide import Misdirected, Outcome
+from state.parked import decode
 from tests.fakes.log import FakeCluster
 from tests.oracle.model import DequeRing
 from tests.unit.service.deciding import (
     BY_ADDRESS,
+    CHANGELOG,
     FALLBACK,
+    NOW_MS,
+    Decided,
     World,
     cluster_of,
     reasons,
@@ -98,6 +108,57 @@ def test_a_place_that_cannot_be_is_none(place: str) -> None:
     plan = world().decide(named(1, place, b"1"), named(2, "orders-0@1", b"2"))
     assert [output[0] for output in plan.outputs] == [FALLBACK, "orders.unique"]
     assert reasons(plan.outputs) == [Reason.NO_OUTPUT, None]
+
+
+def test_what_belongs_to_no_route_may_belong_to_one_by_the_next_piece() -> None:
+    living, plan = world(), Plan()
+    living.settings = replace(ROUTE, inputs=("more",))
+
+    def batches() -> Iterator[Batch]:
+        for at, inlet in enumerate(["orders-0", "more-0", "orders-0"]):
+            message = named(at, f"{inlet}@{at}", b"%d" % at)
+            yield Batch((Slice.of(living.partition, [message]),), NOW_MS)
+            living.settings = ROUTE
+
+    rules = replace(living.rules(), inlets=lambda name: living.rules().inlets(name))
+    outputs = [output for part in decide(batches(), rules, plan) for output in part]
+    assert [output[0] for output in outputs] == [FALLBACK, "more.unique", "orders.unique"]
+
+
+def letter(*headers: Header, key: bytes | None = b"h", topic: str = "orders") -> Letter:
+    return Letter(0, topic, 0, 5, NOW_MS - 1, key, b"v", headers, 0)
+
+
+def redriven(living: World, *letters: Letter) -> tuple[list[Outcome], Decided]:
+    plan, outcomes = Decided(), list[Outcome]()
+    parts = redrive(living.partition, letters, "through", living.rules(), plan, NOW_MS, outcomes)
+    plan.outputs += [output for part in parts for output in part]
+    return outcomes, plan
+
+
+def test_a_letter_is_decided_anew_where_its_address_is() -> None:
+    living = world(replace(ROUTE, address="{key}"))
+    outcomes, plan = redriven(living, letter(), letter(key=None), letter(topic="gone"))
+    assert outcomes == ["accepted", "refused", "refused"]
+    assert reasons(plan.outputs) == [None, Reason.NO_ADDRESS, Reason.NO_OUTPUT]
+    with pytest.raises(Misdirected, match=r"g\.by-address-8 decides"):
+        redriven(living, letter(key=b"k"))
+    with pytest.raises(Misdirected, match="orders-0 decides"):
+        redriven(World(), letter())
+
+
+@pytest.mark.parametrize(("next_offset", "begun"), [(0, 0), (1, 0), (9, 8)])
+def test_a_letter_that_waits_for_its_group_stands_at_the_end_of_what_was_decided(
+    next_offset: int, begun: int
+) -> None:
+    living = world(replace(ROUTE, address="{key}"))
+    living.partition.next_offset = next_offset
+    group: list[Header] = [("_TX_ID", b"t"), ("_TX_SIZE", b"2"), ("_TX_SEQ", b"1")]
+    outcomes, plan = redriven(living, letter(*group))
+    assert outcomes == ["waiting"]
+    (edit,) = plan.edits[CHANGELOG]
+    parked = decode(edit.value or b"")
+    assert (parked.begun, parked.own_offset) == (begun, begun)
 
 
 def test_an_input_that_was_deleted_is_decided_to_its_end() -> None:

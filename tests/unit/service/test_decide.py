@@ -11,7 +11,7 @@ from service.decide import give_up, import_ids, redrive, resettle
 from service.groups import GroupName
 from service.inlet import Inlet
 from service.letter_values import Letter
-from service.plan import BY_KEY
+from service.plan import BY_KEY, NO_TIME_MS
 from service.queries.ids import Known
 from service.rejection import RejectedError
 from service.route import InputRoute
@@ -418,11 +418,16 @@ def test_the_time_of_a_partition_follows_records_but_never_back_and_never_into_t
     assert seen == [NOW_MS - 5, NOW_MS - 5, NOW_MS]
 
 
-def test_a_record_without_a_timestamp_is_sent_with_none_and_is_not_the_oldest() -> None:
-    plan = World().decide(record(0, timestamp_ms=-1), record(1, timestamp_ms=NOW_MS - 7))
-    assert [output[6] for output in plan.outputs] == [0, NOW_MS - 7]
-    assert plan.tally.oldest_ms == NOW_MS - 7
-    assert plan.tally.newest_ms == NOW_MS - 7
+@pytest.mark.parametrize(
+    ("times_ms", "oldest_ms", "newest_ms"),
+    [((-1, 0, 1, NOW_MS), 1, NOW_MS), ((0, 1, NOW_MS), 1, NOW_MS), ((-1,), NO_TIME_MS, 0)],
+)
+def test_a_record_without_a_timestamp_is_sent_with_none_and_is_not_the_oldest(
+    times_ms: tuple[int, ...], oldest_ms: int, newest_ms: int
+) -> None:
+    plan = World().decide(*(record(n, timestamp_ms=at_ms) for n, at_ms in enumerate(times_ms)))
+    assert [output[6] for output in plan.outputs] == [max(at_ms, 0) for at_ms in times_ms]
+    assert (plan.tally.oldest_ms, plan.tally.newest_ms) == (oldest_ms, newest_ms)
 
 
 @pytest.mark.parametrize("settings", [{}, {"on_duplicate": "mark"}, {"strategy": "window"}])
@@ -470,27 +475,33 @@ def test_a_record_that_has_no_headers_at_all_goes_on_as_it_came() -> None:
 # Without anything being read.
 
 
-def letter(world: World, *headers: tuple[str, bytes | None], own_offset: int = 0) -> Letter:
-    source = world.partition.source if world.partition.inlet else SOURCE
-    return Letter(0, *source, own_offset, NOW_MS - 1, b"k", b"v", headers, 0)
-
-
 def unread(world: World, way: str) -> Decided:
     """What one of the ways makes of an address on which a group waits."""
     rules, plan, on = world.rules(), Decided(), world.partition
-    redriven = letter(world, (DUPLICATE_ID, b"new"))
+    headers = ((DUPLICATE_ID, b"new"), LATE)
+    letter = Letter(0, *SOURCE, 0, NOW_MS - 1, b"k", b"v", headers, 0)
     parts = {
         "given up": lambda: give_up(on, [GroupName("orders", b"t")], rules, plan, NOW_MS),
         "imported": lambda: import_ids(on, "orders", [Known(b"new")], rules, plan, NOW_MS),
         "settled": lambda: resettle(on, ["orders"], rules, plan),
-        "redriven": lambda: redrive(on, [redriven], "through", rules, plan, NOW_MS, []),
+        "redriven": lambda: redrive(on, [letter], "through", rules, plan, NOW_MS, []),
     }[way]()
     plan.outputs += [output for part in parts for output in part]
     return plan
 
 
-@pytest.mark.parametrize("way", ["given up", "imported", "settled", "redriven"])
-def test_runs_that_a_ring_has_outlived_are_deleted_with_whatever_happens_next(way: str) -> None:
+@pytest.mark.parametrize(
+    ("way", "dead"),
+    [
+        ("given up", [("group-incomplete", NOW_MS)]),
+        ("imported", []),
+        ("settled", []),
+        ("redriven", [("expired", NOW_MS)]),
+    ],
+)
+def test_whatever_is_decided_of_a_ring_deletes_the_runs_that_it_has_outlived(
+    way: str, dead: list[tuple[str, int]]
+) -> None:
     world = World(addresses={"#": {"id_cache_size": 1}})
     world.commit(named(0, b"a"))
     group = [("_TX_ID", b"t"), ("_TX_SIZE", b"2"), ("_TX_SEQ", b"1")]
@@ -498,3 +509,25 @@ def test_runs_that_a_ring_has_outlived_are_deleted_with_whatever_happens_next(wa
     plan = unread(world, way)
     assert Edit(run.key("orders", 0), None) in plan.edits[CHANGELOG]
     assert plan.next_offsets == {SOURCE: 3}
+    times_ms = [output[6] for output in plan.outputs]
+    assert list(zip(reasons(plan.outputs), times_ms, strict=True)) == dead
+
+
+@rows(
+    ("before_ms", "told_ms", "time_ms"),
+    {
+        "none is told": (0, [None], NOW_MS),
+        "the newest": (0, [NOW_MS - 9, NOW_MS - 5, None], NOW_MS - 5),
+        "one in the future": (0, [NOW_MS + 5, NOW_MS - 5], NOW_MS),
+        "an older one": (NOW_MS - 3, [NOW_MS - 5], NOW_MS - 3),
+    },
+)
+def test_the_time_of_a_partition_follows_imported_ids_too(
+    before_ms: int, told_ms: list[int | None], time_ms: int
+) -> None:
+    world, plan = World(), Decided()
+    world.partition.time_ms = before_ms
+    ids = [Known(b"%d" % n, n, at_ms) for n, at_ms in enumerate(told_ms)]
+    assert list(import_ids(world.partition, "orders", ids, world.rules(), plan, NOW_MS)) == [[]]
+    assert plan.times_ms == {SOURCE: time_ms}
+    assert plan.next_offsets == {SOURCE: 0}

@@ -12,8 +12,10 @@ from service.groups import Group, GroupName, Groups
 from service.part import Hop
 from service.rejection import RejectedError
 from state.parked import HEADERS_MAX, KIND
+from tests.unit.helpers import some
 from tests.unit.service.deciding import (
     FALLBACK,
+    NOW_MS,
     SOURCE,
     Decided,
     World,
@@ -184,15 +186,17 @@ def test_a_group_of_too_many_records_is_refused_at_once() -> None:
     plan = world.commit(member(0, 1, 3), member(1, 2, 3), member(2, 3, 3))
     assert reasons(plan.outputs) == ["group-too-large"] * 3
     assert held(world) == 0
+    assert reasons(world.commit(member(3, 1, 2), member(4, 2, 2)).outputs) == [None] * 2
 
 
 def test_a_group_of_too_many_bytes_is_dead_lettered_whole() -> None:
-    world = World(addresses={"#": {"group_bytes_max": 1024}})
-    large = record(0, *in_group(1, 3), value=b"." * 600)
-    world.commit(large)
-    plan = world.commit(record(1, *in_group(2, 3), value=b"." * 600))
-    assert reasons(plan.outputs) == ["group-too-large"] * 2
-    assert held(world) == 0
+    first, second = (record(n, *in_group(n + 1, 3), value=b"." * 600) for n in range(2))
+    group = some(World().commit(first, second).groups[SOURCE][GroupName("orders", b"t")])
+    for less, letters in ((0, 0), (1, 2)):
+        world = World(addresses={"#": {"group_bytes_max": group.bytes - less}})
+        world.commit(first)
+        assert reasons(world.commit(second).outputs) == ["group-too-large"] * letters
+        assert held(world) == 2 - letters
 
 
 @pytest.mark.row(22)
@@ -268,10 +272,34 @@ def test_what_the_broker_refused_is_put_down_to_the_last_record() -> None:
     assert topics(world.decide(member(0, 1, 2, "a"), member(1, 2, 2, "b"))) == [FALLBACK] * 2
 
 
-def test_a_record_that_the_state_cannot_take_is_dead_lettered_alone() -> None:
-    refused = {(SOURCE, 0): RejectedError(Reason.TOO_LARGE, "the broker refused it")}
-    plan = World(refused=refused).commit(member(0, 1, 2, "a"), member(1, 2, 2, "b"))
+@pytest.mark.parametrize("offset", [0, 1])
+def test_a_record_that_the_state_cannot_take_is_dead_lettered_alone(offset: int) -> None:
+    refused = {(SOURCE, offset): RejectedError(Reason.TOO_LARGE, "the broker refused it")}
+    plan = World(refused=refused).commit(*(member(n, n + 1, 3) for n in range(3)))
     assert reasons(plan.outputs) == ["too-large"]
+
+
+def test_a_number_out_of_order_rejects_its_group_and_is_neither_marked_nor_acknowledged() -> None:
+    world = World(addresses={"#": {"strategy": "ordered", "on_duplicate": "mark"}})
+
+    def counted(position: int, number: int) -> Message:
+        numbers = [("_SEQ_ID", 1), ("_PREV", number - 1), ("_SEQ", number)]
+        told = [(name, b"%d" % value) for name, value in numbers]
+        return record(position, *in_group(position, 2), ("_PUBLISHER", b"P"), *told)
+
+    world.commit(counted(1, 1), counted(2, 2))
+    plan = world.commit(counted(1, 3), counted(2, 5))
+    assert reasons(plan.outputs) == ["out-of-order"] * 2
+    assert plan.acks == []
+
+
+def test_what_a_group_repeats_begins_its_time_anew() -> None:
+    world = World(addresses={"#": {"strategy": "window", "window_ms": 1_000}})
+    group = in_group(1, 1)
+    for ago_ms, headers in ((5_000, []), (4_500, group), (3_900, [])):
+        sent = record(0, *headers, (DUPLICATE_ID, b"a"), timestamp_ms=NOW_MS - ago_ms)
+        plan = world.commit(sent)
+    assert reasons(plan.outputs) == ["duplicate"]
 
 
 # In the loop.

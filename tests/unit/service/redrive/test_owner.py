@@ -271,6 +271,7 @@ def test_a_number_is_not_taken_back_when_an_old_one_is_let_through() -> None:
     write(living, job("forget"))
     assert redriven(loop, command("forget", letters(living.cluster))).mark[5] == 2
     assert living.values("orders.unique") == ["1", "2", "3", "1", "2"]
+    assert len(living.cluster.records("g.acks")) == 2, "its publisher is told once more"
     numbered(living, 3, 4)
     turns(loop, 2)
     assert living.values("orders.unique") == ["1", "2", "3", "1", "2", "4"]
