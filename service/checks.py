@@ -149,13 +149,15 @@ class Checks:
 
     def check_epoch(self, headers: Headers) -> None:
         """RejectedError when the publisher's name belongs to a later session."""
-        if not self._rules.epochs:
+        epochs = self._rules.epochs
+        told = read_epoch(headers) if epochs else None
+        if told is None:
             return
-        told = read_epoch(headers)
-        epoch = None if told is None else self._rules.epochs.get(told[0])
-        if told is not None and epoch is not None and told[1] < epoch:
-            what = f"of epoch {told[1]}" if told[1] else "of no session"
-            cause = f"{told[0]} has opened a session of epoch {epoch}, and this record is {what}"
+        publisher, epoch = told
+        newest = epochs.get(publisher, 0)
+        if epoch < newest:
+            what = f"of epoch {epoch}" if epoch else "of no session"
+            cause = f"{publisher} has opened a session of epoch {newest}, and this record is {what}"
             raise RejectedError(Reason.NAME_IN_USE, cause)
 
     def check_time(self, place: Place, claim: Claim) -> None:

@@ -48,12 +48,15 @@ def revision(living: Living) -> int | None:
 # What is refused.
 
 
-@pytest.mark.parametrize("epoch", [None, 0, 1])
-def test_a_record_of_an_earlier_epoch_or_of_none_is_refused(epoch: int | None) -> None:
+@pytest.mark.parametrize(
+    ("epoch", "what"), [(None, "of no session"), (0, "of no session"), (1, "of epoch 1")]
+)
+def test_a_record_of_an_earlier_epoch_or_of_none_is_refused(epoch: int | None, what: str) -> None:
     world = World(epochs={"P": 2})
     plan = world.commit(record(0, *said(epoch=epoch), (DUPLICATE_ID, b"a")))
     assert reasons(plan.outputs) == ["name-in-use"]
-    assert "epoch 2" in told(plan.outputs[0][-1])[DeadLetter.CAUSE]
+    cause = f"P has opened a session of epoch 2, and this record is {what}"
+    assert told(plan.outputs[0][-1])[DeadLetter.CAUSE] == cause
     again = world.commit(record(1, *said(epoch=2), (DUPLICATE_ID, b"a")))
     assert reasons(again.outputs) == [None]
 
