@@ -46,7 +46,7 @@ class Grouping:
         member: Membership,
         offset: int,
         *,
-        forgives: bool = False,
+        forgives: bool,
     ) -> None:
         """Keep a record for its group, and decide the group where nothing is missing any more.
 
