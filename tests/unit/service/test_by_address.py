@@ -12,7 +12,7 @@ from ringfence.headers import DUPLICATE_ID, ORIGIN, DeadLetter, Reason
 from service.config import RouteSettings
 from service.consume import Batch, Slice
 from service.decide import decide, redrive
-from service.letter_values import Letter
+from service.letter_values import Letter, Mode
 from service.part import Hop
 from service.plan import Plan
 from service.redecide import Misdirected, Outcome
@@ -129,18 +129,22 @@ def letter(*headers: Header, key: bytes | None = b"h", topic: str = "orders") ->
     return Letter(0, topic, 0, 5, NOW_MS - 1, key, b"v", headers, 0)
 
 
-def redriven(living: World, *letters: Letter) -> tuple[list[Outcome], Decided]:
+def redriven(
+    living: World, *letters: Letter, mode: Mode = "through"
+) -> tuple[list[Outcome], Decided]:
     plan, outcomes = Decided(), list[Outcome]()
-    parts = redrive(living.partition, letters, "through", living.rules(), plan, NOW_MS, outcomes)
+    parts = redrive(living.partition, letters, mode, living.rules(), plan, NOW_MS, outcomes)
     plan.outputs += [output for part in parts for output in part]
     return outcomes, plan
 
 
 def test_a_letter_is_decided_anew_where_its_address_is() -> None:
     living = world(replace(ROUTE, address="{key}"))
-    outcomes, plan = redriven(living, letter(), letter(key=None), letter(topic="gone"))
+    outcomes, plan = redriven(living, letter(), letter(key=None), letter(topic="former"))
     assert outcomes == ["accepted", "refused", "refused"]
     assert reasons(plan.outputs) == [None, Reason.NO_ADDRESS, Reason.NO_OUTPUT]
+    assert plan.tally.redriven == {("through", "accepted"): 1, ("through", "refused"): 2}
+    assert redriven(living, letter(topic="former"), mode="bypass")[0] == ["failed"]
     with pytest.raises(Misdirected, match=r"g\.by-address-8 decides"):
         redriven(living, letter(key=b"k"))
     with pytest.raises(Misdirected, match="orders-0 decides"):
@@ -168,22 +172,23 @@ def test_an_input_that_was_deleted_is_decided_to_its_end() -> None:
     assert plan.outputs[0][0] == "orders.unique"
 
 
-def test_a_group_may_come_by_several_partitions() -> None:
+@pytest.mark.parametrize("earlier", ["more-1@7", "more-1@0"])
+def test_a_group_may_come_by_several_partitions(earlier: str) -> None:
     def member(at: int, place: str, position: bytes) -> Message:
         group = (("_TX_ID", b"t"), ("_TX_SIZE", b"2"), ("_TX_SEQ", position))
         return carried(at, place, *group, (DUPLICATE_ID, position))
 
     living = world()
-    assert living.commit(member(1, "more-1@7", b"2")).outputs == []
+    assert living.commit(member(1, earlier, b"2")).outputs == []
     living.cache.drop(BY_ADDRESS)
     plan = living.commit(member(2, "orders-0@3", b"1"))
     assert [(output[0], output[1]) for output in plan.outputs] == [
         ("orders.unique", b"orders-0@3"),
-        ("more.unique", b"more-1@7"),
+        ("more.unique", earlier.encode()),
     ]
     assert all(name != ORIGIN for output in plan.outputs for name, _ in output[-1])
     again = living.decide(named(3, "more-0@9", b"2"))
-    assert told(again.outputs[0][-1])[DeadLetter.ORIGINAL] == "more-1@7"
+    assert told(again.outputs[0][-1])[DeadLetter.ORIGINAL] == earlier
 
 
 def test_stamps_name_the_input() -> None:

@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from ringfence.headers import DUPLICATE_ID, NUMBER, PUBLISHER
+from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, NUMBER, PUBLISHER
 from service.addresses import AddressBook
 from service.answers import answer
 from service.caches import AUDIT, BRIDGE, settings_of
@@ -45,7 +45,7 @@ def test_a_number_of_its_own_goes_before_a_stamp() -> None:
 
 def test_ids_of_a_template_are_never_taken_for_stamps() -> None:
     world = World(RouteSettings(name="orders", inputs=("orders",), scope="partition", id="{key}"))
-    world.commit(record(0, key=STAMP))
+    world.commit(record(0, key=STAMP), record(1, (EXPIRES_AT, b"9" * 15), key=STAMP))
     assert world.partition.addresses == {"orders"}
 
 

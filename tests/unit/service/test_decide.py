@@ -386,10 +386,13 @@ def by_key(size: int = 20_000) -> World:
     return World(replace(ROUTE, address="{key}"), addresses=settings)
 
 
-def test_an_address_too_many_is_refused_and_those_that_are_there_go_on() -> None:
+@pytest.mark.parametrize("besides", [[], [(EXPIRES_AT, b"9" * 15)]], ids=["plain", "not plain"])
+def test_an_address_too_many_is_refused_and_those_that_are_there_go_on(
+    besides: list[tuple[str, bytes]],
+) -> None:
     world = by_key()
-    batch = [named(n, b"%d" % n, key=key) for n, key in enumerate([b"x", b"y", b"z", b"x"])]
-    plan = world.commit(*batch)
+    ids = [(DUPLICATE_ID, b"%d" % n) for n in range(4)]
+    plan = world.commit(*(record(n, ids[n], *besides, key=b"xyzx"[n : n + 1]) for n in range(4)))
     assert reasons(plan.outputs) == [None, None, "too-many-addresses", None]
     later = world.decide(named(4, b"4", key=b"y"), named(5, b"5", key=b"z"), record(6, key=b"z"))
     assert reasons(later.outputs) == [None, "too-many-addresses", None]

@@ -20,11 +20,15 @@ def said(*tallies: tuple[Tally, float]) -> Said:
     return [dict(line) for line in lines]
 
 
-@pytest.mark.parametrize("on_duplicate", ["dead_letter", "drop", "mark"])
-def test_a_line_tells_where_the_duplicate_is_and_what_it_repeats(on_duplicate: str) -> None:
+@pytest.mark.parametrize(
+    ("on_duplicate", "offset"), [("dead_letter", 7), ("drop", 7), ("mark", 7), ("mark", 0)]
+)
+def test_a_line_tells_where_the_duplicate_is_and_what_it_repeats(
+    on_duplicate: str, offset: int
+) -> None:
     world = World(addresses={"#": {"on_duplicate": on_duplicate}})
     world.commit(named(3, b"a"))
-    plan = world.decide(record(7, (DUPLICATE_ID, b"a"), TRACEPARENT), named(8, b"a"))
+    plan = world.decide(record(offset, (DUPLICATE_ID, b"a"), TRACEPARENT), named(8, b"a"))
     (line,) = said((plan.tally, 0))
     assert line == {
         "event": "duplicate",
@@ -34,7 +38,7 @@ def test_a_line_tells_where_the_duplicate_is_and_what_it_repeats(on_duplicate: s
         "id": "a",
         "topic": "orders",
         "partition": 1,
-        "offset": 7,
+        "offset": offset,
         "original": "orders-1@3",
         "trace_id": "0af7651916cd43dd8448eb211c80319c",
         "suppressed": 1,

@@ -8,8 +8,12 @@ from confluent_kafka import Message
 
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, ORIGIN, DeadLetter, Reason
 from service.config import RouteSettings
+from service.decide import redrive
 from service.groups import Group, GroupName, Groups
+from service.letter_values import Letter
 from service.part import Hop
+from service.plan import Plan
+from service.redecide import Outcome
 from service.rejection import RejectedError
 from state.parked import HEADERS_MAX, KIND
 from tests.unit.helpers import some
@@ -279,24 +283,44 @@ def test_a_record_that_the_state_cannot_take_is_dead_lettered_alone(offset: int)
     assert reasons(plan.outputs) == ["too-large"]
 
 
-def test_a_number_out_of_order_rejects_its_group_and_is_neither_marked_nor_acknowledged() -> None:
+def test_a_number_out_of_order_rejects_its_group_and_is_neither_marked_nor_forgiven() -> None:
     world = World(addresses={"#": {"strategy": "ordered", "on_duplicate": "mark"}})
 
-    def counted(position: int, number: int) -> Message:
+    def counted(position: int, number: int) -> list[Header]:
         numbers = [("_SEQ_ID", 1), ("_PREV", number - 1), ("_SEQ", number)]
         told = [(name, b"%d" % value) for name, value in numbers]
-        return record(position, *in_group(position, 2), ("_PUBLISHER", b"P"), *told)
+        return [*in_group(position, 2), ("_PUBLISHER", b"P"), *told]
 
-    world.commit(counted(1, 1), counted(2, 2))
-    plan = world.commit(counted(1, 3), counted(2, 5))
+    world.commit(record(1, *counted(1, 1)), record(2, *counted(2, 2)))
+    group = [counted(1, 3), counted(2, 5)]
+    plan = world.commit(*(record(3 + n, *headers) for n, headers in enumerate(group)))
     assert reasons(plan.outputs) == ["out-of-order"] * 2
     assert plan.acks == []
+    letters = [Letter(0, *SOURCE, n, 0, b"k", b"v", tuple(group[n]), 0) for n in range(2)]
+    outcomes = list[Outcome]()
+    parts = redrive(world.partition, letters, "forget", world.rules(), Plan(), NOW_MS, outcomes)
+    assert len(list(parts)) == 2
+    assert outcomes == ["waiting", "refused"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "epochs", "reason"),
+    [("sequence", {}, "invalid-claim"), ("ring", {"P": 1}, "name-in-use")],
+)
+def test_a_group_is_judged_by_what_holds_when_it_is_whole(
+    strategy: str, epochs: dict[str, int], reason: str
+) -> None:
+    world = World()
+    first = record(0, *in_group(1, 2, identifier="a"), ("_PUBLISHER", b"P"), ("_SEQ", b"one"))
+    world.commit(first)
+    world.addresses, world.epochs = {"#": {"strategy": strategy}}, epochs
+    assert reasons(world.commit(member(1, 2, 2, "b")).outputs) == [reason] * 2
 
 
 def test_what_a_group_repeats_begins_its_time_anew() -> None:
     world = World(addresses={"#": {"strategy": "window", "window_ms": 1_000}})
     group = in_group(1, 1)
-    for ago_ms, headers in ((5_000, []), (4_500, group), (3_900, [])):
+    for ago_ms, headers in ((5_000, group), (4_500, group), (3_900, [])):
         sent = record(0, *headers, (DUPLICATE_ID, b"a"), timestamp_ms=NOW_MS - ago_ms)
         plan = world.commit(sent)
     assert reasons(plan.outputs) == ["duplicate"]
