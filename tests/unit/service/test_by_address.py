@@ -16,9 +16,11 @@ from service.letter_values import Letter, Mode
 from service.part import Hop
 from service.plan import Plan
 from service.redecide import Misdirected, Outcome
+from state.edit import Source
 from state.parked import decode
 from tests.fakes.log import FakeCluster
 from tests.oracle.model import DequeRing
+from tests.unit.helpers import some
 from tests.unit.service.deciding import (
     BY_ADDRESS,
     CHANGELOG,
@@ -55,13 +57,15 @@ def named(at: int, place: str, identifier: bytes) -> Message:
 
 
 def test_a_duplicate_from_another_input_is_caught_and_names_its_original() -> None:
-    plan = world().decide(named(10, "orders-2@5", b"1"), named(11, "more-0@5", b"1"))
-    accepted, letter = plan.outputs
+    twice = named(10, "orders-2@5", b"1"), named(11, "more-0@5", b"1")
+    accepted, letter = world().decide(*twice).outputs
     assert (accepted[0], accepted[3]) == ("orders.unique", 2)
     assert (letter[0], letter[3]) == ("more.dlq", 0)
     envelope = told(letter[-1])
     assert envelope[DeadLetter.ORIGINAL] == "orders-2@5"
     assert (envelope[DeadLetter.TOPIC], envelope[DeadLetter.OFFSET]) == ("more", "5")
+    dropped = some(world(on_duplicate="drop").decide(*twice).tally.example)
+    assert (dropped.place, dropped.offset) == (Source("more", 0), 5)
 
 
 def test_a_group_whose_earlier_record_lost_its_route_meanwhile_is_refused_whole() -> None:

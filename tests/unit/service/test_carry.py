@@ -62,7 +62,7 @@ def test_it_is_counted_where_it_is_decided() -> None:
     plan = world().decide(named(0, b"1"), record(1, key=None))
     assert plan.tally.carried == {"orders": 1}
     assert plan.tally.consumed == {"orders": 1}, "the one that has no address"
-    assert plan.tally.records_read == 2
+    assert (plan.tally.records_read, plan.tally.bytes_read) == (2, 2)
 
 
 def test_without_an_address_it_is_a_dead_letter_with_its_place() -> None:

@@ -194,7 +194,8 @@ def test_the_output_partition_is_the_inputs_or_the_keys(
     out: int, dead: int, key: bytes | None, number: int
 ) -> None:
     world = World(cluster=cluster_of(orders_unique=out, orders_dlq=dead))
-    assert world.decide(record(0, key=key)).outputs[0][3] == number
+    plan = world.decide(record(0, key=key), named(1, b"plain", key=key))
+    assert [output[3] for output in plan.outputs] == [number] * 2
 
 
 @pytest.mark.parametrize("identifier", [b"", b"\xff\x00", b"x" * 65_536], ids=str)
@@ -289,6 +290,7 @@ def test_with_detection_off_nothing_is_lost_or_remembered(off: dict[str, object]
     world = World(addresses={"#": off})
     plan = world.decide(named(0, b"a"), named(1, b"a"))
     assert topics(plan) == ["orders.unique"] * 2
+    assert plan.tally.accepted.total() == 2
     assert not plan.edits
 
 
@@ -364,14 +366,13 @@ def test_a_dead_letter_too_large_for_its_topic_goes_to_the_fallback() -> None:
 
 
 def test_a_dead_letter_topic_for_each_address_needs_an_address() -> None:
-    route = replace(ROUTE, address="{key}", dead_letter="DLQ.{address}", allowed_outputs=("DLQ.x",))
-    cluster = cluster_of(orders_unique=3)
-    cluster.create_topic("DLQ.x", 1)
-    world = World(route, cluster=cluster)
-    plan = world.decide(
-        named(0, b"a", key=b"x"), named(1, b"a", key=b"x"), named(2, b"a", key=None)
-    )
-    assert topics(plan) == ["orders.unique", "DLQ.x", FALLBACK]
+    allowed = ("OUT.x", "DLQ.x", "OUT.y")
+    route = replace(ROUTE, address="{key}", output="OUT.{address}", dead_letter="DLQ.{address}")
+    cluster = cluster_of(**{name.replace(".", "_"): 1 for name in allowed})
+    world = World(replace(route, allowed_outputs=allowed), cluster=cluster)
+    keys = (b"x", b"x", b"y", b"y", b"z", None)
+    plan = world.decide(*(named(n, b"a", key=key) for n, key in enumerate(keys)))
+    assert topics(plan) == ["OUT.x", "DLQ.x", "OUT.y", FALLBACK, FALLBACK, FALLBACK]
 
 
 def test_equal_ids_on_different_addresses_are_different() -> None:
@@ -398,6 +399,23 @@ def test_an_address_too_many_is_refused_and_those_that_are_there_go_on(
     assert reasons(later.outputs) == [None, "too-many-addresses", None]
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_an_address_on_which_a_group_waits_takes_room_once(*, at_once: bool) -> None:
+    def member(offset: int, key: bytes) -> Message:
+        group = ("_TX_ID", b"t"), ("_TX_SIZE", b"2"), ("_TX_SEQ", b"1")
+        return record(offset, *group, key=key)
+
+    x, y, z = (named(n, b"a", key=key) for n, key in enumerate([b"x", b"y", b"z"]))
+    world = by_key()
+    world.commit(member(3, b"x"))
+    for part in [(x, y)] if at_once else [(x,), (y,)]:
+        assert reasons(world.commit(*part).outputs) == [None] * len(part)
+    assert reasons(world.commit(z, member(4, b"z")).outputs) == ["too-many-addresses"] * 2
+    waiting = by_key()
+    waiting.commit(member(3, b"x"), member(4, b"y"))
+    assert reasons(waiting.commit(y, z).outputs) == [None, "too-many-addresses"]
+
+
 def test_an_address_that_remembers_nothing_takes_no_room() -> None:
     plan = by_key(0).decide(*[named(n, b"a", key=b"%d" % n) for n in range(4)])
     assert reasons(plan.outputs) == [None] * 4
@@ -410,13 +428,19 @@ def test_a_record_that_was_not_accepted_takes_no_room() -> None:
     assert reasons(plan.outputs) == ["too-large", "too-large", None, None]
 
 
+def test_a_record_without_an_id_takes_no_room() -> None:
+    nameless = [record(n, key=b"%d" % n) for n in range(2)]
+    plan = by_key().decide(*nameless, named(2, b"a", key=b"x"), named(3, b"a", key=b"y"))
+    assert reasons(plan.outputs) == [None] * 4
+
+
 def test_the_time_of_a_partition_follows_records_but_never_back_and_never_into_the_future() -> None:
     world = World()
     future, past = NOW_MS + 10**9, NOW_MS - 10**9
     times = [NOW_MS - 5, past, future]
     seen = []
     for n, at_ms in enumerate(times):
-        world.commit(record(n, timestamp_ms=at_ms))
+        world.commit(record(n, (DUPLICATE_ID, b"%d" % n), timestamp_ms=at_ms))
         seen.append(world.partition.time_ms)
     assert seen == [NOW_MS - 5, NOW_MS - 5, NOW_MS]
 
@@ -428,7 +452,9 @@ def test_the_time_of_a_partition_follows_records_but_never_back_and_never_into_t
 def test_a_record_without_a_timestamp_is_sent_with_none_and_is_not_the_oldest(
     times_ms: tuple[int, ...], oldest_ms: int, newest_ms: int
 ) -> None:
-    plan = World().decide(*(record(n, timestamp_ms=at_ms) for n, at_ms in enumerate(times_ms)))
+    plan = World().decide(
+        *(record(n, (DUPLICATE_ID, b"%d" % n), timestamp_ms=at) for n, at in enumerate(times_ms))
+    )
     assert [output[6] for output in plan.outputs] == [max(at_ms, 0) for at_ms in times_ms]
     assert (plan.tally.oldest_ms, plan.tally.newest_ms) == (oldest_ms, newest_ms)
 
@@ -456,6 +482,13 @@ def test_of_dropped_duplicates_one_tells_how_long_after_its_original_it_came() -
     )
     assert plan.tally.duplicates.total() == 8
     assert plan.tally.distances_ms == [401]
+
+
+def test_no_more_than_sixteen_addresses_look_for_the_original_of_what_they_dropped() -> None:
+    world = World(replace(ROUTE, address="{key}"), addresses={"#": {"on_duplicate": "drop"}})
+    plan = world.decide(*(named(n, b"a", key=b"%d" % (n % 20)) for n in range(40)))
+    assert plan.tally.duplicates.total() == 20
+    assert len(plan.tally.distances_ms) == 16
 
 
 def test_edits_go_to_the_changelog_of_the_partition() -> None:

@@ -73,7 +73,7 @@ def told(plan: Decided) -> tuple[object, ...]:
     given_batches=batches,
     capacity=st.sampled_from([0, 1, 2, 3, 20]),
     on_duplicate=st.sampled_from(["dead_letter", "drop", "mark"]),
-    address=st.sampled_from(["fixed", "{header:address}", "{key}"]),
+    address=st.sampled_from(["fixed", "{header:address}", "{key}", "{key}{header:other}"]),
     output=st.sampled_from(["{topic}.unique", "out.{address}", "out.{header:other}"]),
     partitions=st.sampled_from([1, 3]),
 )

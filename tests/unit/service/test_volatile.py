@@ -8,7 +8,7 @@ from service.config import RouteSettings
 from state.cache import Cache
 from state.keys import RUNS, prefix
 from tests.unit.service.deciding import World, named, reasons, topics
-from tests.unit.service.living import LOG, ORDERS, Living, turns
+from tests.unit.service.living import LOG, ORDERS, Living, in_group, turns
 
 ROUTE: Final = RouteSettings(name="orders", inputs=("orders",), scope="partition")
 FORGETFUL: Final = {"orders": {"persist_id_cache": False}}
@@ -28,8 +28,16 @@ def test_it_detects_while_it_lives_and_writes_nothing() -> None:
 def test_it_forgets_with_a_partition_that_is_taken_over_anew() -> None:
     living = Living(addresses=FORGETFUL)
     living.send("a")
+    living.write(b"b", *in_group("t", 1, 2))
     loop = living.running()
+    turns(loop)
+    partition = loop.assignment.running[ORDERS]
+    assert partition.groups.open
+    assert partition.survey.extents
+    partition.written_at = 0  # as in a changelog that was truncated
     loop.assignment.retake(ORDERS, wipe=False)
+    assert not partition.groups.open
+    assert not partition.survey.extents
     living.send("a")
     turns(loop)
     assert living.values("orders.unique") == ["a", "a"]
