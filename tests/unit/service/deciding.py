@@ -1,7 +1,8 @@
 """What the tests of decisions share: a partition, its rules over a fake cluster, and records."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from confluent_kafka import Message
 
@@ -12,12 +13,14 @@ from service.checks import Rules
 from service.cluster import TopicInfo
 from service.config import RouteSettings
 from service.consume import Batch, Slice
-from service.decide import decide
+from service.decide import decide, redrive
 from service.inlet import Inlet
 from service.inlets import finder
+from service.letter_values import Letter, Mode
 from service.part import Hop
 from service.partition import Facts, Log, Partition, Phase
 from service.plan import Output, Plan
+from service.redecide import Outcome
 from service.rejection import RejectedError
 from service.route import Headers, InputRoute
 from service.target import Placing
@@ -76,6 +79,10 @@ class Decided(Plan):
     outputs: list[Output] = field(default_factory=list)
     acks: list[Output] = field(default_factory=list)
 
+    def take(self, parts: Iterable[Sequence[Output]]) -> None:
+        for output in chain.from_iterable(parts):
+            (self.acks if output[0] == ACKS else self.outputs).append(output)
+
 
 @dataclass
 class World:
@@ -124,21 +131,42 @@ class World:
                 refused=self.refused,
                 homeless=self.homeless,
             ),
-            inlets=finder([self.settings], "g", self._inputs),
+            inlets=self._find,
             by_address=ByAddress(BY_ADDRESS.topic, 12),
         )
+
+    def _find(self, inlet: bytes) -> Inlet:
+        """By the settings as they are now."""
+        return finder([self.settings], "g", self._inputs)(inlet)
 
     def _inputs(self) -> dict[str, TopicInfo]:
         return FakeAdmin(self.cluster).topics(self.settings.inputs)
 
     def decide(self, *messages: Message) -> "Decided":
         """The plan for one batch, which is then dropped."""
+        return self.decide_pieces([messages])
+
+    def decide_pieces(self, pieces: Iterable[Sequence[Message]]) -> "Decided":
+        """The same for several."""
         plan = Decided()
-        batch = Batch((Slice.of(self.partition, list(messages)),), NOW_MS)
-        for part in decide([batch], self.rules(), plan):
-            for output in part:
-                (plan.acks if output[0] == ACKS else plan.outputs).append(output)
+        slices = (Slice.of(self.partition, list(messages)) for messages in pieces)
+        plan.take(decide((Batch((part,), NOW_MS) for part in slices), self.rules(), plan))
         return plan
+
+    def unread(
+        self,
+        fill: Callable[..., Iterable[Sequence[Output]]],
+        *given: object,
+        after: Sequence[object],
+    ) -> "Decided":
+        """What is decided otherwise than by reading: by a function of the same module."""
+        plan = Decided()
+        plan.take(fill(self.partition, *given, self.rules(), plan, *after))
+        return plan
+
+    def redrive(self, mode: Mode, *letters: Letter) -> tuple[list[Outcome], "Decided"]:
+        outcomes = list[Outcome]()
+        return outcomes, self.unread(redrive, letters, mode, after=(NOW_MS, outcomes))
 
     def commit(self, *messages: Message) -> "Decided":
         """The same, committed."""

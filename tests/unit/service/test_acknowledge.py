@@ -17,7 +17,7 @@ from ringfence.headers import (
     bookmark,
 )
 from service.decide import place_publisher
-from service.plan import Output, Plan
+from service.plan import Output
 from state.claim import Claim
 from tests.unit.service.deciding import SOURCE, World, record
 from tests.unit.service.living import Living, refused, turns
@@ -70,12 +70,11 @@ def test_streams_are_acknowledged_by_their_last_number() -> None:
 
 
 def test_a_number_that_is_set_by_hand_is_acknowledged_as_of_the_time_of_the_broker() -> None:
-    world, plan = World(addresses=SEQUENCE), Plan()
+    world = World(addresses=SEQUENCE)
     world.partition.next_offset = 5
     claim = Claim(publisher="P", number=7, previous=0)
-    parts = place_publisher(world.partition, "orders", claim, SOURCE, world.rules(), plan)
-    (ack,) = [output for part in parts for output in part]
-    assert (told([ack]), ack[6]) == ({("orders", "P"): 7}, 0)
+    plan = world.unread(place_publisher, "orders", claim, SOURCE, after=())
+    assert (told(plan.acks), plan.acks[0][6]) == ({("orders", "P"): 7}, 0)
     assert plan.next_offsets == {SOURCE: 5}
 
 

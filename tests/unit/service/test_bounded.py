@@ -279,14 +279,12 @@ def test_a_batch_that_completes_large_groups_is_cut_by_their_bytes() -> None:
 
 
 def test_of_groups_that_are_too_large_together_one_may_end_in_a_transaction() -> None:
-    assert [Plan().release(size, 10) for size in (4, 5)] == [True, False]
-    bounded, unbounded = Plan(is_bounded=True), Plan()
-    assert [bounded.release(size, 10) for size in (3, 7)] == [True, False]
+    bounded, larger, unbounded = Plan(is_bounded=True), Plan(is_bounded=True), Plan()
+    assert [bounded.release(size, 10) for size in (4, 1, 5)] == [True, False, False]
     assert [unbounded.release(size, 10) for size in (99, 99)] == [False, False]
-    alone = Plan(is_bounded=True)
-    assert not alone.release(99, 10)
+    assert not larger.release(99, 10)
     with pytest.raises(TooMuchAtOnceError):
-        alone.release(1, 10)
+        larger.release(1, 10)
 
 
 def sizes_of(loop: Loop) -> list[int]:

@@ -10,12 +10,9 @@ from hypothesis import strategies as st
 
 from ringfence.headers import DUPLICATE_ID, ORIGIN, DeadLetter, Reason
 from service.config import RouteSettings
-from service.consume import Batch, Slice
-from service.decide import decide, redrive
-from service.letter_values import Letter, Mode
+from service.letter_values import Letter
 from service.part import Hop
-from service.plan import Plan
-from service.redecide import Misdirected, Outcome
+from service.redecide import Misdirected
 from state.edit import Source
 from state.parked import decode
 from tests.fakes.log import FakeCluster
@@ -26,12 +23,12 @@ from tests.unit.service.deciding import (
     CHANGELOG,
     FALLBACK,
     NOW_MS,
-    Decided,
     World,
     cluster_of,
     reasons,
     record,
     told,
+    topics,
 )
 
 ROUTE = RouteSettings(name="all", inputs=("orders", "more"), address="all", output="{topic}.unique")
@@ -115,44 +112,34 @@ def test_a_place_that_cannot_be_is_none(place: str) -> None:
 
 
 def test_what_belongs_to_no_route_may_belong_to_one_by_the_next_piece() -> None:
-    living, plan = world(), Plan()
+    living = world()
     living.settings = replace(ROUTE, inputs=("more",))
 
-    def batches() -> Iterator[Batch]:
+    def pieces() -> Iterator[list[Message]]:
         for at, inlet in enumerate(["orders-0", "more-0", "orders-0"]):
-            message = named(at, f"{inlet}@{at}", b"%d" % at)
-            yield Batch((Slice.of(living.partition, [message]),), NOW_MS)
+            yield [named(at, f"{inlet}@{at}", b"%d" % at)]
             living.settings = ROUTE
 
-    rules = replace(living.rules(), inlets=lambda name: living.rules().inlets(name))
-    outputs = [output for part in decide(batches(), rules, plan) for output in part]
-    assert [output[0] for output in outputs] == [FALLBACK, "more.unique", "orders.unique"]
+    plan = living.decide_pieces(pieces())
+    assert topics(plan) == [FALLBACK, "more.unique", "orders.unique"]
 
 
 def letter(*headers: Header, key: bytes | None = b"h", topic: str = "orders") -> Letter:
     return Letter(0, topic, 0, 5, NOW_MS - 1, key, b"v", headers, 0)
 
 
-def redriven(
-    living: World, *letters: Letter, mode: Mode = "through"
-) -> tuple[list[Outcome], Decided]:
-    plan, outcomes = Decided(), list[Outcome]()
-    parts = redrive(living.partition, letters, mode, living.rules(), plan, NOW_MS, outcomes)
-    plan.outputs += [output for part in parts for output in part]
-    return outcomes, plan
-
-
 def test_a_letter_is_decided_anew_where_its_address_is() -> None:
     living = world(replace(ROUTE, address="{key}"))
-    outcomes, plan = redriven(living, letter(), letter(key=None), letter(topic="former"))
+    sent = letter(), letter(key=None), letter(topic="former")
+    outcomes, plan = living.redrive("through", *sent)
     assert outcomes == ["accepted", "refused", "refused"]
     assert reasons(plan.outputs) == [None, Reason.NO_ADDRESS, Reason.NO_OUTPUT]
     assert plan.tally.redriven == {("through", "accepted"): 1, ("through", "refused"): 2}
-    assert redriven(living, letter(topic="former"), mode="bypass")[0] == ["failed"]
+    assert living.redrive("bypass", *sent)[0] == ["accepted", "failed", "failed"]
     with pytest.raises(Misdirected, match=r"g\.by-address-8 decides"):
-        redriven(living, letter(key=b"k"))
+        living.redrive("through", letter(key=b"k"))
     with pytest.raises(Misdirected, match="orders-0 decides"):
-        redriven(World(), letter())
+        World().redrive("through", letter())
 
 
 @pytest.mark.parametrize(("next_offset", "begun"), [(0, 0), (1, 0), (9, 8)])
@@ -162,10 +149,9 @@ def test_a_letter_that_waits_for_its_group_stands_at_the_end_of_what_was_decided
     living = world(replace(ROUTE, address="{key}"))
     living.partition.next_offset = next_offset
     group: list[Header] = [("_TX_ID", b"t"), ("_TX_SIZE", b"2"), ("_TX_SEQ", b"1")]
-    outcomes, plan = redriven(living, letter(*group))
+    outcomes, plan = living.redrive("through", letter(*group))
     assert outcomes == ["waiting"]
-    (edit,) = plan.edits[CHANGELOG]
-    parked = decode(edit.value or b"")
+    parked = decode(plan.edits[CHANGELOG][0].value or b"")
     assert (parked.begun, parked.own_offset) == (begun, begun)
 
 

@@ -1,5 +1,6 @@
 """Decisions: the order of the checks, what is remembered, and where each record goes."""
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from service.decide import give_up, import_ids, redrive, resettle
 from service.groups import GroupName
 from service.inlet import Inlet
 from service.letter_values import Letter
-from service.plan import BY_KEY, NO_TIME_MS
+from service.plan import BY_KEY, NO_TIME_MS, Output
 from service.queries.ids import Known
 from service.rejection import RejectedError
 from service.route import InputRoute
@@ -24,7 +25,6 @@ from tests.unit.service.deciding import (
     FALLBACK,
     NOW_MS,
     SOURCE,
-    Decided,
     World,
     cluster_of,
     named,
@@ -40,6 +40,8 @@ BAD_TIME = (EXPIRES_AT, b"tomorrow")
 SEEN = (DUPLICATE_ID, b"seen")
 DISAGREES = ("_AMQ_DUPL_ID", b"other")
 BIG = b"x" * 2000
+HALF_A_GROUP = (("_TX_ID", b"t"), ("_TX_SIZE", b"2"), ("_TX_SEQ", b"1"))
+LATE_LETTER = Letter(0, *SOURCE, 0, NOW_MS - 1, b"k", b"v", ((DUPLICATE_ID, b"new"), LATE), 0)
 
 
 def strict() -> World:
@@ -401,18 +403,15 @@ def test_an_address_too_many_is_refused_and_those_that_are_there_go_on(
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_an_address_on_which_a_group_waits_takes_room_once(*, at_once: bool) -> None:
-    def member(offset: int, key: bytes) -> Message:
-        group = ("_TX_ID", b"t"), ("_TX_SIZE", b"2"), ("_TX_SEQ", b"1")
-        return record(offset, *group, key=key)
-
-    x, y, z = (named(n, b"a", key=key) for n, key in enumerate([b"x", b"y", b"z"]))
-    world = by_key()
-    world.commit(member(3, b"x"))
+    keys = (b"x", b"y", b"z")
+    x, y, z = (named(n, b"a", key=key) for n, key in enumerate(keys))
+    of_x, of_y, of_z = (record(n, *HALF_A_GROUP, key=key) for n, key in enumerate(keys))
+    world, waiting = by_key(), by_key()
+    world.commit(of_x)
     for part in [(x, y)] if at_once else [(x,), (y,)]:
         assert reasons(world.commit(*part).outputs) == [None] * len(part)
-    assert reasons(world.commit(z, member(4, b"z")).outputs) == ["too-many-addresses"] * 2
-    waiting = by_key()
-    waiting.commit(member(3, b"x"), member(4, b"y"))
+    assert reasons(world.commit(z, of_z).outputs) == ["too-many-addresses"] * 2
+    waiting.commit(of_x, of_y)
     assert reasons(waiting.commit(y, z).outputs) == [None, "too-many-addresses"]
 
 
@@ -511,42 +510,29 @@ def test_a_record_that_has_no_headers_at_all_goes_on_as_it_came() -> None:
 # Without anything being read.
 
 
-def unread(world: World, way: str) -> Decided:
-    """What one of the ways makes of an address on which a group waits."""
-    rules, plan, on = world.rules(), Decided(), world.partition
-    headers = ((DUPLICATE_ID, b"new"), LATE)
-    letter = Letter(0, *SOURCE, 0, NOW_MS - 1, b"k", b"v", headers, 0)
-    parts = {
-        "given up": lambda: give_up(on, [GroupName("orders", b"t")], rules, plan, NOW_MS),
-        "imported": lambda: import_ids(on, "orders", [Known(b"new")], rules, plan, NOW_MS),
-        "settled": lambda: resettle(on, ["orders"], rules, plan),
-        "redriven": lambda: redrive(on, [letter], "through", rules, plan, NOW_MS, []),
-    }[way]()
-    plan.outputs += [output for part in parts for output in part]
-    return plan
-
-
-@pytest.mark.parametrize(
-    ("way", "dead"),
-    [
-        ("given up", [("group-incomplete", NOW_MS)]),
-        ("imported", []),
-        ("settled", []),
-        ("redriven", [("expired", NOW_MS)]),
-    ],
+@rows(
+    ("fill", "given", "after", "dead"),
+    {
+        "given up": (give_up, [[GroupName("orders", b"t")]], [NOW_MS], ["group-incomplete"]),
+        "imported": (import_ids, ["orders", [Known(b"new")]], [NOW_MS], []),
+        "settled": (resettle, [["orders"]], [], []),
+        "redriven": (redrive, [[LATE_LETTER], "through"], [NOW_MS, []], ["expired"]),
+    },
 )
 def test_whatever_is_decided_of_a_ring_deletes_the_runs_that_it_has_outlived(
-    way: str, dead: list[tuple[str, int]]
+    fill: Callable[..., Iterator[Sequence[Output]]],
+    given: list[object],
+    after: list[object],
+    dead: list[str],
 ) -> None:
     world = World(addresses={"#": {"id_cache_size": 1}})
     world.commit(named(0, b"a"))
-    group = [("_TX_ID", b"t"), ("_TX_SIZE", b"2"), ("_TX_SEQ", b"1")]
-    world.commit(named(1, b"b"), record(2, *group))
-    plan = unread(world, way)
+    world.commit(named(1, b"b"), record(2, *HALF_A_GROUP))
+    plan = world.unread(fill, *given, after=after)
     assert Edit(run.key("orders", 0), None) in plan.edits[CHANGELOG]
     assert plan.next_offsets == {SOURCE: 3}
-    times_ms = [output[6] for output in plan.outputs]
-    assert list(zip(reasons(plan.outputs), times_ms, strict=True)) == dead
+    assert reasons(plan.outputs) == dead
+    assert all(output[6] == NOW_MS for output in plan.outputs)
 
 
 @rows(
@@ -561,9 +547,8 @@ def test_whatever_is_decided_of_a_ring_deletes_the_runs_that_it_has_outlived(
 def test_the_time_of_a_partition_follows_imported_ids_too(
     before_ms: int, told_ms: list[int | None], time_ms: int
 ) -> None:
-    world, plan = World(), Decided()
+    world = World()
     world.partition.time_ms = before_ms
     ids = [Known(b"%d" % n, n, at_ms) for n, at_ms in enumerate(told_ms)]
-    assert list(import_ids(world.partition, "orders", ids, world.rules(), plan, NOW_MS)) == [[]]
-    assert plan.times_ms == {SOURCE: time_ms}
-    assert plan.next_offsets == {SOURCE: 0}
+    plan = world.unread(import_ids, "orders", ids, after=[NOW_MS])
+    assert (plan.times_ms, plan.next_offsets) == ({SOURCE: time_ms}, {SOURCE: 0})

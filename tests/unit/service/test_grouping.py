@@ -8,12 +8,9 @@ from confluent_kafka import Message
 
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, ORIGIN, DeadLetter, Reason
 from service.config import RouteSettings
-from service.decide import redrive
 from service.groups import Group, GroupName, Groups
 from service.letter_values import Letter
 from service.part import Hop
-from service.plan import Plan
-from service.redecide import Outcome
 from service.rejection import RejectedError
 from state.parked import HEADERS_MAX, KIND
 from tests.unit.helpers import some
@@ -297,10 +294,7 @@ def test_a_number_out_of_order_rejects_its_group_and_is_neither_marked_nor_forgi
     assert reasons(plan.outputs) == ["out-of-order"] * 2
     assert plan.acks == []
     letters = [Letter(0, *SOURCE, n, 0, b"k", b"v", tuple(group[n]), 0) for n in range(2)]
-    outcomes = list[Outcome]()
-    parts = redrive(world.partition, letters, "forget", world.rules(), Plan(), NOW_MS, outcomes)
-    assert len(list(parts)) == 2
-    assert outcomes == ["waiting", "refused"]
+    assert world.redrive("forget", *letters)[0] == ["waiting", "refused"]
 
 
 @pytest.mark.parametrize(

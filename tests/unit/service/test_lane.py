@@ -10,19 +10,8 @@ from hypothesis import strategies as st
 
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, Reason
 from service.config import RouteSettings
-from service.consume import Batch, Slice
-from service.decide import decide
 from service.lane import Lanes
-from service.plan import Plan
-from tests.unit.service.deciding import (
-    NOW_MS,
-    Decided,
-    World,
-    cluster_of,
-    named,
-    reasons,
-    record,
-)
+from tests.unit.service.deciding import NOW_MS, Decided, World, cluster_of, named, reasons, record
 
 ROUTE = RouteSettings(name="orders", inputs=("orders",), scope="partition")
 ids = st.sampled_from([b"", b"1", b"2", b"3", b"4", b"5", b"x" * 65, b"y" * 70_000])
@@ -104,19 +93,8 @@ def test_the_fates_are_the_same_without_lanes(
 def test_what_may_not_fit_its_topic_is_measured_and_what_came_before_it_is_counted() -> None:
     cluster = cluster_of(orders_dlq=3)
     cluster.create_topic("orders.unique", 3, record_bytes_max=300_000)
-    world, plan = World(cluster=cluster), Plan()
-    sent = (
-        [named(0, b"a"), named(1, b"a")],
-        [named(2, b"a"), named(3, b"b", value=b"." * 400_000)],
-    )
-    batches = [Batch((Slice.of(world.partition, messages),), NOW_MS) for messages in sent]
-    outputs = [output for part in decide(batches, world.rules(), plan) for output in part]
-    assert reasons(outputs) == [None, Reason.DUPLICATE, Reason.DUPLICATE, Reason.TOO_LARGE]
+    small, large = (named(0, b"a"), named(1, b"a")), named(3, b"b", value=b"." * 400_000)
+    plan = World(cluster=cluster).decide_pieces([small, [named(2, b"a"), large]])
+    assert reasons(plan.outputs) == [None, Reason.DUPLICATE, Reason.DUPLICATE, Reason.TOO_LARGE]
     assert plan.tally.duplicates == {("orders", "orders"): 2}
     assert plan.tally.dead_letters.total() == 3
-
-
-def test_an_id_that_alone_is_larger_than_its_topic_takes_is_measured() -> None:
-    cluster = cluster_of(orders_dlq=3)
-    cluster.create_topic("orders.unique", 3, record_bytes_max=1_000)
-    assert reasons(World(cluster=cluster).decide(named(0, b"x" * 2_000)).outputs) == ["too-large"]
