@@ -6,23 +6,13 @@ fatal error for whoever asks next.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from state.edit import Source
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Headers, Record
-
-OnDelivery = Callable[[KafkaError | None, Message], None]
-
-
-class Queued(NamedTuple):
-    """A record that has not left the client."""
-
-    place: Source
-    record: Record
-    on_delivery: OnDelivery
+from tests.fakes.producer import OnDelivery, Queued
 
 
 class FakeDelivery:
@@ -108,7 +98,9 @@ class FakeDelivery:
 
     def _report(self, queued: Queued, code: int) -> None:
         message = Message(topic=queued.place.topic, partition=queued.place.partition)
-        self._reports.append(lambda: queued.on_delivery(KafkaError(code), message))
+        on_delivery = queued.on_delivery
+        assert on_delivery is not None  # whoever delivers asks for reports
+        self._reports.append(lambda: on_delivery(KafkaError(code), message))
 
     def _serve(self) -> int:
         reports, self._reports = self._reports, []
