@@ -1,14 +1,16 @@
 """A service that asks who asks: its tokens, its issuer, and clients of each."""
 
 import json
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
+from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from api.access import Access
@@ -90,6 +92,28 @@ def guarded(view: ServiceView, api: ApiSettings, issuer: Issuer | None = None) -
     """The service, asking who asks."""
     keys = Jwks(api.oidc_issuer, api.oidc_jwks_url, time.monotonic, issuer or Issuer())
     return replace(view, access=Access(api, keys), body_bytes_max=api.body_bytes_max)
+
+
+def operations(view: ServiceView) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Every operation that there is: its method, its path, and what the document says of it."""
+    for path, methods in create_app(view).openapi()["paths"].items():
+        for method, operation in methods.items():
+            yield method, path, operation
+
+
+def filled(path: str, part: str = "1") -> str:
+    """A path of the document with something in every place of it."""
+    return re.sub(r"\{\w+\}", part, path)
+
+
+def counted(client: TestClient, name: str, *labels: str) -> dict[tuple[str, ...], float]:
+    """What a metric counts, by some of its labels."""
+    return {
+        tuple(sample.labels[label] for label in labels): sample.value
+        for family in text_string_to_metric_families(client.get("/metrics").text)
+        for sample in family.samples
+        if sample.name == name
+    }
 
 
 def client_of(

@@ -1,6 +1,5 @@
 """A POST that is sent again under its key is not done again."""
 
-import re
 import threading
 from dataclasses import replace
 from typing import Any
@@ -9,14 +8,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from api import idempotency
-from api.app import create_app
 from api.idempotency import KEEP_S, Replies
 from api.view import ServiceView
 from service.queries.addresses import AddressAnswer, AddressQuery
 from service.queries.ids import ChangeAnswer, ImportAnswer
 from service.queries.table import Answer, Query
 from tests.api.fake_service import Clock, FakeAudit, answering
-from tests.api.guarded import TOKENS, client_of
+from tests.api.guarded import TOKENS, client_of, filled, operations
 from tests.waiting import LIMIT_S
 
 CLEAR = "/v1/addresses/orders:clear"
@@ -51,13 +49,12 @@ def test_the_first_reply_is_given_again_and_nothing_is_done() -> None:
 
 def test_every_post_of_the_api_takes_a_key(view: ServiceView) -> None:
     client = client_of(view)
-    document = create_app(view).openapi()["paths"]
-    posts = [path for path, methods in document.items() if "post" in methods]
+    posts = [(path, told) for method, path, told in operations(view) if method == "post"]
     assert posts
-    for number, template in enumerate(posts):
-        named = {each["name"] for each in document[template]["post"]["parameters"]}
+    for number, (template, operation) in enumerate(posts):
+        named = {each["name"] for each in operation["parameters"]}
         assert "Idempotency-Key" in named, template
-        path, key = re.sub(r"\{\w+\}", "1", template), {"Idempotency-Key": f"k{number}"}
+        path, key = filled(template), {"Idempotency-Key": f"k{number}"}
         body = {"reason": "again"}
         first, again = (client.post(path, json=body, headers=key) for _ in range(2))
         assert first.status_code == again.status_code, template

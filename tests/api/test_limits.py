@@ -7,13 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from api.attempts import FAILURES_MAX, WINDOW_S, Attempts
 from api.view import ServiceView
 from tests.api.fake_service import Clock
-from tests.api.guarded import TOKENS, Issuer, claims, client_of, guarded, settings, signed
+from tests.api.guarded import TOKENS, Issuer, claims, client_of, counted, guarded, settings, signed
 
 IMPORT = "/v1/addresses/orders/ids:import"
 BODY = b'{"topic": "orders", "partition": 3, "ids": [{"id": "a"}]}'
@@ -121,14 +120,8 @@ def test_refusals_are_counted_by_reason_and_logged_without_what_was_presented(
     client_of(asking).get("/v1/info")
     client_of(asking, expired).get("/v1/info", headers={"X-Request-Id": "r-3"})
     client_of(asking, TOKENS["viewer"]).get("/v1/audit")
-    text = client_of(asking).get("/metrics").text
-    counted = {
-        sample.labels["reason"]: sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.name == "ringfence_http_auth_failures_total"
-    }
-    assert counted == {"missing": 1, "expired": 1, "role": 1}
+    failures = counted(client_of(asking), "ringfence_http_auth_failures_total", "reason")
+    assert failures == {("missing",): 1, ("expired",): 1, ("role",): 1}
     lines = [json.loads(line) for line in logged.getvalue().splitlines()]
     failed = next(line for line in lines if line["event"] == "http_auth_failed")
     assert (failed["reason"], failed["request_id"]) == ("expired", "r-3")

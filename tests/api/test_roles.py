@@ -1,9 +1,8 @@
 """Who may do what: every operation that there is, for every role, as the OpenAPI names it."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from starlette.testclient import TestClient
@@ -18,7 +17,7 @@ from service.gauges import OTHER
 from service.metrics import Metrics
 from service.tokens import LEVELS, PAYLOAD_READ, ROLES
 from tests.api.fake_service import FakeAudit
-from tests.api.guarded import HERE, PEER, TOKENS, client_of, guarded, settings
+from tests.api.guarded import HERE, PEER, TOKENS, client_of, filled, guarded, operations, settings
 
 UNSAFE: Final = ("post", "put", "patch", "delete")
 # Beside what each route says of itself: what must hold whatever it says.
@@ -28,14 +27,8 @@ PAYLOADS: Final = re.compile(r"/payload\b|/raw\b")
 OPEN: Final = {"/livez", "/readyz", "/startupz", "/metrics"}
 
 
-def operations(view: ServiceView) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    for path, methods in create_app(view).openapi()["paths"].items():
-        for method, operation in methods.items():
-            yield method, path, operation
-
-
 def called(client: TestClient, method: str, path: str) -> int:
-    return client.request(method, re.sub(r"\{\w+\}", "1", path)).status_code
+    return client.request(method, filled(path)).status_code
 
 
 def test_every_operation_names_a_role_that_there_is(asking: ServiceView) -> None:
@@ -155,7 +148,7 @@ def test_the_rule_is_that_of_the_route_that_answers(view: ServiceView, part: str
     client = TestClient(app, base_url=HERE)
     for path, methods in app.openapi()["paths"].items():
         for method in {*methods, "get"}:
-            client.request(method, re.sub(r"\{\w+\}", part, path))
+            client.request(method, filled(path, part))
             if method in methods or asked[-1] is not None:
                 assert asked[-1] == answered[-1], (method, path, part)
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Final
 
 from httpx2 import Response
-from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from api.media import NDJSON
@@ -20,7 +19,7 @@ from tests.api.fake_service import (
     FakeSettings,
     make_view,
 )
-from tests.api.guarded import client_of
+from tests.api.guarded import client_of, counted
 
 
 def test_workers_tell_how_each_process_does(view: ServiceView) -> None:
@@ -52,12 +51,7 @@ def test_metrics_parse_and_count_requests_by_template(client: TestClient) -> Non
     response = client.get("/metrics")
     assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     assert "secret-name" not in response.text
-    requests = {
-        (sample.labels["route"], sample.labels["method"], sample.labels["status"])
-        for family in text_string_to_metric_families(response.text)
-        for sample in family.samples
-        if sample.name == "ringfence_http_requests_total"
-    }
+    requests = counted(client, "ringfence_http_requests_total", "route", "method", "status")
     assert ("/v1/addresses/{address}", "GET", "200") in requests
     assert ("_other", "GET", "404") in requests
     assert ("/v1/info", "_other", "405") in requests
