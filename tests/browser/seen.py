@@ -9,7 +9,7 @@ from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.ui import WebDriverWait
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from tests.waiting import LIMIT_S
 
@@ -80,6 +80,23 @@ def button(driver: Chrome, text: str) -> WebElement:
 
 def link(driver: Chrome, text: str) -> WebElement:
     return _awaited(driver, By.LINK_TEXT, text)
+
+
+def count_duplicates(driver: Chrome, address: str) -> None:
+    """The first step of the redrive wizard."""
+    one(driver, "main [name=address]").send_keys(address)
+    Select(one(driver, "main [name=reason]")).select_by_visible_text("duplicate")
+    button(driver, "Count them").click()
+
+
+def redrive(driver: Chrome, why: str, **typed: int) -> None:
+    """The next steps: what was counted is let through, with what is typed into other fields."""
+    one(driver, "input[value=forget]").click()
+    for name, value in {**typed, "why": why}.items():
+        one(driver, f"[name={name}]").send_keys(str(value))
+    button(driver, "Go on").click()
+    wait_for(driver, lambda: why in one(driver, "main").text)
+    button(driver, "Redrive").click()
 
 
 def figures(driver: Chrome) -> dict[str, str]:

@@ -5,17 +5,18 @@ from collections.abc import Iterator
 import pytest
 from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import Select
 
 from tests.browser.seen import (
     BROWSER,
     PAGES,
     button,
+    count_duplicates,
     every,
     figures,
     link,
     number,
     one,
+    redrive,
     until,
     wait_for,
 )
@@ -108,16 +109,8 @@ def test_the_redrive_wizard_leads_from_a_filter_to_records_that_were_let_through
     page = scene.url + "/console/redrives/count?address=orders.berlin&reason=duplicate"
     until(driver, page, lambda: number(driver, ".figures dd") >= LIMIT)
     driver.get(scene.url + "/console/redrives/new")
-    one(driver, "main [name=address]").send_keys("orders.berlin")
-    Select(one(driver, "main [name=reason]")).select_by_visible_text("duplicate")
-    button(driver, "Count them").click()
-    one(driver, "input[value=forget]").click()
-    one(driver, "[name=limit]").send_keys(str(LIMIT))
-    one(driver, "[name=max_per_second]").send_keys("6")
-    one(driver, "[name=why]").send_keys("the shop asked for them")
-    button(driver, "Go on").click()
-    wait_for(driver, lambda: "the shop asked for them" in one(driver, "main").text)
-    button(driver, "Redrive").click()
+    count_duplicates(driver, "orders.berlin")
+    redrive(driver, "the shop asked for them", limit=LIMIT, max_per_second=6)
     wait_for(driver, lambda: one(driver, "svg.bar.long").is_displayed())
     wait_for(driver, lambda: one(driver, ".head .phase").text == "done")
     assert figures(driver)["Accepted"] == str(LIMIT)

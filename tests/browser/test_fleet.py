@@ -14,7 +14,7 @@ from ringfence.headers import DUPLICATE_ID
 from tests.broker.service import Service
 from tests.broker.workload import PARTITIONS, Record
 from tests.broker.world import Manner, World
-from tests.browser.seen import BROWSER, button, every, figures, link, one, texts, until, wait_for
+from tests.browser.seen import BROWSER, every, figures, link, one, redrive, texts, until, wait_for
 from tests.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
@@ -99,11 +99,7 @@ def test_a_fleet_is_one_service_in_every_console(fleet: list[Replica], driver: C
     first, second, third = fleet
     count = first.url + "/console/redrives/count?reason=duplicate"
     until(driver, count, lambda: every(driver, "input[value=forget]"))
-    one(driver, "input[value=forget]").click()
-    one(driver, "[name=why]").send_keys(WHY)
-    button(driver, "Go on").click()
-    wait_for(driver, lambda: WHY in one(driver, "main").text)
-    button(driver, "Redrive").click()
+    redrive(driver, WHY)
     wait_for(driver, lambda: every(driver, "svg.bar.long"))
 
     driver.get(second.url + "/console/redrives")

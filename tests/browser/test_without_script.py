@@ -2,17 +2,18 @@
 
 import pytest
 from selenium.webdriver import Chrome
-from selenium.webdriver.support.ui import Select
 
 from tests.browser.seen import (
     BROWSER,
     PAGES,
     button,
+    count_duplicates,
     every,
     figures,
     link,
     number,
     one,
+    redrive,
     until,
     wait_for,
 )
@@ -48,16 +49,8 @@ def test_the_redrive_wizard_is_walked_by_forms_alone(scene: Scene, driver: Chrom
     until(driver, page, lambda: number(driver, ".figures dd") >= LIMIT)
     driver.get(scene.url + "/console/redrives")
     link(driver, "New redrive…").click()
-    one(driver, "main [name=address]").send_keys("orders.lyon")
-    Select(one(driver, "main [name=reason]")).select_by_visible_text("duplicate")
-    button(driver, "Count them").click()
-    one(driver, "input[value=forget]").click()
-    one(driver, "[name=limit]").send_keys(str(LIMIT))
-    one(driver, "[name=max_per_second]").send_keys("2")
-    one(driver, "[name=why]").send_keys("without a script")
-    button(driver, "Go on").click()
-    wait_for(driver, lambda: "without a script" in one(driver, "main").text)
-    button(driver, "Redrive").click()
+    count_duplicates(driver, "orders.lyon")
+    redrive(driver, "without a script", limit=LIMIT, max_per_second=2)
     assert one(driver, "svg.bar.long").is_displayed()
     wait_for(driver, lambda: one(driver, ".head .phase").text == "done")
     assert figures(driver)["Accepted"] == str(LIMIT)
