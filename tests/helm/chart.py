@@ -22,6 +22,7 @@ OTHERWISE = Path(__file__).parent / "values" / "otherwise.yaml"
 WITHOUT = OTHERWISE.with_name("without.yaml")
 VALUE_SETS = (MINIMAL, FULL, EVERYTHING, OTHERWISE, WITHOUT)
 """Together they make every object and take every branch of the templates; each is rendered once."""
+by_value_set = pytest.mark.parametrize("value_set", VALUE_SETS, ids=lambda path: path.stem)
 
 # The first test to ask for Helm may have to wait for its build.
 HELM_TEST = [pytest.mark.helm, pytest.mark.timeout(1800)]
@@ -46,19 +47,26 @@ class Helm(NamedTuple):
 
     binary: Path
     home: Path
+    kubeconfig: Path = Path("no-cluster")
 
-    def run(self, *arguments: str, values: Mapping[str, object] | None = None) -> str:
-        environment = {
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
             "PATH": os.environ["PATH"],
+            "HOME": str(self.home),
             "HELM_CACHE_HOME": str(self.home / "cache"),
             "HELM_CONFIG_HOME": str(self.home / "config"),
             "HELM_DATA_HOME": str(self.home / "data"),
-            "KUBECONFIG": str(self.home / "no-cluster"),
+            "KUBECONFIG": str(self.home / self.kubeconfig),
         }
+
+    def run(self, *arguments: str, values: Mapping[str, object] | None = None) -> str:
+        """Run it; RefusedError with what it says when it fails."""
+        given = () if values is None else ("--values", "-")
         done = subprocess.run(
-            [str(self.binary), *arguments, "--values", "-"],
+            [str(self.binary), *arguments, *given],
             input=yaml.safe_dump(dict(values or {})),
-            env=environment,
+            env=self.environment,
             capture_output=True,
             text=True,
             timeout=LIMIT_S,

@@ -1,16 +1,11 @@
 """A namespace of a real Kubernetes that enforces the restricted standard, and a release in it."""
 
 import json
-import os
-import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from tests.helm.chart import CHART_DIR, MINIMAL, Helm, Object, RefusedError
-from tests.waiting import LIMIT_S
 from tools.errors import ToolError
 from tools.kubernetes.control_plane import Kubernetes
 
@@ -31,32 +26,8 @@ class Namespace(NamedTuple):
     def helm(
         self, *arguments: str, values: Mapping[str, object] | None = None, chart: Path | None = None
     ) -> str:
-        """Run Helm; RefusedError with what it says when it fails."""
         given = [] if chart is None else [RELEASE, str(chart), "--values", str(MINIMAL)]
-        given += [] if values is None else ["--values", "-"]
-        done = subprocess.run(
-            [str(self.client.binary), *arguments, *given, "--namespace", self.name],
-            input=yaml.safe_dump(dict(values or {})),
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise RefusedError(done.stdout + done.stderr)
-        return done.stdout
-
-    def environment(self) -> dict[str, str]:
-        home = self.client.home
-        return {
-            "PATH": os.environ["PATH"],
-            "HOME": str(home),
-            "HELM_CACHE_HOME": str(home / "cache"),
-            "HELM_CONFIG_HOME": str(home / "config"),
-            "HELM_DATA_HOME": str(home / "data"),
-            "KUBECONFIG": str(self.kubernetes.kubeconfig),
-        }
+        return self.client.run(*arguments, *given, "--namespace", self.name, values=values)
 
     def install(self, values: Mapping[str, object], chart: Path = CHART_DIR) -> str:
         return self.helm("install", "--wait", values=values, chart=chart)
@@ -90,7 +61,7 @@ def new_namespace(kubernetes: Kubernetes, helm: Helm, name: str) -> Namespace:
         "metadata": {"name": name, "labels": labels},
     }
     kubernetes.kubectl("create", "--filename", "-", given=json.dumps(document))
-    return Namespace(name, kubernetes, helm)
+    return Namespace(name, kubernetes, helm._replace(kubeconfig=kubernetes.kubeconfig))
 
 
 def refused(action: Callable[[], Any]) -> str:

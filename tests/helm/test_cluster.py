@@ -210,7 +210,7 @@ def test_the_page_copies_what_strimzi_made_in_another_namespace_and_again_when_i
     typed = block.replace("namespace kafka", f"namespace {theirs.name}")
     typed = typed.replace("namespace streams", f"namespace {namespace.name}")
     (tmp_path / "kubectl").symlink_to(kubernetes.program)
-    variables = namespace.environment()
+    variables = namespace.client.environment
     variables["PATH"] = f"{tmp_path}:{variables['PATH']}"
     authority = "-----BEGIN CERTIFICATE-----\nMIIC\n-----END CERTIFICATE-----"
     for word in ("first", "second"):

@@ -3,15 +3,14 @@
 import tomllib
 from pathlib import Path
 
-import pytest
 import trustme
 
 from service.config import load
 from tests.helm.chart import (
     HELM_TEST,
     MINIMAL,
-    VALUE_SETS,
     Helm,
+    by_value_set,
     config_toml,
     environment,
     installed,
@@ -28,9 +27,6 @@ AWKWARD_NAMES = [
     *("", " ", "  leads and trails  "),
 ]
 WHOLE_NUMBERS = [0, 1, 20_000, 1_000_000, 4_000_000, 104_857_600, 2**31, 2**53 - 1]
-
-
-by_value_set = pytest.mark.parametrize("value_set", VALUE_SETS, ids=lambda path: path.stem)
 
 
 @by_value_set

@@ -90,7 +90,7 @@ def shell(kubernetes: Kubernetes, helm: Helm, tmp_path_factory: pytest.TempPathF
     config = yaml.safe_load(kubernetes.kubeconfig.read_text())
     config["contexts"][0]["context"]["namespace"] = namespace.name
     (folder / "kubeconfig").write_text(yaml.safe_dump(config))
-    variables = namespace.environment() | {
+    variables = namespace.client.environment | {
         "PATH": f"{programs}:{os.defpath}",
         "KUBECONFIG": str(folder / "kubeconfig"),
     }

@@ -8,9 +8,7 @@ import os
 import re
 from pathlib import Path
 
-import pytest
-
-from tests.helm.chart import HELM_TEST, MINIMAL, VALUE_SETS, Helm, Installed, installed
+from tests.helm.chart import HELM_TEST, MINIMAL, Helm, Installed, by_value_set, installed
 
 pytestmark = HELM_TEST
 
@@ -31,7 +29,7 @@ def told(found: Installed, least: Installed) -> str:
     return "".join(gone) + "---\n".join(plain)
 
 
-@pytest.mark.parametrize("value_set", VALUE_SETS, ids=lambda path: path.stem)
+@by_value_set
 def test_each_value_set_makes_what_was_agreed_to(helm: Helm, value_set: Path) -> None:
     found = installed(helm, value_set)
     name = value_set.stem.removesuffix("-values")

@@ -5,10 +5,17 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
-from tests.helm.chart import CHART_DIR, EVERYTHING, HELM_TEST, MINIMAL, VALUE_SETS, Helm, installed
+from tests.helm.chart import (
+    CHART_DIR,
+    EVERYTHING,
+    HELM_TEST,
+    MINIMAL,
+    Helm,
+    by_value_set,
+    installed,
+)
 
 pytestmark = HELM_TEST
 
@@ -17,7 +24,7 @@ def commands(text: str) -> list[str]:
     return re.findall(r"^ +(kubectl .*)$", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("value_set", VALUE_SETS, ids=lambda path: path.stem)
+@by_value_set
 def test_the_commands_name_objects_that_exist(helm: Helm, value_set: Path) -> None:
     found = installed(helm, value_set)
     names = {name.lower() for name in found.texts}

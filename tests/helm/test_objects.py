@@ -18,6 +18,7 @@ from tests.helm.chart import (
     VALUE_SETS,
     Helm,
     Object,
+    by_value_set,
     config_toml,
     container,
     installed,
@@ -28,7 +29,6 @@ from tests.helm.chart import (
 
 pytestmark = HELM_TEST
 
-by_value_set = pytest.mark.parametrize("value_set", VALUE_SETS, ids=lambda path: path.stem)
 by_kubernetes = pytest.mark.parametrize("kubernetes", kubernetes_versions())
 
 OF_OPERATORS = {
