@@ -106,31 +106,6 @@ def test_a_newer_chart_upgrades_and_rolls_back(namespace: Namespace, tmp_path: P
     assert image_of(namespace, f"{NAME}-1") == "ringfence:0.1.0"
 
 
-def test_a_part_of_the_instances_can_be_upgraded_first(
-    namespace: Namespace, tmp_path: Path
-) -> None:
-    namespace.install({"replicas": 3})
-    values = {"replicas": 3, "updateStrategy": {"partition": 2}}
-    namespace.helm("upgrade", values=values, chart=newer_chart(tmp_path))
-    eventually(lambda: image_of(namespace, f"{NAME}-2") == "ringfence:9.9.9")
-    assert image_of(namespace, f"{NAME}-0") == "ringfence:0.1.0"
-
-
-def test_a_new_configuration_replaces_the_pods_and_a_rollback_brings_back_the_old(
-    namespace: Namespace,
-) -> None:
-    def settings() -> str:
-        return str(namespace.get("configmap", NAME)["data"]["ringfence.toml"])
-
-    namespace.install({})
-    first = settings(), namespace.get("pod", f"{NAME}-0")["metadata"]["uid"]
-    namespace.upgrade({"config": {"service": {"batch_wait_ms": 7}}})
-    assert "batch_wait_ms = 7" in settings()
-    assert namespace.get("pod", f"{NAME}-0")["metadata"]["uid"] != first[1]
-    namespace.helm("rollback", RELEASE, "1", "--wait")
-    assert settings() == first[0]
-
-
 def test_claims_cannot_be_changed_until_the_set_was_taken_from_its_pods(
     namespace: Namespace,
 ) -> None:
@@ -240,14 +215,7 @@ def test_the_real_definitions_take_all_that_can_be_asked_for(
     kinds = {each["kind"] for each in yaml.safe_load_all(rendered) if each}
     assert {"PodMonitor", "PrometheusRule", "ScaledObject", "TriggerAuthentication"} <= kinds
     assert {"HTTPRoute", "Ingress", "NetworkPolicy"} <= kinds
-    strictly = (
-        "apply",
-        "--server-side",
-        "--dry-run=server",
-        "--validate=strict",
-        "--filename",
-        "-",
-    )
+    strictly = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "--filename=-")
     namespace.kubectl(*strictly, given=rendered)
     token = {"token": {"existingSecret": "prometheus-token"}}
     monitor = {"podMonitor": {"enabled": False}, "serviceMonitor": {"enabled": True}} | token
