@@ -1,18 +1,12 @@
 """Seeded runs of the real loop with crashes at random steps; a failing seed is printed."""
 
-from collections.abc import Iterable, Sequence
 from itertools import count
-from typing import Any
 
 import pytest
 
-import service.loop
-from service.apply import apply
-from service.assignment import Assignment
 from service.part import Part
-from service.plan import Output, Plan
-from state.strategies.ring import RingContent
 from tests.simulation.coverage import missed, rare, table
+from tests.simulation.mutants import MUTANTS, found
 from tests.simulation.runs import RUNS, SEED, TIMEOUT_S, faults_of, found_by, told
 from tests.simulation.world import simulate
 
@@ -47,33 +41,18 @@ def test_nothing_depends_on_a_transactional_id_that_stays(monkeypatch: pytest.Mo
     assert not faults_of(simulate, 200)
 
 
-def test_state_that_is_applied_before_its_commit_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    genuine = service.loop.Loop._commit
-
-    def early(loop: service.loop.Loop, plan: Plan, outputs: Iterable[Sequence[Output]]) -> None:
-        decided = list(outputs)
-        for sealed in plan.sealed:
-            content = sealed.content
-            if isinstance(content, RingContent):
-                content = content._replace(deleted=0)
-            loop.cache.apply(sealed.partition.source, sealed.address, sealed.memory, content)
-        genuine(loop, plan, decided)
-
-    monkeypatch.setattr(service.loop.Loop, "_commit", early)
-    assert faults_of(simulate, 60)
-
-
-def test_a_forgotten_rewind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Assignment, "rewind", lambda _assignment: None)
-    assert faults_of(simulate, 400)
-
-
-def test_a_store_that_forgets_what_was_committed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def half(plan: Plan, *rest: Any) -> None:
-        plan.sealed.clear()
-        apply(plan, *rest)
-
-    monkeypatch.setattr("service.loop.apply", half)
-    assert faults_of(simulate, 60)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "apply before commit",
+        "a rewind keeps what was read",
+        "a run is deleted one too early",
+        "an input that was created again passes at the takeover",
+        "the mark of a redrive is not written",
+        "the mark of a redrive is written too far",
+    ],
+)
+def test_a_service_that_is_broken_is_found(name: str) -> None:
+    """Those of the table that the first seeds find; `make sim-mutants` hunts them all."""
+    (mutant,) = (each for each in MUTANTS if each.name == name)
+    assert "seed" in (found(mutant, 200) or "")
