@@ -180,7 +180,7 @@ def _plain_id(headers: Headers, read: AbstractSet[str]) -> bytes | None:
     found = None
     for name, value in headers:
         if name in read:
-            if found is not None or value is None or name not in DUPLICATE_ID_ALIASES:
+            if found is not None or name not in DUPLICATE_ID_ALIASES:
                 return None
             found = value
     return found if found is None or len(found) <= ID_BYTES_MAX else None
