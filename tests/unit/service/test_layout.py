@@ -88,6 +88,17 @@ def test_who_is_fenced_while_writing_looks_again() -> None:
     assert written(living) == FIRST
 
 
+def test_what_another_writes_meanwhile_is_not_contradicted() -> None:
+    living = Living()
+
+    def other() -> None:
+        living.cluster.write(TOPIC, 0, Record(*FIRST.record, None, 1))
+
+    with ending(ExitCode.CONTRADICTION, "now it is 5"):
+        start(living, FIRST._replace(by_address=5), other)
+    assert written(living) == FIRST
+
+
 def test_however_often_it_is_written_nobody_takes_it_for_a_loop_that_hangs() -> None:
     living = Living()
     living.faults.at["commit_transaction"] = iter([fenced() for _ in range(3)])
