@@ -119,10 +119,10 @@ class Inputs:
         self._asked_s = clock.monotonic_s()
         self.missing: tuple[str, ...] = ()
         """Inputs that the configuration names and the broker does not have."""
-        self.routes: Mapping[str, InputRoute] = {}
-        self.topics: Mapping[str, TopicInfo] = {}
-        self.readings: Mapping[str, Reading] = {}
-        self._own: Mapping[str, str] = {}
+        self.routes: Mapping[str, InputRoute]
+        self.topics: Mapping[str, TopicInfo]
+        self.readings: Mapping[str, Reading]
+        self._own: Mapping[str, str]
         """Internal topics, with their ids."""
         self._not_raised: dict[str, int] = {}
         """What such topics should take, and the broker refuses: asked for and logged once."""
@@ -166,13 +166,16 @@ class Inputs:
         names = self._cluster.names()
         routes = resolve(self._config.routes, names, service.group_id)
         topics = self._cluster.topics(routes)
-        self._make_logs(routes, topics)
-        self.routes, self.topics = routes, topics
+        own = self._make_logs(routes, topics)
+        self.routes, self.topics, self._own = routes, topics, own  # all of it, or nothing
         self.readings = readings_of(service, self._hop, routes, topics, self._own)
         if self._hop is Hop.INPUTS:
             self.missing = tuple(missing_inputs(self._config.routes, names))
 
-    def _make_logs(self, routes: Mapping[str, InputRoute], topics: Mapping[str, TopicInfo]) -> None:
+    def _make_logs(
+        self, routes: Mapping[str, InputRoute], topics: Mapping[str, TopicInfo]
+    ) -> dict[str, str]:
+        """Make and mend the internal topics; gives them with their ids."""
         service = self._config.service
         decided = {name: log for name in topics if (log := _log(service.group_id, routes[name]))}
         self._check_own_log(decided, routes)
@@ -184,14 +187,14 @@ class Inputs:
             missing += self._outputs(routes, topics)
         self._cluster.create(missing)
         there |= self._cluster.topics(created)
-        # A topic that was just created may not be described yet: its id is asked the next time.
-        ids = {name: topic.topic_id for name, topic in there.items()}
-        self._own = {topic.name: ids.get(topic.name, "") for topic in wanted}
         self._raise_limits(wanted, topics, there)
         self._check_by_address(there.get(by_address(service.group_id)))
         for name, log in decided.items():
             if log in there and there[log].partitions < topics[name].partitions:
                 self._grow(log, routes[name], there[log].partitions, topics[name].partitions)
+        # A topic that was just created may not be described yet: its id is asked the next time.
+        ids = {name: topic.topic_id for name, topic in there.items()}
+        return {topic.name: ids.get(topic.name, "") for topic in wanted}
 
     def _raise_limits(
         self,

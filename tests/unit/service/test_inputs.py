@@ -1,9 +1,13 @@
 """Inputs: what is read, and the internal topics that are made for it."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+import pytest
+from confluent_kafka import KafkaException
 from structlog.testing import capture_logs
 
+from service.cluster import TopicInfo
 from service.errors import ExitCode
 from service.inputs import Inputs
 from service.part import Hop
@@ -11,6 +15,7 @@ from service.topics import ENVELOPE_BYTES, Targets
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import FakeCluster
 from tests.unit.helpers import ending
+from tests.unit.service.living import late
 from tests.unit.service.test_check import (
     ROUTE,
     Hands,
@@ -60,16 +65,49 @@ def test_what_is_there_is_left_as_it_is() -> None:
 
 def test_new_topics_are_seen_when_it_is_time_to_ask_again() -> None:
     cluster, clock = cluster_with("a"), Hands()
-    route = replace(ROUTE, inputs=("^[ab]",))
+    route = replace(ROUTE, inputs=("^[a-c]",))
     inputs = Inputs(config_of(route), FakeAdmin(cluster), clock, Hop.INPUTS)
-    cluster.create_topic("b", 1)
+    for name, read in (("b", {"a", "b"}), ("c", {"a", "b", "c"})):
+        cluster.create_topic(name, 1)
+        assert not inputs.refresh()
+        clock.sleep(30)
+        assert inputs.refresh()
+        assert set(inputs.routes) == read
+        assert f"g.changelog.{name}" in cluster.logs
+    clock.sleep(30)
     assert not inputs.refresh()
-    clock.sleep(31)
+
+
+def test_routes_that_contradict_the_topics_leave_everything_as_it_was() -> None:
+    cluster, clock = cluster_with("orders", "more"), Hands()
+    inputs = Inputs(config_of(ROUTE), FakeAdmin(cluster), clock, Hop.INPUTS)
+    cluster.create_topic("g.changelog.more", 2)
+    more, clock.now_s = replace(ROUTE, name="more", inputs=("more",)), 30.0
+    with ending(ExitCode.CONTRADICTION, "on_partitions_added"):
+        inputs.configure(config_of(ROUTE, more))
+    assert not inputs.refresh()
+    inputs.configure(config_of(ROUTE, replace(more, on_partitions_added="keep")))
+    assert set(inputs.readings) == {"orders", "more"}
+    cluster.create_topic("orders", 3)
+    assert not inputs.refresh(), "the broker was asked just now"
+
+
+def test_a_topic_that_the_broker_does_not_describe_yet_has_its_id_asked_the_next_time() -> None:
+    class Late(FakeAdmin):
+        is_late = True
+
+        def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+            found = super().topics(names)
+            return {name: found[name] for name in found if not (self.is_late and name[:2] == "g.")}
+
+    cluster, clock = cluster_with("orders", "more"), Hands()
+    routes = ROUTE, replace(ROUTE, name="more", inputs=("more",), scope="address")
+    admin = Late(cluster)
+    inputs = Inputs(config_of(*routes), admin, clock, Hop.INPUTS)
+    assert inputs.readings["orders"].changelog_id == ""
+    admin.is_late, clock.now_s = False, 30.0
     assert inputs.refresh()
-    assert set(inputs.routes) == {"a", "b"}
-    assert "g.changelog.b" in cluster.logs
-    clock.sleep(31)
-    assert not inputs.refresh()
+    assert inputs.readings["orders"].changelog_id == cluster.logs["g.changelog.orders"].id
 
 
 def test_an_input_that_grew_is_a_contradiction_until_the_route_says_keep() -> None:
@@ -94,6 +132,21 @@ def test_a_batch_is_no_larger_than_any_of_our_own_topics_takes() -> None:
     targets.refresh(inputs.targets())
     smallest = min(cluster.logs[f"g.{name}"].record_bytes_max for name in OWN)
     assert targets.batch_bytes_max == smallest < 200_000
+
+
+@pytest.mark.parametrize(
+    ("inputs", "largest"),
+    [({}, 1 << 20), ({"a": 50_000}, 50_000), ({"a": 50_000, "b": 5 << 20}, 5 << 20)],
+)
+def test_what_decides_by_address_takes_what_its_most_generous_input_takes(
+    inputs: Mapping[str, int], largest: int
+) -> None:
+    cluster = FakeCluster()
+    for name, record_bytes_max in inputs.items():
+        cluster.create_topic(name, record_bytes_max=record_bytes_max)
+    route = replace(ROUTE, inputs=("a", "b"), scope="address")
+    Inputs(config_of(route), FakeAdmin(cluster), Hands(), Hop.INPUTS)
+    assert cluster.logs["g.by-address"].record_bytes_max == largest + ENVELOPE_BYTES
 
 
 def test_an_input_whose_changelog_is_the_one_of_all_addresses_is_refused() -> None:
@@ -122,6 +175,24 @@ def test_internal_topics_take_larger_records_once_an_input_does() -> None:
     for name in ("g.by-address", "g.changelog.by-address"):
         assert cluster.logs[name].limit_bytes == (5 << 20) + ENVELOPE_BYTES
     assert problems(cluster, config_of(replace(ROUTE, scope="address"), create_topics=True)) == []
+
+
+def test_an_answer_that_does_not_come_hides_no_topic_that_was_created_again() -> None:
+    cluster, clock, lost = cluster_with("orders"), Hands(), iter([late()])
+    inputs = Inputs(config_of(ROUTE), FakeAdmin(cluster), clock, Hop.INPUTS)
+    cluster.create_topic("g.changelog.orders", 3)
+
+    def on_step(name: str) -> None:
+        for error in lost if name == "raise_limit" else ():
+            raise error
+
+    cluster.on_step, clock.now_s = on_step, 30.0
+    with pytest.raises(KafkaException):
+        inputs.refresh()
+    assert inputs.refresh()
+    again = cluster.logs["g.changelog.orders"]
+    assert inputs.readings["orders"].changelog_id == again.id
+    assert again.limit_bytes == (1 << 20) + ENVELOPE_BYTES
 
 
 def test_a_limit_that_may_not_be_raised_is_logged_once_and_all_goes_on() -> None:
