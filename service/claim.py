@@ -32,7 +32,6 @@ BESIDES: Final = frozenset({EXPIRES_AT, GROUP})
 """What is looked at whatever the strategy; the other headers of a group need not be known."""
 BESIDES_IN_SESSIONS: Final = BESIDES | {PUBLISHER}
 """The same while some publisher has a session."""
-_OF_SESSIONS: Final = frozenset({PUBLISHER, EPOCH})
 _OF_GROUPS: Final = frozenset({GROUP, GROUP_SIZE, GROUP_POSITION})
 OF_PUBLISHERS: Final = frozenset({PUBLISHER, NUMBER, STREAM, PREVIOUS})
 NAME_OF_PUBLISHER: Final = frozenset({PUBLISHER})
@@ -103,7 +102,7 @@ def read_epoch(headers: Headers) -> tuple[str, int] | None:
     """A publisher and the epoch of its session, 0 where none is told; None without a publisher."""
     found: dict[str, bytes] = {}
     for name, value in headers:
-        if value is not None and name in _OF_SESSIONS:
+        if value is not None:
             found.setdefault(name, value)
     if PUBLISHER not in found:
         return None

@@ -63,6 +63,7 @@ def test_the_headers_claim(headers: list[tuple[str, bytes | None]], claim: Claim
         ([("_DUPL_ID", b"1"), ("_DUPL_ID", b"1")], None),
         ([("_DUPL_ID", b"1"), ("_EXPIRES_AT", b"1")], None),
         ([("_EXPIRES_AT", b"1")], None),
+        ([("trace", b"t"), ("_EXPIRES_AT", b"1")], None),
         ([("_DUPL_ID", b"x" * 65_537)], None),
     ],
 )
