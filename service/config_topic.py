@@ -217,8 +217,8 @@ class _Lease:
         self._producer: Producer | None = None
         """None from the beginning of a transaction until it is committed."""
         self._follower: Follower | None = None
-        self._sought: int | None = None
-        self._is_found = False
+        self._sought: int | None
+        self._is_found: bool
 
     def write(self, change: Change, sent: list[int]) -> int:
         """See `Writer.write`; KafkaException also where another came between.

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import repeat
 from typing import Final
 
@@ -12,13 +13,18 @@ from ringfence.headers import DUPLICATE_ID, EPOCH, NUMBER, PUBLISHER, DeadLetter
 from service import config_topic
 from service.config_record import ConfigRecord
 from service.config_topic import Follower, Writer
+from service.instances import Announcement
 from service.sessions import Session, record_of
 from service.settings import Settings
 from state.changelog import decode
+from state.edit import Source
 from tests.fakes.clients import FakeClients
 from tests.fakes.errors import fenced
+from tests.fakes.partition import Record
+from tests.fakes.producer import FakeProducer
+from tests.unit.helpers import some
 from tests.unit.service.deciding import World, reasons, record, told
-from tests.unit.service.living import GROUP, ORDERS, Living, Telling, gone, late, turns
+from tests.unit.service.living import GROUP, ORDERS, Living, Telling, late, turns, waiting_for
 from tests.waiting import LIMIT_S, eventually
 
 TOPIC: Final = "g.config"
@@ -188,18 +194,99 @@ def test_what_comes_with_an_error_is_not_lost() -> None:
     loop = living.running()
     writer(living).write(lambda _: opening())
     chance.errors = [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no")]
-    turns(loop, 3)
+    loop.turn()
+    assert "TOPIC_AUTHORIZATION_FAILED" in (waiting_for(living) or "")
+    turns(loop, 2)
     assert not chance.errors
     assert loop.sessions.epochs == {"P": 1}
 
 
-def test_a_follower_that_does_not_reach_the_end_says_so() -> None:
+def following(living: Living) -> tuple[Follower, list[int]]:
+    """One that has read what there is, and the offsets that it reads."""
+    passed: list[int] = []
+    follower = Follower(living.clients("other"), TOPIC, living.clock, passed=passed.append)
+    follower.catch_up()
+    return follower, passed
+
+
+def test_a_revision_is_the_offset_after_the_last_record() -> None:
     living = Living()
-    living.running()
+    living.cluster.create_topic(TOPIC)
+    assert writer(living).write(lambda _: opening()) == 1
+    assert following(living)[0].settings.revision == 1
+    end = some(living.cluster.log(TOPIC, 0)).end
+    assert writer(living).write(lambda _: [opening("P"), opening("Q")]) == end + 2
+
+
+@pytest.mark.parametrize(("open_s", "waited_s"), [(5, 5), (100, 10)])
+def test_a_transaction_that_stays_open_is_waited_for_ten_seconds(
+    open_s: int, waited_s: int
+) -> None:
+    """Of a name that nobody asks for; of a writer's own, its end would be its own too."""
+    living, inits = Living(), "init_transactions"
+    other = FakeProducer(living.cluster, "another", open_s * 1000)
+    other.init_transactions()
+    other.begin_transaction()
+    other.produce(TOPIC, b"{}", b"[]", 0)
+    other.flush()
+    begun_s, before = living.clock.monotonic_s(), living.faults.passed[inits]
+    is_read = nullcontext() if open_s < 10 else pytest.raises(KafkaException, match="not readable")
+    with is_read:
+        writer(living).write(lambda _: opening())
+    assert living.faults.passed["close"] == 1
+    assert 0 <= living.clock.monotonic_s() - begun_s - waited_s < 0.1
+    assert living.faults.passed[inits] == before + 1
+    with is_read:
+        following(living)
+    assert living.faults.passed[inits] == before + (1 if open_s < 10 else 2), "it is asked once"
+
+
+def test_what_was_made_anew_is_read_from_its_beginning() -> None:
+    living = Living()
+    living.clients().cluster.delete_before({Source(TOPIC, 0): 1})
     writer(living).write(lambda _: opening())
-    living.faults.at["consume"] = iter([gone()])
-    with pytest.raises(KafkaException):
-        Follower(living.clients("other"), TOPIC, living.clock).catch_up()
+    follower, passed = following(living)
+    living.cluster.create_topic(TOPIC)
+    living.cluster.write(TOPIC, 0, Record(*opening("Q"), None, 1))
+    passed.clear()
+    for _ in range(3):
+        follower.poll()
+    assert (passed, follower.is_level()) == ([0], True)
+    assert "Q" in follower.settings.sessions.epochs
+
+
+def test_a_client_that_hears_nothing_and_finds_no_broker_is_replaced_by_one_that_reads_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    living, asked_s = Living(), list[float]()
+    follower, passed = following(living)
+    begun_s = living.clock.monotonic_s()
+
+    def finds(_client: object, _topic: str) -> bool:
+        asked_s.append(living.clock.monotonic_s() - begun_s)
+        return len(asked_s) > 1
+
+    monkeypatch.setattr(config_topic, "finds_a_broker", finds)
+    for second in range(85):
+        if second in (20, 60):
+            living.cluster.write(TOPIC, 0, Record(*opening(), None, 1))
+            assert not follower.is_level()
+        living.clock.sleep(1)
+        follower.poll()
+    assert (passed, follower.is_level()) == ([0, 1, 2, 3], True)
+    assert asked_s == [51]
+    follower.close()
+    assert living.faults.passed["close"] == 2
+
+
+def test_what_a_client_could_not_send_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    living = Living()
+    before = living.cluster.records(TOPIC)
+    monkeypatch.setattr(FakeProducer, "flush", lambda *_: 1)
+    with pytest.raises(KafkaException, match="takes no records"):
+        writer(living).write(lambda _: opening())
+    assert living.cluster.records(TOPIC) == before
+    assert living.faults.passed["close"] == 1, "of the client that has read the topic"
 
 
 @pytest.mark.parametrize(
@@ -220,6 +307,12 @@ def test_what_another_version_wrote_is_passed_over(key: bytes | None, value: byt
     assert (settings.revision, settings.sessions.epochs) == (0, {})
 
 
+def test_what_no_decision_depends_on_is_known_and_changes_no_revision() -> None:
+    settings, announced = Settings(), Announcement("0", "http://here", 1, "0.1.0")
+    settings.take(4, *announced.record)
+    assert (settings.revision, settings.instances.all) == (0, (announced,))
+
+
 @pytest.mark.parametrize("step", ["init_transactions", "commit_transaction"])
 def test_a_writer_whom_another_comes_between_looks_and_writes_again(step: str) -> None:
     living, looked = Living(), list[int]()
@@ -231,9 +324,10 @@ def test_a_writer_whom_another_comes_between_looks_and_writes_again(step: str) -
     living.faults.at[step] = iter([fenced(), fenced(), None])
     assert writer(living).write(change) > 0
     assert len(looked) == (3 if step == "commit_transaction" else 1)
-    living.faults.at[step] = repeat(fenced())
+    living.faults.at[step], begun_s = repeat(fenced()), living.clock.monotonic_s()
     with pytest.raises(KafkaException):
         writer(living).write(change)
+    assert living.clock.monotonic_s() - begun_s > 1, "each time it waits longer"
 
 
 def next_epoch(given: list[int]) -> Callable[[Settings], ConfigRecord]:
