@@ -26,15 +26,18 @@ def mark(
     """The offset to commit, and beside it what a takeover will check; see `clearing` too."""
     facts, source = partition.facts, partition.source
     assert facts is not None  # it runs
-    _check_changelog(partition, changelog_next, plan)
+    log, log_next = partition.changelog, partition.changelog_next
+    if log is not None and log in changelog_next:
+        log_next = changelog_next[log]
+        _check_changelog(partition, log_next - len(plan.edits[log]))
     if plan.is_partial:
         return TopicPartition(source.topic, source.partition, offset)
     metadata = OffsetMetadata(
-        last_offset=_next_offset(partition, changelog_next) - 1,
+        last_offset=log_next - 1,
         format=FORMAT,
         input_topic_id=facts.identity.input_topic_id,
         changelog_topic_id=facts.identity.changelog_topic_id,
-        time_ms=max(partition.time_ms, plan.times_ms.get(source, 0)),
+        time_ms=plan.times_ms.get(source, partition.time_ms),
         revision=following.revision,
         changelog_start=facts.changelog.start,
         applied=following.applied_by(partition),
@@ -62,24 +65,11 @@ def clearing(partition: Partition, edits_max: int) -> Iterator[Plan]:
             return
 
 
-def _check_changelog(
-    partition: Partition, changelog_next: Mapping[Source, int], plan: Plan
-) -> None:
+def _check_changelog(partition: Partition, first: int) -> None:
     """What was written follows what stood in the changelog, or that has lost something.
 
     Then it is another topic by now, which its id shows, or it was truncated.
     """
-    log = partition.changelog
-    if log is None or log not in changelog_next:
-        return
-    first = changelog_next[log] - len(plan.edits[log])
     if first < partition.changelog_next:
         partition.written_at = first
         raise TransactionAbortedError(DOUBTED)
-
-
-def _next_offset(partition: Partition, changelog_next: Mapping[Source, int]) -> int:
-    """The changelog's next offset after this transaction."""
-    if partition.changelog is None:
-        return 0
-    return changelog_next.get(partition.changelog, partition.changelog_next)

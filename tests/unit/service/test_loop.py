@@ -20,7 +20,7 @@ from tests.fakes.errors import abortable, fenced, plain
 from tests.fakes.group import Committed
 from tests.fakes.partition import Record
 from tests.fakes.producer import FakeProducer
-from tests.unit.helpers import ending
+from tests.unit.helpers import ending, some
 from tests.unit.service.living import (
     GROUP,
     LOG,
@@ -116,6 +116,20 @@ def test_a_committed_offset_tells_the_last_record_of_the_changelog_with_it() -> 
         assert metadata is not None
         assert metadata.last_offset == written[-1]
     assert len(written) == 2
+
+
+def test_what_a_changelog_had_lost_before_anything_was_committed_is_not_missed() -> None:
+    living = Living()
+    living.cluster.create_topic(LOG.topic, cleanup_policy="compact")
+    living.cluster.write(*LOG, Record(b"old", None, None, 1))
+    log = some(living.cluster.log(*LOG))
+    log.delete_before(1)
+    living.send("a")
+    living.running().close()
+    living.running().close()
+    log.delete_before(2)
+    with ending(ExitCode.CONTRADICTION, "below offset 2 were deleted"):
+        living.running()
 
 
 def test_every_turn_is_a_heartbeat() -> None:
@@ -305,6 +319,15 @@ def test_after_a_reset_that_clears_every_id_is_new_and_the_changelog_says_so() -
     turns(loop)
     assert living.values("orders.unique") == ["a", "b", "a", "b"]
     assert [record.value is None for record in living.cluster.records(*LOG)] == [False, True, False]
+
+
+def test_that_a_state_was_cleared_is_committed_where_nothing_more_is_read() -> None:
+    living = Living(on_reset_offset="clear_state")
+    living.send("a")
+    living.running().close()
+    living.cluster.group(GROUP).store(ORDERS, Committed(1, ""))
+    living.running()
+    assert decode(living.cluster.group(GROUP).committed[ORDERS].metadata) is not None
 
 
 def test_after_a_reset_that_keeps_the_state_every_id_is_a_duplicate() -> None:
