@@ -28,7 +28,6 @@ class Carrier:
 
     def __init__(self, partition: Partition, rules: Rules, plan: Plan) -> None:
         assert partition.inlet is not None  # what is carried comes from an input
-        self._partition = partition
         self._inlet = inlet = partition.inlet
         self._rules = rules
         self._plan = plan

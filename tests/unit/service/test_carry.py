@@ -4,6 +4,9 @@ from confluent_kafka import murmur2
 
 from ringfence.headers import ORIGIN, Reason
 from service.config import RouteSettings
+from service.consume import Batch, Slice
+from service.decide import decide
+from service.plan import Plan
 from service.rejection import RejectedError
 from tests.unit.service.deciding import (
     FALLBACK,
@@ -38,12 +41,22 @@ def test_it_goes_as_it_is_and_names_its_place_last() -> None:
 def test_one_address_has_one_partition_whatever_field_names_it() -> None:
     by_header = RouteSettings(name="orders", inputs=("orders",), address="{header:a}", output="out")
     rendered = RouteSettings(name="orders", inputs=("orders",), address="{key}{header:a}")
+    two = record(0, ("a", b"y"), key=b"x"), record(1, ("a", b"z"), key=b"x")
     places = {
         world(BY_KEY).decide(record(0, key=b"xy")).outputs[0][3],
         world(by_header).decide(record(0, ("a", b"xy"))).outputs[0][3],
-        world(rendered).decide(record(0, ("a", b"y"), key=b"x")).outputs[0][3],
+        world(rendered).decide(two[0]).outputs[0][3],
     }
     assert places == {murmur2(b"xy", 12)}
+    of_two = [output[3] for output in world(rendered).decide(*two).outputs]
+    assert of_two == [murmur2(b"xy", 12), murmur2(b"xz", 12)] != of_two[::-1]
+
+
+def test_what_one_transaction_reads_in_two_batches_goes_once() -> None:
+    ours = world()
+    batches = [Batch((Slice.of(ours.partition, [record(n)]),), NOW_MS) for n in range(2)]
+    sent = [output[7][-1] for part in decide(batches, ours.rules(), Plan()) for output in part]
+    assert sent == [(ORIGIN, b"orders-1@0"), (ORIGIN, b"orders-1@1")]
 
 
 def test_without_a_field_all_records_have_the_topics_address() -> None:
