@@ -178,11 +178,8 @@ def _path(problem: Problem, overlay: Overlay) -> tuple[str, ...]:
 
 
 def _is_table(told: object) -> bool:
-    """Whether it is entries by name, each with keys or null."""
+    """Whether it is entries by name, as JSON has them, each with keys or null."""
     if not isinstance(told, dict):
         return False
-    entries = cast("dict[object, object]", told)
-    return all(
-        isinstance(name, str) and (keys is None or isinstance(keys, dict))
-        for name, keys in entries.items()
-    )
+    entries = cast("dict[str, object]", told)
+    return all(keys is None or isinstance(keys, dict) for keys in entries.values())

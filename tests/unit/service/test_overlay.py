@@ -54,10 +54,12 @@ def test_a_route_as_it_is_told_can_be_set_as_it_is() -> None:
 
 
 def test_what_is_taken_back_is_no_entry_any_more_unless_the_file_has_it() -> None:
-    overlay = Overlay(routes={"c": {"inputs": ["c"]}}, paused=("c", "a"))
+    overlay = Overlay(paused=("c", "a")).with_route("c", {"inputs": ["c"]}, in_file=False)
+    assert (overlay.routes, overlay.paused) == ({"c": {"inputs": ["c"]}}, ("c", "a"))
     assert overlay.with_route("c", None, in_file=False) == Overlay(paused=("a",))
     assert overlay.with_route("a", None, in_file=True).routes["a"] is None
     assert Overlay().with_address("x", None, in_file=True).addresses == {"x": None}
+    assert overlay.with_pause("c", paused=False).with_pause("b", paused=True).paused == ("a", "b")
 
 
 def test_only_routes_that_are_there_are_paused() -> None:
@@ -79,12 +81,28 @@ def test_only_routes_that_are_there_are_paused() -> None:
             ("routes", "c", "inputs"),
             "changelog",
         ),
+        (
+            Overlay(routes={"c": {"name": "d", "inputs": ["c"]}}),
+            ("routes", "c", "name"),
+            "keeps its name",
+        ),
+        (Overlay(routes={"a": None, "b": None}), ("routes",), "nothing to read"),
+        (Overlay(addresses={"y": {"strategy": 1}}), ("addresses", "y", "strategy"), "allowed is"),
+        (Overlay(addresses={"y": {"no-key": 1}}), (), "not a setting"),
+        (Overlay(paused=("gone",)), ("paused",), '"gone", which is no route'),
     ],
 )
 def test_what_a_file_may_not_say_may_not_be_set(
     overlay: Overlay, path: tuple[str, ...], sentence: str
 ) -> None:
     assert any(at == path and sentence in told for at, told in faults(overlay))
+
+
+def test_an_input_may_be_named_as_the_changelog_of_addresses_where_only_one_is_written() -> None:
+    carried = {"inputs": ["by-address"]}
+    assert config(Overlay(routes={"c": carried})).routes[-1].name == "c"
+    decided = {**carried, "scope": "partition"}
+    assert len(config(Overlay(routes={"a": None, "b": None, "c": decided})).routes) == 1
 
 
 @pytest.mark.parametrize("key", ["scope", "address", "id"])
@@ -99,7 +117,10 @@ def test_what_is_fixed_is_fixed_while_the_route_exists(key: str) -> None:
 
 @pytest.mark.parametrize(
     "told",
-    [None, [], {"routes": []}, {"routes": {"a": 1}}, {"addresses": 1}, {"paused": [1]}],
+    [
+        *(None, [], {"routes": []}, {"routes": {"a": {}, "b": 1}}, {"addresses": 1}),
+        *({"paused": ["a", 1]}, {"paused": "a"}),
+    ],
 )
 def test_what_is_no_overlay_is_none(told: object) -> None:
     assert overlay_of(told) is None
