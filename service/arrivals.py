@@ -88,11 +88,10 @@ class Arrivals:
         """What each of them lacked last."""
         self._short: dict[Source, dict[Source, _Short]] = {}
         """Of each partition its logs that were short when they were last asked for."""
-        """Partitions whose input or changelog seems to end before what was committed."""
         self.restorer = Restorer(clients.restorer)
         """What is being restored."""
         self._stood: dict[Source, Position] = {}
-        self._still_since_s = clock.monotonic_s()
+        self._still_since_s: float
 
     def step(self, partitions: Mapping[Source, Partition]) -> str | None:
         """Move every one of them that does not run a little; tells what it waits for, if so."""
@@ -257,10 +256,9 @@ class Arrivals:
         try:
             store = self._stores.open(source)
         except StoreCorruptError:
-            fault: str | None = "damaged"
+            pass
         else:
-            fault = takeover.store_fault(store.position(), facts, self._clock.wall_ms())
-            if fault is None:
+            if takeover.store_fault(store.position(), facts, self._clock.wall_ms()) is None:
                 return store
             store.close()
         self._stores.wipe(source)

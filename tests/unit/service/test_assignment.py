@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -27,7 +28,7 @@ from tests.fakes.log import Chance
 from tests.fakes.producer import FakeProducer
 from tests.simulation.disk import Disk, StoreOnDisk
 from tests.unit.helpers import ending, some
-from tests.unit.service.living import GROUP, LOG, ORDERS, Living, gone, phases
+from tests.unit.service.living import GROUP, LOG, ORDERS, Living, gone, late, phases
 from tests.unit.state.test_restore import OneByOne, run_of
 
 SECOND = Source("orders", 1)
@@ -191,9 +192,10 @@ def test_a_store_that_grows_too_old_while_it_is_restored_is_wiped_and_restored_a
 
 def test_a_store_that_keeps_up_is_not_wiped() -> None:
     living = remembering()
-    for _ in range(2):
+    for restored in (3, 0):
         ours = member(living)
         ours.take_over()
+        assert ours.assignment.running[ORDERS].restored_records == restored
         ours.assignment.close(leaves=False)
     assert living.faults.passed["store.wipe"] == 0
     assert ours.assignment.restorer.replays == {}
@@ -205,17 +207,19 @@ def test_a_store_that_keeps_up_is_not_wiped() -> None:
     ids=["beyond the changelog", "ahead of the offset", "too old"],
 )
 def test_a_store_that_is_not_the_copy_we_need_is_wiped_before_it_is_restored(
-    changelog_next: int, input_next: int, age_ms: int
+    changelog_next: int, input_next: int, age_ms: int, tmp_path: Path
 ) -> None:
-    living = remembering()
+    living = remembering(stores=RocksStores(tmp_path))
     logs = living.cluster.logs
     identity = Identity("fake-cluster", logs["orders"].id, logs[LOG.topic].id, FORMAT)
     level_at_ms = living.cluster.now_ms - age_ms
     position = Position(identity, input_next, changelog_next, level_at_ms)
-    living.stores.open(ORDERS).apply([Edit(b"rubbish", b"")], position)
+    store = living.stores.open(ORDERS)
+    store.apply([Edit(b"rubbish", b"")], position)
+    store.close()
     ours = member(living)
     ours.take_over()
-    assert content(ours) == RUNS
+    assert {key: value for key, value in content(ours).items() if key[:1] != b"\0"} == RUNS
 
 
 def test_a_store_that_cannot_be_opened_is_wiped_and_restored() -> None:
@@ -324,6 +328,46 @@ def test_what_else_the_broker_answers_when_it_is_asked_for_offsets_is_raised() -
         ours.assignment.step()
     assert caught.value.args[0].code() == KafkaError._TRANSPORT
     ours.take_over()
+
+
+def test_an_offset_that_the_broker_refuses_to_tell_is_not_taken_for_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours = member(remembering(offset=2))
+    ours.living.send("a", "b", "c")
+    ours.hear()
+    refusal = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
+    told = [SimpleNamespace(error=refusal, offset=-1001, metadata=None)]
+    with monkeypatch.context() as refusing:
+        refusing.setattr(ours.assignment.consumer, "committed", lambda *_, **__: told)
+        with pytest.raises(KafkaException):
+            ours.assignment.step()
+    ours.take_over()
+    assert ours.offsets() == [2]
+
+
+class Still(Chance):
+    """A restore that is brought nothing, as by a client that has forgotten its brokers."""
+
+    is_still = True
+
+    def fetched(self, records_max: int) -> int:
+        return 0 if self.is_still else records_max
+
+
+def test_a_restore_that_stands_still_for_half_a_minute_goes_on_with_a_new_client() -> None:
+    chance = Still()
+    ours = member(remembering(chance))
+    ours.hear()
+    closed = []
+    for _ in range(64):
+        ours.assignment.step()
+        ours.living.clock.sleep(0.95)  # it has waited for records
+        closed.append(ours.living.faults.passed["close"])
+    assert [closed.index(count) for count in (1, 2)] == [31, 62]
+    chance.is_still = False
+    ours.take_over()
+    assert content(ours) == RUNS
 
 
 def test_a_changelog_made_anew_contradicts_the_committed_offset() -> None:
@@ -472,11 +516,12 @@ def test_a_process_that_stands_still_with_an_answer_does_not_believe_it_sooner(
 def test_a_partition_that_comes_back_is_waited_for_as_long_as_before() -> None:
     ours = member(remembering(offset=9))
     ours.hear()
-    ours.assignment.step()
+    for _ in range(3):
+        assert "seem to be truncated" in (ours.assignment.step() or "")
+        ours.living.clock.sleep(4)
     partition = ours.assignment.partitions.pop(ORDERS)
-    ours.assignment.step()
+    assert ours.assignment.step() is None
     ours.assignment.partitions[ORDERS] = partition
-    ours.living.clock.sleep(11)
     assert "seem to be truncated" in (ours.assignment.step() or "")
 
 
@@ -529,7 +574,10 @@ def test_a_changelog_that_keeps_tombstones_too_short_is_refused() -> None:
         ours.assignment.step()
 
 
-def test_a_contradiction_that_another_owner_made_meanwhile_is_none() -> None:
+@pytest.mark.parametrize("faults", [[], [late()]], ids=["told", "not told"])
+def test_a_contradiction_that_another_owner_made_meanwhile_is_none(
+    faults: list[KafkaException],
+) -> None:
     living = remembering(OneByOne(), offset=2)
     living.send(*"abcde")
     living.clients().cluster.delete_before({ORDERS: 3})
@@ -537,6 +585,7 @@ def test_a_contradiction_that_another_owner_made_meanwhile_is_none() -> None:
     ours.hear()
     ours.assignment.step()
     commit(living, 4)
+    living.faults.at["committed"] = iter(faults)
     ours.take_over()
     assert ours.assignment.running[ORDERS].committed_offset == 4
     assert ours.offsets() == [4]
@@ -577,6 +626,7 @@ def test_closing_leaves_the_group_and_closes_every_store(tmp_path: Path) -> None
     ours = member(remembering(stores=stores))
     ours.take_over()
     ours.assignment.close(leaves=False)
+    assert ours.living.faults.passed["close"] == 2, "that of changelogs too"
     stores.open(ORDERS).close()
     assert ours.assignment.partitions == {}
     with pytest.raises(RuntimeError, match="closed"):
