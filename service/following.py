@@ -48,13 +48,13 @@ class Following:
 
     def __init__(self, file: Config, clients: Clients, clock: Clock) -> None:
         self._file = file
-        self._considered = 0
+        self._considered: int
         self._left: dict[Source, _Left] = {}
-        self.revision = 0
+        self.revision: int
         """Of the config topic, by which is decided."""
-        self.document = 0
+        self.document: int
         """The revision of the document in force; 0 while the file alone holds."""
-        self.effective = Effective(file, frozenset())
+        self.effective: Effective
         self.fault: str | None = None
         """Why the newest document does not hold here."""
         self.follower = Follower(clients, config_topic(file.service.group_id), clock)
@@ -156,7 +156,7 @@ class Following:
 
     def left(self, partition: Partition) -> list[str]:
         """The caches of a partition that are still to be settled; take out what is done."""
-        if partition.changelog is None or partition.applied == self.document:
+        if partition.applied == self.document:
             return []
         steps = (partition.facts, partition.applied, self.document)
         known = self._left.get(partition.source)
@@ -189,8 +189,7 @@ class Following:
         documents = self.settings.documents
         self.effective, self.document = in_force(self._file, documents)
         newest = documents.newest
-        is_held = newest is None or newest.revision == self.document or is_alone(self._file)
-        if newest is not None and not is_held:
+        if newest and newest.revision != self.document and not is_alone(self._file):
             self.refuse(newest, tried(self._file, newest)[1] or "")
         self._considered, self.revision = documents.revision, self.settings.revision
 

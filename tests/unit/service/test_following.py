@@ -13,16 +13,20 @@ from service.config_record import ConfigRecord
 from service.config_topic import Writer
 from service.loop import Loop
 from service.overlay import Overlay
+from service.sections import Scope
 from service.topics import by_address, config_topic
 from state.changelog import OffsetMetadata, decode
 from state.edit import Source
 from state.run import decode as run_of
+from state.run import key as key_of
 from tests.fakes.errors import abortable
+from tests.fakes.partition import Record
 from tests.unit.helpers import some
 from tests.unit.service.living import (
     GROUP,
     LOG,
     ORDERS,
+    ROUTE,
     Living,
     refused,
     turn_until_running,
@@ -75,10 +79,9 @@ def test_a_resize_keeps_the_newest_exactly_and_growing_again_keeps_them() -> Non
     living = Living(addresses={"#": {"id_cache_size": 20}})
     living.send(*names(20))
     loop = living.running()
-    put(living, sized(5))
-    turns(loop, 2)
-    put(living, sized(20))
-    turns(loop, 2)
+    for size in (10, 5, 20):
+        put(living, sized(size))
+        turns(loop, 2)
     assert accepted(living, loop, *names(5, first=15)) == []
     assert accepted(living, loop, *names(15)) == names(15)
 
@@ -146,10 +149,11 @@ def test_many_caches_are_settled_in_pieces_and_only_the_last_tells_the_revision(
     revision = put(living, sized(1))
     seen = []
     for _ in range(5):
+        living.clock.sleep(1)
         loop.turn()
-        seen.append(told(living).applied)
-    assert seen[:2] == [0, 0]
-    assert seen[-1] == revision
+        seen.append((told(living).applied, living.board.read().config_revision))
+    assert seen[:2] == [(0, 0)] * 2
+    assert seen[-1] == (revision, revision)
     partition = loop.assignment.running[ORDERS]
     for address in ("v", "w", "x", "y", "z"):
         ring = loop.cache.ring(ORDERS, partition.kept_store, address)
@@ -165,6 +169,46 @@ def test_only_caches_whose_settings_change_are_looked_at() -> None:
     turns(loop, 2)
     assert told(living).applied == revision
     assert len(living.cluster.records(*LOG)) == before
+
+
+def test_what_another_owner_remembered_by_the_old_settings_is_settled_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("service.following.PIECE_CACHES_MAX", 1)
+    living = Living(replace(Living().config.routes[0], address="{header:a}"))
+    for address in (b"v", b"w"):
+        for name in names(3):
+            living.write(b"", ("a", address), (DUPLICATE_ID, name.encode()))
+    loop = living.running()
+    theirs = Record(key_of("x", 0), living.cluster.records(*LOG)[0].value, None, 1)
+    put(living, sized(1))
+    loop.turn()
+    living.cluster.write(*LOG, theirs)
+    loop.assignment.retake(ORDERS, wipe=False)
+    turns(loop, 8)
+    store = loop.assignment.running[ORDERS].kept_store
+    assert [len(loop.cache.ring(ORDERS, store, address)) for address in "vwx"] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("scope", ["partition", "address"])
+def test_where_nothing_is_new_nothing_is_asked_and_nothing_committed(scope: Scope) -> None:
+    """Of two documents the topics contradict the newer one, which is refused once."""
+    living = Living(replace(ROUTE, scope=scope))
+    living.cluster.create_topic("more", 2)
+    living.cluster.create_topic(f"{GROUP}.changelog.more", 1, cleanup_policy="compact")
+    living.send("a")
+    loop = living.running()
+    for overlay in (sized(5), Overlay(routes={"more": MORE})):
+        put(living, overlay)
+        turns(loop, 5)
+    before = living.faults.passed.copy()
+    turns(loop, 5)
+    asked, commits = living.faults.passed - before, "send_offsets_to_transaction"
+    assert (asked["names"], asked["ends"], asked[commits]) == (0, 0, 0)
+    loop.close()
+    turns(living.running(), 5)
+    assert living.faults.passed[commits] == before[commits] > 0
+    assert "on_partitions_added" in (living.board.read().config_fault or "")
 
 
 # Strategies.
@@ -388,6 +432,7 @@ def test_what_cannot_hold_here_changes_nothing_and_is_told(value: object, senten
     living.clock.sleep(1)
     turns(loop, 2)
     assert sentence in (living.board.read().config_fault or "")
+    assert set(some(loop.follower.settings.layout).routes) == {"orders"}
     assert accepted(living, loop, "a", "c") == []
     put(living, sized(20))
     living.clock.sleep(1)
@@ -422,11 +467,17 @@ def test_a_broker_that_does_not_answer_delays_a_document_and_loses_nothing() -> 
     turn_until_running(loop)
 
 
-def test_a_restored_partition_is_settled_where_others_stopped() -> None:
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_restored_partition_is_settled_where_others_stopped(*, is_known: bool) -> None:
+    """Where nobody knows any more what had been set by then, all that is held is looked at."""
     living = Living(addresses={"#": {"id_cache_size": 20}})
+    put(living, sized(20))
     living.send(*names(20))
     living.running().close()
     put(living, sized(5))
+    if not is_known:
+        gone = Record(b'["settings",1]', None, None, 1)
+        living.cluster.write(config_topic(GROUP), 0, gone)
     loop = living.running()
     put(living, sized(20))
     turns(loop, 2)
@@ -435,8 +486,9 @@ def test_a_restored_partition_is_settled_where_others_stopped() -> None:
 
 def test_a_file_that_manages_itself_holds_whatever_was_set() -> None:
     living = Living(addresses={"#": {"id_cache_size": 20}}, managed_by="file")
-    put(living, sized(1))
+    put(living, sized(1)._replace(routes={"more": MORE}))
     loop = living.running()
+    assert set(some(loop.follower.settings.layout).routes) == {"orders"}
     put(living, Overlay(paused=("orders",)))
     assert accepted(living, loop, "a", "b", "a") == ["a", "b"]
     living.clock.sleep(1)

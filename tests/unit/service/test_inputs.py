@@ -86,6 +86,7 @@ def test_routes_that_contradict_the_topics_leave_everything_as_it_was() -> None:
     with ending(ExitCode.CONTRADICTION, "on_partitions_added"):
         inputs.configure(config_of(ROUTE, more))
     assert not inputs.refresh()
+    clock.now_s = 60.0
     inputs.configure(config_of(ROUTE, replace(more, on_partitions_added="keep")))
     assert set(inputs.readings) == {"orders", "more"}
     cluster.create_topic("orders", 3)

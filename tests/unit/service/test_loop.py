@@ -449,10 +449,14 @@ def test_the_marker_of_a_transaction_is_no_lag() -> None:
     assert (partition.next_offset, partition.lag_records) == (1, 0)
 
 
-def test_a_life_that_could_not_begin_leaves_no_client_behind() -> None:
+@pytest.mark.parametrize(
+    ("step", "closed"),
+    [("consume", 1), ("subscribe", 2)],
+    ids=["the config topic is read", "the group is about to be joined"],
+)
+def test_a_life_that_could_not_begin_leaves_no_client_behind(step: str, closed: int) -> None:
     living = Living()
-    living.faults.at["subscribe"] = iter([gone()])
+    living.faults.at[step] = iter([gone()])
     with pytest.raises(KafkaException):
         living.loop()
-    assert living.faults.passed["subscribe"] == 1, "the group was about to be joined"
-    assert living.faults.passed["close"] == 2, "the consumers of the group and of the config topic"
+    assert living.faults.passed["close"] == closed
