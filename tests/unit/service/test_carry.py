@@ -1,10 +1,11 @@
 """The first hop: a record goes to the partition of its address, and says where it came from."""
 
+import pytest
 from confluent_kafka import murmur2
 
 from ringfence.headers import ORIGIN, Reason
 from service.config import RouteSettings
-from service.consume import Batch, Slice
+from service.consume import UNREADABLE, Batch, Slice
 from service.decide import decide
 from service.plan import Plan
 from service.rejection import RejectedError
@@ -53,10 +54,21 @@ def test_one_address_has_one_partition_whatever_field_names_it() -> None:
 
 
 def test_what_one_transaction_reads_in_two_batches_goes_once() -> None:
-    ours = world()
+    ours, looked = world(), list[object]()
     batches = [Batch((Slice.of(ours.partition, [record(n)]),), NOW_MS) for n in range(2)]
-    sent = [output[7][-1] for part in decide(batches, ours.rules(), Plan()) for output in part]
+    plan = Plan(look=looked.append)
+    sent = [output[7][-1] for part in decide(batches, ours.rules(), plan) for output in part]
     assert sent == [(ORIGIN, b"orders-1@0"), (ORIGIN, b"orders-1@1")]
+    assert looked == [[[]], [[]]], "their headers, which may name a trace"
+
+
+def test_headers_that_cannot_be_read_are_dead_lettered_without_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("service.carry.read_headers", lambda _: [UNREADABLE, [("a", b"1")]])
+    plan = world().decide(record(0, ("a", b"0")), record(1, ("a", b"1")))
+    assert reasons(plan.outputs) == [Reason.UNREADABLE_HEADERS, None]
+    assert ("a", b"0") not in plan.outputs[0][-1]
 
 
 def test_without_a_field_all_records_have_the_topics_address() -> None:

@@ -16,10 +16,11 @@ from service.config_topic import Follower, Writer
 from service.instances import Announcement
 from service.sessions import Session, record_of
 from service.settings import Settings
-from state.changelog import decode
+from state.changelog import decode, encode
 from state.edit import Source
 from tests.fakes.clients import FakeClients
 from tests.fakes.errors import fenced
+from tests.fakes.log import Chance
 from tests.fakes.partition import Record
 from tests.fakes.producer import FakeProducer
 from tests.unit.helpers import some
@@ -140,9 +141,38 @@ def test_a_config_topic_that_was_made_anew_holds_nobody_up() -> None:
     loop.close()
     del living.cluster.logs[TOPIC]
     living.write(b"1", *said(), (DUPLICATE_ID, b"a"))
-    turns(living.running())
+    loop = living.running()
+    turns(loop)
     assert living.values("orders.unique") == ["1"]
     assert revision(living) == 0
+    asked = living.faults.passed["ends"]
+    turns(loop)
+    assert living.faults.passed["ends"] == asked, "it looks for what is not there any more"
+
+
+class Slow(Chance):
+    """What stands in the config topic takes its time to come."""
+
+    after_ms = 0
+
+    def answers_after_ms(self, topic: str) -> int:
+        return self.after_ms if topic == TOPIC else 0
+
+
+def test_nothing_is_decided_by_less_than_an_earlier_owner_knew() -> None:
+    chance = Slow()
+    living = Living(chance=chance)
+    living.send("a")
+    loop = living.running()
+    chance.after_ms = 300
+    written = writer(living).write(lambda _: opening())
+    committed = living.cluster.group(GROUP).committed
+    theirs = some(decode(committed[ORDERS].metadata))._replace(revision=written)
+    committed[ORDERS] = committed[ORDERS]._replace(metadata=encode(theirs))
+    loop.assignment.retake(ORDERS, wipe=False)
+    living.write(b"1", *said(), (DUPLICATE_ID, b"b"))
+    turns(loop)
+    assert living.reasons("orders.dlq") == ["name-in-use"]
 
 
 # The topic.
@@ -207,6 +237,17 @@ def following(living: Living) -> tuple[Follower, list[int]]:
     follower = Follower(living.clients("other"), TOPIC, living.clock, passed=passed.append)
     follower.catch_up()
     return follower, passed
+
+
+def test_the_records_of_the_audit_are_heard_and_no_part_of_the_settings() -> None:
+    living, heard = Living(), list[tuple[bytes | None, bytes | None]]()
+    living.cluster.write(TOPIC, 0, Record(b'["audit","1"]', b"{}", None, 1))
+    follower = Follower(
+        living.clients(), TOPIC, living.clock, lambda key, value: heard.append((key, value))
+    )
+    follower.catch_up()
+    assert heard == [(b'["audit","1"]', b"{}")]
+    assert follower.settings.revision == 0
 
 
 def test_a_revision_is_the_offset_after_the_last_record() -> None:
