@@ -201,6 +201,7 @@ class FakeConsumer:
     ) -> list[TopicPartition]:
         """Return committed offsets; blocks while a transaction holds some for a partition."""
         self._open()
+        assert timeout >= 0, "it may block for ever"
         self._log.step("committed")
         sources = [Source(p.topic, p.partition) for p in partitions]
         if any(self._group.unstable[source] for source in sources):
