@@ -1,13 +1,12 @@
 """Inputs: what is read, and the internal topics that are made for it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 from confluent_kafka import KafkaException
 from structlog.testing import capture_logs
 
-from service.cluster import TopicInfo
 from service.errors import ExitCode
 from service.inputs import Inputs
 from service.part import Hop
@@ -91,24 +90,6 @@ def test_routes_that_contradict_the_topics_leave_everything_as_it_was() -> None:
     assert set(inputs.readings) == {"orders", "more"}
     cluster.create_topic("orders", 3)
     assert not inputs.refresh(), "the broker was asked just now"
-
-
-def test_a_topic_that_the_broker_does_not_describe_yet_has_its_id_asked_the_next_time() -> None:
-    class Late(FakeAdmin):
-        is_late = True
-
-        def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-            found = super().topics(names)
-            return {name: found[name] for name in found if not (self.is_late and name[:2] == "g.")}
-
-    cluster, clock = cluster_with("orders", "more"), Hands()
-    routes = ROUTE, replace(ROUTE, name="more", inputs=("more",), scope="address")
-    admin = Late(cluster)
-    inputs = Inputs(config_of(*routes), admin, clock, Hop.INPUTS)
-    assert inputs.readings["orders"].changelog_id == ""
-    admin.is_late, clock.now_s = False, 30.0
-    assert inputs.refresh()
-    assert inputs.readings["orders"].changelog_id == cluster.logs["g.changelog.orders"].id
 
 
 def test_an_input_that_grew_is_a_contradiction_until_the_route_says_keep() -> None:

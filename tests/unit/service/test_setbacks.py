@@ -6,21 +6,17 @@ from itertools import cycle, repeat
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from service import config_topic as module
 from service.commit import OutcomeUnknownError
 from service.errors import ExitCode
 from service.faults import fault_of
 from service.plan import Output
 from service.target import TargetMissingError
-from service.topics import config_topic
 from state.edit import Edit, Source
 from state.run import key
 from state.store import StoreCorruptError
 from tests.fakes.log import Chance
-from tests.fakes.partition import Record
 from tests.unit.helpers import ending, some
 from tests.unit.service.living import (
-    GROUP,
     ORDERS,
     ROUTE,
     Living,
@@ -167,26 +163,6 @@ def test_a_broker_that_answers_now_and_then_ends_no_life() -> None:
     living.faults.at["names"] = cycle([gone(), None])
     turns(loop, 1_000)
     assert living.clock.monotonic_s() > 60
-
-
-def test_a_follower_that_finds_no_broker_gets_a_new_client_and_misses_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    living = Living()
-    loop = living.running()
-    answers = iter([False])
-    monkeypatch.setattr(module, "finds_a_broker", lambda _client, _topic: next(answers, True))
-    begun_s = living.clock.monotonic_s()
-    while living.clock.monotonic_s() - begun_s < 60:
-        loop.turn()
-    assert living.faults.passed["close"] == 1
-    settings = loop.follower.settings
-    assert settings.layout is not None
-    key, value = settings.layout.record
-    settings.layout = None
-    living.cluster.write(config_topic(GROUP), 0, Record(key, value, None, 1))
-    loop.turn()
-    assert settings.layout is not None
 
 
 @pytest.mark.parametrize("instance", ["0", "1"], ids=["owner", "idle"])
