@@ -175,7 +175,7 @@ class Inputs:
     def _make_logs(
         self, routes: Mapping[str, InputRoute], topics: Mapping[str, TopicInfo]
     ) -> dict[str, str]:
-        """Make and mend the internal topics; gives them with their ids."""
+        """Create internal topics and grow those that are too small; gives them with their ids."""
         service = self._config.service
         decided = {name: log for name in topics if (log := _log(service.group_id, routes[name]))}
         self._check_own_log(decided, routes)
