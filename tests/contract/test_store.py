@@ -214,7 +214,10 @@ def test_whoever_reads_a_damaged_block_is_told(
     tmp_path: Path, read: Callable[[Store], object]
 ) -> None:
     stores = RocksStores(tmp_path)
-    filled(stores)
+    store = stores.open(SOURCE)
+    store.apply([Edit(key, value_of(number)) for number, key in enumerate(KEYS)], position(1))
+    store._db.flush()
+    store.close()
     (file,) = tmp_path.rglob("*.sst")
     file.write_bytes(flipped(file.read_bytes(), file.stat().st_size // 2))
     store = stores.open(SOURCE)
