@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 from hypothesis import given
@@ -14,6 +14,7 @@ from state.edit import Origin, Source
 from state.keys import UnknownFormatError, address_of, prefix
 from state.spots import Spots
 from state.strategies.audit import AuditRule
+from state.strategies.publishers import Standing
 from state.strategies.table import STRATEGIES, check
 from tests.unit.helpers import some
 from tests.unit.state.strategies.kept import ADDRESS, SOURCE, Kept
@@ -125,29 +126,29 @@ def test_a_far_jump_is_refused_and_wipes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("below_window", "depth", "numbers", "missing"),
+    ("below_window", "numbers", "missing", "missing_deeper"),
     [
-        ("duplicate", 5, (2, 4), [1, 3]),
-        ("duplicate", 5, (1, 2, 5, 8), [4, 6, 7]),
-        ("duplicate", 8, (1, 2, 5, 8), [4, 6, 7]),
-        ("accept", 8, (1, 2, 5, 8), [1, 2, 3, 4, 6, 7]),
+        ("duplicate", (2, 4), [1, 3], [1, 3]),
+        ("duplicate", (1, 2, 5, 8), [4, 6, 7], [4, 6, 7]),
+        ("accept", (1, 2, 5, 8), [4, 6, 7], [1, 2, 3, 4, 6, 7]),
     ],
 )
 def test_a_producer_that_is_placed_with_what_it_left_out_is_judged_as_before(
-    below_window: str, depth: int, numbers: Sequence[int], missing: list[int]
+    below_window: str, numbers: Sequence[int], missing: list[int], missing_deeper: list[int]
 ) -> None:
     held, placed = (Kept("audit", audit_depth=5, below_window=below_window) for _ in range(2))
     held.decide([said("P", number) for number in numbers])
-    for each in (held, placed):
-        each.restart(audit_depth=depth)
-    memory: Any = held.memory
+    memory, draft = cast("Any", (held.memory, placed.memory.begin(placed.settings, Spots(SOURCE))))
     assert AuditRule().missing(memory.entries["P"], held.settings) == missing
     at, last = Origin(*SOURCE, 0, 0), numbers[-1]
-    draft: Any = placed.memory.begin(placed.settings, Spots(SOURCE))
+    assert memory.standing("P") == Standing(last)
     draft.place(said("P", last), at, [*missing, last + 1])
     draft.place(said("Q", last), at, [last])
     assert draft.extent().held == 2
-    placed.memory.apply(draft.change(ADDRESS).content)
+    placed.entries.update(draft.change(ADDRESS).edits)
+    for each in (held, placed):
+        each.restart(audit_depth=8)
+    assert AuditRule().missing(memory.entries["P"], held.settings) == missing_deeper
     every = [said("P", number) for number in range(1, last + 3)]
     assert placed.decide(every) == held.decide(every)
     assert placed.decide([said("Q", last), said("Q", last)]) == [NEW, DUPLICATE]
