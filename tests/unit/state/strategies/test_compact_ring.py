@@ -162,6 +162,13 @@ def test_numbers_beyond_the_half_that_is_kept_are_told_in_full() -> None:
     assert list(index.numbers(b"id-3", start - 5, start + 4)) == [start + 3]
 
 
+@pytest.mark.usefixtures("tags")
+def test_a_number_is_found_though_its_bytes_look_like_a_tag() -> None:
+    index = Index(10)
+    index.add([b"a"], 256, 0)
+    assert list(index.numbers(b"a", 0, 257)) == [256]
+
+
 def some_values() -> Iterator[bytes]:
     ring = WholeRing()
     for length in (0, 1, 2, RUN_IDS_MAX):
