@@ -16,7 +16,6 @@ from state.spots import Spots
 from state.strategies.audit import AuditRule
 from state.strategies.publishers import Standing
 from state.strategies.table import STRATEGIES, check
-from tests.unit.helpers import some
 from tests.unit.state.strategies.kept import ADDRESS, SOURCE, Kept
 
 OTHER = Source("orders", 2)
@@ -162,21 +161,6 @@ def test_what_an_audit_keeps_of_a_producer_is_a_bit_for_each_number_of_its_depth
     assert value[floor_at:] == (99 - 7).to_bytes(8, "little") + b"\xff"
     with pytest.raises(UnknownFormatError):
         check(key, value[:floor_at] + (100).to_bytes(8, "little") + b"\xff")
-
-
-@pytest.mark.parametrize(
-    ("number", "cause"),
-    [
-        (3, "its number 3 is below the last 5 up to 8"),
-        (4, "its number 4 was accepted already"),
-        (1_000_009, "its number 1000009 is 1000001 above the last, 8; audit_jump_max is 1000000"),
-    ],
-)
-def test_an_audit_tells_why_a_number_is_refused(number: int, cause: str) -> None:
-    held = Kept("audit", audit_depth=5)
-    held.decide([said("P", number) for number in (3, 4, 8)])
-    draft = held.memory.begin(held.settings, Spots(SOURCE))
-    assert some(draft.verdict(said("P", number), Origin(*SOURCE, 9, 9))).cause == cause
 
 
 # By the slowest rules.
