@@ -162,6 +162,7 @@ def test_every_letter_is_sent_once_to_its_owner_in_order_and_the_marks_are_remov
     progress = topic.job.progress
     assert (progress.scanned, progress.matched, progress.sent, progress.accepted) == (18,) * 4
     assert [each.state for each in topic.written] == ["done", "done"]
+    assert (topic.job.span, topic.job.offset) == (1, -1)
     assert topic.job.is_over
     assert owners.marks == {}
 
@@ -271,6 +272,12 @@ def test_nothing_is_sent_while_some_owner_does_not_tell_how_far_it_is() -> None:
 
     asyncio.run(a_while())
     assert owners.decided == []
+
+
+def test_a_step_has_as_many_letters_as_it_may_and_ends_where_none_come_in_time() -> None:
+    tape = Tape(*range(20), end=20, foreign=(0, 1))
+    assert Drive(job_of(20), even_or_odd, tape).next(3).letters == 3
+    assert not Drive(job_of(20), even_or_odd, Tape(end=0)).next(3).is_last
 
 
 def test_a_command_is_never_larger_than_it_may_be() -> None:
