@@ -67,7 +67,7 @@ class Drive:
         feed, letters = self._feed, dict[tuple[Source, Source], list[Letter]]()
         count = scanned = matched = 0
         skipped = Counter[str]()
-        while not feed.is_over and count < letters_max and scanned < _SCANNED_MAX:
+        while not feed.is_over and scanned < _SCANNED_MAX:
             room = min(letters_max - count, AT_ONCE, self._room)
             if room < 1:
                 break
