@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import repeat
 from typing import TypeVar, cast
 
 import pytest
@@ -9,6 +11,7 @@ from structlog.testing import capture_logs
 
 from service.answers import answer
 from service.bulletin import Bulletin
+from service.config import RouteSettings
 from service.config_topic import Follower
 from service.control import Desk, NotPossible, Unavailable
 from service.letter_values import LetterFilter, LetterPlace, Order, Progress
@@ -23,8 +26,9 @@ from service.redrive.orders import Orders
 from service.topics import config_topic
 from tests.fakes.partition import Record
 from tests.unit.helpers import answered, some
-from tests.unit.service.living import GROUP
+from tests.unit.service.living import GROUP, gone
 from tests.unit.service.redrive.redriving import DLQ, job, with_dead_letters, write
+from tests.waiting import eventually
 
 T = TypeVar("T")
 END = 4
@@ -167,6 +171,83 @@ def test_four_run_at_once_and_one_that_is_cancelled_or_taken_away_goes_no_furthe
     assert site.output == "abc" * 5
 
 
+def test_only_whose_turn_it_is_carries_out_redrives(site: Site) -> None:
+    mine = site.status
+    site.works()
+    site.status = mine._replace(partitions=())
+    name = site.order()
+    site.works()
+    assert site.asked == []
+    site.status = mine
+    site.over(name)
+    site.living.cluster.create_topic("abc")
+    more = RouteSettings(name="more", inputs=("abc",), scope="partition")
+    site.config = replace(site.config, routes=(*site.config.routes, more))
+    site.over(site.order())  # for five seconds nobody asks whose turn it is
+    site.living.cluster.wait(5)
+    site.order()
+    site.works()
+    assert site.output == "abcabc"
+
+
+def test_what_fails_is_told_and_goes_on_or_ends_the_redrive(site: Site) -> None:
+    site.works()
+    faults, first = site.living.faults.at, site.order()
+    faults["names"] = iter([gone(), RuntimeError("a bug")])  # where its turn is looked for
+    faults["topics"] = repeat(gone())
+    said = set[str | None]()
+    for _ in range(60):
+        site.works(1)
+        said.add(some(site.orders.get(first)).waiting_for)
+    assert said == {None, "The broker answered _TRANSPORT; see its log, and our topics."}
+    faults["topics"] = iter([])
+    assert site.over(first) == "done"
+    second = site.order()
+    faults["topics"] = iter([RuntimeError("a bug")])
+    assert site.over(second) == "failed"
+    failed = some(site.orders.get(second)).error
+    assert failed == "An error of ours: RuntimeError('a bug'); the log has more."
+    third = site.order()
+    faults["init_transactions"] = iter([gone()] * 3)  # where its end is written
+    assert site.over(third) == "done"
+    faults["init_transactions"] = iter([gone()])
+    with pytest.raises(Unavailable, match="The broker answered _TRANSPORT; ask again"):
+        site.order()
+    assert site.output == "abcabc"
+
+
+def test_what_is_written_here_is_told_until_it_is_read_or_something_newer(site: Site) -> None:
+    def states() -> list[str | None]:
+        site.works()
+        jobs = site.coordinator.jobs()
+        return [jobs[name].state if name in jobs else None for name in (first, second)]
+
+    site.works()
+    site.is_away = True
+    first = site.order()
+    site.works()
+    site.reads = False
+    second = site.order()
+    site.orders.cancel(first)
+    site.living.cluster.wait(4)
+    assert states() == ["cancelled", "running"]
+    site.living.cluster.wait(2)
+    assert states() == ["running", None]
+    site.reads = True
+    assert states() == ["cancelled", "running"]
+    later = site.coordinator.jobs()[second]._replace(updated_at_ms=2**45, state="failed")
+    site.orders.cancel(second)
+    write(site.living, later)
+    assert states() == ["cancelled", "failed"]
+
+
+def test_of_more_than_a_hundred_the_oldest_are_forgotten_once_all_are_over(site: Site) -> None:
+    for number in range(103):
+        write(site.living, job(id=f"{number:03d}", state="done", cleared=True))
+    site.works()
+    assert sorted(site.redrives or {}) == [f"{number:03d}" for number in range(3, 103)]
+
+
 def test_letters_that_are_named_are_previewed_and_sent_and_no_others(site: Site) -> None:
     site.works()
     name = site.order(letters=places(2, 0))
@@ -184,3 +265,13 @@ def test_letters_that_are_named_are_previewed_and_sent_and_no_others(site: Site)
         where = f"{DLQ}-{wrong[-1].partition}@{wrong[-1].offset}"
         with pytest.raises(NotPossible, match=f"no dead letter {where}; see /v1/dead-letters"):
             site.orders.preview(Order("bypass", LetterFilter(), wrong))
+
+
+def test_it_works_on_a_thread_that_ends_when_it_is_told() -> None:
+    site = Site()
+    site.redrives = {}
+    site.coordinator.start()
+    eventually(lambda: site.coordinator._known == {})
+    site.coordinator.stop()
+    site.events.close()
+    assert not site.coordinator._thread.is_alive()

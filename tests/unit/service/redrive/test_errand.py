@@ -22,7 +22,7 @@ from service.queries.redrives import (
 )
 from service.queries.table import Answer, Query
 from service.redrive.drive import Drive
-from service.redrive.errand import Errand
+from service.redrive.errand import Errand, GoneError
 from service.redrive.job import Job, Span
 from state.edit import Source
 from tests.waiting import LIMIT_S, eventually
@@ -312,6 +312,37 @@ def test_a_step_that_an_owner_has_not_answered_for_is_not_done() -> None:
     owners.silent = None
     assert carried_out(topic.job, tape, owners).written[-1].progress.accepted == 5
     assert owners.decided == [(0, 0), (0, 2), (0, 4), (1, 1), (1, 3)]
+
+
+class Ticking(SystemClock):
+    """Each time that it is asked a second has passed."""
+
+    def __init__(self) -> None:
+        self._now_s = 1_000.0
+
+    def monotonic_s(self) -> float:
+        self._now_s += 1
+        return self._now_s
+
+
+def test_how_far_it_is_is_written_every_few_seconds_with_how_long_it_may_take() -> None:
+    job = job_of(600)
+    job = job._replace(order=job.order._replace(max_per_second=100))
+    owners, topic = Owners(), Topic(job)
+    tape = Tape(*(each for each in range(600) if each != BROKEN), end=600)
+    errand = Errand(job, owners, topic.write, Ticking())
+    asyncio.run(asyncio.wait_for(errand.run(even_or_odd, tape), LIMIT_S))
+    *saved, last = topic.written
+    assert [(each.offset, each.state) for each in saved] == [
+        (offset, "running") for offset in (101, 201, 301, 401, 501)
+    ]
+    assert [each.progress.sent for each in saved] == [100, 200, 300, 400, 500]
+    assert [each.rate_per_second for each in saved[1:]] == [16.6, *[16.7] * 3]  # 100 in 6 s
+    assert [each.eta_s for each in saved[1:]] == [17.9, 13.5, 9.0, 4.5]
+    assert (last.state, last.eta_s, last.progress.sent) == ("done", None, 599)
+    topic.job = None
+    with pytest.raises(GoneError):
+        asyncio.run(errand.fail("it is gone"))
 
 
 def test_no_more_go_out_than_its_rate_allows() -> None:
