@@ -7,6 +7,7 @@ import pytest
 from ringfence.headers import DUPLICATE_ID, DeadLetter
 from service.answers import answer
 from service.checks import Checks
+from service.commit import TransactionAbortedError
 from service.control import NotPossible, Unavailable
 from service.letter_values import Letter, Mode
 from service.loop import Loop
@@ -19,7 +20,7 @@ from state import cache as cache_module
 from state.edit import Source
 from tests.fakes.group import Committed
 from tests.unit.helpers import answered
-from tests.unit.service.living import GROUP, ORDERS, Living, in_group, turns
+from tests.unit.service.living import GROUP, ORDERS, Living, gone, in_group, refused, turns
 from tests.unit.service.redrive.redriving import (
     DLQ,
     NAME,
@@ -326,3 +327,17 @@ def test_letters_of_which_one_fails_are_refused_and_that_one_can_be_given_up(
     living.send("c")
     turns(loop, 3)
     assert living.values("orders.unique")[-1] == "c"
+
+
+def test_what_passes_leaves_all_letters_undecided_and_the_next_time_each_is_decided_once() -> None:
+    living, loop = with_dead_letters("a", "b")
+    write(living, job("bypass"))
+    asked = command("bypass", letters(living.cluster))
+    living.faults.at["ends"] = iter([gone()])
+    with pytest.raises(Unavailable, match="The broker answered _TRANSPORT"):
+        redriven(loop, asked)
+    living.faults.at["commit_transaction"] = iter([refused()])
+    with pytest.raises(TransactionAbortedError):
+        redriven(loop, asked)
+    assert redriven(loop, asked).mark[5:] == (2, 0, 0, 0)
+    assert living.values("orders.unique") == ["a", "b", "a", "b"]
