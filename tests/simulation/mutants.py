@@ -159,8 +159,8 @@ MUTANTS: Final = (
     Mutant(
         "an epoch is fenced by itself",
         "service/checks.py",
-        "epoch is not None and told[1] < epoch:\n",
-        "epoch is not None and told[1] <= epoch:\n",
+        "        if epoch < newest:\n",
+        "        if epoch <= newest:\n",
     ),
     Mutant(
         "an unknown inlet is not doubted",
