@@ -120,6 +120,17 @@ def test_a_plan_that_remembers_nothing_commits_its_offsets() -> None:
     assert (bench.told, bench.outcome()) == ({}, (0, 0, ALL[2]))
 
 
+def test_what_is_remembered_after_the_last_output_is_written_too() -> None:
+    bench, made = Bench(), plan()
+
+    def pieces() -> Iterator[list[Output]]:
+        yield []
+        made.edits[LOG].append(Edit(b"l", b"w"))
+
+    bench.committer.commit(made, pieces(), bench._marks, GroupMetadata(GROUP))
+    assert (bench.told, len(bench.cluster.records(*LOG))) == ({LOG: 1}, 2)
+
+
 @pytest.mark.row(27)
 def test_a_full_queue_is_waited_for() -> None:
     bench = Bench()
@@ -387,7 +398,7 @@ def test_a_transaction_in_which_deciding_takes_too_long_is_aborted_before_the_br
         bench.cluster.wait(TIMEOUT_MS / 1000 * 0.6)
         yield plan().outputs
 
-    with pytest.raises(TransactionAbortedError) as caught:
+    with pytest.raises(TransactionAbortedError, match="deciding took too much") as caught:
         bench.committer.commit(Decided(), decided(), bench._marks, GroupMetadata(GROUP))
     assert caught.value.fault == SLOW
     assert bench.outcome() == NOTHING
@@ -466,18 +477,20 @@ def test_a_producer_that_reports_a_loss_before_its_first_transaction_serves_for_
     bench.commit(plan())
     bench.commit(plan())
     assert bench.producers == 3
+    bench.faults.at["poll"] = lost()
+    bench.commit(plan())
+    assert bench.producers == 4, "the loss was reported before this transaction began"
 
 
 def test_a_producer_that_cannot_be_initialised_is_no_producer() -> None:
     bench = Bench()
-    bench.committer.close()
-    bench.faults.at["init_transactions"] = bench.answers(late)
+    bench.committer._note_error(gone().args[0])
+    bench.faults.at["init_transactions"] = iter([refused()])
     with pytest.raises(TransactionAbortedError):
-        bench.committer.prepare(1000)
-    bench.faults.at.clear()
+        bench.commit(plan())
     bench.committer.prepare(1000)
     bench.commit(plan())
-    assert bench.outcome() == ALL
+    assert (bench.outcome(), bench.producers) == (ALL, 3), "nor is the one before it any more"
 
 
 class Stuck(FakeProducer):
@@ -527,7 +540,7 @@ def test_a_changelog_record_that_was_not_delivered_in_time_is_no_ground_to_commi
     bench = stuck_bench()
     with pytest.raises(TransactionAbortedError, match="not delivered in time") as caught:
         bench.commit(plan())
-    assert not caught.value.fault.of_record
+    assert (caught.value.fault.of_record, caught.value.fault.fenced) == (False, False)
     assert bench.faults.passed["commit_transaction"] == 0
 
 
@@ -603,8 +616,11 @@ def test_what_cannot_be_decided_leaves_nothing_and_the_next_batch_gets_through()
     with pytest.raises(LookupError):
         bench.committer.commit(Decided(), undecided(), bench._marks, GroupMetadata(GROUP))
     assert bench.outcome() == NOTHING
+    bench.faults.at["abort_transaction"] = iter([gone()])
+    with pytest.raises(OutcomeUnknownError, match="could not be decided"):
+        bench.committer.commit(Decided(), undecided(), bench._marks, GroupMetadata(GROUP))
     bench.commit(plan())
-    assert bench.outcome() != NOTHING
+    assert bench.outcome() == ALL
 
 
 @pytest.mark.parametrize("step", ["send_offsets_to_transaction", "commit_transaction", "flush"])
