@@ -1,5 +1,6 @@
 """What the tests of decisions share: a partition, its rules over a fake cluster, and records."""
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -97,6 +98,7 @@ class World:
     refused: dict[tuple[Source, int], RejectedError] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
     homeless: set[tuple[Source, int]] = field(default_factory=set)
+    batch_bytes_max: int = sys.maxsize
     hop: Hop = Hop.INPUTS
 
     def __post_init__(self) -> None:
@@ -133,6 +135,7 @@ class World:
             ),
             inlets=self._find,
             by_address=ByAddress(BY_ADDRESS.topic, 12),
+            batch_bytes_max=self.batch_bytes_max,
         )
 
     def _find(self, inlet: bytes) -> Inlet:

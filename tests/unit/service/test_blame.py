@@ -194,11 +194,13 @@ def test_a_group_that_cannot_be_decided_is_dead_lettered_whole(
     assert not any(each.groups.open for each in loop.assignment.running.values())
 
 
+@pytest.mark.parametrize("waiting", [0, 1])
 def test_a_group_is_kept_whose_record_fails_while_others_are_missing(
-    monkeypatch: pytest.MonkeyPatch,
+    waiting: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    living = Living()
-    send_member(living, "a", 1, 3)
+    living, members = Living(), [("a", 1, 3), ("b", 2, 3), ("c", 3, 3)]
+    for member in members[:waiting]:
+        send_member(living, *member)
     loop = living.running()
 
     def unkeepable(*_: object) -> None:
@@ -209,8 +211,8 @@ def test_a_group_is_kept_whose_record_fails_while_others_are_missing(
         send_member(living, "poison", 2, 3)
         turns(loop, 5)
     assert living.reasons("orders.dlq") == ["failed-check"]
-    send_member(living, "b", 2, 3)
-    send_member(living, "c", 3, 3)
+    for member in members[waiting:]:
+        send_member(living, *member)
     turns(loop, 5)
     assert living.values("orders.unique") == ["a", "b", "c"]
 

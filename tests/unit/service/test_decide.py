@@ -75,9 +75,9 @@ def strict() -> World:
 def test_the_first_check_that_fails_gives_the_reason(
     headers: list[tuple[str, bytes | None]], reason: Reason
 ) -> None:
-    plan = strict().decide(record(1, *headers, value=BIG))
+    plan = strict().decide(record(1, *headers, key=None, value=BIG))
     assert reasons(plan.outputs) == [reason]
-    assert plan.tally.consumed == {"orders": 1}
+    assert (plan.tally.consumed, plan.tally.bytes_consumed) == ({"orders": 1}, {"orders": len(BIG)})
     assert not plan.tally.accepted
     assert not plan.edits
 

@@ -237,6 +237,14 @@ def test_the_group_that_was_begun_first_makes_room() -> None:
     assert reasons(world.commit(member(3, 2, 2, name=b"y")).outputs) == [None, None]
 
 
+def test_each_record_makes_room_for_its_group_however_many_bytes_have_ended() -> None:
+    world = World(addresses={"#": {"groups_open_max": 1}}, batch_bytes_max=1)
+    assert values(world.commit(*(member(n, 1, 2, name=b"%d" % n) for n in range(3)))) == [
+        b"v0",
+        b"v1",
+    ]
+
+
 def test_duplicates_that_are_to_be_dropped_go_with_their_group() -> None:
     world = World(addresses={"#": {"on_duplicate": "drop"}})
     plan = world.commit(member(0, 1, 2, "a"), member(1, 2, 2, "a"))
