@@ -77,6 +77,31 @@ def test_new_topics_are_seen_when_it_is_time_to_ask_again() -> None:
     assert not inputs.refresh()
 
 
+def test_an_input_that_is_missing_is_named_and_looked_for_every_three_seconds() -> None:
+    cluster, clock = cluster_with("orders"), Hands()
+    config = config_of(ROUTE, replace(ROUTE, name="more", inputs=("more",)))
+    assert not Inputs(config, FakeAdmin(cluster), clock, Hop.ADDRESSES).missing
+    inputs = Inputs(config, FakeAdmin(cluster), clock, Hop.INPUTS)
+    assert list(inputs.missing) == ["more"]
+    cluster.create_topic("more")
+    for is_found in (False, True):
+        assert inputs.refresh() is is_found
+        clock.sleep(3)
+    assert not inputs.missing
+
+
+def test_a_topic_that_is_not_described_as_soon_as_it_is_made_has_its_id_asked_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, clock, genuine = cluster_with("orders"), Hands(), FakeAdmin.topics
+    with monkeypatch.context() as early:
+        early.setattr(FakeAdmin, "topics", lambda admin, _: genuine(admin, ["orders"]))
+        inputs = Inputs(config_of(ROUTE), FakeAdmin(cluster), clock, Hop.INPUTS)
+    clock.sleep(30)
+    assert inputs.refresh()
+    assert inputs.readings["orders"].changelog_id == cluster.logs["g.changelog.orders"].id
+
+
 def test_routes_that_contradict_the_topics_leave_everything_as_it_was() -> None:
     cluster, clock = cluster_with("orders", "more"), Hands()
     inputs = Inputs(config_of(ROUTE), FakeAdmin(cluster), clock, Hop.INPUTS)
