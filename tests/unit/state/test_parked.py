@@ -1,5 +1,7 @@
 """A record that waits in the state comes back as it was, and nothing else is taken for one."""
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from state.edit import Edit
 from state.keys import UnknownFormatError
 from state.memory import MemoryStore
-from state.parked import Parked, Seat, decode, encode, parked_in, seat_of
+from state.parked import HEADERS_MAX, Parked, Seat, decode, encode, parked_in, seat_of
 from state.strategies.table import check
 
 maybe = st.none() | st.binary(max_size=40)
@@ -30,6 +32,13 @@ seats = st.builds(
 @given(records)
 def test_it_comes_back_as_it_was(record: Parked) -> None:
     assert decode(encode(record)) == record
+
+
+def test_as_many_headers_wait_as_can_be_counted() -> None:
+    record = Parked(2, 0, 0, 0, None, None, [("", None)] * HEADERS_MAX)
+    assert decode(encode(record)) == record
+    with pytest.raises(struct.error):
+        encode(record._replace(headers=[*record.headers, ("", None)]))
 
 
 @given(seats)
