@@ -369,8 +369,13 @@ def test_a_store_tells_what_it_takes_and_a_closed_one_nothing(tmp_path: Path) ->
     assert new.cache_bytes < kept.cache_bytes
     assert (written.table_bytes, written.stalls) == (0, 0)
     assert kept.table_bytes > 0 < kept.stalls
-    store.close()
+    other = stores.open(OTHER)
+    assert list(store.scan(b"s")) == []
+    assert store.figures().cache_bytes == other.figures().cache_bytes > 0, "one for all"
+    for each in (other, store):
+        each.close()
     stores.wipe(SOURCE)
+    stores.wipe(OTHER)
     assert list(tmp_path.iterdir()) == []
     assert store.figures() == Figures(0)
 
