@@ -23,7 +23,7 @@ def test_what_we_commit_is_what_we_read(metadata: OffsetMetadata) -> None:
 
 
 def test_what_tells_no_time_has_none() -> None:
-    assert decode('{"c":7,"f":1,"i":"x","l":"y"}') == OffsetMetadata(7, 1, "x", "y", 0)
+    assert decode('{"c":7,"f":1,"i":"x","l":"y"}') == OffsetMetadata(7, 1, "x", "y")
 
 
 def test_it_fits_the_brokers_limit_with_room_to_spare() -> None:
