@@ -621,21 +621,38 @@ def test_subscribing_to_the_same_inputs_joins_no_second_time() -> None:
     assert ours.living.faults.passed["subscribe"] == 1
 
 
-def test_closing_leaves_the_group_and_closes_every_store(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_closing_leaves_the_group_and_closes_every_store(
+    tmp_path: Path, *, is_replaced: bool
+) -> None:
     stores = RocksStores(tmp_path)
     ours = member(remembering(stores=stores))
     ours.take_over()
+    if is_replaced:  # it is told nothing of its partitions any more
+        member(ours.living)
+        ours.hear()
     ours.assignment.close(leaves=False)
-    assert ours.living.faults.passed["close"] == 2, "that of changelogs too"
+    assert ours.living.faults.passed["close"] == 2, "the member and the reader of changelogs"
     stores.open(ORDERS).close()
     assert ours.assignment.partitions == {}
     with pytest.raises(RuntimeError, match="closed"):
         ours.hear()
 
 
+def test_what_a_member_lost_is_let_go_with_its_membership_and_counted() -> None:
+    ours = member(Living())
+    ours.take_over()
+    group = ours.living.cluster.group(GROUP)
+    group.leave(next(iter(group.members.values())))
+    ours.hear()
+    assert (ours.assignment.partitions, ours.assignment.membership()) == ({}, None)
+    assert ours.assignment.changes == {"assigned": 1, "lost": 1}
+    ours.take_over()
+
+
 def test_every_change_of_the_group_is_counted() -> None:
     ours = member(Living())
-    assert ours.assignment.rebalances == 0
+    assert (ours.assignment.rebalances, ours.assignment.membership()) == (0, None)
     ours.hear()
     assert ours.assignment.rebalances == 1
     ours.assignment.close(leaves=False)
