@@ -13,7 +13,15 @@ from ringfence.headers import (
     STREAM,
     Reason,
 )
-from service.claim import Membership, plain_ids, published, read_claim, read_epoch, read_membership
+from service.claim import (
+    Membership,
+    named,
+    plain_ids,
+    published,
+    read_claim,
+    read_epoch,
+    read_membership,
+)
 from service.rejection import RejectedError
 from service.route import Headers
 from state.claim import NO_CLAIM, Claim
@@ -43,7 +51,7 @@ from tests.unit.helpers import rows
     },
 )
 def test_the_headers_claim(headers: list[tuple[str, bytes | None]], claim: Claim) -> None:
-    assert read_claim(headers) == claim
+    assert read_claim(headers) == named(claim, claim.identifier) == claim
 
 
 @pytest.mark.parametrize(

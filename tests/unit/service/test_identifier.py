@@ -45,7 +45,7 @@ def test_without_a_template_the_headers_tell() -> None:
 def test_a_record_of_which_more_has_to_be_looked_at_is_not_plain() -> None:
     made = some(identifier_of("{key}"))
     message = record(0)
-    assert made.plain([message], [[(EXPIRES_AT, b"1")]]) == [None]
+    assert made.plain([message], [[("A", b"1"), (EXPIRES_AT, b"1")]]) == [None]
     assert made.plain([message], [UNREADABLE]) == [None]
     assert made.plain([message], [[(DUPLICATE_ID, b"1")]]) == [b"k"]
     assert made.plain([record(0, key=b"k" * 65_537)], [None]) == [None]
