@@ -17,11 +17,11 @@ import pytest
 from service.addresses import AddressBook
 from state import parked
 from state.changelog import OffsetMetadata, decode, encode
-from state.edit import Edit, Origin, Source
+from state.edit import IMPORTED, Edit, Origin, Source
 from state.keys import RUNS, UnknownFormatError, prefix
 from state.parked import Parked, Seat
 from state.rocks import RocksStores
-from state.run import FORMAT, Run, key
+from state.run import FORGOTTEN, FORMAT, RUN_IDS_MAX, Run, key
 from state.run import decode as decode_run
 from state.run import encode as encode_run
 from state.spots import Spots
@@ -127,6 +127,10 @@ def test_a_store_of_every_format_is_opened_and_tells_its_format(
 
 def test_what_is_written_today_is_the_newest_of_the_kept_formats() -> None:
     assert list(written()) == changelog_of(FORMAT), "raise the format, and keep the older one"
+
+
+def test_what_stands_for_something_else_in_every_format_is_what_it_was() -> None:
+    assert (bytes(66), -1, 512) == (FORGOTTEN, IMPORTED, RUN_IDS_MAX)
 
 
 @pytest.mark.row(28)
