@@ -10,7 +10,7 @@ from service.answers import answer
 from service.caches import AUDIT, BRIDGE, settings_of
 from service.config import RouteSettings
 from service.queries.addresses import AddressQuery
-from tests.unit.service.deciding import World, named, reasons, record
+from tests.unit.service.deciding import NOW_MS, World, named, reasons, record
 from tests.unit.service.living import Living, turns
 
 STAMP: Final = b"4L6g3nShT-eMCtK--X86sw/orders/3/17"
@@ -71,6 +71,13 @@ def test_of_one_id_the_first_duplicate_is_dead_lettered_and_the_rest_are_counted
     later = world.commit(named(4, b"a"), named(5, b"b"))
     assert reasons(later.outputs) == ["duplicate"]
     assert later.tally.accepted.total() == 0
+
+
+def test_what_comes_again_and_again_in_a_window_is_told_of_once() -> None:
+    world = audited("window", window_ms=1_000)
+    times_ms = [NOW_MS - 5_000 + 900 * n for n in range(4)]
+    plans = [world.commit(record(0, (DUPLICATE_ID, b"a"), timestamp_ms=at)) for at in times_ms]
+    assert [reasons(plan.outputs) for plan in plans] == [[None], ["duplicate"], [], []]
 
 
 @pytest.mark.parametrize("strategy", ["audit", "sequence"])
