@@ -377,9 +377,10 @@ def test_a_dead_letter_topic_for_each_address_needs_an_address() -> None:
     assert topics(plan) == ["OUT.x", "DLQ.x", "OUT.y", FALLBACK, FALLBACK, FALLBACK]
 
 
-def test_equal_ids_on_different_addresses_are_different() -> None:
-    world = World(replace(ROUTE, address="{key}"))
-    plan = world.commit(named(0, b"a", key=b"x"), named(1, b"a", key=b"y"))
+@pytest.mark.parametrize("address", ["{key}", "{key}{header:_DUPL_ID}"])
+def test_equal_ids_on_different_addresses_are_different(address: str) -> None:
+    world = World(replace(ROUTE, address=address))
+    plan = world.commit(named(0, b"", key=b"x"), named(1, b"", key=b"y"))
     assert topics(plan) == ["orders.unique"] * 2
     assert world.partition.addresses == {"x", "y"}
 
