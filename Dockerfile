@@ -27,7 +27,7 @@ ARG TRACING=no
 COPY requirements/tracing.txt requirements/
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     if [ "$TRACING" = yes ]; then python -m pip --python /opt/ringfence/bin/python install --require-hashes --requirement requirements/tracing.txt; fi
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY ringfence ringfence
 COPY service service
 COPY state state

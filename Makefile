@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit broker test-broker test-versions test-long sim sim-mutants mutants fuzz soak oracle spark-tables reconcile test-spark bench bench-full bench-earlier bench-spark test-helm test-browser test-image pictures ci lock clean
+.PHONY: help run test check unit broker test-broker test-versions test-long sim sim-mutants mutants fuzz soak oracle spark-tables spark-notebook reconcile test-spark bench bench-full bench-earlier bench-spark bench-flood test-helm test-security test-browser test-image pictures ci lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -27,7 +27,7 @@ check: .venv/dev .venv/spark .venv/helm .venv/bench ## style, types, import rule
 	$(BIN)/lint-imports --no-cache
 
 unit: .venv/dev ## unit tests alone
-	$(BIN)/pytest -q -m "not broker and not oracle and not simulation and not spark and not helm and not browser and not image and not long" -n 2
+	$(BIN)/pytest -q -m "not broker and not oracle and not simulation and not spark and not helm and not browser and not image and not security and not long" -n 2
 
 broker: .venv/demo ## start the development broker and print its address
 	$(BIN)/ringfence broker up
@@ -62,6 +62,11 @@ spark-tables: .venv/spark ## after make run: its topics into tables with Spark
 	$(BIN)/python -m tools.demo.reopen $(BIN)/ringfence pipeline tables --once --target .run/tables \
 	  --bootstrap-servers {bootstrap_servers} --outputs {output} --dead-letters {dead_letter}
 
+spark-notebook: .venv/spark ## after make run: docs/examples/read_output.py on its topics
+	@test -f .run/demo/demo.json || { echo "No demo was run here: make run ARGS=--exit first."; exit 1; }
+	jars=$$($(BIN)/ringfence pipeline jars) && PYSPARK_PYTHON=$(BIN)/python $(BIN)/python -m tools.demo.reopen \
+	  $(BIN)/spark-submit --conf spark.log.level=WARN --jars "$$jars" docs/examples/read_output.py
+
 reconcile: .venv/spark ## after make run: the proof from its topics that nothing is lost or doubled, and a report
 	@test -f .run/demo/demo.json || { echo "No demo was run here: make run ARGS=--exit first."; exit 1; }
 	$(BIN)/python -m tools.demo.reopen $(BIN)/ringfence pipeline reconcile --config .run/demo/ringfence.toml \
@@ -79,8 +84,14 @@ bench-full: .venv/bench .venv/quix/made ## throughput, memory, latency, restore 
 bench-earlier: .venv/bench ## CPU time and rate beside those of another commit (REVISION=HEAD~1; ten minutes)
 	$(BIN)/python -m bench.earlier $(or $(REVISION),HEAD~1) $(ARGS)
 
+bench-flood: .venv/bench ## the API under thousands of half requests and idle connections: probes, memory and the loop's rate (four minutes)
+	$(BIN)/python -m bench.flood $(ARGS)
+
 bench-spark: .venv/bench .venv/spark ## a backfill beside Spark's own ways to drop duplicates (ten minutes; ARGS="--records 500000")
 	$(BIN)/python -m bench.spark $(ARGS)
+
+test-security: .venv/dev ## what an attacker tries first, each attempt as a test
+	$(BIN)/pytest -q -m security tests/security
 
 test-browser: .venv/dev ## the console in a headless Chromium (needs chromium and chromedriver)
 	$(BIN)/pytest -q -m browser
@@ -126,6 +137,7 @@ clean: ## remove the environment and everything that runs left behind
 	touch $@
 
 .venv/spark: .venv/demo requirements/spark.txt
+	@echo "installing Spark, which is 400 MB: some minutes"
 	$(PIP) --require-hashes -r requirements/spark.txt
 	touch $@
 

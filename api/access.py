@@ -1,7 +1,7 @@
 """Access: what a request presents, and who that makes of it.
 
-Three things let somebody in: a token of the tokens file, a token of the issuer, the token that the
-instances share; and a cookie in the place of one of the first two.
+Two things let somebody in: a token of the tokens file, and one of the issuer; and a cookie in the
+place of either. What instances share lets nobody in here: see `api.internal`.
 """
 
 import secrets
@@ -12,11 +12,10 @@ from typing import NamedTuple
 from starlette.datastructures import Headers
 
 from api.attempts import Attempts
-from api.cookies import NAME, Cookies, Login
+from api.cookies import NAME, SECURE_NAME, Cookies, Login
 from api.jwks import Jwks
 from api.oidc import INVALID, Oidc, Refused, Vouched
-from api.roles import ANYBODY, PEER, Principal
-from service.fleet.token import PeerToken
+from api.roles import ANYBODY, Principal
 from service.sections import ApiSettings
 from service.tokens import Tokens, parse, secret_of
 from service.watched import Watched
@@ -34,7 +33,7 @@ class Presented(NamedTuple):
 
 
 class Access:
-    """Who is let in, by the settings of the API. Its calls may block: an issuer may be asked."""
+    """Who is let in, by the settings of the API. A token of the issuer may wait for its keys."""
 
     def __init__(self, settings: ApiSettings, jwks: Jwks | None = None) -> None:
         """The files were checked with the configuration; ValueError or OSError if they changed."""
@@ -43,7 +42,6 @@ class Access:
         self._tokens = (
             Watched(settings.tokens_file, parse, time.monotonic) if settings.takes_tokens else None
         )
-        self._peer = PeerToken(settings.peer_token_file) if settings.peer_token_file else None
         self._oidc = None
         if settings.takes_oidc:
             keys = Jwks(settings.oidc_issuer, settings.oidc_jwks_url, time.monotonic)
@@ -55,43 +53,39 @@ class Access:
         """Whether a request has to say who makes it."""
         return self.settings.asks_who
 
-    def may_block(self, token: str) -> bool:
-        """Whether checking a token may have the issuer asked."""
-        return self._oidc is not None and token.count(".") == _JWT_DOTS
-
-    def principal(self, headers: Headers) -> Principal:
+    async def principal(self, headers: Headers) -> Principal:
         """Who makes a request with these headers. Refused, or Unavailable."""
         if not self.asks_who:
             return ANYBODY
         token = bearer_of(headers)
         if token is not None:
-            return self.present(token).vouched.principal
+            return (await self.present(token)).vouched.principal
         cookie = cookie_of(headers)
         if cookie is None:
             raise Refused(MISSING)
         return self._by_cookie(cookie)
 
-    def present(self, token: str) -> Presented:
+    async def present(self, token: str) -> Presented:
         """Who presents a token. Refused, or Unavailable."""
-        if self._peer is not None and self._peer.matches(token):
-            return Presented(Vouched(PEER, _never()), "")
         found = None if self._tokens is None else self._tokens.value().find(token)
         if found is not None:
             vouched = Vouched(Principal(found.name, found.roles, "token"), _never())
             return Presented(vouched, found.digest)
         if self._oidc is None or token.count(".") != _JWT_DOTS:
             raise Refused(INVALID)
-        return Presented(self._oidc.vouched(token), "")
+        return Presented(await self._oidc.vouched(token), "")
 
-    def log_in(self, token: str) -> str:
+    async def log_in(self, token: str) -> str:
         """The cookie of who presents a token. Refused, or Unavailable."""
-        (principal, until_s), digest = self.present(token)
-        if principal.how == "peer":
-            raise Refused(INVALID)  # it is for instances, and for no browser
+        (principal, until_s), digest = await self.present(token)
         until_s = min(until_s, int(time.time()) + self.settings.session_max_s)
         return self._cookies.write(
             Login(principal.name, tuple(sorted(principal.roles)), until_s, digest)
         )
+
+    def log_out(self, headers: Headers) -> None:
+        """Have the cookie of a request let nobody in any more."""
+        self._cookies.end(cookie_of(headers) or "", time.time())
 
     def _by_cookie(self, value: str) -> Principal:
         login = self._cookies.read(value, time.time())
@@ -116,12 +110,10 @@ def bearer_of(headers: Headers) -> str | None:
 
 
 def cookie_of(headers: Headers) -> str | None:
-    """Our cookie, if there is one."""
-    for pair in headers.get("cookie", "").split(";"):
-        name, _, value = pair.strip().partition("=")
-        if name == NAME:
-            return value
-    return None
+    """Our cookie, if there is one; that of TLS comes first."""
+    pairs = [pair.strip().partition("=") for pair in headers.get("cookie", "").split(";")]
+    sent = {name: value for name, _, value in reversed(pairs)}
+    return sent.get(SECURE_NAME, sent.get(NAME))
 
 
 def _cookie_key(path: str) -> bytes:

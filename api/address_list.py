@@ -1,20 +1,23 @@
 """The list of addresses: sorted by what matters, a page at a time.
 
-Two questions: in which order the addresses stand, then what those of one page hold. A page begins
-after the last address of the one before it, by what it was sorted by then; so an address whose
-place changes meanwhile may be seen twice or not at all, and by name none ever is.
+The directory tells in which order the addresses stand; then the loops are asked what those of one
+page hold. A page begins after the last address of the one before it, by what it was sorted by then;
+so an address whose place changes meanwhile may be seen twice or not at all, and by name none ever
+is.
 """
 
-from typing import Annotated, Final, Literal, NamedTuple, cast
+import asyncio
+from typing import Annotated, Literal, NamedTuple, cast
 
 from fastapi import Query
 
 from api.address_schemas import Addresses, AddressItem
+from api.directory import FIRST, Directories, Order, Place
 from api.paging import place_of, token_of
 from api.schemas import maybe_time
 from api.view import ServiceView
 from service.control import NotPossible
-from service.queries.addresses import AddressesQuery, AddressOrder, AddressRank, SortKey
+from service.queries.addresses import AddressesQuery, SortKey
 
 Sort = Literal[
     "name",
@@ -48,55 +51,33 @@ class Listing(NamedTuple):
     page_token: str
 
 
-class _Place(NamedTuple):
-    """Where an address stands in the order."""
-
-    is_unknown: bool
-    value: float
-    address: str
-
-
-_FIRST: Final = _Place(is_unknown=False, value=float("-inf"), address="")
-
-
-async def list_addresses(view: ServiceView, listing: Listing) -> Addresses:
+async def list_addresses(
+    view: ServiceView, directories: Directories, listing: Listing
+) -> Addresses:
     """Return one page."""
     key = cast("SortKey", listing.sort.removeprefix("-"))
-    after = _after(listing)
-    order = AddressOrder(listing.prefix, key, after.address, listing.page_size + 1)
-    told = await view.inbox.ask(order, view.ask_timeout_s)
-    sign = -1 if listing.sort.startswith("-") else 1
-    places = sorted(_place(rank, sign) for rank in told.ranks)
-    rest = [place for place in places if place > after]
-    page = rest[: listing.page_size]
-    names = tuple(place.address for place in page)
+    order, after = Order(key, listing.sort.startswith("-")), _after(listing)
+    directory = await directories.newest()
+    page = await asyncio.to_thread(directory.page, listing.prefix, order, after, listing.page_size)
+    names = tuple(place.address for place in page.places)
     answer = await view.inbox.ask(AddressesQuery(names), view.ask_timeout_s)
     rows = {row.address: row for row in answer.rows}
-    is_last = len(rest) == len(page)
+    last = None if page.is_last else page.places[-1]
     return Addresses(
         addresses=tuple(AddressItem.of(rows[name]) for name in names if name in rows),
+        as_of=directory.as_of,
         counted_since=maybe_time(answer.counted_since_ms or None),
-        next_page_token=None if is_last else token_of([listing.sort, *_written(page[-1])]),
-        complete=answer.complete,
+        next_page_token=None if last is None else token_of([listing.sort, *last]),
+        complete=directory.complete and answer.complete,
     )
 
 
-def _place(rank: AddressRank, sign: int) -> _Place:
-    if rank.value is None:
-        return _Place(is_unknown=True, value=0.0, address=rank.address)
-    return _Place(is_unknown=False, value=sign * rank.value, address=rank.address)
-
-
-def _written(place: _Place) -> list[object]:
-    return [place.is_unknown, place.value, place.address]
-
-
-def _after(listing: Listing) -> _Place:
+def _after(listing: Listing) -> Place:
     if not listing.page_token:
-        return _FIRST
+        return FIRST
     match place_of(listing.page_token):
         case [listing.sort, bool(is_unknown), float() | int() as value, str(address)]:
-            return _Place(is_unknown, float(value), address)
+            return Place(is_unknown, value, address)
         case _:
             sentence = (
                 f"The page token is of no list that is sorted by {listing.sort}; "

@@ -12,8 +12,8 @@ from service.queries.addresses import AddressRow
 class AddressItem(Document):
     """An address in a list: what is known of it without loading it into memory."""
 
-    address: str
-    strategy: str
+    address: str = Field(description="The address.")
+    strategy: str = Field(description="How duplicates are recognised: `ring`, `window` and so on.")
     ids_held: int | None = Field(
         description="Or publishers. Null where only loading it into memory would tell."
     )
@@ -23,10 +23,14 @@ class AddressItem(Document):
     horizon_ms: int | None = Field(
         description="How far back it remembers, where it remembers least; null until it forgot."
     )
-    oldest_time: datetime | None
-    newest_time: datetime | None
+    oldest_time: datetime | None = Field(
+        description="Time of the oldest id held; null without one."
+    )
+    newest_time: datetime | None = Field(
+        description="Time of the newest id held; null without one."
+    )
     accepted: int = Field(description="Records since the time of `counted_since`.")
-    duplicates: int
+    duplicates: int = Field(description="Duplicates since the time of `counted_since`.")
     partitions: int = Field(description="How many partitions hold something of it.")
 
     @classmethod
@@ -52,7 +56,12 @@ class AddressItem(Document):
 class Addresses(Document):
     """A page of addresses."""
 
-    addresses: tuple[AddressItem, ...]
+    addresses: tuple[AddressItem, ...] = Field(description="In the order that was asked for.")
+    as_of: datetime = Field(
+        description="When it was asked which addresses there are and in which order they stand:"
+        " just now where they are few, up to a minute ago where they are a million or more."
+        " What each one holds is read now."
+    )
     counted_since: datetime | None = Field(
         description="When the last of the processes started that count."
     )

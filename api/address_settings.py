@@ -5,16 +5,19 @@ on what is held now: the newest ids stay.
 """
 
 from typing import Annotated, Any, Final
+from urllib.parse import quote
 
 from fastapi import APIRouter, Body, Depends, Response
+from pydantic import BeforeValidator
 
-from api.documents import errors
+from api.documents import errors, made, tagged
+from api.media import well_formed
 from api.paging import PageSize, PageToken, name_of, token_of
 from api.parameters import PATTERN_WAYS, OnePatternInQuery, PatternInPath
 from api.preconditions import check, tell_etag
-from api.problems import INVALID, NO_SUCH_PATTERN, NOT_POSSIBLE, UNAVAILABLE, Refusal
+from api.problems import NO_SUCH_PATTERN, NOT_POSSIBLE, UNAVAILABLE, Refusal
 from api.settings_schemas import AddressSetting, AddressSettings, Outcome, pattern_of
-from api.settings_writes import ADMIN, WRITES, Describe, How, HowMade, desk_of, write
+from api.settings_writes import ADMIN, WRITES, Describe, How, HowMade, Place, desk_of, write
 from api.view import ServiceView
 from service.changes import Standing
 from service.config import Config
@@ -22,9 +25,11 @@ from service.overlay import Overlay
 
 _READ_ONLY: Final = ("pattern", "source", "etag")
 _CHANGES = {**WRITES, **errors(NO_SUCH_PATTERN)}
+_MAKES = {**_CHANGES, **made(Outcome)}
 
 SettingBody = Annotated[
     dict[str, Any],
+    BeforeValidator(well_formed),
     Body(
         description="The keys of `[addresses.…]` in the file; what is left out is not given.",
         examples=[{"id_cache_size": 5000}],
@@ -38,7 +43,7 @@ def router(view: ServiceView) -> APIRouter:
 
     @api.get(
         "/v1/address-settings",
-        responses=errors(INVALID, NOT_POSSIBLE, NO_SUCH_PATTERN, UNAVAILABLE),
+        responses=tagged(NOT_POSSIBLE, NO_SUCH_PATTERN, UNAVAILABLE),
     )
     async def address_settings(
         response: Response,
@@ -62,7 +67,7 @@ def router(view: ServiceView) -> APIRouter:
             next_page_token=token_of(page[-1]) if len(names) > page_size else None,
         )
 
-    @api.get("/v1/address-settings/{pattern}", responses=errors(NO_SUCH_PATTERN, UNAVAILABLE))
+    @api.get("/v1/address-settings/{pattern}", responses=tagged(NO_SUCH_PATTERN, UNAVAILABLE))
     async def address_setting(pattern: PatternInPath, response: Response) -> AddressSetting:
         """Return what one pattern gives."""
         return _told(desk_of(view).read(), pattern, response)
@@ -71,7 +76,7 @@ def router(view: ServiceView) -> APIRouter:
         path = f"/v1/address-settings{way.step}"
         named = Depends(way.read)
 
-        @api.put(path, name=f"put_by_{way.name}", responses=_CHANGES, openapi_extra=ADMIN)
+        @api.put(path, name=f"put_by_{way.name}", responses=_MAKES, openapi_extra=ADMIN)
         async def put(pattern: Annotated[str, named], keys: SettingBody, how: HowMade) -> Outcome:
             """Have a pattern give these keys and no other; what is held is resized at once."""
             given = {key: value for key, value in keys.items() if key not in _READ_ONLY}
@@ -82,7 +87,8 @@ def router(view: ServiceView) -> APIRouter:
                 check(how.preconditions, etag, f"The pattern {pattern}")
                 return _with(standing, pattern, given)
 
-            return await write(view, how, change, _describe(pattern), ("addresses", pattern))
+            place = Place("addresses", pattern, f"/v1/address-settings/{quote(pattern, safe='')}")
+            return await write(view, how, change, _describe(pattern), place)
 
         @api.delete(path, name=f"delete_by_{way.name}", responses=_CHANGES, openapi_extra=ADMIN)
         async def delete(pattern: Annotated[str, named], how: How) -> Outcome:

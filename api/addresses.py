@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends
 
 from api.address_list import Listing, Prefix, SortInQuery, list_addresses
 from api.address_schemas import Addresses
+from api.directory import Directories
 from api.documents import errors
 from api.paging import PageSize, PageToken
 from api.parameters import (
@@ -19,7 +20,7 @@ from api.parameters import (
     IdInPath,
     OneAddressInQuery,
 )
-from api.problems import INVALID, NOT_POSSIBLE, UNAVAILABLE
+from api.problems import NOT_POSSIBLE, UNAVAILABLE
 from api.restored import require_restored
 from api.schemas import Address, Identifier
 from api.sizing_schemas import Need, SizingPlan
@@ -33,8 +34,9 @@ _READ = {"x-role": "viewer"}
 def router(view: ServiceView) -> APIRouter:
     """Return the routes of addresses and ids."""
     routes = APIRouter(tags=["addresses"])
-    checked = errors(INVALID, UNAVAILABLE)
-    possible = errors(INVALID, NOT_POSSIBLE, UNAVAILABLE)
+    directories = Directories(view.inbox, view.ask_timeout_s)
+    checked = errors(UNAVAILABLE)
+    possible = errors(NOT_POSSIBLE, UNAVAILABLE)
 
     @routes.get("/v1/addresses", responses=possible)
     async def addresses(
@@ -48,7 +50,7 @@ def router(view: ServiceView) -> APIRouter:
         if name is not None:
             return await _address(view, name)
         require_restored(view.board.read())
-        return await list_addresses(view, Listing(prefix, sort, page_size, page_token))
+        return await list_addresses(view, directories, Listing(prefix, sort, page_size, page_token))
 
     @routes.get("/v1/addresses/{address}", responses=errors(UNAVAILABLE))
     async def address_by_path(address: AddressInPath) -> Address:

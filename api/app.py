@@ -3,7 +3,7 @@
 There is no module state: an application knows the service only by the view it was made with.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from types import ModuleType
 from typing import Final
 
@@ -32,8 +32,11 @@ from api import (
 )
 from api.audit import Audit
 from api.body_limit import BodyLimit
+from api.conditional import Conditional
 from api.console import app as console
-from api.documents import DESCRIPTION, Documented
+from api.console.refused import RefusalPages
+from api.declared import Declared
+from api.documents import DESCRIPTION, TAGS, Documented
 from api.envelope import Envelope
 from api.guard import Guard
 from api.idempotency import Idempotency
@@ -60,15 +63,19 @@ ALL: Final = (
 )
 WITHOUT_STATE: Final = (health, service)
 """For a program that reads and writes Kafka and decides nothing."""
+PROBES: Final = (health,)
+"""For a port of its own: nothing else is there, neither a login nor the document."""
 
 
-def create_app(view: ServiceView, resources: Iterable[ModuleType] = ALL) -> FastAPI:
+def create_app(view: ServiceView, resources: Collection[ModuleType] = ALL) -> FastAPI:
     """Return the admin API of the service that `view` shows; by default with all resources."""
     app = Documented(
         title="Ringfence",
         version=view.info().version,
         description=DESCRIPTION,
-        openapi_url="/openapi.json",
+        license_info={"name": "Apache License 2.0", "identifier": "Apache-2.0"},
+        openapi_tags=TAGS,
+        openapi_url=None if resources == PROBES else "/openapi.json",
         docs_url=None,  # these pages load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
@@ -76,9 +83,9 @@ def create_app(view: ServiceView, resources: Iterable[ModuleType] = ALL) -> Fast
     )
     for resource in resources:
         app.include_router(resource.router(view))
-    if view.access is not None:
+    if view.access is not None and resources != PROBES:
         app.include_router(login.router(view.access, view.metrics))
-    if view.audit is not None:
+    if view.audit is not None and resources != PROBES:
         app.include_router(audit_trail.router(view.audit))
     app.exception_handler(HTTPException)(problems.on_http_error)
     app.exception_handler(RequestValidationError)(problems.on_invalid)
@@ -93,6 +100,10 @@ def create_app(view: ServiceView, resources: Iterable[ModuleType] = ALL) -> Fast
         app.add_middleware(Audit, log=view.audit)
     app.add_middleware(Idempotency)
     app.add_middleware(BodyLimit, bytes_max=view.body_bytes_max)
+    app.add_middleware(Conditional)
+    app.add_middleware(Declared, rules=app.rules)
     app.add_middleware(Guard, rules=app.rules, access=view.access, counts=view.metrics)
     app.add_middleware(Envelope, metrics=view.metrics, allowed_hosts=view.allowed_hosts)
+    if console in resources:
+        app.add_middleware(RefusalPages)
     return app

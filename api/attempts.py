@@ -32,7 +32,7 @@ class Attempts:
 
     def failed(self, address: str) -> int | None:
         """Count a failure; tells for how many seconds it is one too many, or None."""
-        who, now_s = _network(address), self._now_s()
+        who, now_s = network_of(address), self._now_s()
         with self._lock:
             count = self._counts.get(who, _Count(now_s, 0))
             if now_s - count.since_s >= WINDOW_S:
@@ -46,7 +46,7 @@ class Attempts:
         return max(1, round(count.since_s + WINDOW_S - now_s))
 
 
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
     """What one client can choose among: of IPv6 it usually has 64 bits to itself."""
     try:
         ip = ip_address(address)

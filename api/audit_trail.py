@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 
 from api.documents import errors
 from api.paging import PageSize, PageToken, name_of, token_of
-from api.problems import INVALID, NOT_POSSIBLE
+from api.problems import NOT_POSSIBLE
 from api.roles import EXTRA
 from api.schemas import Document, ms_of, time_of
 from api.view import AuditLog
@@ -21,22 +21,24 @@ _ADMIN = {EXTRA: "admin"}
 class AuditEntry(Document):
     """Who changed what, when and why."""
 
-    id: str
-    time: datetime
+    id: str = Field(description="Of the record; ids sort by time.")
+    time: datetime = Field(description="When the request came.")
     actor: str = Field(description="`anonymous` where nobody is asked who he is.")
-    roles: tuple[str, ...]
-    request_id: str
+    roles: tuple[str, ...] = Field(description="The roles that the actor had.")
+    request_id: str = Field(description="As in `X-Request-Id`.")
     source: str = Field(description="The address that the request came from.")
-    method: str
-    path: str
-    query: str
-    reason: str
+    method: str = Field(description="The HTTP method.")
+    path: str = Field(description="The path of the request.")
+    query: str = Field(description="The query of the request, without `reason`.")
+    reason: str = Field(description="Why, as it was given.")
     before: object = Field(description="What stood before; of a long one its beginning.")
     after: object = Field(description="What stands after.")
     status: int | None = Field(
         description="Of the reply. Null while it is made, and where the process ended meanwhile."
     )
-    duration_ms: int | None
+    duration_ms: int | None = Field(
+        description="How long the request took, in ms; null while it is made."
+    )
 
     @classmethod
     def of(cls, record: AuditRecord) -> "AuditEntry":
@@ -48,8 +50,10 @@ class AuditEntry(Document):
 class AuditEntries(Document):
     """A page of the trail, the newest first."""
 
-    records: tuple[AuditEntry, ...]
-    next_page_token: str | None
+    records: tuple[AuditEntry, ...] = Field(description="The records, the newest first.")
+    next_page_token: str | None = Field(
+        description="Give it as `page_token` for the next page; null at the end."
+    )
     complete: bool = Field(description="False while what was written before is still being read.")
 
 
@@ -57,14 +61,20 @@ def router(log: AuditLog) -> APIRouter:
     """Return the route that reads the trail."""
     routes = APIRouter(tags=["service"])
 
-    @routes.get("/v1/audit", responses=errors(INVALID, NOT_POSSIBLE), openapi_extra=_ADMIN)
+    @routes.get("/v1/audit", responses=errors(NOT_POSSIBLE), openapi_extra=_ADMIN)
     async def audit(
-        actor: Annotated[str | None, Query(max_length=300)] = None,
+        *,
+        actor: Annotated[
+            str | None, Query(max_length=300, description="Who made the change.")
+        ] = None,
         since: Annotated[AwareDatetime | None, Query(description="Inclusive.")] = None,
         until: Annotated[AwareDatetime | None, Query(description="Exclusive.")] = None,
         resource: Annotated[
             str | None, Query(max_length=2_000, description="What the path begins with.")
         ] = None,
+        changes: Annotated[
+            bool, Query(description="Leave out dry runs and what was refused.")
+        ] = False,
         page_size: PageSize = 100,
         page_token: PageToken = "",
     ) -> AuditEntries:
@@ -74,6 +84,7 @@ def router(log: AuditLog) -> APIRouter:
             since_ms=None if since is None else ms_of(since),
             until_ms=None if until is None else ms_of(until),
             resource=resource,
+            changes=changes,
         )
         page = await run_in_threadpool(log.page, query, page_size, name_of(page_token))
         return AuditEntries(

@@ -1,9 +1,11 @@
 """Certificates: the API goes on with new ones when their files change.
 
-A pair that does not serve is told in the log, and the one before stays.
+Each connection uses what the files held last: the certificate, its key, and the authorities of
+clients. Files that do not serve are told in the log, and what they held before stays.
 """
 
 import os
+import ssl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +27,8 @@ class Certificates:
         """Raises OSError where the files do not serve."""
         self._settings = settings
         self._seen = self._stamps()
-        self.context = tls_context(settings)
+        self.context = self._newest = tls_context(settings)
+        self.context.sni_callback = self._use_newest
 
     def follow(self) -> None:
         """Look at the files for as long as the process lives, on a thread of its own."""
@@ -39,13 +42,16 @@ class Certificates:
             if stamps == self._seen:
                 return
             self._seen = stamps
-            tls_context(self._settings)  # two files that do not belong together must not be taken
-            cert, key = self._settings.tls_cert_file, self._settings.tls_key_file
-            self.context.load_cert_chain(cert, key, password="")
-            _log.info("certificate_read_again", path=cert)
+            self._newest = tls_context(self._settings)
+            _log.info("certificate_read_again", path=self._settings.tls_cert_file)
         except OSError as error:
             cause = getattr(error, "reason", None) or error.strerror
             _log.error("certificate_refused", path=self._settings.tls_cert_file, cause=cause)
+
+    def _use_newest(
+        self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _first: ssl.SSLContext
+    ) -> None:
+        connection.context = self._newest
 
     def _follow(self) -> None:
         pause = threading.Event()
@@ -56,5 +62,7 @@ class Certificates:
         return tuple((told.st_mtime_ns, told.st_ino) for told in self._files())
 
     def _files(self) -> Iterator[os.stat_result]:
-        for path in (self._settings.tls_cert_file, self._settings.tls_key_file):
-            yield Path(path).stat()
+        told = self._settings
+        for path in (told.tls_cert_file, told.tls_key_file, told.tls_client_ca_file):
+            if path:
+                yield Path(path).stat()

@@ -13,6 +13,9 @@ import json
 from typing import Final, NamedTuple
 
 NAME: Final = "ringfence_session"
+SECURE_NAME: Final = f"__Host-{NAME}"
+"""Over TLS; a browser takes it from this host alone, and never by another way."""
+ENDED_MAX: Final = 10_000
 _CHARS_MAX: Final = 4_096
 _CONTEXT: Final = b"ringfence session cookie 1"
 
@@ -32,6 +35,8 @@ class Cookies:
 
     def __init__(self, key: bytes) -> None:
         self._key = hashlib.sha256(_CONTEXT + key).digest()
+        self._ended: dict[str, None] = {}
+        """Cookies that were signed out of here; of too many the oldest is forgotten."""
 
     def write(self, login: Login) -> str:
         """A cookie's value."""
@@ -49,8 +54,17 @@ class Cookies:
             return None
         if not hmac.compare_digest(signature, self._signature(body)):
             return None
+        if body_text in self._ended:
+            return None
         name, roles, until_s, digest = json.loads(body)
         return Login(name, tuple(roles), until_s, digest) if now_s < until_s else None
+
+    def end(self, value: str, now_s: float) -> None:
+        """Have a cookie let nobody in any more, in this process."""
+        if self.read(value, now_s) is not None:
+            self._ended[value.partition(".")[0]] = None
+            if len(self._ended) > ENDED_MAX:
+                del self._ended[next(iter(self._ended))]
 
     def _signature(self, body: bytes) -> bytes:
         return hmac.digest(self._key, body, "sha256")

@@ -17,7 +17,6 @@ from api.paging import PageSize, PageToken, place_of, token_of
 from api.parameters import parse_id
 from api.problems import (
     FORBIDDEN,
-    INVALID,
     NO_DEAD_LETTER,
     NOT_POSSIBLE,
     UNAVAILABLE,
@@ -29,7 +28,7 @@ from service.control import NotPossible
 from service.letter_values import LetterFilter, LetterPlace
 
 _HEADER = "header."
-_CHECKED = errors(INVALID, NOT_POSSIBLE, UNAVAILABLE)
+_CHECKED = errors(NOT_POSSIBLE, UNAVAILABLE)
 _HEADERS_NOTE = {
     "parameters": [
         {
@@ -46,7 +45,9 @@ Topics = Annotated[
 Reasons = Annotated[
     list[str] | None, Query(alias="reason", max_length=50, description="Any of these.")
 ]
-AddressOf = Annotated[str | None, Query(alias="address", max_length=4096)]
+AddressOf = Annotated[
+    str | None, Query(alias="address", max_length=4096, description="Of the address that decided.")
+]
 From = Annotated[
     AwareDatetime | None, Query(alias="from", description="Of the decision, inclusive.")
 ]
@@ -137,13 +138,13 @@ def router(view: ServiceView) -> APIRouter:
 
     @routes.get(
         "/v1/dead-letters/{topic}/{partition}/{offset}",
-        responses=errors(INVALID, NO_DEAD_LETTER, UNAVAILABLE),
+        responses=errors(NO_DEAD_LETTER, UNAVAILABLE),
     )
     async def dead_letter(
         request: Request,
-        topic: Annotated[str, Path(max_length=249)],
-        partition: Annotated[int, Path(ge=0, lt=2**31)],
-        offset: Annotated[int, Path(ge=0, lt=2**63)],
+        topic: Annotated[str, Path(max_length=249, description="The dead-letter topic.")],
+        partition: Annotated[int, Path(ge=0, lt=2**31, description="Its partition.")],
+        offset: Annotated[int, Path(ge=0, lt=2**63, description="The offset of the letter.")],
     ) -> DeadLetter:
         """Return one dead letter; with the role `payload:read` also what the record holds."""
         letter = await run_in_threadpool(letters.one, LetterPlace(topic, partition, offset))

@@ -17,12 +17,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
-from api.hosts import host_name, origin_name
+from api.hosts import host_name, is_allowed, origin_name
 from api.view import Metrics
 from service.gauges import OTHER
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._~:/+=@-]{1,128}")
+_HSTS: Final = "max-age=31536000"
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -53,7 +54,7 @@ class Envelope:
         path = bytes(scope["raw_path"]).decode("ascii")
         inner = {**scope, "path": path, "method": "GET" if method == "HEAD" else method}
         problems.set_trace_id(inner, request_id)
-        reply = _Reply(send, request_id)
+        reply = _Reply(send, request_id, is_tls=scope.get("scheme") == "https")
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             await self._answer(inner, headers, receive, reply)
         self._metrics.http_request(
@@ -66,6 +67,13 @@ class Envelope:
     async def _answer(
         self, scope: Scope, headers: Headers, receive: Receive, reply: "_Reply"
     ) -> None:
+        if "transfer-encoding" in headers and "content-length" in headers:
+            # Who passed this on may see the request end elsewhere than we do (RFC 9112, 6.3).
+            detail = "The body's length is told twice; send Content-Length or Transfer-Encoding."
+            close = {"Connection": "close"}
+            refused = problems.problem_response(problems.MALFORMED, detail, scope, headers=close)
+            await refused(scope, receive, reply)
+            return
         refusal = _refusal(scope, headers, self._allowed_hosts)
         if refusal is not None:
             await problems.problem_response(*refusal, scope)(scope, receive, reply)
@@ -86,8 +94,9 @@ class Envelope:
 class _Reply:
     """Sends a response with the headers that all responses have, and keeps its status."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    def __init__(self, send: Send, request_id: str, *, is_tls: bool) -> None:
         self._send = send
+        self._is_tls = is_tls
         self.request_id = request_id
         self.status = 0
 
@@ -98,6 +107,8 @@ class _Reply:
             headers["X-Request-Id"] = self.request_id
             for name, value in _HEADERS.items():
                 headers.setdefault(name, value)  # a page of the console has a policy of its own
+            if self._is_tls:
+                headers["Strict-Transport-Security"] = _HSTS
         await self._send(message)
 
 
@@ -112,11 +123,12 @@ def _refusal(
 ) -> tuple[problems.Kind, str] | None:
     """Return why a request goes no further, if it does not."""
     if allowed_hosts is not None:
-        names = ", ".join(sorted(allowed_hosts))
-        if host_name(headers.get("host", "")) not in allowed_hosts:
-            return problems.WRONG_HOST, f"The API listens on loopback and answers to {names} only."
+        names, host = ", ".join(sorted(allowed_hosts)), host_name(headers.get("host", ""))
+        if not is_allowed(host, allowed_hosts):
+            detail = f"The API answers to addresses and to {names}; api.allowed_hosts adds names."
+            return problems.WRONG_HOST, detail
         origin = headers.get("origin")
-        if origin is not None and origin_name(origin) not in allowed_hosts:
+        if origin is not None and origin_name(origin) not in allowed_hosts | {host}:
             return problems.ORIGIN_REFUSED, f"The API answers to pages of {names} only."
     sent = f"{scope['path']}?{bytes(scope['query_string']).decode('latin-1')}"
     try:

@@ -9,7 +9,6 @@ from typing import Final, Protocol
 from urllib.parse import quote
 
 import structlog
-from anyio import to_thread
 from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -21,9 +20,7 @@ from api.oidc import Refused
 from api.roles import ANYBODY, FREE, LOGIN_PAGE, SAFE, Principal, Rule, Rules, set_principal
 from api.writes import actor_in, set_actor
 from service.control import Unavailable
-from service.fleet.messages import ACTOR
 
-_ACTOR_CHARS_MAX: Final = 300
 CHALLENGE: Final = 'Bearer realm="ringfence"'
 RULE: Final = "ringfence.rule"
 
@@ -68,19 +65,31 @@ class Guard:
             set_principal(scope, ANYBODY)
             return self._foreign(scope, headers, ANYBODY)
         if rule.role == FREE:
+            if rule.tells_more:
+                await self._recognise(scope, headers, access)
             return None
         try:
-            principal = await _principal(access, headers)
+            principal = await access.principal(headers)
         except Refused as refused:
             return self._unknown(scope, headers, refused.reason)
         except Unavailable as error:
             self._counts.http_auth_failure("keys-unavailable")
             return problems.try_later(error, scope)
         set_principal(scope, principal)
-        set_actor(scope, _actor(principal, headers))
+        set_actor(scope, principal.name)
         if not principal.may(rule.role):
             return self._lacking(scope, principal, rule.role)
         return self._foreign(scope, headers, principal)
+
+    async def _recognise(self, scope: Scope, headers: Headers, access: Access) -> None:
+        """Name who asks what anybody may ask; a probe is never refused for what it presents."""
+        try:
+            set_principal(scope, await access.principal(headers))
+        except Refused as refused:
+            if refused.reason != MISSING:
+                self._counts.http_auth_failure(refused.reason)
+        except Unavailable:
+            self._counts.http_auth_failure("keys-unavailable")
 
     def _unknown(self, scope: Scope, headers: Headers, reason: str) -> Response:
         """Answer who is not known: a person is sent to log in, a program is told."""
@@ -127,18 +136,6 @@ class Guard:
         if scope["method"] in SAFE or not (principal.by_cookie or principal.how == "off"):
             return None
         return foreign(scope, headers, must_tell=principal.by_cookie)
-
-
-async def _principal(access: Access, headers: Headers) -> Principal:
-    if access.may_block(bearer_of(headers) or ""):
-        return await to_thread.run_sync(access.principal, headers)
-    return access.principal(headers)
-
-
-def _actor(principal: Principal, headers: Headers) -> str:
-    """Who asks; another instance tells for whom it asks, and nobody else is believed."""
-    told = headers.get(ACTOR, "") if principal.how == "peer" else ""
-    return told if 0 < len(told) <= _ACTOR_CHARS_MAX and told.isprintable() else principal.name
 
 
 def rule_of(scope: Scope) -> Rule:

@@ -3,20 +3,22 @@
 These run on the server's own event loop and read the board only, so that no question to a loop,
 however slow, can keep them from answering. The metrics are asked of every process, for a second.
 A loop that is silent is replaced by what supervises it; `/livez` fails only when that has not
-happened in time.
+happened in time. Who asks without a token is told nothing of what other systems are called.
 """
 
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.responses import PlainTextResponse, Response
 
 from api.documents import errors
-from api.problems import INVALID, UNHEALTHY, Check, Extras, problem_response
+from api.problems import UNHEALTHY, Check, Extras, problem_response
+from api.roles import principal_of
 from api.view import Board, ServiceView
 from service.metrics import CONTENT_TYPE
 from service.status import Status
+from service.tokens import LEVELS
 
 Verbose = Annotated[
     bool,
@@ -30,8 +32,12 @@ class Health(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    status: Literal["ok"] = "ok"
-    checks: tuple[Check, ...] | None = None
+    status: Literal["ok"] = Field(
+        default="ok", description="Always `ok`; a check that fails is a problem with status 503."
+    )
+    checks: tuple[Check, ...] | None = Field(
+        default=None, description="The checks, each with what it has found."
+    )
 
 
 SILENT_MS_MAX: Final = 4_000
@@ -46,7 +52,7 @@ def router(view: ServiceView) -> APIRouter:
         "/livez",
         response_model=Health,
         response_model_exclude_none=True,
-        responses=errors(INVALID, UNHEALTHY),
+        responses=errors(UNHEALTHY),
     )
     async def livez(request: Request, *, verbose: Verbose = False) -> Health | Response:
         """Tell whether the loop is alive: its heartbeat is recent."""
@@ -56,7 +62,7 @@ def router(view: ServiceView) -> APIRouter:
         "/startupz",
         response_model=Health,
         response_model_exclude_none=True,
-        responses=errors(INVALID, UNHEALTHY),
+        responses=errors(UNHEALTHY),
     )
     async def startupz(request: Request, *, verbose: Verbose = False) -> Health | Response:
         """Tell whether the service has joined its group since it started."""
@@ -66,18 +72,25 @@ def router(view: ServiceView) -> APIRouter:
         "/readyz",
         response_model=Health,
         response_model_exclude_none=True,
-        responses=errors(INVALID, UNHEALTHY),
+        responses=errors(UNHEALTHY),
     )
     async def readyz(request: Request, *, verbose: Verbose = False) -> Health | Response:
         """Tell whether the service decides: joined, restored, waiting for nothing."""
-        return _answer(request, _ready_checks(view), verbose=verbose)
+        checks = _ready_checks(view, by_name=_may_read(request))
+        return _answer(request, checks, verbose=verbose)
 
     @routes.get("/metrics", response_class=PlainTextResponse, responses=errors())
-    async def metrics() -> Response:
-        """Return the metrics in Prometheus' text format."""
-        return Response(await view.metrics.scrape(), media_type=CONTENT_TYPE)
+    async def metrics(request: Request) -> Response:
+        """Return the metrics in Prometheus' text format; to strangers without addresses."""
+        told_all = view.access is not None and view.access.settings.metrics_addresses
+        scraped = await view.metrics.scrape(addresses=told_all or _may_read(request))
+        return Response(scraped, media_type=CONTENT_TYPE)
 
     return routes
+
+
+def _may_read(request: Request) -> bool:
+    return principal_of(request).may(LEVELS[0])
 
 
 def _answer(request: Request, checks: tuple[Check, ...], *, verbose: bool) -> Health | Response:
@@ -97,13 +110,13 @@ def _sentence(detail: str) -> str:
     return detail if detail.endswith(".") else f"{detail}."
 
 
-def _ready_checks(view: ServiceView) -> tuple[Check, ...]:
+def _ready_checks(view: ServiceView, *, by_name: bool) -> tuple[Check, ...]:
     status = view.board.read()
     return (
         _turn_check(view.board),
         _start_check(view.board),
         _stop_check(status),
-        _broker_check(status),
+        _broker_check(status, by_name=by_name),
         _state_check(status),
     )
 
@@ -137,9 +150,12 @@ def _stop_check(status: Status) -> Check:
     return Check(name="stop", ok=not stopping, detail=detail)
 
 
-def _broker_check(status: Status) -> Check:
+def _broker_check(status: Status, *, by_name: bool) -> Check:
+    """What is waited for has names: of brokers, topics and users."""
     waiting = status.phase == "waiting"
-    sentence = f"Waiting for {status.waiting_for or 'what its log says'}"
+    sentence = f"Waiting for {(by_name and status.waiting_for) or 'what its log says'}"
+    if not by_name:
+        sentence += ", and what /readyz says to a token with the role viewer"
     detail = sentence if waiting else "The service waits for nothing."
     return Check(name="broker", ok=not waiting, detail=detail)
 

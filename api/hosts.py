@@ -1,26 +1,38 @@
 """Hosts: which names a request may call this service by.
 
-A page in a browser can make a name of its own resolve to 127.0.0.1 and so reach a service that
-listens on loopback only (DNS rebinding). The name stays in Host, and the page's own in Origin,
-so a loopback bind answers to loopback names alone. Other binds sit behind names we cannot know.
+A page in a browser can make a name of its own resolve to the address of this service, a forwarded
+port included, and then speak to it as to its own server (DNS rebinding). The name stays in Host,
+and the page's own in Origin. So a service that asks nobody who he is answers to the names that it
+knows, and to addresses, which no page can rebind.
 """
 
+from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
-from service.api_checks import is_loopback
+from service.sections import ApiSettings
+from service.urls import is_loopback
 
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _USUAL_PORTS: Final = frozenset({80, 443})
 
 
-def allowed_hosts(bind_host: str, advertised_url: str) -> frozenset[str] | None:
-    """Return the names to answer to when listening on `bind_host`; None is any name."""
-    if not is_loopback(bind_host):
+def allowed_hosts(api: ApiSettings) -> frozenset[str] | None:
+    """Return the names to answer to, in lower case, beside addresses; None is any name."""
+    if api.asks_who and not api.allowed_hosts and not is_loopback(api.host):
         return None
-    advertised = urlsplit(advertised_url).hostname
-    named = {bind_host.lower(), advertised} if advertised else {bind_host.lower()}
-    return LOOPBACK_NAMES | named
+    named = (api.host, urlsplit(api.advertised_url).hostname or "", *api.allowed_hosts)
+    return LOOPBACK_NAMES | {name.lower() for name in named if name}
+
+
+def is_allowed(name: str | None, names: frozenset[str]) -> bool:
+    """Whether a request may call the service by a name: one of these, or an address."""
+    if name is None:
+        return False
+    try:
+        return bool(ip_address(name))
+    except ValueError:
+        return name.removesuffix(".") in names
 
 
 def host_name(header: str) -> str | None:

@@ -3,11 +3,11 @@
 from datetime import datetime
 from typing import Annotated, Final, Self
 
-from pydantic import AwareDatetime, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import AwareDatetime, Field, PlainValidator, model_validator
 
 from api.paging import place_of, token_of
 from api.parameters import parse_id
-from api.schemas import Document, Sighting, ms_of, offset_of, time_of
+from api.schemas import Document, Given, Sighting, ms_of, offset_of, time_of
 from ringfence.headers import NUMBER_MAX, id_text
 from service.control import NotPossible
 from service.queries.ids import (
@@ -31,11 +31,11 @@ class Remembered(Document):
     """An id that is remembered, and the accepted message that it came with."""
 
     id: str = Field(description="Text, or `hex:` where the id is not printable text.")
-    topic: str
-    partition: int
+    topic: str = Field(description="The topic.")
+    partition: int = Field(description="The number of the partition.")
     offset: int | None = Field(description="Null where it was imported without one.")
-    time: datetime
-    slots_to_eviction: int
+    time: datetime = Field(description="When it was accepted.")
+    slots_to_eviction: int = Field(description="Ids to come before this one is forgotten.")
     hashed: bool = Field(description="Of a long id: its beginning and its SHA-256 stand for it.")
 
     @classmethod
@@ -56,8 +56,8 @@ class Remembered(Document):
 class Ids(Document):
     """A page of ids."""
 
-    address: str
-    ids: tuple[Remembered, ...]
+    address: str = Field(description="The address.")
+    ids: tuple[Remembered, ...] = Field(description="In the order that was asked for.")
     next_page_token: str | None = Field(description="Null at the end.")
     complete: bool = Field(description="False: other instances may know more.")
 
@@ -72,27 +72,27 @@ class Ids(Document):
         )
 
 
-class Lookup(Document):
+class Lookup(Given):
     """Ids to be looked up."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    ids: tuple[WrittenId, ...] = Field(min_length=1, max_length=1_000)
+    ids: tuple[WrittenId, ...] = Field(
+        min_length=1, max_length=1_000, description="Text, or `hex:` or `base64:` and the bytes."
+    )
 
 
 class Found(Document):
     """One of them."""
 
     id: str = Field(description="Text, or `hex:` where the id is not printable text.")
-    known: bool
-    sightings: tuple[Sighting, ...]
+    known: bool = Field(description="Whether the id is remembered.")
+    sightings: tuple[Sighting, ...] = Field(description="The accepted messages that came with it.")
 
 
 class FoundIds(Document):
     """Which of the ids are remembered, in the order in which they were asked for."""
 
-    address: str
-    ids: tuple[Found, ...]
+    address: str = Field(description="The address.")
+    ids: tuple[Found, ...] = Field(description="In the order in which they were asked for.")
     known: int = Field(description="How many of them.")
     complete: bool = Field(description="False: another instance may know more of them.")
 
@@ -114,9 +114,13 @@ class FoundIds(Document):
 class ImportedId(Document):
     """An id to be known, and where and when it was accepted, as far as that is known."""
 
-    id: WrittenId
-    offset: int | None = Field(default=None, ge=0, le=NUMBER_MAX)
-    time: AwareDatetime | None = None
+    id: WrittenId = Field(description="Text, or `hex:` or `base64:` and the bytes.")
+    offset: int | None = Field(
+        default=None, ge=0, le=NUMBER_MAX, description="Of the accepted message, where it is known."
+    )
+    time: AwareDatetime | None = Field(
+        default=None, description="When it was accepted; now where it is not known."
+    )
     hashed: bool = Field(default=False, description="As it was exported.")
 
     @model_validator(mode="after")
@@ -134,22 +138,22 @@ class ImportedId(Document):
 class ImportedLine(ImportedId):
     """A line of an import: an id that names its own place, as an export writes it."""
 
-    topic: str = Field(min_length=1, max_length=249)
-    partition: int = Field(ge=0, le=PARTITION_MAX)
+    topic: str = Field(min_length=1, max_length=249, description="The topic.")
+    partition: int = Field(ge=0, le=PARTITION_MAX, description="The number of the partition.")
 
     def placed(self) -> Known:
         """As the loop takes it."""
         return self.known(self.topic, self.partition)
 
 
-class Import(Document):
+class Import(Given):
     """Ids for one deciding partition, the oldest first."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    topic: str = Field(min_length=1, max_length=249)
-    partition: int = Field(ge=0, le=PARTITION_MAX)
-    ids: tuple[ImportedId, ...] = Field(min_length=1, max_length=10_000)
+    topic: str = Field(min_length=1, max_length=249, description="The topic that is decided.")
+    partition: int = Field(ge=0, le=PARTITION_MAX, description="The number of the partition.")
+    ids: tuple[ImportedId, ...] = Field(
+        min_length=1, max_length=10_000, description="The oldest first."
+    )
 
     def known(self) -> tuple[Known, ...]:
         """As the loop takes them."""

@@ -15,14 +15,14 @@ from api.id_schemas import Ids, Import, Imported, cursor_of
 from api.media import NDJSON, AsksForLines, GivesLines
 from api.paging import PageSize, PageToken
 from api.parameters import ID_WAYS, Way
-from api.problems import INVALID, NOT_POSSIBLE, UNAVAILABLE
+from api.problems import NOT_POSSIBLE, UNAVAILABLE
 from api.restored import require_restored
 from api.view import ServiceView
 from api.writes import Tried
 from service.queries.ids import IdsImport, IdsQuery
 
 COMPLETE: Final = "Ringfence-Complete"
-_CHANGES = errors(INVALID, NOT_POSSIBLE, UNAVAILABLE)
+_CHANGES = errors(NOT_POSSIBLE, UNAVAILABLE)
 _READ: Final = {"x-role": "viewer"}
 _LINES: Final = {"content": {NDJSON: {"schema": {"type": "string"}}}}
 InsteadOf = Annotated[

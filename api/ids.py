@@ -19,7 +19,7 @@ from api.parameters import (
     OneIdInQuery,
     Way,
 )
-from api.problems import INVALID, NOT_POSSIBLE, UNAVAILABLE
+from api.problems import NOT_POSSIBLE, UNAVAILABLE
 from api.restored import require_restored
 from api.schemas import Identifier
 from api.view import ServiceView
@@ -27,7 +27,7 @@ from api.writes import Asked, Tried
 from service.queries.addresses import AddressQuery
 from service.queries.ids import Clearing, IdForgetting, IdQuery, IdsLookup, IdsQuery
 
-_CHANGES = errors(INVALID, NOT_POSSIBLE, UNAVAILABLE)
+_CHANGES = errors(NOT_POSSIBLE, UNAVAILABLE)
 _READ: Final = {"x-role": "viewer"}
 
 

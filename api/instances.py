@@ -16,19 +16,32 @@ from service.fleet.messages import Attendance
 class Instance(Document):
     """An instance, and how it does; what is null is not known."""
 
-    instance: str
+    instance: str = Field(description="The name of the instance.")
     url: str | None = Field(description="Where other instances reach its API.")
     own: bool = Field(description="Whether it is the one that answers.")
-    reachable: bool
+    reachable: bool = Field(description="Whether it answers.")
     trouble: str | None = Field(description="Why it is not reachable.")
-    version: str
-    started_at: datetime
-    phase: status.ServicePhase | None
-    waiting_for: str | None
+    trouble_code: str | None = Field(
+        description="The kind of it: `unreachable`, `timeout`, `certificate`, `tls`, `broken`, "
+        "`refused`, `not-signed`, `not-understood`, `other-instance`, `status`, `no-url`, "
+        "`no-time`, `not-sent` or `unavailable`."
+    )
+    version: str = Field(description="Of Ringfence.")
+    started_at: datetime = Field(description="When it started.")
+    phase: status.ServicePhase | None = Field(
+        description="What it does now; null where it does not answer."
+    )
+    waiting_for: str | None = Field(description="For what, where, and what to do.")
     revision: int | None = Field(description="Of the settings, as far as it has read them.")
-    partitions_owned: int | None
-    partitions_restoring: int | None
-    lag_records: int | None
+    partitions_owned: int | None = Field(
+        description="How many partitions it owns; null where it does not answer."
+    )
+    partitions_restoring: int | None = Field(
+        description="How many of these are restored; null where it does not answer."
+    )
+    lag_records: int | None = Field(
+        description="Records that are not decided yet; null where it does not answer."
+    )
 
     @classmethod
     def of(cls, attendance: Attendance) -> Self:
@@ -41,7 +54,8 @@ class Instance(Document):
             url=announced.url or None,
             own=attendance.is_own,
             reachable=roll is not None,
-            trouble=attendance.trouble,
+            trouble=None if attendance.trouble is None else attendance.trouble.sentence,
+            trouble_code=None if attendance.trouble is None else attendance.trouble.code,
             version=announced.version,
             started_at=time_of(announced.started_at_ms),
             phase=None if now is None else now.phase,
@@ -58,7 +72,7 @@ class Instance(Document):
 class Instances(Document):
     """The instances of the group."""
 
-    instances: tuple[Instance, ...]
+    instances: tuple[Instance, ...] = Field(description="By name.")
     complete: bool = Field(description="True when all of them answer and every partition is owned.")
 
 

@@ -1,17 +1,27 @@
 """Between instances: one asks another what its own processes know. No part of the public API.
 
-Whoever may ask here may change anything. Where a peer token is configured it lets in, and nothing
-else does; without one, only a service that asks nobody who he is answers here.
+Where a peer secret is configured, its signature lets in and nothing else does; elsewhere it lets
+nobody in (ADR 19). Without one, only a service that asks nobody who he is answers here, and makes
+changes for this machine alone.
 """
 
+from urllib.parse import unquote
+
+import structlog
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from api.problems import MALFORMED, PEERS_ONLY, problem_response
-from api.roles import principal_of
-from api.view import Hearing, ServiceView
+from api.guard import client_of
+from api.problems import MALFORMED, PEERS_ONLY, problem_response, trace_id
+from api.roles import EXTRA, FREE, principal_of
+from api.view import Hearing, Metrics, ServiceView
 from service.fleet.codec import CodecError
-from service.fleet.messages import FORWARDED, PATH
+from service.fleet.hearing import is_change
+from service.fleet.key import Asker, Signed
+from service.fleet.messages import ACTOR, FORWARDED, PATH, SIGNATURE, question_of
+from service.urls import is_loopback
+
+_log = structlog.stdlib.get_logger(__name__)
 
 
 def router(view: ServiceView) -> APIRouter:
@@ -21,26 +31,57 @@ def router(view: ServiceView) -> APIRouter:
     if hearing is None:  # there are no others
         return routes
 
-    @routes.post(PATH, openapi_extra={"x-role": "viewer"})
+    @routes.post(PATH, openapi_extra={EXTRA: FREE})
     async def question(request: Request) -> Response:
         """Answer another instance from the own processes alone."""
-        if not _is_peer(request, hearing):
-            detail = "Only instances of this service ask here; see api.peer_token_file."
-            return problem_response(PEERS_ONLY, detail, request.scope)
+        asker = _asker(request)
+        signed = _signed(request, hearing, asker)
+        if signed is None and (hearing.key is not None or not _asks_openly(request)):
+            return _refused(request, view.metrics)
+        body = await request.body()
+        if signed is not None and not signed.covers(body):
+            return _refused(request, view.metrics)
         try:
-            reply = await hearing.reply(await request.body())
+            asked = question_of(body)
         except CodecError as error:
             detail = f"The question is none that this version knows: {error}."
             return problem_response(MALFORMED, detail, request.scope)
-        return Response(reply, media_type="application/json")
+        may_change = signed is not None or is_loopback(client_of(request.scope))
+        actor = unquote(asker.actor) if signed is not None and asker.actor else "anonymous"
+        with structlog.contextvars.bound_contextvars(actor=actor):
+            if may_change and is_change(asked.query):
+                _log.info("audit", via=f"instance {asker.instance}", **_told(asked.query))
+            reply = await hearing.reply(asked, may_change=may_change)
+        headers = {}
+        if hearing.key is not None and signed is not None:
+            headers[SIGNATURE] = hearing.key.of_reply(signed.nonce, reply)
+        return Response(reply, media_type="application/json", headers=headers)
 
     return routes
 
 
-def _is_peer(request: Request, hearing: Hearing) -> bool:
-    """Whether another instance asks. The header keeps out a page that a browser shows."""
-    if FORWARDED not in request.headers:
-        return False
-    if hearing.admits is not None:
-        return hearing.admits(request.headers.get("authorization"))
-    return principal_of(request).how == "off"
+def _asker(request: Request) -> Asker:
+    sent = request.headers
+    return Asker(sent.get(FORWARDED, ""), sent.get(ACTOR, ""), trace_id(request.scope))
+
+
+def _signed(request: Request, hearing: Hearing, asker: Asker) -> Signed | None:
+    if hearing.key is None:
+        return None
+    return hearing.key.admitted(PATH, asker, request.headers.get("authorization", ""))
+
+
+def _asks_openly(request: Request) -> bool:
+    """Whether nobody is asked who he is. The header keeps out a page that a browser shows."""
+    return FORWARDED in request.headers and principal_of(request).how == "off"
+
+
+def _refused(request: Request, metrics: Metrics) -> Response:
+    metrics.http_auth_failure("peer")
+    detail = "Only instances of this service ask here; see api.peer_token_file."
+    return problem_response(PEERS_ONLY, detail, request.scope)
+
+
+def _told(query: object) -> dict[str, object]:
+    """What is changed, as the log tells it: no ids and no letters."""
+    return {"change": type(query).__name__, "address": getattr(query, "address", None)}

@@ -16,9 +16,9 @@ CONTENT_BYTES_MAX = 64 * 1024
 class Content(Document):
     """Bytes of a record: text where they are UTF-8, else base64."""
 
-    text: str | None
-    base64: str | None
-    size_bytes: int
+    text: str | None = Field(description="The bytes as text; null where they are not UTF-8.")
+    base64: str | None = Field(description="The bytes in base64; null where `text` has them.")
+    size_bytes: int = Field(description="Of all, in bytes.")
     truncated: bool = Field(description="Only the beginning is shown.")
 
     @classmethod
@@ -36,40 +36,44 @@ class Content(Document):
 class Header(Document):
     """A header of the original record."""
 
-    name: str
-    value: Content | None
+    name: str = Field(description="The name of the header.")
+    value: Content | None = Field(description="Its value; null where it has none.")
 
 
 class Payload(Document):
     """What the record itself holds: key, value and original headers."""
 
-    key: Content | None
-    value: Content | None
-    headers: tuple[Header, ...]
+    key: Content | None = Field(description="The key; null where it has none.")
+    value: Content | None = Field(description="The value; null where it has none.")
+    headers: tuple[Header, ...] = Field(description="The original headers, in their order.")
 
 
 class LetterSource(Document):
     """The input record that was not accepted."""
 
-    topic: str
-    partition: int
-    offset: int
-    time: datetime | None
+    topic: str = Field(description="The input topic.")
+    partition: int = Field(description="The number of the partition.")
+    offset: int = Field(description="The offset of the record.")
+    time: datetime | None = Field(description="Of the record; null where it has none.")
 
 
 class DeadLetter(Document):
     """A dead letter. Of a record that no Ringfence has written, only its place is known."""
 
-    topic: str
-    partition: int
-    offset: int
+    topic: str = Field(description="The dead-letter topic.")
+    partition: int = Field(description="The number of the partition.")
+    offset: int = Field(description="The offset of the dead letter.")
     time: datetime = Field(description="Of the decision.")
     is_ours: bool = Field(description="False: another program wrote it here.")
-    reason: str | None
+    reason: str | None = Field(
+        description="Why it was not accepted, in one word; null where it is not ours."
+    )
     cause: str | None = Field(description="The reason as a sentence.")
-    source: LetterSource | None
-    address: str | None
-    strategy: str | None
+    source: LetterSource | None = Field(description="The input record; null where it is not told.")
+    address: str | None = Field(description="The address that decided; null without one.")
+    strategy: str | None = Field(
+        description="How the address recognises duplicates; null without an address."
+    )
     id: str | None = Field(description="Text, or `hex:`; a long one is cut.")
     original: str | None = Field(
         description="`topic-partition@offset` of the accepted record that it repeats."
@@ -105,7 +109,7 @@ class DeadLetter(Document):
 class DeadLetters(Document):
     """A page of dead letters."""
 
-    dead_letters: tuple[DeadLetter, ...]
+    dead_letters: tuple[DeadLetter, ...] = Field(description="The newest first.")
     scanned: int = Field(description="How many records were looked at for this page.")
     next_page_token: str | None = Field(description="Null at the end.")
     complete: bool = Field(description="True when nothing is left to look at.")
@@ -114,24 +118,26 @@ class DeadLetters(Document):
 class HourCount(Document):
     """Dead letters of one hour."""
 
-    hour: datetime
-    dead_letters: int
+    hour: datetime = Field(description="The beginning of the hour.")
+    dead_letters: int = Field(description="How many there were.")
 
 
 class DeadLetterSummary(Document):
     """Dead letters counted. With `complete` false it is a part: go on with the page token."""
 
-    dead_letters: int
+    dead_letters: int = Field(description="How many there are.")
     foreign: int = Field(description="Records that no Ringfence has written.")
-    by_reason: dict[str, int]
+    by_reason: dict[str, int] = Field(description="Dead letters by reason.")
     by_address: dict[str, int] = Field(
         description="Those with most; the others under `_other`, those without under `_none`."
     )
-    by_topic: dict[str, int]
-    by_hour: tuple[HourCount, ...]
-    scanned: int
-    next_page_token: str | None
-    complete: bool
+    by_topic: dict[str, int] = Field(description="Dead letters by dead-letter topic.")
+    by_hour: tuple[HourCount, ...] = Field(description="Dead letters by the hour of the decision.")
+    scanned: int = Field(description="How many records were looked at.")
+    next_page_token: str | None = Field(
+        description="Give it as `page_token` for the next page; null at the end."
+    )
+    complete: bool = Field(description="False: the page token leads on.")
 
     @classmethod
     def of(cls, counts: letter_values.LetterCounts, token: str | None) -> Self:

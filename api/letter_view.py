@@ -39,8 +39,8 @@ class Letters(Protocol):
 class Redrives(Protocol):
     """Orders redrives, and tells of them."""
 
-    def order(self, order: Order) -> RedriveView:
-        """Begin one."""
+    def order(self, order: Order, key: str | None = None) -> RedriveView:
+        """Begin one; under a key of its actor that is known, it is the one that was begun then."""
         ...
 
     def preview(self, order: Order) -> RedrivePreview:

@@ -9,12 +9,11 @@ from urllib.parse import quote
 
 import structlog
 from fastapi import APIRouter, Form, Request
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
 from api import problems
 from api.access import Access
-from api.cookies import NAME
+from api.cookies import NAME, SECURE_NAME
 from api.guard import Counts, client_of, foreign, too_many
 from api.oidc import Refused
 from api.roles import EXTRA, FREE, LOGIN_PAGE
@@ -43,7 +42,7 @@ def router(access: Access, counts: Counts) -> APIRouter:
         if not access.asks_who:
             return answer
         try:
-            cookie = await run_in_threadpool(access.log_in, token.strip())
+            cookie = await access.log_in(token.strip())
         except Refused as refused:
             return _refused(request, refused.reason, next)
         except Unavailable as error:
@@ -53,11 +52,9 @@ def router(access: Access, counts: Counts) -> APIRouter:
 
     @routes.post("/logout", openapi_extra=_ANYBODY)
     async def log_out(request: Request) -> Response:
-        """Have a browser forget its cookie."""
+        """Have a browser forget its cookie, which lets nobody in here any more."""
         refusal = foreign(request.scope, request.headers, must_tell=False)
-        answer = RedirectResponse(LOGIN_PAGE if access.asks_who else "/", _SEE_OTHER)
-        answer.delete_cookie(NAME, httponly=True, samesite="strict")
-        return refusal or answer
+        return refusal or _signed_out(access, request)
 
     def _refused(request: Request, reason: str, after: str) -> Response:
         address = client_of(request.scope)
@@ -76,12 +73,20 @@ def router(access: Access, counts: Counts) -> APIRouter:
     return routes
 
 
+def _signed_out(access: Access, request: Request) -> Response:
+    access.log_out(request.headers)
+    answer = RedirectResponse(LOGIN_PAGE if access.asks_who else "/", _SEE_OTHER)
+    answer.delete_cookie(NAME, httponly=True, samesite="strict")
+    answer.delete_cookie(SECURE_NAME, httponly=True, samesite="strict", secure=True)
+    return answer
+
+
 def _set(answer: Response, cookie: str, access: Access, request: Request) -> None:
     """Of a page that came over TLS, ours or a proxy's, the cookie never goes another way."""
     settings = access.settings
     is_tls = request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:")
     answer.set_cookie(
-        NAME,
+        SECURE_NAME if is_tls else NAME,
         cookie,
         max_age=settings.session_max_s,
         httponly=True,

@@ -58,9 +58,9 @@ class Oidc:
         mapped = [pair.rpartition("=") for pair in settings.oidc_roles]
         self._roles = [(value, role) for value, _, role in mapped] or [(r, r) for r in ROLES]
 
-    def vouched(self, token: str) -> Vouched:
+    async def vouched(self, token: str) -> Vouched:
         """Who presents a token. Refused, or Unavailable where the keys cannot be fetched."""
-        claims = self._claims(token)
+        claims = await self._claims(token)
         name = claims.get(self._settings.oidc_name_claim)
         if not isinstance(name, str) or not 0 < len(name) <= _NAME_CHARS_MAX:
             raise Refused("no-name")
@@ -68,7 +68,7 @@ class Oidc:
         roles = frozenset(role for value, role in self._roles if value in held)
         return Vouched(Principal(f"oidc:{_printable(name)}", roles, "oidc"), int(claims["exp"]))
 
-    def _claims(self, token: str) -> Mapping[str, Any]:
+    async def _claims(self, token: str) -> Mapping[str, Any]:
         settings = self._settings
         if len(token) > TOKEN_CHARS_MAX:
             raise Refused("too-large")
@@ -76,7 +76,7 @@ class Oidc:
             header = jwt.get_unverified_header(token)
             if header.get("alg") not in settings.oidc_algorithms or "crit" in header:
                 raise Refused("wrong-algorithm")
-            key = self._jwks.key(_kid(header))
+            key = await self._jwks.key(_kid(header))
             if key is None:
                 raise Refused("unknown-key")
             if key.algorithm_name != header["alg"] and not _is_rsa(key, header["alg"]):

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 from fastapi import Query
 
+from api.media import well_formed
 from service.control import NotPossible
 
 PageSize = Annotated[int, Query(ge=1, le=1_000, description="How many at most.")]
@@ -32,6 +33,7 @@ def place_of(token: str) -> object:
         return None
     try:
         told: object = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        well_formed(told)
     except (ValueError, RecursionError, binascii.Error):
         raise NotPossible(_NOT_GIVEN) from None
     return told

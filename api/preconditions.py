@@ -58,18 +58,18 @@ def check(preconditions: Preconditions, etag: str | None, what: str) -> None:
 
 def check_match(if_match: str | None, etag: str, what: str) -> None:
     """Refuse a change of another version than this one; one that names none is taken."""
-    if if_match is not None and not _names(if_match, etag):
+    if if_match is not None and not names(if_match, etag):
         sentence = f"{what} is another by now; read it again: its ETag is {etag}."
         raise Refusal(STALE, sentence, headers={"ETag": etag})
 
 
 def _check_new(if_none_match: str, etag: str | None, what: str) -> None:
-    if etag is not None and _names(if_none_match, etag):
+    if etag is not None and names(if_none_match, etag):
         sentence = f"{what} exists; send If-Match with its ETag to change it."
         raise Refusal(EXISTS, sentence, headers={"ETag": etag})
 
 
-def _names(header: str, etag: str) -> bool:
+def names(header: str, etag: str) -> bool:
     """Whether a list of ETags holds this one; a weak one never does."""
     named = [each.strip() for each in header.split(",")]
     return ANY in named or etag in named

@@ -5,6 +5,7 @@ Invariant: a problem holds no stack, no secret and nothing that the client sent 
 do next.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -27,8 +28,8 @@ class FieldError(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     pointer: str = Field(description="JSON Pointer into the request: /path/…, /query/….")
-    detail: str
-    code: str
+    detail: str = Field(description="What is wrong with it.")
+    code: str = Field(description="The kind of fault.")
 
 
 class Check(BaseModel):
@@ -36,9 +37,9 @@ class Check(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    name: str
-    ok: bool
-    detail: str
+    name: str = Field(description="The name of the check.")
+    ok: bool = Field(description="Whether it holds.")
+    detail: str = Field(description="What it has found, and what to do.")
 
 
 class Problem(BaseModel):
@@ -47,8 +48,8 @@ class Problem(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     type: str = Field(description="A stable URN that names the kind of error.")
-    title: str
-    status: int
+    title: str = Field(description="The kind of error, in words.")
+    status: int = Field(description="The HTTP status.")
     detail: str = Field(description="What happened, and what to do next.")
     instance: str = Field(description="The path that was asked for.")
     trace_id: str = Field(description="As in the header X-Request-Id, and in our log.")
@@ -69,13 +70,13 @@ MALFORMED: Final = Kind("malformed-request", 400, "The request cannot be read")
 ORIGIN_REFUSED: Final = Kind("origin-refused", 403, "Requests of other web pages are refused")
 PEERS_ONLY: Final = Kind("peers-only", 403, "Only instances of the service may ask this")
 UNAUTHENTICATED: Final = Kind("unauthenticated", 401, "The request does not say who makes it")
-FORBIDDEN: Final = Kind("role-missing", 403, "Who makes the request lacks the role for it")
+FORBIDDEN: Final = Kind("role-missing", 403, "You lack a role")
 NOT_FOUND: Final = Kind("not-found", 404, "There is nothing at this path")
 MANAGED_BY_FILE: Final = Kind("managed-by-file", 403, "Settings are changed in the file here")
 NO_SUCH_ROUTE: Final = Kind("no-such-route", 404, "There is no route of this name")
 NO_SUCH_PATTERN: Final = Kind("no-such-pattern", 404, "No address setting has this pattern")
 NO_SUCH_REVISION: Final = Kind("no-such-revision", 404, "No such revision is kept")
-EXISTS: Final = Kind("already-exists", 409, "There is one already")
+EXISTS: Final = Kind("already-exists", 412, "There is one already")
 STALE: Final = Kind("stale", 412, "The document is another by now")
 MATCH_REQUIRED: Final = Kind("match-required", 428, "The change does not say what it changes")
 NEEDS_FORCE: Final = Kind("needs-force", 422, "What is remembered would be forgotten")
@@ -87,6 +88,7 @@ NOT_POSSIBLE: Final = Kind("not-possible", 422, "This cannot be done")
 METHOD_NOT_ALLOWED: Final = Kind("method-not-allowed", 405, "The resource has no such method")
 KEY_IN_PROGRESS: Final = Kind("idempotency-in-progress", 409, "The first request still runs")
 TOO_LARGE: Final = Kind("body-too-large", 413, "The body is larger than the service takes")
+UNSUPPORTED: Final = Kind("unsupported-media-type", 415, "The body is of a kind that is not taken")
 KEY_REUSED: Final = Kind("idempotency-key-reused", 422, "The key was used for another request")
 TOO_MANY_FAILURES: Final = Kind("too-many-failures", 429, "Too many requests were refused")
 WRONG_HOST: Final = Kind("wrong-host", 421, "The service does not answer to this host name")
@@ -126,6 +128,11 @@ class Refusal(Exception):  # noqa: N818 - it is the answer
         self.headers = headers
 
 
+def pointer(*steps: str | int) -> str:
+    """A JSON Pointer into the request (RFC 6901)."""
+    return "".join(f"/{str(each).replace('~', '~0').replace('/', '~1')}" for each in steps)
+
+
 _TRACE_ID: Final = "ringfence.trace_id"
 
 
@@ -159,28 +166,19 @@ def problem_response(
         checks=extras.checks,
         missing_role=extras.missing_role,
     )
-    body = problem.model_dump_json(exclude_none=True)
+    told = problem.model_dump(mode="json", exclude_none=True)
+    # What was sent may hold half of a character, which no text in UTF-8 does.
+    body = json.dumps(told, ensure_ascii=False).encode("utf-8", "replace")
     return Response(body, status_code=kind.status, headers=headers, media_type=MEDIA_TYPE)
 
 
 def on_http_error(request: Request, error: HTTPException) -> Response:
-    """Answer what the router refuses: an unknown path, or a method that a resource has not."""
-    if error.status_code == METHOD_NOT_ALLOWED.status:
-        methods = _allowed(error)
-        detail = f"The resource has the methods {methods}; see /openapi.json."
-        allow = {"Allow": methods}
-        return problem_response(METHOD_NOT_ALLOWED, detail, request.scope, headers=allow)
+    """Answer what the router refuses: an unknown path, or a body that cannot be read."""
     if error.status_code in {MALFORMED.status, TOO_LARGE.status}:
         kind = MALFORMED if error.status_code == MALFORMED.status else TOO_LARGE
         return problem_response(kind, str(error.detail), request.scope)
     detail = "Nothing is at this path; /openapi.json names the paths there are."
     return problem_response(NOT_FOUND, detail, request.scope)
-
-
-def _allowed(error: HTTPException) -> str:
-    """The methods of a resource; what has GET has HEAD."""
-    methods = {name.strip() for name in (error.headers or {}).get("Allow", "GET").split(",")}
-    return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
 
 
 def on_refusal(request: Request, refusal: Refusal) -> Response:
@@ -208,7 +206,7 @@ def on_invalid(request: Request, error: RequestValidationError) -> Response:
     """Answer a request whose parts are not valid: each fault with its place."""
     faults = tuple(
         FieldError(
-            pointer="/" + "/".join(str(step) for step in fault["loc"]),
+            pointer=pointer(*fault["loc"]),
             detail=str(fault["msg"]).removeprefix("Value error, "),
             code=str(fault["type"]),
         )

@@ -3,33 +3,31 @@
 from datetime import datetime
 from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from api.paging import token_of
-from api.schemas import Document, time_of
+from api.schemas import Document, Given, time_of
 from ringfence.headers import NUMBER_MAX, bookmark
 from service.queries.publishers import PublisherAnswer, PublisherPlace, PublishersAnswer
 from service.sessions import Session
 
 
-class Opening(Document):
+class Opening(Given):
     """Who opens a session."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     user: str = Field(default="", max_length=256, description="The same user may take over.")
 
 
-class Number(Document):
+class Number(Given):
     """Where a publisher is to stand."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    address: str = Field(min_length=1)
-    sequence: int = Field(ge=1, le=NUMBER_MAX)
+    address: str = Field(min_length=1, description="The address that it writes to.")
+    sequence: int = Field(
+        ge=1, le=NUMBER_MAX, description="The highest number that counts as accepted."
+    )
     stream: int | None = Field(default=None, ge=0, le=NUMBER_MAX, description="With `ordered`.")
     topic: str | None = Field(default=None, description="The input that it writes.")
-    partition: int | None = Field(default=None, ge=0)
+    partition: int | None = Field(default=None, ge=0, description="The partition that it writes.")
     missing: tuple[Annotated[int, Field(ge=1, le=NUMBER_MAX)], ...] = Field(
         default=(),
         max_length=1_000_000,
@@ -40,12 +38,12 @@ class Number(Document):
 class Standing(Document):
     """How far a publisher has come on one address."""
 
-    address: str
-    topic: str
-    partition: int
-    sequence: int
-    stream: int | None
-    bookmark: str
+    address: str = Field(description="The address.")
+    topic: str = Field(description="The topic that is decided.")
+    partition: int = Field(description="The number of the partition.")
+    sequence: int = Field(description="The highest number that was accepted.")
+    stream: int | None = Field(description="With `ordered`: the number in its stream; else null.")
+    bookmark: str = Field(description="As the header `_BOOKMARK` has it.")
 
     @classmethod
     def of(cls, publisher: str, place: PublisherPlace) -> Self:
@@ -63,10 +61,10 @@ class Standing(Document):
 class Publisher(Document):
     """A publisher; one that is not known has come nowhere."""
 
-    publisher: str
+    publisher: str = Field(description="The name of the publisher.")
     epoch: int | None = Field(description="Of its session; null without one.")
-    user: str | None
-    sequences: tuple[Standing, ...]
+    user: str | None = Field(description="Who opened its session; null without one.")
+    sequences: tuple[Standing, ...] = Field(description="How far it has come, by address.")
     complete: bool = Field(description="False: another instance may know more of it.")
 
     @property
@@ -89,11 +87,11 @@ class Publisher(Document):
 class PublisherSession(Document):
     """A session that was opened, and how far its publisher had come then."""
 
-    publisher: str
-    epoch: int
-    user: str
-    opened_at: datetime
-    sequences: tuple[Standing, ...]
+    publisher: str = Field(description="The name of the publisher.")
+    epoch: int = Field(description="The number of the session.")
+    user: str = Field(description="Who opened its session.")
+    opened_at: datetime = Field(description="When it was opened.")
+    sequences: tuple[Standing, ...] = Field(description="How far it has come, by address.")
     complete: bool = Field(description="False: another instance may know more of it.")
 
     @classmethod
@@ -112,7 +110,7 @@ class PublisherSession(Document):
 class Publishers(Document):
     """A page of names."""
 
-    publishers: tuple[str, ...]
+    publishers: tuple[str, ...] = Field(description="Names, in order.")
     next_page_token: str | None = Field(description="Null at the end.")
     complete: bool = Field(description="False: other instances may know more.")
 

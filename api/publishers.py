@@ -4,16 +4,16 @@ A session is opened for all instances, and answered when every deciding partitio
 """
 
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Response
 from starlette.concurrency import run_in_threadpool
 
-from api.documents import errors
+from api.documents import errors, made, tagged
 from api.paging import PageSize, PageToken, place_of
 from api.parameters import PublisherInPath
 from api.preconditions import IfMatch, Preconditions, check, etag_of, tell_etag
 from api.problems import (
-    INVALID,
     MATCH_REQUIRED,
     NAME_IN_USE,
     NOT_POSSIBLE,
@@ -27,23 +27,23 @@ from api.writes import Reasoned, Tried
 from service.control import NotPossible
 from service.queries.publishers import NumberChange, PublisherQuery, PublishersQuery
 
-_SETTING = errors(INVALID, NOT_POSSIBLE, STALE, MATCH_REQUIRED, UNAVAILABLE)
+_SETTING = {**errors(NOT_POSSIBLE, STALE, MATCH_REQUIRED, UNAVAILABLE), **made(Publisher)}
 
 
 def router(view: ServiceView) -> APIRouter:
     """Return the routes of publishers."""
     routes = APIRouter(tags=["publishers"])
-    checked, registry = errors(INVALID, UNAVAILABLE), view.registry
+    registry = view.registry
     assert registry is not None  # who has publishers has one
 
-    @routes.get("/v1/publishers", responses=errors(INVALID, NOT_POSSIBLE, UNAVAILABLE))
+    @routes.get("/v1/publishers", responses=errors(NOT_POSSIBLE, UNAVAILABLE))
     async def publishers(page_size: PageSize = 100, page_token: PageToken = "") -> Publishers:
         """Return names of publishers that are known, in order."""
         require_restored(view.board.read())
         query = PublishersQuery(_after(page_token), page_size + 1)
         return Publishers.of(await view.inbox.ask(query, view.ask_timeout_s), page_size)
 
-    @routes.get("/v1/publishers/{name}", responses=checked)
+    @routes.get("/v1/publishers/{name}", responses=tagged(UNAVAILABLE))
     async def publisher(name: PublisherInPath, response: Response) -> Publisher:
         """Return how far a publisher has come on each address, and whether it has a session."""
         found = await _publisher(view, name)
@@ -79,11 +79,12 @@ def router(view: ServiceView) -> APIRouter:
         how.changed(before=before.model_dump(mode="json"), after=after.model_dump(mode="json"))
         if not how.dry_run:
             tell_etag(response, _etag(after))
+            if not before.is_known:
+                response.status_code = 201
+                response.headers["Location"] = f"/v1/publishers/{quote(name, safe='')}"
         return after
 
-    @routes.put(
-        "/v1/publishers/{name}/session", responses=errors(INVALID, NAME_IN_USE, UNAVAILABLE)
-    )
+    @routes.put("/v1/publishers/{name}/session", responses=errors(NAME_IN_USE, UNAVAILABLE))
     async def open_session(
         name: PublisherInPath, opening: Opening, how: Reasoned
     ) -> PublisherSession:
@@ -97,7 +98,7 @@ def router(view: ServiceView) -> APIRouter:
     @routes.delete(
         "/v1/publishers/{name}/session",
         status_code=204,
-        responses=errors(INVALID, NAME_IN_USE, UNAVAILABLE),
+        responses=errors(NAME_IN_USE, UNAVAILABLE),
     )
     async def end_session(
         name: PublisherInPath,

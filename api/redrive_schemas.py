@@ -3,11 +3,11 @@
 from datetime import datetime
 from typing import Annotated, Self
 
-from pydantic import AwareDatetime, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import AwareDatetime, Field, PlainValidator, model_validator
 
 from api.letter_schemas import DeadLetter, HourCount
 from api.parameters import parse_id
-from api.schemas import Document, ms_of, time_of
+from api.schemas import Document, Given, ms_of, time_of
 from ringfence.headers import id_text
 from service import letter_values
 
@@ -16,22 +16,20 @@ _Bytes = Annotated[bytes, PlainValidator(parse_id, json_schema_input_type=str)]
 _Topic = Annotated[str, Field(min_length=1, max_length=249)]
 
 
-class LetterAt(Document):
+class LetterAt(Given):
     """The place of a dead letter."""
 
-    model_config = ConfigDict(frozen=True, from_attributes=True, extra="forbid")
-
-    topic: _Topic
-    partition: int = Field(ge=0, lt=2**31)
-    offset: int = Field(ge=0, lt=2**63)
+    topic: _Topic = Field(description="The dead-letter topic.")
+    partition: int = Field(ge=0, lt=2**31, description="The number of the partition.")
+    offset: int = Field(ge=0, lt=2**63, description="The offset of the dead letter.")
 
 
-class Filter(Document):
+class Filter(Given):
     """Which dead letters are meant; what is left out leaves none out."""
 
-    model_config = ConfigDict(frozen=True, from_attributes=True, extra="forbid")
-
-    address: str | None = Field(default=None, max_length=4096)
+    address: str | None = Field(
+        default=None, max_length=4096, description="The address that decided."
+    )
     reason: tuple[Annotated[str, Field(max_length=100)], ...] = Field(
         default=(), max_length=50, description="Any of these."
     )
@@ -42,7 +40,9 @@ class Filter(Document):
     header: dict[str, _Bytes] = Field(
         default={}, max_length=20, description="Original headers, each by name and value."
     )
-    key: _Bytes | None = None
+    key: _Bytes | None = Field(
+        default=None, description="Text, or `hex:` or `base64:` and the bytes."
+    )
 
     def known(self, topics: tuple[str, ...] = ()) -> letter_values.LetterFilter:
         """As the service takes it."""
@@ -57,10 +57,8 @@ class Filter(Document):
         )
 
 
-class RedriveOrder(Document):
+class RedriveOrder(Given):
     """What to redrive, and how."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     mode: letter_values.Mode = Field(
         description="`through` decides again; `forget` forgets the id first and lets it through; "
@@ -69,12 +67,21 @@ class RedriveOrder(Document):
     topics: tuple[_Topic, ...] = Field(
         default=(), max_length=1_000, description="Dead-letter topics; empty for all."
     )
-    filter: Filter = Filter()
+    filter: Filter = Field(
+        default=Filter(), description="Which dead letters of the topics; all of them without one."
+    )
     letters: tuple[LetterAt, ...] = Field(
         default=(), max_length=LETTERS_MAX, description="These and no others; then no filter."
     )
-    max_per_second: float | None = Field(default=None, gt=0, le=1_000_000)
-    limit: int | None = Field(default=None, ge=1, lt=2**53)
+    max_per_second: float | None = Field(
+        default=None,
+        gt=0,
+        le=1_000_000,
+        description="Letters per second at most; without it as fast as can be.",
+    )
+    limit: int | None = Field(
+        default=None, ge=1, lt=2**53, description="How many letters that match are taken at most."
+    )
     reason: str = Field(default="", max_length=1_000, description="Why; or as query parameter.")
 
     @model_validator(mode="after")
@@ -102,23 +109,25 @@ class RedriveOrder(Document):
 class ShownFilter(Document):
     """The filter of a redrive, as it was ordered."""
 
-    address: str | None
-    reason: tuple[str, ...]
-    from_: datetime | None = Field(serialization_alias="from")
-    to: datetime | None
+    address: str | None = Field(description="The address that decided; null for any.")
+    reason: tuple[str, ...] = Field(description="Any of these; empty for all.")
+    from_: datetime | None = Field(
+        serialization_alias="from", description="Of the decision, inclusive; null for no bound."
+    )
+    to: datetime | None = Field(description="Of the decision, exclusive; null for no bound.")
     header: dict[str, str | None] = Field(
         description="Values as text, or `hex:`; null without the role `payload:read`."
     )
-    has_key: bool
+    has_key: bool = Field(description="Whether letters of one key are meant.")
     key: str | None = Field(description="Null without the role `payload:read`.")
 
 
 class Progress(Document):
     """How far it has come, in records."""
 
-    scanned: int
-    matched: int
-    sent: int
+    scanned: int = Field(description="How many records were looked at.")
+    matched: int = Field(description="How many of them match.")
+    sent: int = Field(description="How many were handed to the owners of their partitions.")
     accepted: int = Field(description="Written to an output.")
     refused: int = Field(description="Refused again: a dead letter once more, or dropped.")
     waiting: int = Field(description="Parked until their transaction group is whole.")
@@ -129,22 +138,25 @@ class Progress(Document):
 class Redrive(Document):
     """A redrive: what was ordered, and how far it has come."""
 
-    id: str
-    state: letter_values.State
-    mode: letter_values.Mode
+    id: str = Field(description="The name of the redrive.")
+    state: letter_values.State = Field(description="Whether it runs, has ended, and how.")
+    mode: letter_values.Mode = Field(description="`through`, `forget` or `bypass`.")
     topics: tuple[str, ...] = Field(description="Empty for all.")
-    filter: ShownFilter
+    filter: ShownFilter = Field(description="Which dead letters are meant.")
     letters: int = Field(description="How many were named one by one; 0 where a filter decides.")
-    max_per_second: float | None
-    limit: int | None
-    reason: str
-    created_at: datetime
-    created_by: str
-    updated_at: datetime
-    ended_at: datetime | None
+    max_per_second: float | None = Field(
+        description="Letters per second at most; null for no limit."
+    )
+    limit: int | None = Field(description="How many letters are taken at most; null for all.")
+    reason: str = Field(description="Why, as it was given.")
+    created_at: datetime = Field(description="When it was ordered.")
+    created_by: str = Field(description="Who ordered it.")
+    updated_at: datetime = Field(description="When its progress was written last.")
+    ended_at: datetime | None = Field(description="When it ended; null while it runs.")
     records_total: int = Field(description="To be looked at when it was ordered, about.")
-    progress: Progress
-    rate_per_second: float
+    progress: Progress = Field(description="What has become of its records.")
+    share: float = Field(description="How much is done, 0 to 1: of the records or of the limit.")
+    rate_per_second: float = Field(description="Letters per second, of late.")
     eta_seconds: float | None = Field(description="Null while nobody can tell.")
     waiting_for: str | None = Field(description="Why it does not go on, in a sentence.")
     error: str | None = Field(description="Why it has failed, in a sentence.")
@@ -169,6 +181,7 @@ class Redrive(Document):
             ended_at=_maybe(view.ended_at_ms),
             records_total=view.records_total,
             progress=Progress.model_validate(view.progress),
+            share=round(view.share, 4),
             rate_per_second=view.rate_per_second,
             eta_seconds=view.eta_s,
             waiting_for=view.waiting_for,
@@ -179,23 +192,33 @@ class Redrive(Document):
 class Redrives(Document):
     """The redrives that are known, the newest first."""
 
-    redrives: tuple[Redrive, ...]
-    next_page_token: str | None
-    complete: bool
+    redrives: tuple[Redrive, ...] = Field(description="The newest first.")
+    next_page_token: str | None = Field(
+        description="Give it as `page_token` for the next page; null at the end."
+    )
+    complete: bool = Field(description="False: there may be more.")
 
 
 class RedrivePreview(Document):
     """What a redrive would be about: counted as far as one request goes, and samples."""
 
-    records_total: int
-    scanned: int
-    matched: int
-    skipped: dict[str, int] = Field(description="Of those: what cannot be redriven, by reason.")
-    by_reason: dict[str, int]
-    by_address: dict[str, int]
-    by_topic: dict[str, int]
-    by_hour: tuple[HourCount, ...]
-    samples: tuple[DeadLetter, ...]
+    records_total: int = Field(description="To be looked at, about.")
+    scanned: int = Field(description="How many records were looked at.")
+    matched: int = Field(description="How many of them match.")
+    skipped: dict[str, int] = Field(description="What cannot be redriven, by reason.")
+    redrives: int = Field(
+        description="How many will be redriven, `limit` considered; without `complete`, or with "
+        "both a limit and `skipped`, it may be more or fewer."
+    )
+    doubles: int = Field(
+        description="How many of these were refused as duplicates and will go out by this mode: "
+        "the output will then hold them twice."
+    )
+    by_reason: dict[str, int] = Field(description="Dead letters by reason.")
+    by_address: dict[str, int] = Field(description="Dead letters by address.")
+    by_topic: dict[str, int] = Field(description="Dead letters by dead-letter topic.")
+    by_hour: tuple[HourCount, ...] = Field(description="Dead letters by the hour of the decision.")
+    samples: tuple[DeadLetter, ...] = Field(description="Some of those that match.")
     complete: bool = Field(description="False: there are more records than were looked at.")
 
     @classmethod
@@ -208,6 +231,8 @@ class RedrivePreview(Document):
             scanned=counts.scanned,
             matched=counts.matched,
             skipped=preview.skipped,
+            redrives=preview.redrives,
+            doubles=preview.doubles,
             by_reason=counts.by_reason,
             by_address=counts.by_address,
             by_topic=counts.by_topic,

@@ -27,9 +27,11 @@ _OPEN: Final = frozenset(
     {"/livez", "/readyz", "/startupz", LOGIN_PAGE, "/console/assets/{version}/{name}"}
 )
 """Probes bear no token, and who logs in has none yet."""
+_TELLING: Final = frozenset({"/readyz", _METRICS})
+"""What anybody may ask, and tells more to somebody who is known."""
 _PRINCIPAL: Final = "ringfence.principal"
 
-How = Literal["nobody", "off", "token", "oidc", "peer"]
+How = Literal["nobody", "off", "token", "oidc"]
 
 
 class Principal(NamedTuple):
@@ -53,8 +55,6 @@ class Principal(NamedTuple):
 NOBODY: Final = Principal(ANONYMOUS, frozenset(), "nobody")
 ANYBODY: Final = Principal(ANONYMOUS, frozenset(ROLES), "off")
 """Who asks where nobody is asked who he is."""
-PEER: Final = Principal("peer", frozenset(ROLES), "peer")
-"""Another instance, which has asked who asks."""
 
 
 def principal_of(request: Request) -> Principal:
@@ -80,6 +80,13 @@ class Rule(NamedTuple):
     role: str
     path: str | None
     """The template of the route; None where there is no such route."""
+    route: RouteContext | None = None
+    """The one that answers."""
+
+    @property
+    def tells_more(self) -> bool:
+        """Whether it tells more to who may read than to who need not say who he is."""
+        return self.role == FREE and self.path in _TELLING
 
     @property
     def is_write(self) -> bool:
@@ -100,7 +107,7 @@ class Rules:
         self._protect_metrics = protect_metrics
 
     @cached_property
-    def _routes(self) -> tuple[RouteContext, ...]:
+    def routes(self) -> tuple[RouteContext, ...]:
         """In the order in which the router asks them; all are there at the first request."""
         return tuple(iter_route_contexts(self._listed))
 
@@ -109,10 +116,10 @@ class Rules:
 
         What no route answers has no secret, but whoever asks has to be somebody.
         """
-        for route in self._routes:
-            if route.matches(scope)[0] is Match.FULL:
+        for route in self.routes:
+            if route.original_route.matches(scope)[0] is Match.FULL:
                 path, extra = str(route.path), getattr(route, "openapi_extra", None)
-                return Rule(self.role(path, str(scope["method"]), extra or {}), path)
+                return Rule(self.role(path, str(scope["method"]), extra or {}), path, route)
         return Rule(LEVELS[0], None)
 
     def role(self, path: str, method: str, extra: Mapping[str, Any]) -> str:

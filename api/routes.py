@@ -4,10 +4,13 @@ An entry that is set here stands in place of the file's of its name, whole.
 """
 
 from typing import Annotated, Any, Final
+from urllib.parse import quote
 
 from fastapi import APIRouter, Body, Response
+from pydantic import BeforeValidator
 
-from api.documents import errors
+from api.documents import errors, made, tagged
+from api.media import well_formed
 from api.paging import PageSize, PageToken, place_of, token_of
 from api.parameters import RouteInPath
 from api.preconditions import (
@@ -15,20 +18,31 @@ from api.preconditions import (
     check_match,
     tell_etag,
 )
-from api.problems import INVALID, NO_SUCH_ROUTE, NOT_POSSIBLE, UNAVAILABLE, Refusal
+from api.problems import NO_SUCH_ROUTE, NOT_POSSIBLE, UNAVAILABLE, Refusal
 from api.settings_schemas import Outcome, Route, Routes, route_of
-from api.settings_writes import ADMIN, WRITES, Describe, How, HowMade, Writing, desk_of, write
+from api.settings_writes import (
+    ADMIN,
+    WRITES,
+    Describe,
+    How,
+    HowMade,
+    Place,
+    Writing,
+    desk_of,
+    write,
+)
 from api.view import ServiceView
 from service.changes import Change, Standing
 from service.config import Config
 from service.overlay import Overlay
 
 _READ_ONLY: Final = ("source", "paused", "etag")
-_READS = errors(NO_SUCH_ROUTE, UNAVAILABLE)
 _CHANGES = {**WRITES, **errors(NO_SUCH_ROUTE)}
+_MAKES = {**_CHANGES, **made(Outcome)}
 
 RouteBody = Annotated[
     dict[str, Any],
+    BeforeValidator(well_formed),
     Body(
         description="The keys of `[[routes]]` in the file, without the name.",
         examples=[{"inputs": ["orders"]}],
@@ -40,7 +54,7 @@ def router(view: ServiceView) -> APIRouter:
     """Return the routes of routes."""
     api = APIRouter(tags=["routes"])
 
-    @api.get("/v1/routes", responses=errors(INVALID, NOT_POSSIBLE, UNAVAILABLE))
+    @api.get("/v1/routes", responses=errors(NOT_POSSIBLE, UNAVAILABLE))
     async def routes(page_size: PageSize = 100, page_token: PageToken = "") -> Routes:
         """Return the routes in force, in the order in which topics are matched."""
         standing = desk_of(view).read()
@@ -54,14 +68,14 @@ def router(view: ServiceView) -> APIRouter:
             next_page_token=None if ends else token_of(start + page_size),
         )
 
-    @api.get("/v1/routes/{name}", responses=_READS)
+    @api.get("/v1/routes/{name}", responses=tagged(NO_SUCH_ROUTE, UNAVAILABLE))
     async def route(name: RouteInPath, response: Response) -> Route:
         """Return a route in force."""
         found = _found(desk_of(view).read(), name)
         tell_etag(response, found.etag)
         return found
 
-    @api.put("/v1/routes/{name}", responses=_CHANGES, openapi_extra=ADMIN)
+    @api.put("/v1/routes/{name}", responses=_MAKES, openapi_extra=ADMIN)
     async def put_route(name: RouteInPath, keys: RouteBody, how: HowMade) -> Outcome:
         """Make a route, or put another in its place; scope, address and id never change."""
         given = {key: value for key, value in keys.items() if key not in _READ_ONLY}
@@ -70,7 +84,8 @@ def router(view: ServiceView) -> APIRouter:
             check(how.preconditions, _etag(standing, name), f"The route {name}")
             return standing.overlay.with_route(name, given, in_file=_in_file(standing, name))
 
-        return await write(view, how, change, _describe(name), ("routes", name))
+        place = Place("routes", name, f"/v1/routes/{quote(name, safe='')}")
+        return await write(view, how, change, _describe(name), place)
 
     @api.delete("/v1/routes/{name}", responses=_CHANGES, openapi_extra=ADMIN)
     async def delete_route(name: RouteInPath, how: How) -> Outcome:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from api.media import well_formed
 from api.view import Board
 from ringfence.headers import id_text
 from service import status
@@ -19,6 +20,8 @@ from service.queries.settings import EffectiveSetting
 from state.edit import IMPORTED
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST_MS: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
+"""A producer may have told any time, the greatest number among them."""
 
 
 class Document(BaseModel):
@@ -27,36 +30,49 @@ class Document(BaseModel):
     model_config = ConfigDict(frozen=True, from_attributes=True)
 
 
+class Given(Document):
+    """A document that a client sends; what it does not know is refused."""
+
+    model_config = ConfigDict(frozen=True, from_attributes=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_json(cls, sent: object) -> object:
+        return well_formed(sent) if isinstance(sent, dict) else sent
+
+
 class Info(Document):
     """What runs here."""
 
-    version: str
-    python: str
+    version: str = Field(description="Of Ringfence.")
+    python: str = Field(description="Version of Python.")
     libraries: dict[str, str] = Field(description="Versions of the Kafka client and the store.")
     cluster_id: str | None = Field(description="Null until the broker was reached.")
-    instance: str
-    group_id: str
+    instance: str = Field(description="The name of the instance.")
+    group_id: str = Field(description="The consumer group of the service.")
     config_revision: int = Field(description="Of the newest settings that are wholly applied.")
 
 
 class Status(Document):
     """The service now, and its counts since it started."""
 
-    phase: status.ServicePhase
+    phase: status.ServicePhase = Field(description="What it does now.")
     waiting_for: str | None = Field(description="For what, where, and what to do.")
-    instance: str
-    group_id: str
-    started_at: datetime
-    partitions_assigned: int
-    partitions_restoring: int
-    records_consumed: int
-    records_accepted: int
-    duplicates: int
-    dead_letters: int
-    transactions_committed: int
-    transactions_aborted: int
-    last_commit_at: datetime | None
-    heartbeat_age_ms: int
+    instance: str = Field(description="The name of the instance.")
+    group_id: str = Field(description="The consumer group of the service.")
+    started_at: datetime = Field(description="When it started.")
+    partitions_assigned: int = Field(description="How many partitions this instance owns.")
+    partitions_restoring: int = Field(description="How many of its partitions are being restored.")
+    records_consumed: int = Field(description="Records read from inputs.")
+    records_accepted: int = Field(description="Records written to outputs.")
+    duplicates: int = Field(description="Records that were duplicates.")
+    dead_letters: int = Field(description="Records written to dead-letter topics.")
+    transactions_committed: int = Field(description="Transactions that were committed.")
+    transactions_aborted: int = Field(description="Transactions that were aborted.")
+    last_commit_at: datetime | None = Field(
+        description="When the last transaction was committed; null before the first."
+    )
+    heartbeat_age_ms: int = Field(description="How long ago the loop gave a sign of life, in ms.")
     config_revision: int = Field(description="Of the newest settings that are wholly applied.")
     config_fault: str | None = Field(description="Why newer settings do not hold here.")
 
@@ -89,18 +105,28 @@ class Partition(Document):
     """An input partition that an instance owns."""
 
     instance: str = Field(description="The one that owns it.")
-    topic: str
-    partition: int
-    phase: status.PartitionPhase
-    committed_offset: int | None
-    next_offset: int | None
+    topic: str = Field(description="The topic.")
+    partition: int = Field(description="The number of the partition.")
+    phase: status.PartitionPhase = Field(description="What it does now.")
+    committed_offset: int | None = Field(
+        description="Up to where records are decided; null before the first."
+    )
+    next_offset: int | None = Field(
+        description="The next offset to be read; null while it is not known."
+    )
     end_offset: int | None = Field(description="The high watermark.")
-    lag_records: int | None
+    lag_records: int | None = Field(
+        description="Records between the next offset and the end; null while it is not known."
+    )
     lag_ms: int | None = Field(description="For how long the next record may have waited, at most.")
-    changelog_next_offset: int | None
+    changelog_next_offset: int | None = Field(
+        description="The next offset of the changelog; null while it is not known."
+    )
     restored_records: int = Field(description="Changelog records replayed at this takeover.")
-    restore_remaining_records: int | None
-    addresses: int
+    restore_remaining_records: int | None = Field(
+        description="Changelog records still to be replayed; null while it is not known."
+    )
+    addresses: int = Field(description="How many addresses it remembers something of.")
     groups_open: int = Field(description="Transaction groups that wait for records.")
     paused: bool = Field(description="Its route is paused: it is ours, restored, and not read.")
 
@@ -114,7 +140,7 @@ class Partitions(Document):
     """The partitions of all instances, or of the one that answers."""
 
     instance: str = Field(description="The one that answers.")
-    partitions: tuple[Partition, ...]
+    partitions: tuple[Partition, ...] = Field(description="By topic and number.")
     complete: bool = Field(description="True when these are all partitions that there are.")
 
 
@@ -122,18 +148,20 @@ class Worker(Document):
     """A process of this instance."""
 
     pid: int | None = Field(description="Null while it is being replaced.")
-    worker: int
+    worker: int = Field(description="The number of the process.")
     hop: str = Field(description="What it reads: the inputs, or what was re-keyed by address.")
-    phase: status.WorkerPhase
+    phase: status.WorkerPhase = Field(description="What it does now.")
     since: datetime = Field(description="Its start; its end while it is being replaced.")
-    restarts: int
+    restarts: int = Field(description="How often it was replaced since the instance started.")
     last_exit_code: int | None = Field(
         description="Of the process before; minus the signal where one ended it."
     )
-    heartbeat_age_ms: int
-    partitions_owned: int
-    memory_bytes: int | None
-    partitions_restoring: int
+    heartbeat_age_ms: int = Field(description="How long ago the loop gave a sign of life, in ms.")
+    partitions_owned: int = Field(description="How many partitions it owns.")
+    memory_bytes: int | None = Field(
+        description="Resident memory, in bytes; null where the system does not tell."
+    )
+    partitions_restoring: int = Field(description="How many of its partitions are being restored.")
     restored_records: int = Field(description="Changelog records replayed for those.")
     restore_remaining_records: int | None = Field(description="Null while it is not known.")
 
@@ -141,30 +169,34 @@ class Worker(Document):
 class Workers(Document):
     """The processes of this instance."""
 
-    instance: str
-    workers: tuple[Worker, ...]
+    instance: str = Field(description="The name of the instance.")
+    workers: tuple[Worker, ...] = Field(description="By number.")
     complete: bool = Field(default=True, description="Always: they are of the one that answers.")
 
 
 class Setting(Document):
     """An address setting in force."""
 
-    value: str | int | bool
+    value: str | int | bool = Field(description="The value in force.")
     pattern: str = Field(description="The pattern of the address settings it came from.")
 
 
 class Ring(Document):
     """What one deciding partition remembers of an address."""
 
-    topic: str
-    partition: int
+    topic: str = Field(description="The topic that is decided.")
+    partition: int = Field(description="The number of the partition.")
     ids_held: int | None = Field(
         description="Or publishers. Null where only loading it into memory would tell."
     )
-    capacity: int
+    capacity: int = Field(description="How many ids it can hold.")
     bytes: int = Field(description="Of memory; 0 where it is not in memory.")
-    oldest_time: datetime | None
-    newest_time: datetime | None
+    oldest_time: datetime | None = Field(
+        description="Time of the oldest id held; null without one."
+    )
+    newest_time: datetime | None = Field(
+        description="Time of the newest id held; null without one."
+    )
     horizon_ms: int | None = Field(
         description="Null until the ring has evicted once; of a window, while it is not full."
     )
@@ -218,10 +250,10 @@ class Held(NamedTuple):
 class Address(Document):
     """An address: its effective settings, and what this instance remembers of it."""
 
-    address: str
-    strategy: str
-    settings: dict[str, Setting]
-    ids_held: int | None
+    address: str = Field(description="The address.")
+    strategy: str = Field(description="How duplicates are recognised: `ring`, `window` and so on.")
+    settings: dict[str, Setting] = Field(description="By which it decides.")
+    ids_held: int | None = Field(description="Null where only loading it into memory would tell.")
     capacity: int = Field(description="Of all partitions that hold something of it.")
     fill: float | None = Field(description="From 0 to 1, of the fullest partition.")
     bytes: int = Field(description="Of memory.")
@@ -229,9 +261,11 @@ class Address(Document):
         description="How far back it remembers, where it remembers least; null until it forgot."
     )
     accepted: int = Field(description="Records since the time of `counted_since`.")
-    duplicates: int
-    counted_since: datetime | None
-    partitions: tuple[Ring, ...]
+    duplicates: int = Field(description="Duplicates since the time of `counted_since`.")
+    counted_since: datetime | None = Field(
+        description="Since when records are counted; null before the first."
+    )
+    partitions: tuple[Ring, ...] = Field(description="What each deciding partition holds.")
     complete: bool = Field(description="True when no ring of it belongs to another instance.")
 
     @classmethod
@@ -258,10 +292,10 @@ class Address(Document):
 class Sighting(Document):
     """An accepted message whose id is remembered."""
 
-    topic: str
-    partition: int
+    topic: str = Field(description="The topic.")
+    partition: int = Field(description="The number of the partition.")
     offset: int | None = Field(description="Null where the id was imported without one.")
-    time: datetime
+    time: datetime = Field(description="When it was accepted.")
     slots_to_eviction: int = Field(description="Ids to come before this one is forgotten.")
 
     @classmethod
@@ -279,9 +313,9 @@ class Sighting(Document):
 class Identifier(Document):
     """Whether an id is remembered at an address, and since which message."""
 
-    address: str
+    address: str = Field(description="The address.")
     id: str = Field(description="Text, or `hex:` where the id is not printable text.")
-    known: bool
+    known: bool = Field(description="Whether the id is remembered.")
     sightings: tuple[Sighting, ...] = Field(
         description="The accepted messages; a message with the id is a duplicate of the first."
     )
@@ -318,7 +352,7 @@ def ms_of(time: datetime) -> int:
 
 def time_of(time_ms: int) -> datetime:
     """The time of milliseconds since the epoch."""
-    return _EPOCH + timedelta(milliseconds=time_ms)
+    return _EPOCH + timedelta(milliseconds=min(time_ms, _LATEST_MS))
 
 
 def maybe_time(time_ms: int | None) -> datetime | None:

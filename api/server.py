@@ -4,20 +4,25 @@ The socket is bound before the thread starts, so that a port that is taken is sa
 port 0 is known. The thread is a daemon: a request that hangs never keeps the process.
 """
 
+import asyncio
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 from fastapi import FastAPI
 
+from api.connections import LIMITS, Connection, Gate, Limits
+
 START_MAX_S: Final = 10.0
 STOP_MAX_S: Final = 5.0
-REQUEST_HEAD_BYTES_MAX: Final = 256 * 1024
-"""An id of 64 KiB takes three times as much, percent-encoded in a path."""
+_HANDSHAKE_MAX_S: Final = 10.0
+_GOODBYE_MAX_S: Final = 2.0
+"""How long a client may take to answer the end of TLS."""
+_BACKLOG: Final = 128
 
 
 class BindError(Exception):
@@ -47,26 +52,69 @@ class ServerHandle:
             end()
 
 
+class _Server(uvicorn.Server):
+    """uvicorn's, behind a gate."""
+
+    def __init__(self, config: uvicorn.Config, gate: Gate, tls: ssl.SSLContext | None) -> None:
+        super().__init__(config)
+        self._gate = gate
+        self._tls = tls
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin with no socket of uvicorn's, then listen at the gate."""
+        await super().startup(sockets=sockets or [])
+        options = dict[str, Any]()
+        if self._tls is not None:
+            options = {
+                "ssl": self._tls,
+                "ssl_handshake_timeout": _HANDSHAKE_MAX_S,
+                "ssl_shutdown_timeout": _GOODBYE_MAX_S,
+            }
+
+        def connection() -> Connection:
+            return Connection(self._gate, self.config, self.server_state, self.lifespan.state)
+
+        listening = await asyncio.get_running_loop().create_server(
+            connection, sock=self._gate, backlog=_BACKLOG, **options
+        )
+        self.servers.append(listening)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second; once a second look at who keeps us waiting."""
+        if counter % 10 == 0:
+            for connection in tuple(self.server_state.connections):
+                assert isinstance(connection, Connection)
+                connection.tick()
+        return await super().on_tick(counter)
+
+
 def serve_in_thread(
-    app: FastAPI, host: str, port: int, tls: ssl.SSLContext | None = None
+    app: FastAPI,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None = None,
+    *,
+    key: str = "port",
+    limits: Limits = LIMITS,
+    refused: Callable[[str], None] = lambda _reason: None,
 ) -> ServerHandle:
-    """Serve the API and return once it answers; raise `BindError` where it cannot listen."""
-    listener = _listen(host, port)
-    config = _config(app)
-    if tls is not None:
-        config.ssl_context_factory = lambda _config, _default: tls
-    server = uvicorn.Server(config)
-    thread = threading.Thread(
-        target=server.run, args=([listener],), name="ringfence-api", daemon=True
-    )
-    thread.start()
-    _await_start(server, thread)
+    """Serve the API and return once it answers; raise `BindError` where it cannot listen.
+
+    `key` of [api] says the port. `refused` counts a connection that was not let in, or was closed
+    on its client, by the reason.
+    """
+    gate = Gate(_listen(host, port, key), limits, refused)
     scheme = "http" if tls is None else "https"
     name = f"[{host}]" if ":" in host else host
-    return ServerHandle(server, thread, f"{scheme}://{name}:{listener.getsockname()[1]}")
+    url = f"{scheme}://{name}:{gate.getsockname()[1]}"
+    server = _Server(_config(app), gate, tls)
+    thread = threading.Thread(target=server.run, name="ringfence-api", daemon=True)
+    thread.start()
+    _await_start(server, thread)
+    return ServerHandle(server, thread, url)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, key: str) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -75,7 +123,7 @@ def _listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         sentence = (
             f"The API cannot listen on {host}:{port} ({error});"
-            " set api.host and api.port to an address of this machine and a free port."
+            f" set api.host and api.{key} to an address of this machine and a free port."
         )
         raise BindError(sentence) from error
     # For every connection: asyncio sees to it only for sockets that were made for TCP by name, and
@@ -97,7 +145,6 @@ def _config(app: FastAPI) -> uvicorn.Config:
         server_header=False,
         timeout_keep_alive=5,
         timeout_graceful_shutdown=2,
-        h11_max_incomplete_event_size=REQUEST_HEAD_BYTES_MAX,
     )
 
 

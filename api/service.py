@@ -6,7 +6,6 @@ from fastapi import APIRouter, Query
 
 from api.documents import errors
 from api.instances import is_complete
-from api.problems import INVALID
 from api.schemas import Info, Partition, Partitions, Status
 from api.view import ServiceView
 from service.fleet.messages import Attendance
@@ -30,7 +29,7 @@ def router(view: ServiceView) -> APIRouter:
         """Return what the service does now, and its counts since it started."""
         return Status.of(view.board)
 
-    @routes.get("/v1/partitions", responses=errors(INVALID))
+    @routes.get("/v1/partitions", responses=errors())
     async def partitions(scope: Scope = "group") -> Partitions:
         """Return the partitions with owners, offsets and lag: of all instances, or the own."""
         now = view.board.read()

@@ -3,12 +3,13 @@
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from api.documents import errors
+from api.documents import errors, tagged
 from api.paging import PageSize, PageToken, place_of, token_of
 from api.preconditions import check, check_match, etag_of, tell_etag
-from api.problems import INVALID, NO_SUCH_REVISION, NOT_POSSIBLE, UNAVAILABLE, Refusal
+from api.problems import NO_SUCH_REVISION, NOT_POSSIBLE, UNAVAILABLE, Refusal
+from api.schemas import Given
 from api.settings_schemas import (
     Outcome,
     Revision,
@@ -21,22 +22,26 @@ from api.view import ServiceView
 from service.changes import Change, Standing
 from service.config import Config
 from service.overlay import Overlay
-from service.revisions import Document
+from service.revisions import FILE, Document
 
 _CHANGES = {**WRITES, **errors(NO_SUCH_REVISION)}
 _WHAT = "The settings document"
 
-RevisionInPath = Annotated[int, Path(ge=1, description="A revision, as a write has told it.")]
+RevisionInPath = Annotated[
+    int, Path(ge=0, description="A revision, as a write has told it; 0 is the file alone.")
+]
 
 
-class SettingsBody(BaseModel):
+class SettingsBody(Given):
     """All that is to be set; as it was read, or as a part of it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    routes: dict[str, dict[str, Any] | None] = {}
-    addresses: dict[str, dict[str, Any] | None] = {}
-    paused: tuple[str, ...] = ()
+    routes: dict[str, dict[str, Any] | None] = Field(
+        default={}, description="Routes by name; null takes away what the file has."
+    )
+    addresses: dict[str, dict[str, Any] | None] = Field(
+        default={}, description="Address settings by pattern; null takes away what the file has."
+    )
+    paused: tuple[str, ...] = Field(default=(), description="Names of routes.")
     revision: int | None = Field(default=None, description="Of what was read; not looked at.")
 
     def overlay(self) -> Overlay:
@@ -48,7 +53,7 @@ def router(view: ServiceView) -> APIRouter:
     """Return the routes of the settings as a whole."""
     api = APIRouter(tags=["settings"])
 
-    @api.get("/v1/settings", responses=errors(NOT_POSSIBLE, UNAVAILABLE))
+    @api.get("/v1/settings", responses=tagged(NOT_POSSIBLE, UNAVAILABLE))
     async def settings(response: Response) -> SettingsView:
         """Return all that is set over REST, as it can be put back."""
         standing = desk_of(view).read()
@@ -65,7 +70,7 @@ def router(view: ServiceView) -> APIRouter:
 
         return await write(view, how, change, _describe)
 
-    @api.get("/v1/settings/revisions", responses=errors(INVALID, NOT_POSSIBLE, UNAVAILABLE))
+    @api.get("/v1/settings/revisions", responses=errors(NOT_POSSIBLE, UNAVAILABLE))
     async def revisions(page_size: PageSize = 100, page_token: PageToken = "") -> RevisionsPage:
         """Return what was set when, by whom and why; the newest first."""
         documents = desk_of(view).read().documents
@@ -79,7 +84,7 @@ def router(view: ServiceView) -> APIRouter:
 
     @api.get(
         "/v1/settings/revisions/{revision}",
-        responses=errors(INVALID, NO_SUCH_REVISION, UNAVAILABLE),
+        responses=tagged(NO_SUCH_REVISION, UNAVAILABLE),
     )
     async def revision(revision: RevisionInPath, response: Response) -> RevisionDocument:
         """Return one document of the history, with all that it sets."""
@@ -91,7 +96,7 @@ def router(view: ServiceView) -> APIRouter:
 
     @api.post("/v1/settings/revisions/{revision}:rollback", responses=_CHANGES, openapi_extra=ADMIN)
     async def rollback(revision: RevisionInPath, how: How) -> Outcome:
-        """Set again what was set at a revision; the history goes on."""
+        """Set again what was set at a revision, at 0 nothing; the history goes on."""
         change = _rolling_back(revision, how)
         return await write(view, how, change, _describe)
 
@@ -121,7 +126,7 @@ def _rolling_back(revision: int, how: Writing) -> Change:
 
 
 def _document(standing: Standing, revision: int) -> Document:
-    found = standing.documents.at(revision)
+    found = standing.documents.at(revision) if revision else FILE
     if found is None:
         sentence = (
             f"No settings of revision {revision} are kept; /v1/settings/revisions lists those "

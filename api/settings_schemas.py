@@ -21,19 +21,25 @@ Source = Literal["file", "rest"]
 class Route(Document):
     """A route in force: all of its keys, where it comes from, whether it is paused."""
 
-    name: str
+    name: str = Field(description="The name of the route.")
     source: Source = Field(description="`rest` where it was set over REST, else `file`.")
-    paused: bool
-    inputs: tuple[str, ...]
-    scope: str
-    address: str
-    id: str
-    output: str
-    dead_letter: str
-    allowed_outputs: tuple[str, ...]
-    missing_id: str
-    on_partitions_added: str
-    etag: str
+    paused: bool = Field(description="Whether its inputs are not read now.")
+    inputs: tuple[str, ...] = Field(
+        description="Topic names, or one regular expression that starts with `^`."
+    )
+    scope: str = Field(
+        description="`address`: an id counts on all partitions; `partition`: on one."
+    )
+    address: str = Field(description="A template: whose ring decides.")
+    id: str = Field(description="A template of the id; empty for the headers.")
+    output: str = Field(description="A template: where accepted records go.")
+    dead_letter: str = Field(description="A template: where the others go.")
+    allowed_outputs: tuple[str, ...] = Field(description="Topics that a record may choose.")
+    missing_id: str = Field(
+        description="What is done without an id: `pass`, `stamp` or `dead_letter`."
+    )
+    on_partitions_added: str = Field(description="With scope `partition`: `fail` or `keep`.")
+    etag: str = Field(description="Of the document, as If-Match takes it.")
 
     @classmethod
     def of(cls, route: RouteSettings, overlay: Overlay) -> Self:
@@ -51,10 +57,12 @@ class Route(Document):
 class Routes(Document):
     """Routes by name."""
 
-    routes: tuple[Route, ...]
+    routes: tuple[Route, ...] = Field(description="By name.")
     revision: int = Field(description="Of the newest settings.")
-    next_page_token: str | None
-    complete: Literal[True] = True
+    next_page_token: str | None = Field(
+        description="Give it as `page_token` for the next page; null at the end."
+    )
+    complete: Literal[True] = Field(default=True, description="Always.")
 
 
 class AddressSetting(Document):
@@ -62,9 +70,11 @@ class AddressSetting(Document):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    pattern: str
+    pattern: str = Field(
+        description="Words between dots; `*` is any word, `#` at the end any number of them."
+    )
     source: Source = Field(description="`rest` where it was set over REST, else `file`.")
-    etag: str
+    etag: str = Field(description="Of the document, as If-Match takes it.")
 
     @classmethod
     def of(cls, pattern: str, keys: Mapping[str, object], overlay: Overlay) -> Self:
@@ -77,17 +87,19 @@ class AddressSetting(Document):
 class AddressSettings(Document):
     """Patterns, in order."""
 
-    address_settings: tuple[AddressSetting, ...]
+    address_settings: tuple[AddressSetting, ...] = Field(description="By pattern.")
     revision: int = Field(description="Of the newest settings.")
-    next_page_token: str | None
-    complete: Literal[True] = True
+    next_page_token: str | None = Field(
+        description="Give it as `page_token` for the next page; null at the end."
+    )
+    complete: Literal[True] = Field(default=True, description="Always.")
 
 
 class SettingsView(Document):
     """All that is set over REST; null takes away what the file has."""
 
-    routes: dict[str, dict[str, Any] | None]
-    addresses: dict[str, dict[str, Any] | None]
+    routes: dict[str, dict[str, Any] | None] = Field(description="Routes by name.")
+    addresses: dict[str, dict[str, Any] | None] = Field(description="Address settings by pattern.")
     paused: tuple[str, ...] = Field(description="Names of routes.")
     revision: int = Field(description="Which one this is; 0 before anything was set.")
 
@@ -100,11 +112,11 @@ class SettingsView(Document):
 class Revision(Document):
     """One document of the history."""
 
-    revision: int
-    time: datetime
-    actor: str
-    reason: str
-    source: str
+    revision: int = Field(description="The number of the revision.")
+    time: datetime | None = Field(description="Null where it is not known.")
+    actor: str = Field(description="Who made the change.")
+    reason: str = Field(description="Why the change was made.")
+    source: str = Field(description="How the change was made: `rest`.")
     changes: tuple[str, ...] = Field(description="What it says that the one before does not.")
 
     @classmethod
@@ -112,7 +124,7 @@ class Revision(Document):
         """Describe a document beside the one before it."""
         return cls(
             revision=document.revision,
-            time=time_of(document.time_ms),
+            time=time_of(document.time_ms) if document.time_ms else None,
             actor=document.actor,
             reason=document.reason,
             source=document.source,
@@ -137,29 +149,31 @@ class RevisionDocument(Revision):
 class RevisionsPage(Document):
     """The history, the newest first."""
 
-    revisions: tuple[Revision, ...]
-    next_page_token: str | None
-    complete: Literal[True] = True
+    revisions: tuple[Revision, ...] = Field(description="The newest first.")
+    next_page_token: str | None = Field(
+        description="Give it as `page_token` for the next page; null at the end."
+    )
+    complete: Literal[True] = Field(default=True, description="Always.")
 
 
 class Forgotten(Document):
     """What a change makes of one address on one deciding partition."""
 
-    address: str
-    topic: str
-    partition: int
-    strategy: str
-    new_strategy: str
-    ids_held: int
-    ids_forgotten: int
+    address: str = Field(description="The address.")
+    topic: str = Field(description="The topic that is decided.")
+    partition: int = Field(description="The number of the partition.")
+    strategy: str = Field(description="The strategy now.")
+    new_strategy: str = Field(description="The strategy after the change.")
+    ids_held: int = Field(description="How many ids are held.")
+    ids_forgotten: int = Field(description="How many ids are forgotten.")
     oldest_time: datetime | None = Field(description="Of those that are forgotten.")
-    newest_time: datetime | None
+    newest_time: datetime | None = Field(description="Of those that are forgotten.")
 
 
 class Forgetting(Document):
     """What a change of address settings has addresses forget."""
 
-    ids_forgotten: int
+    ids_forgotten: int = Field(description="How many ids are forgotten.")
     caches_changed: int = Field(description="An address counts on each deciding partition.")
     needs_force: bool = Field(description="Some would be forgotten whole: add `force=true`.")
     addresses: tuple[Forgotten, ...] = Field(description="The first thousand.")
@@ -187,14 +201,14 @@ class Forgetting(Document):
 class Outcome(Document):
     """What a change has done, or would do."""
 
-    dry_run: bool
+    dry_run: bool = Field(description="True: nothing was changed.")
     revision: int = Field(description="Of the settings as they are now.")
     applied: bool | None = Field(
         description="With `wait=applied`: whether every deciding partition has it."
     )
-    before: dict[str, Any] | None
-    after: dict[str, Any] | None
-    effect: tuple[str, ...]
+    before: dict[str, Any] | None = Field(description="What stood before; null for nothing.")
+    after: dict[str, Any] | None = Field(description="What stands after; null for nothing.")
+    effect: tuple[str, ...] = Field(description="What becomes different, in sentences.")
     forgets: Forgetting | None = Field(description="Where address settings change, in a dry run.")
 
 

@@ -20,6 +20,7 @@ from api.problems import (
     Extras,
     FieldError,
     Refusal,
+    pointer,
 )
 from api.settings_schemas import Forgetting, Outcome
 from api.view import ServiceView
@@ -52,6 +53,14 @@ def _seconds(text: str) -> str:
     if duration_ms(text) is None:
         raise ValueError("a duration is written as 500ms, 10s or PT10S")
     return text
+
+
+class Place(NamedTuple):
+    """Where something stands that a PUT may make."""
+
+    section: str
+    name: str
+    path: str
 
 
 class Writing(NamedTuple):
@@ -117,9 +126,9 @@ async def write(
     how: Writing,
     change: Change,
     describe: Describe,
-    prefix: tuple[str, ...] = (),
+    place: Place | None = None,
 ) -> Outcome:
-    """Make a change, or try it out. `prefix` is where its body stands in the overlay."""
+    """Make a change, or try it out; `place` is where its body stands, which may be new."""
     desk = desk_of(view)
     if desk.read().file.service.managed_by == "file":
         sentence = (
@@ -127,6 +136,7 @@ async def write(
             'managed_by = "rest" there.'
         )
         raise Refusal(MANAGED_BY_FILE, sentence)
+    prefix = () if place is None else (place.section, place.name)
     tried = await _ruled(lambda: desk.try_out(change), prefix)
     forgets = None if how.force and not how.dry_run else await _forgets(view, tried, how)
     edited = tried
@@ -139,9 +149,13 @@ async def write(
     applied: bool | None = None
     if not how.dry_run:
         changed(how.request, before=before, after=after)
+        if place is not None and before is None:
+            how.response.status_code = 201
+            how.response.headers["Location"] = place.path
         if how.wait:
             applied = await run_in_threadpool(desk.wait, edited, how.timeout_s)
-            how.response.status_code = 200 if applied else 202
+            if not applied:
+                how.response.status_code = 202
         if after is not None:
             tell_etag(how.response, after["etag"])
     return Outcome(
@@ -173,9 +187,7 @@ async def _ruled(step: Callable[[], Edited], prefix: tuple[str, ...]) -> Edited:
 def _field_error(fault: Fault, prefix: tuple[str, ...]) -> FieldError:
     path = fault.path
     steps = path[len(prefix) :] if path[: len(prefix)] == prefix else ()
-    escaped = [step.replace("~", "~0").replace("/", "~1") for step in steps]
-    pointer = "/".join(["/body", *escaped])
-    return FieldError(pointer=pointer, detail=str(fault.problem), code="rule")
+    return FieldError(pointer=pointer("body", *steps), detail=str(fault.problem), code="rule")
 
 
 async def _forgets(view: ServiceView, tried: Edited, how: Writing) -> Forgetting | None:

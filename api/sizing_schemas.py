@@ -3,9 +3,9 @@
 from typing import Annotated, Any, Final, Self
 from urllib.parse import quote
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
-from api.schemas import Document, Held
+from api.schemas import Document, Given, Held
 from service import sizing
 from service.addresses import LITERAL_MARKER
 from service.control import NotPossible
@@ -25,10 +25,8 @@ def _duration_ms(given: object) -> int:
     return found
 
 
-class Need(Document):
+class Need(Given):
     """What an address has to stand."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     retry_window: Annotated[
         int,
@@ -48,26 +46,28 @@ class Need(Document):
 class Request(Document):
     """A request to this API."""
 
-    method: str
-    path: str
-    body: dict[str, Any]
+    method: str = Field(description="The HTTP method.")
+    path: str = Field(description="The path.")
+    body: dict[str, Any] = Field(description="The JSON body.")
 
 
 class SizingPlan(Document):
     """How large an address has to be, what that takes, and how to set it."""
 
-    address: str
-    strategy: str
-    retry_window_ms: int
+    address: str = Field(description="The address.")
+    strategy: str = Field(description="How duplicates are recognised: `ring`, `window` and so on.")
+    retry_window_ms: int = Field(description="The longest time after which a copy may come, in ms.")
     messages_per_second: float = Field(description="Accepted, on the whole address.")
-    busiest_partition_messages_per_second: float
+    busiest_partition_messages_per_second: float = Field(
+        description="Accepted, on the partition with most."
+    )
     rate_is_observed: bool = Field(description="False: it was given.")
     partitions: int = Field(description="That hold something of the address; each has the size.")
     ids_needed: int = Field(description="On the busiest partition, with nothing to spare.")
-    safety_factor: float
+    safety_factor: float = Field(description="By how much more is recommended than is needed.")
     setting: str = Field(description="`id_cache_size`, or `window_size`.")
     recommended: int = Field(description="Ids for each deciding partition.")
-    present: int
+    present: int = Field(description="The size now, in ids for each deciding partition.")
     is_enough: bool = Field(description="Whether the present size holds what is needed.")
     present_reach_ms: int | None = Field(
         description="For how long the present size remembers at this rate."
@@ -76,8 +76,10 @@ class SizingPlan(Document):
         description="How far back it remembers now; null until it has forgotten an id."
     )
     memory_bytes: int = Field(description="On all partitions, at the recommended size.")
-    disk_bytes: int
-    changelog_bytes: int
+    disk_bytes: int = Field(description="On all partitions, at the recommended size.")
+    changelog_bytes: int = Field(
+        description="On the broker for each replica, at the recommended size."
+    )
     measured_id_bytes: int = Field(description="Length of the ids that bytes were measured with.")
     request: Request | None = Field(description="What sets it; null where it is enough already.")
     complete: bool = Field(description="False: another instance may hold more of the address.")

@@ -12,7 +12,8 @@ from api.letter_view import Letters, Redrives
 from service.audit import AuditPage, AuditQuery, AuditRecord
 from service.changes import SettingsDesk
 from service.control import Desk
-from service.fleet.messages import Attendance
+from service.fleet.key import PeerKey
+from service.fleet.messages import Attendance, Question
 from service.sessions import Session
 from service.status import Info, Status, WorkerStatus
 
@@ -44,8 +45,12 @@ class Metrics(Protocol):
         """Count a request that was refused for who makes it."""
         ...
 
-    async def scrape(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
+    def http_connection_refused(self, reason: str) -> None:
+        """Count a connection that was closed on its client."""
+        ...
+
+    async def scrape(self, *, addresses: bool = True) -> bytes:
+        """Return all metrics in Prometheus' text format; without `addresses` all of them as one."""
         ...
 
 
@@ -72,11 +77,11 @@ class Fleet(Protocol):
 class Hearing(Protocol):
     """Answers other instances."""
 
-    admits: Callable[[str | None], bool] | None
-    """Whether `Authorization` is a peer's; None where peers bear nothing."""
+    key: PeerKey | None
+    """What peers sign by; None where they do not."""
 
-    async def reply(self, text: bytes) -> bytes:
-        """Answer a question; CodecError where it is none."""
+    async def reply(self, question: Question, *, may_change: bool) -> bytes:
+        """Answer a question; what changes something is refused to who may not."""
         ...
 
 
@@ -101,7 +106,7 @@ class ServiceView:
     inbox: Desk
     metrics: Metrics
     allowed_hosts: frozenset[str] | None
-    """Host names a request may name; None allows all. See `api.hosts.allowed_hosts`."""
+    """Host names a request may name beside addresses; None allows all. See `api.hosts`."""
     heartbeat_max_ms: int
     """A loop that is silent for longer is not alive."""
     ask_timeout_s: float

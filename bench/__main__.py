@@ -17,7 +17,7 @@ from bench.finding import Finding, table
 from bench.latency import Latency, latency
 from bench.report import plot, show
 from bench.results import FOLDER, Results
-from bench.series.asking import asking
+from bench.series.asking import LISTED, POLLED, Asking, asking
 from bench.session import Session
 from bench.trials import TITLES, TRIALS, compared, warm_up
 from bench.venue import Venue, venue
@@ -30,7 +30,7 @@ ASKED_ROUNDS: Final = 5
 """At least; each is asked for some nine seconds. Seven are a minute, but then all takes fifteen."""
 
 
-KEYS: Final = [*(trial.key for trial in TRIALS), "latency", "asked", "artemis"]
+KEYS: Final = [*(trial.key for trial in TRIALS), "latency", "asked", "listed", "artemis"]
 
 
 def main() -> int:
@@ -63,7 +63,9 @@ def run(place: Venue, results: Results, rounds: int, only: list[str], console: C
     if "latency" in only:
         results.latencies[f"{LATENCY_RATE:,}"] = latencies(place, rounds, console)
     if "asked" in only:
-        results.asked = cost_of_asking(place, rounds, console).told()
+        results.asked = cost_of_asking(place, rounds, console, POLLED).told()
+    if "listed" in only:
+        results.listed = cost_of_asking(place, rounds, console, LISTED).told()
     if "artemis" in only:
         results.queues = [artemis() for _ in range(rounds)]
 
@@ -80,12 +82,12 @@ def latencies(place: Venue, rounds: int, console: Console) -> dict[str, list[Lat
     return found
 
 
-def cost_of_asking(place: Venue, rounds: int, console: Console) -> Finding:
+def cost_of_asking(place: Venue, rounds: int, console: Console, about: Asking) -> Finding:
     """What it costs the loop that its API is asked."""
     rounds = max(rounds, ASKED_ROUNDS)
     with Groups(place) as groups:
         session = Session(place, groups, rounds, 1.0, partial(console.print, highlight=False))
-        found = asking(session)
+        found = asking(session, about)
     console.print(table(found))
     return found
 

@@ -7,6 +7,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import cycle, islice
 from typing import Any, Final
 
@@ -15,7 +16,6 @@ from bench.arms import Stage
 _TIMEOUT_S: Final = 10.0
 _READY_WITHIN_S: Final = 300.0
 _POLL_S: Final = 0.01
-_ASKERS: Final = 8
 _BLANK_LINE: Final = b"\r\n\r\n"
 _CHUNK_BYTES: Final = 65_536
 
@@ -54,16 +54,25 @@ def _holds(question: Callable[[], bool]) -> bool:
         return False
 
 
+@dataclass(slots=True)
+class Answers:
+    """What askers heard."""
+
+    took_ms: list[float] = field(default_factory=list)
+    refused: int = 0
+    """How many were no good answers."""
+
+
 @contextmanager
-def asked(stage: Stage, paths: Sequence[str], per_s: float) -> Iterator[list[float]]:
-    """Ask so often while the block runs, for the paths in turn; how long answers took, in ms.
+def asked(stage: Stage, paths: Sequence[str], per_s: float, askers: int) -> Iterator[Answers]:
+    """Ask so often while the block runs, for the paths in turn; infinitely often: at once again.
 
     Each asker begins when it is due, not when the answer before it came, and keeps its connection.
     What it asks and hears it writes and reads itself: an HTTP client would take as much of the
     machine as the one who answers.
     """
     is_over = threading.Event()
-    took_ms: list[float] = []
+    answers = Answers()
 
     def keep_asking(number: int) -> None:
         due_s = time.monotonic() + number / per_s
@@ -71,20 +80,22 @@ def asked(stage: Stage, paths: Sequence[str], per_s: float) -> Iterator[list[flo
             for path in islice(cycle(paths), number, None):
                 if is_over.wait(max(0.0, due_s - time.monotonic())):
                     return
-                due_s += _ASKERS / per_s
+                due_s += askers / per_s
                 started_s = time.monotonic()
                 if _answered(connection, path):
-                    took_ms.append((time.monotonic() - started_s) * 1000)
+                    answers.took_ms.append((time.monotonic() - started_s) * 1000)
+                else:
+                    answers.refused += 1
 
-    askers = [threading.Thread(target=keep_asking, args=[n], daemon=True) for n in range(_ASKERS)]
-    for asker in askers:
-        asker.start()
+    threads = [threading.Thread(target=keep_asking, args=[n], daemon=True) for n in range(askers)]
+    for thread in threads:
+        thread.start()
     try:
-        yield took_ms
+        yield answers
     finally:
         is_over.set()
-        for asker in askers:
-            asker.join(_TIMEOUT_S)
+        for thread in threads:
+            thread.join(_TIMEOUT_S)
 
 
 def _answered(connection: socket.socket, path: str) -> bool:

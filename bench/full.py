@@ -18,7 +18,7 @@ from bench.filled import Groups
 from bench.finding import Finding, table
 from bench.machine import described
 from bench.results import FOLDER, versions
-from bench.series.asking import asking
+from bench.series.asking import LISTED, POLLED, asking
 from bench.series.changelog import changelog
 from bench.series.held import ids_held, ids_spread
 from bench.series.instances import instances
@@ -44,7 +44,8 @@ SERIES: Final[Mapping[str, Callable[[Session], Finding]]] = {
     "instances": instances,
     "stages": stages,
     "changelog": changelog,
-    "asking": asking,
+    "asking": partial(asking, about=POLLED),
+    "listing": partial(asking, about=LISTED),
     "latency": latencies,
     "shapes": shapes,
     "ids_held": ids_held,

@@ -64,6 +64,8 @@ class Results:
     """Artemis, a value for each round."""
     asked: Mapping[str, object] | None = None
     """What it costs the loop that its API is asked, as a finding tells it."""
+    listed: Mapping[str, object] | None = None
+    """The same of lists of very many addresses."""
 
     def ratios(self) -> dict[str, Spread]:
         """Every headline ratio by its name, `ringfence/floor` and so on."""
@@ -95,6 +97,7 @@ class Results:
             },
             "artemis_messages_per_s": [queue.rate for queue in self.queues],
             "asked": self.asked,
+            "listed": self.listed,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

@@ -89,7 +89,7 @@ class Venue:
         self, arm: Arm, workload: Workload, **setup: object
     ) -> AbstractContextManager[Stage]:
         """A stage whose input is the workload."""
-        if workload.addresses > 1:
+        if workload.has_addresses:
             setup["address"] = f"{{header:{ADDRESS_HEADER}}}"
         return self.stage(arm, self.input(workload), workload.partitions, **setup)
 

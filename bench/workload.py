@@ -35,6 +35,13 @@ class Workload(NamedTuple):
     distance: int = 1_000
     addresses: int = 1
     seed: int = 1
+    seen_first: int = 0
+    """So many addresses have one record each before all others."""
+
+    @property
+    def has_addresses(self) -> bool:
+        """Whether records tell their address."""
+        return self.addresses > 1 or self.seen_first > 0
 
 
 class Message(NamedTuple):
@@ -57,11 +64,14 @@ def messages(workload: Workload) -> Iterator[Message]:
     for number in range(workload.records):
         partition = number % workload.partitions
         known = recent[partition]
-        if known and chance.random() < workload.duplicate_share:
+        is_first = number < workload.seen_first
+        if known and not is_first and chance.random() < workload.duplicate_share:
             identifier, address = known[chance.randrange(len(known))]
         else:
             identifier = _uuid(chance)
             address = addresses[chance.randrange(len(addresses))]
+            if is_first:
+                address = b"seen.%d" % number
             known.append((identifier, address))
         yield Message(partition, identifier, payloads[number % _PAYLOADS], address)
 
@@ -85,7 +95,7 @@ def unseen(workload: Workload, client: Client, topic: str) -> Iterator[Callable[
 def _send(producer: Producer, workload: Workload, topic: str) -> None:
     for partition, identifier, value, address in messages(workload):
         headers: list[tuple[str, str | bytes | None]] = [(DUPLICATE_ID, identifier)]
-        if workload.addresses > 1:
+        if workload.has_addresses:
             headers.append((ADDRESS_HEADER, address))
         while True:
             try:

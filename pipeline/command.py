@@ -5,23 +5,25 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from pipeline.backfill.command import backfill, seed
 from pipeline.client import java_properties, servers_of
 from pipeline.errors import USAGE, PipelineError
+from pipeline.jars import connector_jars
 from pipeline.options import (
     ClientProperties,
     Jars,
+    Terminal,
     a_path,
     properties_of,
     spark_command,
 )
 from pipeline.reconcile.command import reconcile, report
 from pipeline.served import read_config
+from service.commands.command import noun
 
-app = typer.Typer(help="The Spark jobs: Ringfence's topics as tables.", no_args_is_help=True)
+app = noun("The Spark jobs: Ringfence's topics as tables.")
 
 
 app.command()(reconcile)
@@ -96,12 +98,19 @@ def tables(
         columns = tuple(name.strip() for name in partition_by.split(",") if name.strip())
         shape = Shape(table_format, columns, address, output_template)
         way = Way(once, batch_records, compact)
-        with on_terminal(Console(stderr=True)) as shown:
+        with on_terminal(Terminal(stderr=True)) as shown:
             result = run_tables(source, target, shape, way, jars=jars, shown=shown)
     printed = Table("table", "rows added", "rows", title=f"Tables in {target}")
     for table in result.tables:
         printed.add_row(table.name, f"{table.added:,}", f"{table.total:,}")
-    Console().print(printed)
+    Terminal().print(printed)
+
+
+@app.command("jars")
+def show_jars(jars: Jars = None) -> None:
+    """Print the paths of the jars with commas between, as spark-submit --jars takes them."""
+    with spark_command():
+        typer.echo(",".join(map(str, connector_jars(jars))))
 
 
 def _cluster(

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from pipeline.errors import USAGE, PipelineError
 from service.errors import ExitError
+from service.visible import visible
 
 ClientProperties = Annotated[
     Path | None,
@@ -50,6 +53,14 @@ def a_folder(given: Path | None) -> Path | None:
     if found is not None and not found.is_dir():
         raise typer.BadParameter(f"{found} is no folder: check its name")
     return found
+
+
+class Terminal(Console):
+    """Where a command shows what it found; names may come from any publisher, and are only seen."""
+
+    def render_str(self, text: str, **given: Any) -> Text:  # noqa: ANN401 - handed on as it came
+        """All text that is shown comes by here, a cell of a table too."""
+        return super().render_str(visible(text, keep="\n"), **(given | {"markup": False}))
 
 
 @contextmanager
@@ -92,5 +103,6 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _end(sentence: str, exit_code: int) -> NoReturn:
-    print(f"ringfence pipeline: {sentence}", file=sys.stderr)  # noqa: T201 - what a command says
+    text = visible(f"ringfence pipeline: {sentence}", keep="\n")
+    print(text, file=sys.stderr)  # noqa: T201 - what a command says
     raise typer.Exit(exit_code)

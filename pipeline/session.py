@@ -70,4 +70,6 @@ def _here(jars: Sequence[Path]) -> dict[str, str]:
         "spark.sql.shuffle.partitions": "2",
         # Its default of 50 tasks for a table's list of files costs more than all the files of ours.
         "spark.databricks.delta.snapshotPartitions": "2",
+        # VACUUM lists the folders of a table in as many tasks as this, 10,000 where none is named.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
     }

@@ -1,9 +1,12 @@
 """The file of a publish store: one SQLite database, held by one process, of one owner.
 
+Only the user who made it can read it; SQLite gives the files beside it the same rights.
 Tables: `message`, what is not acknowledged; `owner` and `standing`, a row each.
 """
 
+import os
 import sqlite3
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from ringfence.publish_errors import StoreError, StoreHeldError
@@ -44,6 +47,8 @@ def open_file(path: str, owner: Owner, first: Standing) -> sqlite3.Connection:
 
     StoreHeldError: it is open elsewhere. StoreError: it is another owner's, or no store.
     """
+    with suppress(OSError):  # SQLite says what is wrong with it
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     try:
         # Of several threads one at a time uses it: the store has a lock.
         file = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)

@@ -5,6 +5,7 @@ is above `accepted` has to be sent again, and cannot be doubled by a copy still 
 """
 
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ _TIMEOUT_S: Final = 30.0
 """More than the service takes to see that its partitions do not follow."""
 _TRY_AGAIN: Final = frozenset({408, 409, 425, 429})
 _NO_SUCH_QUESTION: Final = frozenset({404, 405})
+_TOKEN: Final = re.compile(r"[!-~]+")
 
 
 class Session(NamedTuple):
@@ -42,13 +44,19 @@ class Sessions(Protocol):
 
 
 class HttpSessions:
-    """Sessions at the admin API of a service; ValueError for what is no URL."""
+    """Sessions at the admin API of a service; ValueError for what is no URL, or no token."""
 
     def __init__(
         self, admin_url: str, publisher: str, address: str, user: str, token: str | None = None
     ) -> None:
+        if "@" in admin_url:
+            raise ValueError(
+                "admin_url holds a user or a password; leave it out, and give a token."
+            )
         if not admin_url.startswith(("http://", "https://")):
             raise ValueError(f"admin_url is {admin_url!r}; it begins with http:// or https://.")
+        if token is not None and not _TOKEN.fullmatch(token):
+            raise ValueError("token is not one line of visible ASCII without spaces.")
         self._url = f"{admin_url.rstrip('/')}/v1/publishers/{quote(publisher, safe='')}"
         self._publisher = publisher
         self._address = address

@@ -149,16 +149,17 @@ class KafkaWire:
 
     def _ends(self, topic: str) -> list[TopicPartition]:
         found = []
-        for number in self._partitions(topic):
+        makes = " The service makes it once an address has strategy sequence."
+        for number in self._partitions(topic, makes):
             place = TopicPartition(topic, number)
             _, end = self._consumer.get_watermark_offsets(place, timeout=_ASK_TIMEOUT_S)
             found.append(TopicPartition(topic, number, end))
         return found
 
-    def _partitions(self, topic: str) -> set[int]:
+    def _partitions(self, topic: str, hint: str = "") -> set[int]:
         known = self._consumer.list_topics(topic, timeout=_ASK_TIMEOUT_S).topics[topic]
         if known.error is not None:
-            raise AwayError(f"Topic {topic} cannot be used: {known.error.str()}.")
+            raise AwayError(f"Topic {topic} cannot be used: {known.error.str()}.{hint}")
         return set(known.partitions)
 
     def send(self, message: Message, claim: Headers) -> bool:

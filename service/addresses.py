@@ -146,6 +146,12 @@ class AddressBook:
         )
 
     @property
+    def named(self) -> tuple[str, ...]:
+        """Addresses that a pattern of their own names."""
+        wild = {wildcard.pattern for wildcard in self._wildcards} | set(self._literals.values())
+        return (*self._literals, *(pattern for pattern in self.patterns if pattern not in wild))
+
+    @property
     def covers(self) -> bool:
         """Whether some address may go by numbers of which each covers all before it."""
         return any(keys.get("strategy") in COVERING for keys in self.patterns.values())

@@ -5,18 +5,19 @@ from typing import Any, Final
 
 from service.caches import BRIDGE, settings_of
 from service.claim import is_stamp
-from service.control import NotRestored
+from service.control import NotRestored, Steps
 from service.forgotten import forgotten
 from service.ids import clear_address, forget_id, ids, import_into
-from service.listing import address_order, addresses, memory_status
+from service.listing import addresses, directory, memory_status
 from service.loop import Loop
 from service.partition import Partition
 from service.publishers import change_number, publisher, publishers
 from service.queries.addresses import (
     AddressAnswer,
     AddressesQuery,
-    AddressOrder,
     AddressQuery,
+    DirectoryQuery,
+    MemoryStatus,
     rings_in_order,
 )
 from service.queries.ids import (
@@ -41,37 +42,37 @@ from state.strategies.strategy import Memory
 from state.strategies.table import RING, STRATEGIES
 
 
-def answer(query: Query, loop: Loop) -> Answer:
-    """The answer to a question; NotRestored while no partition could give it."""
+def answer(query: Query, loop: Loop) -> Answer | Steps[Answer]:
+    """The answer to a question, or the steps to it; NotRestored while no partition could give it.
+
+    Partitions may go between two steps.
+    """
     if not loop.assignment.settled:
         raise NotRestored("The partitions of this instance are not restored yet; ask again.")
     return _ANSWERS[type(query)](query, loop)
 
 
-def _memories(address: str, loop: Loop) -> list[tuple[Partition, Memory]]:
+def _memories(address: str, loop: Loop) -> Iterator[tuple[Partition, Memory]]:
     """What the partitions hold of an address, loaded where it is not in memory."""
     settings = settings_of(loop.config.addresses, address)
     strategy = STRATEGIES.get(settings.strategy, RING)
-    found = []
-    for partition in loop.assignment.running.values():
-        if address in partition.addresses:
+    for source, partition in list(loop.assignment.running.items()):
+        if address in partition.addresses and loop.assignment.running.get(source) is partition:
             store = partition.store_of(settings)
-            memory = loop.cache.memory(partition.source, store, address, strategy)
-            found.append((partition, memory))
-    loop.cache.shrink()
-    return found
+            yield partition, loop.cache.memory(partition.source, store, address, strategy)
+            loop.cache.shrink()
 
 
-def _address(query: AddressQuery, loop: Loop) -> AddressAnswer:
-    address = query.address
+def _address(query: AddressQuery, loop: Loop) -> Steps[AddressAnswer]:
+    address, rings = query.address, list[MemoryStatus]()
+    for partition, memory in _told(address, loop):
+        rings.append(memory_status(partition, address, loop, memory))
+        yield
     counted = loop.traffic.of(address)
     return AddressAnswer(
         address=address,
         settings=_settings(address, loop),
-        partitions=rings_in_order(
-            memory_status(partition, address, loop, memory)
-            for partition, memory in _told(address, loop)
-        ),
+        partitions=rings_in_order(rings),
         accepted=counted.accepted,
         duplicates=counted.duplicates,
         counted_since_ms=loop.traffic.since_ms if loop.decides else 0,
@@ -84,8 +85,8 @@ def _told(address: str, loop: Loop) -> Iterator[tuple[Partition, Memory | None]]
     if STRATEGIES.get(settings_of(loop.config.addresses, address).strategy, RING) is not RING:
         yield from _memories(address, loop)
         return
-    for partition in loop.assignment.running.values():
-        if address in partition.addresses:
+    for source, partition in list(loop.assignment.running.items()):
+        if address in partition.addresses and loop.assignment.running.get(source) is partition:
             yield partition, None
 
 
@@ -98,21 +99,21 @@ def _settings(address: str, loop: Loop) -> dict[str, EffectiveSetting]:
     }
 
 
-def _id(query: IdQuery, loop: Loop) -> IdAnswer:
+def _id(query: IdQuery, loop: Loop) -> Steps[IdAnswer]:
     address, identifier = query
-    (found,) = _sightings(address, [identifier], loop)
+    (found,) = yield from _sightings(address, [identifier], loop)
     settings = _settings(address, loop)
     return IdAnswer(bool(found), found, settings, complete=loop.assignment.has_all)
 
 
-def _lookup(query: IdsLookup, loop: Loop) -> LookupAnswer:
-    found = _sightings(query.address, query.identifiers, loop)
+def _lookup(query: IdsLookup, loop: Loop) -> Steps[LookupAnswer]:
+    found = yield from _sightings(query.address, query.identifiers, loop)
     return LookupAnswer(found, complete=loop.assignment.has_all)
 
 
 def _sightings(
     address: str, identifiers: Sequence[bytes], loop: Loop
-) -> tuple[tuple[Sighting, ...], ...]:
+) -> Steps[tuple[tuple[Sighting, ...], ...]]:
     """Where each was seen: by its address, and what was stamped on its way in the other cache."""
     found: list[list[Sighting]] = [[] for _ in identifiers]
     caches = [address, BRIDGE + address] if any(map(is_stamp, identifiers)) else [address]
@@ -123,12 +124,13 @@ def _sightings(
             told = draft.sightings(identifiers, partition.time_ms)
             for sightings, seen in zip(found, told, strict=True):
                 sightings += [Sighting(*each.origin, each.slots_to_eviction) for each in seen]
+            yield
     return tuple(map(sightings_in_order, found))
 
 
-_ANSWERS: Final[Mapping[type[Query], Callable[[Any, Loop], Answer]]] = {
+_ANSWERS: Final[Mapping[type[Query], Callable[[Any, Loop], Answer | Steps[Answer]]]] = {
     AddressQuery: _address,
-    AddressOrder: address_order,
+    DirectoryQuery: directory,
     AddressesQuery: addresses,
     IdQuery: _id,
     IdsLookup: _lookup,

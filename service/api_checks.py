@@ -4,24 +4,16 @@ A service that listens where others can reach it says who may use it, or says th
 """
 
 import ssl
+import stat
 from collections.abc import Iterator
-from ipaddress import ip_address
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from service import tokens
 from service.errors import Problem
 from service.sections import ApiSettings
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a host that is listened on."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+from service.urls import is_loopback
 
 
 def api_problems(api: ApiSettings) -> Iterator[Problem]:
@@ -38,6 +30,18 @@ def api_problems(api: ApiSettings) -> Iterator[Problem]:
     yield from _secret_problems("session_key_file", api.session_key_file)
 
 
+def exposed_files(api: ApiSettings) -> Iterator[str]:
+    """A sentence for each file of secrets that every user of the machine can read."""
+    for key in ("tokens_file", "peer_token_file", "session_key_file", "tls_key_file"):
+        path = getattr(api, key)
+        with suppress(OSError):
+            if path and Path(path).stat().st_mode & stat.S_IROTH:
+                yield (
+                    f"{path} of api.{key} can be read by every user of this machine;"
+                    " take that right away: chmod o-r"
+                )
+
+
 def _token_problems(api: ApiSettings) -> Iterator[Problem]:
     if not api.takes_tokens:
         if api.tokens_file:
@@ -46,7 +50,7 @@ def _token_problems(api: ApiSettings) -> Iterator[Problem]:
         return
     if not api.tokens_file:
         what = f'api.auth is "{api.auth}", and api.tokens_file is missing'
-        yield Problem(what, "name a file with lines that `ringfence token NAME` prints")
+        yield Problem(what, "name a file that `ringfence token NAME --add-to FILE` writes")
         return
     text, problem = _read("tokens_file", api.tokens_file)
     if problem:
@@ -60,7 +64,7 @@ def _token_problems(api: ApiSettings) -> Iterator[Problem]:
         return
     if not known and not api.takes_oidc:
         what = f"{api.tokens_file} holds no token, so nobody could use the API"
-        yield Problem(what, "add a line that `ringfence token NAME` prints")
+        yield Problem(what, "add a line with `ringfence token NAME --add-to FILE`")
 
 
 def _oidc_problems(api: ApiSettings) -> Iterator[Problem]:

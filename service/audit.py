@@ -41,6 +41,16 @@ class AuditRecord(NamedTuple):
     duration_ms: int | None = None
 
     @property
+    def is_dry_run(self) -> bool:
+        """Whether it asked what would change."""
+        return "dry_run=true" in self.query.split("&")
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether nothing was done: what the API would not do, and not what broke off."""
+        return self.status is not None and 400 <= self.status < 500
+
+    @property
     def told(self) -> dict[str, object]:
         """As it is written, what is long cut down."""
         told = self._asdict()
@@ -65,6 +75,8 @@ class AuditQuery(NamedTuple):
     until_ms: int | None = None
     resource: str | None = None
     """What the path begins with."""
+    changes: bool = False
+    """Those alone that changed something or may have: no dry run, and nothing that was refused."""
 
     def fits(self, record: AuditRecord) -> bool:
         """Whether a record is among them."""
@@ -73,6 +85,7 @@ class AuditQuery(NamedTuple):
             and (self.since_ms is None or record.time_ms >= self.since_ms)
             and (self.until_ms is None or record.time_ms < self.until_ms)
             and (self.resource is None or record.path.startswith(self.resource))
+            and not (self.changes and (record.is_dry_run or record.is_refused))
         )
 
 

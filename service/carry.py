@@ -12,7 +12,7 @@ from confluent_kafka import Message
 from ringfence.headers import Reason
 from service.carried import name_of, trace
 from service.checks import Checks, Progress, Rules
-from service.consume import UNREADABLE, UNREADABLE_CAUSE, Slice, read_headers
+from service.consume import UNREADABLE, UNREADABLE_CAUSE, Slice
 from service.partition import Partition
 from service.place import Places
 from service.plan import Output, Plan
@@ -45,10 +45,9 @@ class Carrier:
         progress.outputs, progress.now_ms = [], now_ms
         topic, rejected = self._rules.by_address.topic, 0
         times_ms = [timestamp for _, timestamp in map(Message.timestamp, part.messages)]
-        column = read_headers(part.messages)
         if self._plan.look is not None:
-            self._plan.look(column)
-        rows = zip(part.messages, part.offsets, times_ms, column, strict=True)
+            self._plan.look(part.headers)
+        rows = zip(part.messages, part.offsets, times_ms, part.headers, strict=True)
         for message, offset, timestamp, found in rows:
             headers, key = found or (), message.key()
             try:

@@ -7,14 +7,16 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 
+from service.clock import Clock, SystemClock
 from service.cluster import Cluster, NewTopicInfo, TopicInfo
 from service.config import Config
 from service.errors import ExitCode, ExitError, Problem
+from service.in_effect import InEffect, in_effect
 from service.inputs import internal_topics
-from service.kafka import KafkaClients
+from service.kafka import Clients, KafkaClients
 from service.kafka_properties import SERVERS
 from service.needs import needs_of_own, needs_of_routes, new_outputs, rights_problems
-from service.rights import KafkaRights, Rights, unseen
+from service.rights import READING, Granted, KafkaRights, Rights, unseen
 from service.route import InputRoute, missing_inputs, resolve, written_topics
 from service.topics import (
     BY_ADDRESS,
@@ -22,6 +24,7 @@ from service.topics import (
     by_address_problems,
     changelog,
     changelog_problems,
+    config_topic,
     limits_to_raise,
 )
 
@@ -38,7 +41,7 @@ def check(config: Config) -> Report:
     """Ask the broker; ExitError 3 when it does not answer."""
     try:
         clients = KafkaClients(config)
-        return report_of(config, clients.cluster, KafkaRights(clients.admin()))
+        return report_in_effect(config, clients, KafkaRights(clients.admin()), SystemClock())
     except KafkaException as error:
         fault = error.args[0]
         servers = config.kafka.common.get(SERVERS)
@@ -49,8 +52,21 @@ def check(config: Config) -> Report:
         ) from error
 
 
+def report_in_effect(file: Config, clients: Clients, rights: Rights, clock: Clock) -> Report:
+    """The report on the file and what was set over REST, where we may read that."""
+    topic = config_topic(file.service.group_id)
+    operations = rights.of_topics([topic]).get(topic)
+    may_read = operations is None or operations >= READING
+    found = in_effect(file, clients, clock) if may_read else InEffect(file)
+    report = report_of(found.config, clients.cluster, rights)
+    if found.fault is None:
+        return report
+    problem = Problem(found.fault, "correct the file, or set them again over REST")
+    return report._replace(problems=(problem, *report.problems))
+
+
 def report_of(config: Config, cluster: Cluster, rights: Rights) -> Report:
-    """The report, given a cluster that answers."""
+    """The report on one configuration, given a cluster that answers."""
     names, group_id = cluster.names(), config.service.group_id
     # What we may not describe is in no list, and yet not missing.
     names = names.union(rights.of_topics(missing_inputs(config.routes, names)))
@@ -70,7 +86,7 @@ def report_of(config: Config, cluster: Cluster, rights: Rights) -> Report:
         *_missing_targets(config, routes, granted.keys()),
         *_changelog_problems(config, routes, topics),
         *_by_address_problems(config, topics),
-        *_limit_problems(group_id, own, inputs, topics),
+        *_limit_problems(group_id, own, inputs, topics, granted),
         *_timeout_problems(config, rights.transaction_max_ms()),
         *rights_problems(config, rights, needs | needs_own, granted, made),
     ]
@@ -169,8 +185,11 @@ def _limit_problems(
     own: Iterable[NewTopicInfo],
     inputs: Mapping[str, TopicInfo],
     topics: Mapping[str, TopicInfo],
+    granted: Mapping[str, Granted],
 ) -> list[Problem]:
     """Topics of our own that were made while no input took records as large as now.
+
+    The service raises their limits itself wherever it may.
 
     An output that takes less is no fault: what does not fit is a dead letter, and what does not fit
     there goes to the dead letters of the group, which have to take all.
@@ -178,9 +197,10 @@ def _limit_problems(
     return [
         Problem(
             f'"{name}" takes records of {topics[name].record_bytes_max} bytes at most',
-            f"set its max.message.bytes to {needs}",
+            f"set its max.message.bytes to {needs}, or grant ALTER_CONFIGS on it to the service",
         )
         for name, needs in limits_to_raise(group_id, own, inputs, topics).items()
+        if "ALTER_CONFIGS" not in (granted.get(name) or ())
     ]
 
 

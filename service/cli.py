@@ -14,9 +14,11 @@ from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 
+from service.commands.command import example
 from service.commands.table import Commands
 from service.errors import ExitCode, ExitError, Problem
 from service.leave import leave
+from service.visible import visible
 
 T = TypeVar("T")
 
@@ -47,9 +49,14 @@ def main() -> None:
     try:
         app(prog_name="ringfence")
     except ExitError as error:
-        for sentence in error.sentence.splitlines():
-            typer.echo(f"ringfence: {sentence}", err=True)
+        for sentence in error.sentence.split("\n"):
+            _say(f"ringfence: {sentence}", err=True)
         raise SystemExit(error.exit_code) from None
+
+
+def _say(text: str, *, err: bool = False) -> None:
+    """Print lines, with no character that does more than be seen."""
+    typer.echo(visible(text, keep="\n"), err=err)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001  the option's value, as typer hands it
@@ -78,7 +85,7 @@ def _be_stoppable() -> None:
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(ExitCode.DONE))
 
 
-@app.command()
+@app.command(epilog=example("serve --config ringfence.toml"))
 def serve(config_file: ConfigFile) -> None:
     """Run the processor and its admin API until SIGTERM."""
     _be_stoppable()
@@ -90,7 +97,7 @@ def serve(config_file: ConfigFile) -> None:
     leave(run(config))
 
 
-@app.command()
+@app.command(epilog=example("bridge --config bridge.toml"))
 def bridge(config_file: ConfigFile) -> None:
     """Forward topics to another cluster until SIGTERM."""
     _be_stoppable()
@@ -102,7 +109,12 @@ def bridge(config_file: ConfigFile) -> None:
     leave(run(config))
 
 
-@app.command()
+@app.command(
+    epilog=example(
+        "adopt --config ringfence.toml --from-topic orders --since 7d --dry-run",
+        "adopt --config ringfence.toml --from-topic orders --address orders.eu",
+    )
+)
 def adopt(
     config_file: ConfigFile,
     *,
@@ -124,7 +136,7 @@ def adopt(
         typer.Option(
             "--input",
             metavar="TOPIC",
-            help="The input of a route in whose stead they come; by default the only one.",
+            help="The input that they stand for; by default the topic itself or the only input.",
         ),
     ] = None,
     address: Annotated[
@@ -137,7 +149,23 @@ def adopt(
     ] = None,
     url: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="The admin API; by default where the file has it."),
+        typer.Option(
+            metavar="URL", help="The admin API [RINGFENCE_URL; else where the file has it]."
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="A file that holds the token [RINGFENCE_TOKEN_FILE, RINGFENCE_TOKEN].",
+        ),
+    ] = None,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--ca-file", metavar="FILE", help="Certificates to trust [RINGFENCE_CA_FILE]."
+        ),
     ] = None,
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the audit.")] = "",
     dry_run: Annotated[
@@ -158,6 +186,8 @@ def adopt(
     config = load(config_file, os.environ)
     from service.adoption.run import Wanted
     from service.adoption.run import adopt as run
+    from service.commands.where import Asked, where
+    from service.commands.wire import client_of
 
     wanted = Wanted(
         topic=from_topic,
@@ -165,14 +195,15 @@ def adopt(
         input=input_topic,
         address=address,
         since_ms=None if age_ms is None else round(time.time() * 1000) - age_ms,
-        url=url or f"http://{config.api.host}:{config.api.port}",
         reason=reason,
         dry_run=dry_run,
     )
-    run(config, wanted, typer.echo)
+    there = where(Asked(url, token_file, ca_file), os.environ, config.api.own_url)
+    with client_of(there, 30.0, lambda text: _say(text, err=True)) as client:
+        run(config, wanted, client, _say)
 
 
-@app.command()
+@app.command(epilog=example("check --config ringfence.toml"))
 def check(config_file: ConfigFile) -> None:
     """Check the configuration, then the broker."""
     from service.document import BRIDGE_SECTIONS, read_document
@@ -186,12 +217,14 @@ def check(config_file: ConfigFile) -> None:
     found = list(dict.fromkeys(problem for finding in findings for problem in finding.problems))
     for finding in findings:
         for name, topics in finding.topics.items():
-            typer.echo(f"{name}: {', '.join(topics) or 'none'}")
-    typer.echo(_listed(found) if found else f"{config_file} is good.")
+            _say(f"{name}: {', '.join(topics) or 'none'}")
+    for warning in dict.fromkeys(text for finding in findings for text in finding.warnings):
+        _say(f"warning: {warning}", err=True)
+    _say(_listed(found) if found else f"{config_file} is good.")
     raise typer.Exit(ExitCode.NO if found else ExitCode.DONE)
 
 
-@app.command("try")
+@app.command("try", epilog=example("try orders --config ringfence.toml"))
 def try_out(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="An input of a route.")],
     config_file: ConfigFile,
@@ -202,46 +235,51 @@ def try_out(
     config = load(config_file, os.environ)
     from service.trial import trial
 
-    raise typer.Exit(ExitCode.DONE if trial(config, topic, typer.echo) else ExitCode.NO)
+    raise typer.Exit(ExitCode.DONE if trial(config, topic, _say) else ExitCode.NO)
 
 
 class Finding(NamedTuple):
-    """What a check has found: problems, and topics by what they are."""
+    """What a check has found: problems, topics by what they are, and what may stay as it is."""
 
     problems: Sequence[Problem]
     topics: Mapping[str, Sequence[str]]
+    warnings: Sequence[str] = ()
 
 
 def _check_service(config_file: Path) -> Finding:
+    from service.api_checks import exposed_files
     from service.config import load_lenient
     from service.kafka import property_problems
 
     config, problems = load_lenient(config_file, os.environ)
     refused = property_problems(config) if config is not None else []
     problems += refused
+    warnings = [] if config is None else list(exposed_files(config.api))
     # Without an address there is no broker to ask; that it is missing is a problem already.
     if config is None or refused or "bootstrap.servers" not in config.kafka.common:
-        return Finding(problems, {})
+        return Finding(problems, {}, warnings)
     from service.check import check as ask_broker
 
     report = _answered(problems, lambda: ask_broker(config))
     topics = {"inputs": report.inputs, "outputs": report.outputs}
-    return Finding([*problems, *report.problems], topics)
+    return Finding([*problems, *report.problems], topics, warnings)
 
 
 def _check_bridge(config_file: Path) -> Finding:
+    from service.api_checks import exposed_files
     from service.bridge.clients import property_problems
     from service.bridge.config import load_lenient
 
     config, problems = load_lenient(config_file, os.environ)
     refused = property_problems(config) if config is not None else []
     problems += refused
+    warnings = [] if config is None else list(exposed_files(config.api))
     if config is None or refused or not config.has_servers:
-        return Finding(problems, {})
+        return Finding(problems, {}, warnings)
     from service.bridge.check import check as ask_brokers
 
     report = _answered(problems, lambda: ask_brokers(config))
-    return Finding([*problems, *report.problems], {"bridged": report.crossings})
+    return Finding([*problems, *report.problems], {"bridged": report.crossings}, warnings)
 
 
 def _answered(problems: Sequence[Problem], ask: Callable[[], T]) -> T:
@@ -250,7 +288,7 @@ def _answered(problems: Sequence[Problem], ask: Callable[[], T]) -> T:
         return ask()
     except ExitError:
         if problems:
-            typer.echo(_listed(problems))
+            _say(_listed(problems))
         raise
 
 
@@ -263,7 +301,11 @@ def _listed(problems: Sequence[Problem]) -> str:
     return "\n".join([count, *lines])
 
 
-@app.command()
+@app.command(
+    epilog=example(
+        "token ada > ada.token", "token ada --roles operator --add-to tokens > ada.token"
+    )
+)
 def token(
     name: Annotated[str, typer.Argument(help="Who will use it; the audit names him so.")],
     roles: Annotated[
@@ -272,8 +314,12 @@ def token(
             "--roles", help="viewer, operator or admin, and payload:read; commas between them."
         ),
     ] = "viewer",
+    tokens_file: Annotated[
+        Path | None,
+        typer.Option("--add-to", metavar="FILE", help="The tokens file: its line is added there."),
+    ] = None,
 ) -> None:
-    """Make a token for the admin API: prints it once, then its line for the tokens file."""
+    """Make a token for the admin API: prints it once; what the tokens file needs is its line."""
     from service.tokens import TokenError, entry_of, new_token
 
     made = new_token()
@@ -281,12 +327,27 @@ def token(
         line = entry_of(name, roles, made).line
     except TokenError as error:
         raise ExitError(ExitCode.USAGE, f"{error}.") from error
+    if tokens_file is None:
+        typer.echo(f"Add this line to the tokens file (api.tokens_file):\n{line}", err=True)
+    else:
+        _add_line(tokens_file, line)
     typer.echo(made)
-    typer.echo(line)
-    typer.echo("Keep the first line secret; add the second to api.tokens_file.", err=True)
 
 
-@app.command()
+def _add_line(path: Path, line: str) -> None:
+    """Add a line at the end of a file, which is made where there is none."""
+    try:
+        with path.open("a+", encoding="utf-8") as file:
+            file.seek(0)
+            before = file.read()
+            start = "\n" if before and not before.endswith("\n") else ""
+            file.write(f"{start}{line}\n")
+    except OSError as error:
+        sentence = f"{path} cannot be written ({error.strerror}); name another file with --add-to."
+        raise ExitError(ExitCode.USAGE, sentence) from error
+
+
+@app.command(epilog=example("demo", "demo --exit"))
 def demo(
     *,
     exit_when_done: Annotated[
@@ -303,19 +364,19 @@ def demo(
     raise typer.Exit(play(exit_after=exit_when_done))
 
 
-@broker.command()
+@broker.command(epilog=example("broker up"))
 def up() -> None:
     """Start the broker, or find it running, and print where it answers."""
     typer.echo(_asked(lambda broker: broker.up()))
 
 
-@broker.command()
+@broker.command(epilog=example("broker down"))
 def down() -> None:
     """Stop the broker; its data stays."""
     typer.echo("stopped" if _asked(lambda broker: broker.down()) else "not running")
 
 
-@broker.command()
+@broker.command(epilog=example("broker status"))
 def status() -> None:
     """Print where the broker answers; exit 1 when it does not run."""
     running = _asked(lambda broker: broker.status())

@@ -103,3 +103,24 @@ class ProducerLog(ClientLog):
         if level >= logging.INFO:
             reason = " ".join((facility, *map(str, rest)))
             self._on_error(KafkaError(KafkaError._TRANSPORT, reason))  # noqa: SLF001 - its name
+
+
+class SettingsLog(ClientLog):
+    """Shows every line at the level debug, errors too: whoever writes settings is told them.
+
+    Writers fence each other as a rule, above all where a group starts for the first time, and a
+    client that is fenced calls that fatal.
+    """
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """See `ClientLog.properties`."""
+        return {}
+
+    def log(self, level: int, text: str, facility: str, *rest: object) -> None:
+        """See `ClientLog.log`."""
+        del level
+        self._logger.debug(text, facility, *rest)
+
+    def _heed(self, level: int, facility: str, rest: tuple[object, ...]) -> None:
+        """It means nothing."""

@@ -52,6 +52,18 @@ SILENT: Final = frozenset(
 )
 """What the client answers itself, when no broker does."""
 _UNANSWERED: Final = SILENT | {KafkaError._NOENT}  # noqa: SLF001 - it knows no leader of anything
+_LEADERLESS: Final = frozenset(
+    {
+        KafkaError._NOENT,  # noqa: SLF001 - the client itself knows no leader
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
+    }
+)
+"""What is answered before every broker has heard who leads."""
+_ELECTION_S: Final = 2.0
+_PAUSE_S: Final = 0.1
 _FORGETFUL_S: Final = 20.0
 
 
@@ -293,9 +305,20 @@ class KafkaCluster:
         return None
 
     def _offsets(self, sources: Iterable[Source], spec: OffsetSpec) -> dict[Source, int]:
+        """Ask again for a moment where no leader is known: a topic that was just made has none."""
         asked = {TopicPartition(source.topic, source.partition): spec for source in sources}
-        if not asked:
-            return {}
+        deadline_s = time.monotonic() + _ELECTION_S
+        while asked:
+            try:
+                return self._listed(asked)
+            except KafkaException as error:
+                is_leaderless = error.args[0].code() in _LEADERLESS
+                if not is_leaderless or time.monotonic() > deadline_s:
+                    raise
+            time.sleep(_PAUSE_S)
+        return {}
+
+    def _listed(self, asked: dict[TopicPartition, OffsetSpec]) -> dict[Source, int]:
         with self._admin() as admin:
             answers = admin.list_offsets(asked, request_timeout=REQUEST_TIMEOUT_S)
             return {

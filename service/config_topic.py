@@ -89,14 +89,14 @@ class Follower:
             self._heard(error)
         self._see_to_the_client(is_silent=not messages)
 
-    def catch_up(self, *, is_writer: bool = False) -> None:
+    def catch_up(self, *, may_fence: bool = True) -> None:
         """Read to what is the end now; KafkaException when it is not reached in time.
 
-        A writer that died may have left a transaction open; who asks for its name ends it. A writer
-        has done so already, and would fence itself.
+        A writer that died may have left a transaction open; who asks for its name ends it, and
+        fences whoever writes now. A writer has done so already; it would fence itself.
         """
         end = self._cluster.ends([self._place])[self._place]
-        started_s, has_asked = self._clock.monotonic_s(), is_writer
+        started_s, has_asked = self._clock.monotonic_s(), not may_fence
         while self._reached() < end:
             waited_s = self._clock.monotonic_s() - started_s
             if waited_s > _PATIENCE_S:
@@ -255,7 +255,7 @@ class _Lease:
         if follower is None:
             follower = Follower(self._clients(), self._topic, self._clock, passed=self._pass)
         try:
-            follower.catch_up(is_writer=True)
+            follower.catch_up(may_fence=False)
             self._follower = follower
         finally:
             if self._follower is None:

@@ -17,7 +17,7 @@ from service.blame import blaming_records
 from service.carried import NOWHERE, Carried, name_of, untraced
 from service.carry import Carrier
 from service.checks import Opened, Progress, Rules
-from service.consume import Batch, Slice, read_headers
+from service.consume import Batch, Slice
 from service.desk import Columns, Desk
 from service.grouping import Grouping
 from service.groups import GroupName, GroupsDraft
@@ -46,6 +46,7 @@ def decide(batches: Iterable[Batch], rules: Rules, plan: Plan) -> Iterator[Seque
     """
     deciders: dict[Source, _Decider | Carrier] = {}
     for batch in batches:
+        plan.tally.bytes_read += batch.memory_bytes
         for part in batch.slices:
             source = part.partition.source
             decider = deciders.get(source)
@@ -53,7 +54,7 @@ def decide(batches: Iterable[Batch], rules: Rules, plan: Plan) -> Iterator[Seque
                 decider = deciders[source] = _decider(part.partition, rules, plan)
             # First: whatever comes of them, these were read.
             plan.next_offsets[source] = part.offsets[-1] + 1
-            plan.tally.read(len(part.offsets), sum(part.sizes_bytes))
+            plan.tally.records_read += len(part.offsets)
             with blaming_records():
                 outputs = decider.decide(part, batch.now_ms)
             yield outputs
@@ -182,7 +183,7 @@ class _Decider:
         progress = self._progress
         progress.outputs, progress.now_ms = [], now_ms
         self._doubt_the_lost()
-        column = read_headers(part.messages)
+        column = part.headers
         if self._plan.look is not None:
             self._plan.look(column)
         times_ms = [timestamp for _, timestamp in map(Message.timestamp, part.messages)]

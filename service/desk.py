@@ -35,7 +35,7 @@ class Columns(NamedTuple):
     times_ms: Sequence[int]
     headers: Sequence[Headers | None]
     sizes_bytes: Sequence[int]
-    """Of key and value together."""
+    """Of the values."""
 
 
 class Desk:

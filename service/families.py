@@ -8,6 +8,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from service.gauges import OTHER
+
 Labels = tuple[tuple[str, str], ...]
 
 _COUNTING: Final = frozenset({"counter", "histogram"})
@@ -97,6 +99,19 @@ def _put_together(
         values[place] = both(values[place], value) if place in values else value
     points = (Point(name, labels, value) for (name, labels), value in values.items())
     return one._replace(points=tuple(points))
+
+
+def without_addresses(families: Iterable[Family]) -> Iterator[Family]:
+    """The same with one series for all addresses, whose names may be those of customers."""
+    for family in families:
+        both = min if family.name in _OF_THE_LEAST else add
+        values: dict[tuple[str, Labels], float] = {}
+        for name, labels, value in family.points:
+            others = tuple((key, OTHER if key == "address" else told) for key, told in labels)
+            place = (name, others)
+            values[place] = both(values[place], value) if place in values else value
+        points = (Point(name, labels, value) for (name, labels), value in values.items())
+        yield family._replace(points=tuple(points))
 
 
 def written(families: Iterable[Family]) -> bytes:

@@ -3,6 +3,7 @@
 So none of them outlives the partition that it speaks of.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
@@ -13,7 +14,13 @@ from service.sample import Sample
 from service.status import Status
 
 OTHER: Final = "_other"
-"""The label of all addresses that are none."""
+"""The label of all addresses that have none of their own."""
+_LIKE_OTHER: Final = re.compile("_+other")
+
+
+def label_of(address: str) -> str:
+    """The label of an address: itself, with a `_` more where it would be taken for `_other`."""
+    return f"_{address}" if _LIKE_OTHER.fullmatch(address) else address
 
 
 class Board(Protocol):
@@ -123,10 +130,11 @@ def _fills(sample: Sample) -> Iterator[Metric]:
         "address",
     )
     for address, fill in sample.fills.items():
-        capacity.add_metric((address,), fill.capacity)
-        used.add_metric((address,), fill.used)
+        label = (label_of(address),)
+        capacity.add_metric(label, fill.capacity)
+        used.add_metric(label, fill.used)
         if fill.horizon_ms is not None:
-            horizon.add_metric((address,), fill.horizon_ms / 1000)
+            horizon.add_metric(label, fill.horizon_ms / 1000)
     if sample.others_used:
         used.add_metric((OTHER,), sample.others_used)
     yield capacity

@@ -14,6 +14,7 @@ from service.part import Hop
 from service.route import InputRoute, missing_inputs, resolve, written_topics
 from service.topics import (
     BY_ADDRESS,
+    RECORD_BYTES_DEFAULT,
     by_address,
     changelog,
     config_topic,
@@ -95,7 +96,7 @@ def internal_topics(
         wanted.append(new_changelog(group, name, count, largest, replication))
     if decides_by_address(config):
         carried = [topics[name].record_bytes_max for name in topics.keys() - set(decided)]
-        count, largest = service.by_address_partitions, max(carried, default=1 << 20)
+        count, largest = service.by_address_partitions, max(carried, default=RECORD_BYTES_DEFAULT)
         wanted.append(new_by_address(group, count, largest, replication))
         wanted.append(new_changelog(group, BY_ADDRESS, count, largest, replication))
     return wanted

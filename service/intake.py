@@ -5,9 +5,7 @@ not. So a batch is read in pieces, and the later ones never wait for records to 
 fewer records while deciding them is slow, since most of that is loading what addresses remember.
 """
 
-from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from itertools import accumulate
 from typing import Final
 
 from confluent_kafka import KafkaError, Message
@@ -15,7 +13,7 @@ from confluent_kafka import KafkaError, Message
 from service.assignment import Assignment
 from service.clock import Clock
 from service.config import ServiceSettings
-from service.consume import Batch, batch_of, errors_of
+from service.consume import Batch, batch_of, errors_of, read
 from service.plan import Plan
 from service.watch import Watch
 from state.edit import Source
@@ -26,6 +24,8 @@ _FIRST: Final = 64
 """Of a life, whose memory is empty: each record may have to load what its address remembers."""
 _PIECE_S: Final = 0.25
 """How long deciding a piece may take."""
+_PIECE_BYTES: Final = 8 * 1024 * 1024
+"""What a piece may take in memory, by the records of the one before."""
 _NOTHING: Final = Batch((), 0)
 
 Heard = Callable[[KafkaError, Source | None], None]
@@ -53,6 +53,8 @@ class Intake:
         self._heard = heard
         self._kept: list[Message] = []
         self._at_once = min(_FIRST, _AT_ONCE)
+        self._mean_bytes = 1
+        """What a record of the last piece took in memory."""
         self._is_alone = False
         """Whether the next transaction has one piece."""
         self.spent_s = 0.0
@@ -117,7 +119,8 @@ class Intake:
 
     def _consumed(self, records_max: int, wait_s: float) -> list[Message]:
         started_s = self._clock.monotonic_s()
-        messages = self._assignment.consumer.consume(min(self._at_once, records_max), wait_s)
+        at_once = min(self._at_once, max(1, _PIECE_BYTES // self._mean_bytes))
+        messages = self._assignment.consumer.consume(min(at_once, records_max), wait_s)
         took_s = self._clock.monotonic_s() - started_s
         self.spent_s += took_s
         if messages:
@@ -132,10 +135,8 @@ class Intake:
         decided: Mapping[Source, int],
     ) -> Batch:
         """As many as there is room for, but one at least; the rest is kept."""
-        count = min(records_max, len(messages))
-        if sum(map(len, messages)) > bytes_max:
-            ends = list(accumulate(map(len, messages)))
-            count = min(count, max(1, bisect_right(ends, bytes_max)))
-        if count < len(messages):
-            messages, self._kept = messages[:count], messages[count:]
-        return batch_of(messages, self._assignment.running, decided, self._clock.wall_ms())
+        records = read(messages[:records_max], bytes_max)
+        self._kept = messages[len(records.messages) :]
+        if records.messages:
+            self._mean_bytes = max(1, records.memory_bytes // len(records.messages))
+        return batch_of(records, self._assignment.running, decided, self._clock.wall_ms())

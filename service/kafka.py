@@ -10,16 +10,17 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from service.client_log import ConsumerLog, ProducerLog
+from service.client_log import ConsumerLog, ProducerLog, SettingsLog
 from service.cluster import Cluster, KafkaCluster
 from service.config import Config
 from service.errors import Problem
-from service.kafka_properties import SERVERS, Property
+from service.kafka_properties import FILES, SERVERS, Property
 from service.part import ONLY, Part, consumer_group
 from service.topics import config_topic
 
@@ -39,12 +40,23 @@ READING: Final[Mapping[str, object]] = {
 }
 """What every consumer of ours insists on."""
 
-FETCHING: Final[Mapping[str, object]] = {
+RESTORING: Final[Mapping[str, object]] = {
     # With the default of a second the fetcher sleeps while the loop is hungry.
     "fetch.queue.backoff.ms": 10,
     "queued.max.messages.kbytes": 65_536,
 }
-"""Where no configuration says otherwise."""
+"""Where no configuration says otherwise, of readers of our own records."""
+
+FETCHING: Final[Mapping[str, object]] = {
+    # The client unpacks a whole answer at once, and what is compressed for the purpose grows 7,000
+    # times. It counts records in its queue, and of their bytes none of the headers.
+    "fetch.max.bytes": 32_768,
+    "fetch.message.max.bytes": 32_768,
+    "queued.min.messages": 256,
+    "queued.max.messages.kbytes": 16_384,
+    "fetch.queue.backoff.ms": 2,
+}
+"""The same of readers of what anybody may have written."""
 
 PRODUCING: Final[Mapping[str, object]] = {
     # A piece of a batch is on its way while the next is decided; a flush would wait for all of it.
@@ -83,7 +95,11 @@ class Clients(Protocol):
         ...
 
     def restorer(self) -> Consumer:
-        """A consumer outside the group that reads changelogs."""
+        """A consumer outside the group that reads changelogs and the config topic."""
+        ...
+
+    def observer(self) -> Consumer:
+        """A consumer outside the group that reads inputs, outputs and dead letters."""
         ...
 
     def producer(self, batch_bytes_max: int, on_error: Callable[[KafkaError], None]) -> Producer:
@@ -130,12 +146,19 @@ class KafkaClients:
             "session.timeout.ms": service.session_timeout_ms,
             "heartbeat.interval.ms": max(1, service.session_timeout_ms // 4),
         }
-        properties = self._reading_properties(owned)
+        properties = self._reading_properties(FETCHING, owned)
         log = ConsumerLog(properties, on_doubt, LIBRDKAFKA)
         return Consumer({**properties, **log.properties}, logger=log)
 
     def restorer(self) -> Consumer:
         """See `Clients.restorer`."""
+        return self._outside_the_group(RESTORING)
+
+    def observer(self) -> Consumer:
+        """See `Clients.observer`."""
+        return self._outside_the_group(FETCHING)
+
+    def _outside_the_group(self, fetching: Mapping[str, object]) -> Consumer:
         service = self._config.service
         owned = {
             **READING,
@@ -144,11 +167,13 @@ class KafkaClients:
             "session.timeout.ms": service.session_timeout_ms,
             "log_level": 0,
         }
-        return Consumer(self._reading_properties(owned))
+        return Consumer(self._reading_properties(fetching, owned))
 
-    def _reading_properties(self, owned: Mapping[str, object]) -> dict[str, Any]:
-        settings = {**FETCHING, **self._config.kafka.consumer}
-        return _properties(self._config, settings, owned)
+    def _reading_properties(
+        self, fetching: Mapping[str, object], owned: Mapping[str, object]
+    ) -> dict[str, Any]:
+        settings = {**fetching, **self._config.kafka.consumer}
+        return fetchable(_properties(self._config, settings, owned))
 
     def producer(self, batch_bytes_max: int, on_error: Callable[[KafkaError], None]) -> Producer:
         """See `Clients.producer`."""
@@ -181,7 +206,8 @@ class KafkaClients:
             "enable.idempotence": True,
             "allow.auto.create.topics": False,
         }
-        return Producer(_properties(self._config, self._config.kafka.producer, owned))
+        properties = _properties(self._config, self._config.kafka.producer, owned)
+        return Producer(properties, logger=SettingsLog(properties, LIBRDKAFKA))
 
     def audit_producer(self) -> Producer:
         """The one that writes records of the audit, each by itself and at once."""
@@ -202,7 +228,21 @@ def property_problems(config: Config) -> list[Problem]:
     kafka = config.kafka
     clients = KafkaClients(replace(config, kafka=replace(kafka, common=unaddressed(kafka.common))))
     makers = (clients.admin, clients.restorer, lambda: clients.producer(1_000_000, ignore))
-    return refusals("kafka", makers)
+    tables = {"kafka": kafka.common} | {
+        f"kafka.{kind}": getattr(kafka, kind) for kind in ("consumer", "producer", "admin")
+    }
+    return missing_files(tables) or refusals("kafka", makers)
+
+
+def missing_files(tables: Mapping[str, Mapping[str, Property]]) -> list[Problem]:
+    """Files that properties name and that do not exist; `tables` are properties by their table."""
+    return [
+        Problem(f'{table}."{name}" names the file {path}, which does not exist', "correct the path")
+        for table, properties in tables.items()
+        for name in FILES
+        for path in [properties.get(name)]
+        if path not in {None, "", "probe"} and not Path(str(path)).exists()
+    ]
 
 
 def unaddressed(properties: Mapping[str, Property]) -> Mapping[str, Property]:
@@ -240,6 +280,15 @@ def _properties(
     service = config.service
     name = f"ringfence-{service.group_id}-{service.instance}"
     return layered(name, config.kafka.common, settings, owned)
+
+
+def fetchable(properties: dict[str, Any]) -> dict[str, Any]:
+    """Let a consumer fetch no more at once than its properties say.
+
+    The client refuses less than the largest message that it may send; a consumer sends none.
+    """
+    at_once = properties.get("fetch.max.bytes")
+    return properties if at_once is None else {**properties, "message.max.bytes": at_once}
 
 
 def layered(client_id: str, *layers: Mapping[str, object]) -> dict[str, Any]:

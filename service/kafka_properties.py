@@ -123,6 +123,18 @@ _BOUNDED: Final[Mapping[str, tuple[int, int, str]]] = {
     "retries": (1, 2**31 - 1, _RETRIES),
     "message.send.max.retries": (1, 2**31 - 1, _RETRIES),
 }
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "security.protocol": ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"),
+}
+
+FILES: Final = (
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.keystore.location",
+    "ssl.crl.location",
+)
+"""Properties that name a file, of which the client says only that it could not use it."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -207,6 +219,10 @@ def _faults(name: str, given: Given, owned: Owned, elsewhere: Elsewhere) -> Iter
             f"{given.name} is {redacted(name, given.value)}: allowed is text, a number or a flag",
             "write a list as one text with commas",
         )
+    choices = _CHOICES.get(name)
+    if choices is not None and str(given.value).lower() not in choices:
+        what = f"{given.name} is {shown(given.value)}: allowed is {' or '.join(choices)}"
+        yield Problem(what, "write one of them")
     low, high, reason = _BOUNDED.get(name, (0, 0, ""))
     if reason and not low <= _number(given.value) <= high:
         yield Problem(

@@ -98,7 +98,7 @@ class SpanReader:
 
     def __init__(self, clients: Clients) -> None:
         self._cluster: Cluster = clients.cluster
-        self._consumer = clients.restorer()
+        self._consumer = clients.observer()
         self._at: tuple[Source, int] | None = None
         """Where its consumer stands; None where that has to be told it."""
 

@@ -5,6 +5,7 @@ Simple types and bytes throughout: they cross processes, and pages of the API ar
 
 from typing import Final, Literal, NamedTuple
 
+from ringfence.headers import REPEATED
 from state.edit import Source
 
 Mode = Literal["through", "forget", "bypass"]
@@ -185,12 +186,38 @@ class RedriveView(NamedTuple):
     error: str | None
     """Why it has failed, in a sentence."""
 
+    @property
+    def share(self) -> float:
+        """How much of it is done, from 0 to 1: of the records, or of its limit."""
+        if self.state == "done":
+            return 1.0
+        shares = [self.progress.scanned / max(1, self.records_total)]
+        if self.order.limit is not None:
+            shares.append(self.progress.matched / self.order.limit)
+        return min(1.0, max(shares))
+
 
 class RedrivePreview(NamedTuple):
     """What a redrive would be about."""
 
+    order: Order
     records_total: int
     counts: LetterCounts
     skipped: dict[str, int]
-    """Of those that match, how many cannot be redriven, by reason."""
+    """What cannot be redriven, by reason; foreign records do not count as matched."""
     samples: tuple[DeadLetterView, ...]
+
+    @property
+    def redrives(self) -> int:
+        """How many of those that were counted would be redriven, at most."""
+        unable = sum(number for why, number in self.skipped.items() if why != "foreign")
+        able = self.counts.matched - unable
+        return able if self.order.limit is None else min(able, self.order.limit)
+
+    @property
+    def doubles(self) -> int:
+        """How many of those that match the output would then hold twice, at most."""
+        if self.order.mode == "through":
+            return 0
+        found = sum(self.counts.by_reason.get(reason, 0) for reason in REPEATED)
+        return min(found, self.redrives)

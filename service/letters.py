@@ -147,7 +147,7 @@ class LetterBox:
             raise Busy(f"{READERS_MAX} requests read dead letters already; ask again.", 2)
         try:
             clients = self._clients()
-            consumer = clients.restorer()
+            consumer = clients.observer()
             try:
                 yield clients, consumer
             finally:

@@ -1,45 +1,77 @@
 """Listing: addresses with what they hold, without loading any into memory.
 
 All that is asked of many addresses is answered from what is known already, or read from a ring's
-first and last run. Their order is asked for first, and then the rows of one page.
+first and last run, and in steps, since they may be very many. All of them are asked for first, with
+what they can be sorted by, and then the rows of one page.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from typing import Final
 
 from service.caches import settings_of
+from service.control import NotRestored, Steps
 from service.loop import Loop
 from service.partition import Partition
 from service.queries.addresses import (
-    RANKING,
     AddressesAnswer,
     AddressesQuery,
-    AddressOrder,
-    AddressOrderAnswer,
-    AddressRank,
     AddressRow,
+    DirectoryAnswer,
+    DirectoryQuery,
     MemoryStatus,
     rings_in_order,
 )
-from service.queries.names import first_after
-from state.strategies.strategy import Extent, Memory
+from state.strategies.strategy import Memory
+
+_ADDRESSES_A_STEP: Final = 1_000
+"""Of those that are only named; a millisecond."""
+_ROWS_A_STEP: Final = 16
 
 
-def address_order(query: AddressOrder, loop: Loop) -> AddressOrderAnswer:
-    """The addresses that a page may be made of."""
-    names = {name for name in _names(loop) if name.startswith(query.prefix)}
-    if query.sort == "name":
-        ranks = [AddressRank(name, None) for name in first_after(names, query.after, query.limit)]
-    else:
-        ranks = _ranks(query, sorted(names), loop)
-    return AddressOrderAnswer(tuple(ranks), loop.assignment.has_all)
+def directory(_query: DirectoryQuery, loop: Loop) -> Steps[DirectoryAnswer]:
+    """All addresses of which something is held, or of which records have come.
+
+    What they hold is told as it was last looked at: few have changed since. NotRestored where
+    partitions move meanwhile, since another loop may tell of them too.
+    """
+    rebalances = loop.assignment.rebalances
+    names, held = list[str](), list[int | None]()
+    fill, horizon = list[float | None](), list[int | None]()
+    for partition in list(loop.assignment.running.values()):
+        extents, rooms = partition.survey.extents, partition.survey.rooms
+        for some in _parts(list(partition.addresses)):
+            told = list(map(extents.get, some))
+            names += some
+            held += [each and each.held for each in told]
+            horizon += [each and each.horizon_ms for each in told]
+            fill += [
+                each.held / rooms[name] if each and rooms[name] else None
+                for name, each in zip(some, told, strict=True)
+            ]
+            yield
+            if loop.assignment.rebalances != rebalances:
+                raise NotRestored("Partitions moved while addresses were listed; ask again.")
+    counted, accepted, duplicates = list(loop.traffic.addresses), list[int](), list[int]()
+    for some in _parts(counted):
+        counts = loop.traffic.counts(some)
+        accepted += counts[0]
+        duplicates += counts[1]
+        yield
+    columns = (names, held, fill, horizon, counted, accepted, duplicates)
+    return DirectoryAnswer._make((*(tuple(each) for each in columns), loop.assignment.has_all))
 
 
-def addresses(query: AddressesQuery, loop: Loop) -> AddressesAnswer:
+def addresses(query: AddressesQuery, loop: Loop) -> Steps[AddressesAnswer]:
     """What is known of these addresses."""
-    known = _names(loop)
-    rows = tuple(_row(name, loop) for name in sorted(set(query.addresses) & known))
+    rows = []
+    for number, name in enumerate(sorted(set(query.addresses)), 1):
+        row = _row(name, loop)
+        if row.partitions or name in loop.traffic:
+            rows.append(row)
+        if number % _ROWS_A_STEP == 0:
+            yield
     since_ms = loop.traffic.since_ms if loop.decides else 0
-    return AddressesAnswer(rows, since_ms, loop.assignment.has_all)
+    return AddressesAnswer(tuple(rows), since_ms, loop.assignment.has_all)
 
 
 def memory_status(
@@ -62,6 +94,11 @@ def memory_status(
     )
 
 
+def _parts(names: list[str]) -> Iterator[list[str]]:
+    size = _ADDRESSES_A_STEP
+    return (names[start : start + size] for start in range(0, len(names), size))
+
+
 def _row(address: str, loop: Loop) -> AddressRow:
     counted, running = loop.traffic.of(address), loop.assignment.running.values()
     holding = [each for each in running if address in each.addresses]
@@ -72,37 +109,3 @@ def _row(address: str, loop: Loop) -> AddressRow:
         accepted=counted.accepted,
         duplicates=counted.duplicates,
     )
-
-
-def _names(loop: Loop) -> set[str]:
-    """Addresses of which something is held, or of which records have come."""
-    running = loop.assignment.running.values()
-    return set(loop.traffic.addresses).union(*(each.addresses for each in running))
-
-
-def _ranks(query: AddressOrder, names: list[str], loop: Loop) -> list[AddressRank]:
-    if query.sort in {"accepted", "duplicates"}:
-        counted = ((name, getattr(loop.traffic.of(name), query.sort)) for name in names)
-        return [AddressRank(name, value) for name, value in counted]
-    join, found = RANKING[query.sort], dict[str, list[float]]()
-    for partition in loop.assignment.running.values():
-        for address, value in _values(query, partition, loop):
-            found.setdefault(address, []).append(value)
-    return [AddressRank(name, join(found[name]) if name in found else None) for name in names]
-
-
-def _values(query: AddressOrder, partition: Partition, loop: Loop) -> Iterator[tuple[str, float]]:
-    """As last looked at: this is asked about all addresses, and few have changed since."""
-    extents: Mapping[str, Extent] = partition.survey.extents
-    for address, told in extents.items():
-        if not address.startswith(query.prefix):
-            continue
-        if query.sort == "horizon":
-            value: float | None = told.horizon_ms
-        elif query.sort == "fill":
-            room = settings_of(loop.config.addresses, address).room
-            value = told.held / room if room else None
-        else:
-            value = told.held
-        if value is not None:
-            yield address, value

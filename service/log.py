@@ -10,8 +10,8 @@ from typing import Final, TextIO
 
 import structlog
 
-_QUIET: Final = {"uvicorn": "WARNING", "asyncio": "WARNING", "httpx2": "WARNING"}
-"""Loggers of libraries that would tell of every start, stop and request."""
+_QUIET: Final = {"uvicorn": "ERROR", "asyncio": "WARNING", "httpx2": "WARNING"}
+"""Loggers of libraries that would tell of every start, stop and request, bad ones included."""
 
 
 class _Seldom(logging.Filter):

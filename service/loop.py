@@ -125,20 +125,25 @@ class Loop:
         self._surveyor = Surveyor(self.cache)
         self._patience = Patience(watch, clock, service.session_timeout_ms)
 
-    def turn(self) -> None:
-        """One round: what comes in, what waits to be taken over; never longer than a batch."""
+    def turn(self) -> bool:
+        """One round: what comes in, what waits to be taken over; never longer than a batch.
+
+        Tells whether records came in.
+        """
         self._watch.beat()
+        is_busy = False
         try:
             waiting = self._prepare()
             batch = self._intake.begin(self._refusals.records_max)
             if self._terms.inputs.is_suspect and self._find_inputs():
-                return  # what was read may be of other topics than were taken over
-            if batch.slices:
+                return False  # what was read may be of other topics than were taken over
+            is_busy = bool(batch.slices)
+            if is_busy:
                 is_bounded = not self._intake.is_narrowest
                 plan = Plan(look=self._watch.begun(), is_bounded=is_bounded)
                 self._commit(plan, self._decided(batch, plan))
                 self._intake.committed()
-            self._look_around(is_busy=bool(batch.slices))
+            self._look_around(is_busy=is_busy)
         except TransactionAbortedError as aborted:
             self.aborted(without_frames(aborted).fault)
         except TargetMissingError as missing:
@@ -159,6 +164,7 @@ class Loop:
                 raise OutcomeUnknownError(ASTRAY)
             self._watch.turned(self.assignment, complete=self.assignment.has_all)
             self._watch.sample(self.assignment.running, self._surveyor, self.config.addresses)
+        return is_busy
 
     def change(self, fill: Callable[[Rules, Plan, int], Iterable[Sequence[Output]]]) -> None:
         """Do what an administrator wants, in a transaction that sends the offsets again.

@@ -2,12 +2,13 @@
 
 The loop calls a method per batch with numbers, never per record. What can be read when it is asked
 for is in `gauges.py`. docs/metrics.md has them all.
-Invariant: labels are bounded: no id is one, and addresses beyond the first `addresses_max` share
-the label `_other`.
+Invariant: labels are bounded: no id is one, and beyond the addresses that the configuration names
+(`NAMED_MAX`) and the first `addresses_max` of all others, addresses share the label `_other`.
 """
 
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
 
@@ -23,12 +24,15 @@ from prometheus_client import (
 
 from service.bulk import BulkHistogram
 from service.certificate import valid_until_s
-from service.families import Family, families_of
-from service.gauges import OTHER, Board, BoardGauges, SampleGauges
+from service.families import Family, families_of, without_addresses, written
+from service.gauges import OTHER, Board, BoardGauges, SampleGauges, label_of
 from service.sample import Sample
 
 Stage = Literal["poll", "lookup", "produce", "commit", "apply"]
 RebalanceKind = Literal["assigned", "revoked", "lost"]
+
+NAMED_MAX: Final = 100
+"""How many addresses have a label because the configuration names them."""
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -51,7 +55,8 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library leaves it untyped
         self._registry = CollectorRegistry()
         self._addresses_max = addresses_max
-        self._address_labels: set[str] = set()
+        self._named: set[str] = set()
+        self._met: set[str] = set()
         self._declare_flow()
         self._declare_time()
         self._declare_kafka()
@@ -75,13 +80,13 @@ class Metrics:
         """Count what was passed on by address, to where it is decided."""
         self._records_carried.labels(route).inc(records)
 
-    def forwarded(self, route: str, address: str, records: int) -> None:
-        """Count accepted records of a committed batch."""
-        self._records_forwarded.labels(route, self.address_label(address)).inc(records)
+    def forwarded(self, route: str, label: str, records: int) -> None:
+        """Count accepted records of a committed batch, by `address_label`."""
+        self._records_forwarded.labels(route, label).inc(records)
 
-    def duplicates(self, route: str, address: str, records: int) -> None:
-        """Count duplicates of a committed batch, whatever became of them."""
-        self._duplicates.labels(route, self.address_label(address)).inc(records)
+    def duplicates(self, route: str, label: str, records: int) -> None:
+        """Count duplicates of a committed batch, whatever became of them, by `address_label`."""
+        self._duplicates.labels(route, label).inc(records)
 
     def dead_letters(self, route: str, reason: str, records: int) -> None:
         """Count dead letters of a committed batch."""
@@ -165,13 +170,20 @@ class Metrics:
         """Count a request that was refused for who makes it; `reason` is one of a few."""
         self._http_auth_failures.labels(reason).inc()
 
+    def http_connection_refused(self, reason: str) -> None:
+        """Count a connection that was closed on its client; `reason` is one of a few."""
+        self._http_refused.labels(reason).inc()
+
     def exposition(self) -> bytes:
         """Return all metrics in Prometheus' text format, of type `CONTENT_TYPE`."""
         return generate_latest(self._registry)
 
-    async def scrape(self) -> bytes:
-        """As `exposition`; of an instance of several processes, all of them have to be asked."""
-        return self.exposition()
+    async def scrape(self, *, addresses: bool = True) -> bytes:
+        """As `exposition`; of an instance of several processes, all of them have to be asked.
+
+        Without `addresses` all of them are one.
+        """
+        return self.exposition() if addresses else written(without_addresses(self.families()))
 
     def families(self) -> tuple[Family, ...]:
         """Return all metrics as values."""
@@ -187,24 +199,32 @@ class Metrics:
 
     @property
     def labelled_addresses(self) -> set[str]:
-        """Those that are labels."""
-        return self._address_labels
+        """Those that have a label of their own."""
+        return self._named | self._met
+
+    def name_addresses(self, addresses: Iterable[str]) -> None:
+        """Give these a label whatever else comes first; what is named later, while there is room.
+
+        One that had a label keeps it, named or not.
+        """
+        new = (address for address in addresses if address not in self._named)
+        self._named.update(islice(new, NAMED_MAX - len(self._named)))
+        self._met -= self._named
 
     def address_label(self, address: str) -> str:
-        """The address, or `other` once there are as many labels as there may be."""
-        if address in self._address_labels:
-            return address
-        if len(self._address_labels) >= self._addresses_max:
-            return OTHER
-        self._address_labels.add(address)
-        return address
+        """The label of an address: its own, or `_other` once as many are taken as there may be."""
+        if address not in self._named and address not in self._met:
+            if len(self._met) >= self._addresses_max:
+                return OTHER
+            self._met.add(address)
+        return label_of(address)
 
     def _declare_flow(self) -> None:
         self._records_consumed = self._counter("records_consumed", "Records decided.", "route")
         self._records_carried = self._counter(
             "records_carried", "Records passed on to where their address is decided.", "route"
         )
-        self._bytes_consumed = self._counter("bytes_consumed", "Bytes of keys and values read.")
+        self._bytes_consumed = self._counter("bytes_consumed", "Bytes of the values read.")
         self._records_forwarded = self._counter(
             "records_forwarded", "Records accepted and written to an output.", "route", "address"
         )
@@ -283,6 +303,9 @@ class Metrics:
         )
         self._http_auth_failures = self._counter(
             "http_auth_failures", "Requests refused for who makes them.", "reason"
+        )
+        self._http_refused = self._counter(
+            "http_connections_refused", "Connections refused or closed on the client.", "reason"
         )
         self._http_duration = self._histogram(
             "http_request_duration_seconds", "Time to answer.", _HTTP_SECONDS, "route", "method"

@@ -62,6 +62,7 @@ class Tally:
     """Dead letters that were decided anew, by mode and what became of them."""
     records_read: int = 0
     bytes_read: int = 0
+    """In memory."""
     oldest_ms: int = NO_TIME_MS
     """The least timestamp."""
     newest_ms: int = 0
@@ -70,11 +71,6 @@ class Tally:
     """Times from accepted records to their duplicates, as far as they are known at no cost."""
     example: Example | None = field(default=None, compare=False)
     """The first duplicate that was met."""
-
-    def read(self, records: int, size_bytes: int) -> None:
-        """So much was read."""
-        self.records_read += records
-        self.bytes_read += size_bytes
 
 
 @dataclass(slots=True)

@@ -1,14 +1,14 @@
 """Publishers: what the loop tells of them, and what an administrator may change."""
 
-from collections.abc import Iterator
 from typing import Final
 
 from service.addresses import COUNTING
 from service.caches import settings_of
-from service.control import NotPossible
+from service.control import NotPossible, Steps, at_once
 from service.decide import place_publisher
 from service.loop import Loop
 from service.numbers import check_change, written_partition
+from service.partition import Partition
 from service.queries.names import first_after
 from service.queries.publishers import (
     NumberChange,
@@ -25,29 +25,33 @@ from state.strategies.publishers import Publishers
 from state.strategies.table import STRATEGIES
 
 _KINDS: Final = tuple(STRATEGIES[name].kind for name in sorted(COUNTING))
+_ADDRESSES_A_STEP: Final = 128
 
 
-def publisher(query: PublisherQuery, loop: Loop) -> PublisherAnswer:
+def publisher(query: PublisherQuery, loop: Loop) -> Steps[PublisherAnswer]:
     """One publisher on every address, from what is committed."""
     session = loop.sessions.by_publisher.get(query.publisher)
     is_open = session is not None and session.is_open
+    places = yield from _places(query.publisher, loop)
     return PublisherAnswer(
         publisher=query.publisher,
         epoch=session.epoch if session is not None and is_open else None,
         user=session.user if session is not None and is_open else None,
-        places=places_in_order(_places(query.publisher, loop)),
+        places=places_in_order(places),
         complete=loop.assignment.has_all,
     )
 
 
-def publishers(query: PublishersQuery, loop: Loop) -> PublishersAnswer:
+def publishers(query: PublishersQuery, loop: Loop) -> Steps[PublishersAnswer]:
     """The names that come after one, of sessions too. Reads all that is kept of publishers."""
     names = set(loop.sessions.epochs)
-    for partition in loop.assignment.running.values():
+    for partition in list(loop.assignment.running.values()):
+        # Whole: what scans a store may not outlast it.
         stores = [] if partition.store is None else [partition.store]
         for store in (*stores, partition.volatile):
             found = (rest_of(key).decode() for kind in _KINDS for key, _ in store.scan(kind))
             names.update(first_after(found, query.after, query.limit))
+        yield
     first = first_after(names, query.after, query.limit)
     return PublishersAnswer(tuple(first), loop.assignment.has_all)
 
@@ -57,7 +61,8 @@ def change_number(change: NumberChange, loop: Loop) -> PublisherAnswer:
     check_change(change, loop.config.addresses)
     running = loop.assignment.running.values()
     deciding = [each.source for each in running if each.inlet and each.changelog]
-    writes = written_partition(change, _places(change.publisher, loop), deciding)
+    places = at_once(_places(change.publisher, loop))
+    writes = written_partition(change, places, deciding)
     partition = loop.decider(change.address, writes)
     if partition is None:
         sentence = (
@@ -67,7 +72,7 @@ def change_number(change: NumberChange, loop: Loop) -> PublisherAnswer:
         raise NotPossible(sentence)
     if change.dry_run:
         place = PublisherPlace(change.address, *writes, change.number, change.stream)
-        now = publisher(PublisherQuery(change.publisher), loop)
+        now = at_once(publisher(PublisherQuery(change.publisher), loop))
         return now._replace(places=places_in_order([*now.places, place]))
     claim = Claim(
         publisher=change.publisher, number=change.number, stream=change.stream, previous=0
@@ -77,20 +82,33 @@ def change_number(change: NumberChange, loop: Loop) -> PublisherAnswer:
             partition, change.address, claim, writes, rules, plan, change.missing
         )
     )
-    return publisher(PublisherQuery(change.publisher), loop)
+    return at_once(publisher(PublisherQuery(change.publisher), loop))
 
 
-def _places(name: str, loop: Loop) -> Iterator[PublisherPlace]:
-    for partition in loop.assignment.running.values():
-        for address in sorted(partition.addresses):
-            settings = settings_of(loop.config.addresses, address)
-            if settings.strategy not in COUNTING:
-                continue
-            strategy, store = STRATEGIES[settings.strategy], partition.store_of(settings)
-            key = prefix(strategy.kind, address) + name.encode()
-            value = store.get(key)
-            memory = strategy.load([] if value is None else [(key, value)])
-            standing = memory.standing(name) if isinstance(memory, Publishers) else None
-            if standing is not None:
-                number, stream, source = standing
-                yield PublisherPlace(address, *(source or partition.source), number, stream)
+def _places(name: str, loop: Loop) -> Steps[list[PublisherPlace]]:
+    found = list[PublisherPlace]()
+    for source, partition in list(loop.assignment.running.items()):
+        for number, address in enumerate(list(partition.addresses), 1):
+            if number % _ADDRESSES_A_STEP == 0:
+                yield
+            if loop.assignment.running.get(source) is not partition:
+                break
+            place = _place(name, address, partition, loop)
+            if place is not None:
+                found.append(place)
+    return found
+
+
+def _place(name: str, address: str, partition: Partition, loop: Loop) -> PublisherPlace | None:
+    settings = settings_of(loop.config.addresses, address)
+    if settings.strategy not in COUNTING:
+        return None
+    strategy, store = STRATEGIES[settings.strategy], partition.store_of(settings)
+    key = prefix(strategy.kind, address) + name.encode()
+    value = store.get(key)
+    memory = strategy.load([] if value is None else [(key, value)])
+    standing = memory.standing(name) if isinstance(memory, Publishers) else None
+    if standing is None:
+        return None
+    number, stream, source = standing
+    return PublisherPlace(address, *(source or partition.source), number, stream)

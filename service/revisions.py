@@ -30,6 +30,10 @@ class Document(NamedTuple):
     time_ms: int
 
 
+FILE: Final = Document(0, 0, Overlay(), "file", "", "", 0)
+"""Revision 0: nothing is set, and the file holds alone."""
+
+
 class Revisions:
     """Those that are kept, by number."""
 

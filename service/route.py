@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from service.config import RouteSettings
+from service.route_checks import fits
+from service.sections import EXPRESSION_MARKER
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -163,6 +165,6 @@ def written_topics(inputs: Mapping[str, InputRoute]) -> set[str]:
 def reads(topics: Iterable[str], topic: str) -> bool:
     """Whether a topic is one of those to read: by its name, or by a regular expression."""
     return any(
-        re.match(name, topic) is not None if name.startswith("^") else name == topic
+        fits(name, topic) if name.startswith(EXPRESSION_MARKER) else name == topic
         for name in topics
     )

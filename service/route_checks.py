@@ -11,10 +11,14 @@ from functools import cache
 from itertools import combinations
 from typing import Final, NamedTuple
 
+import re2
+
 from service.errors import Problem
 from service.sections import EXPRESSION_MARKER, TOPIC_SHAPE, RouteSettings
 
 PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
+_RE2: Final = re2.Options()
+_RE2.log_errors = False  # it would write them to stderr
 _HEADER = "header:"
 _ANY_HEADER = "header:NAME"
 
@@ -67,10 +71,17 @@ def expression_fault(topic: str) -> str | None:
     if not topic.startswith(EXPRESSION_MARKER):
         return None
     try:
-        re.compile(topic)
-    except re.error as error:
-        return str(error)
+        re2.compile(topic, _RE2)
+    except re2.error as error:
+        return str(error.args[0], "utf-8", "replace")
+    except UnicodeEncodeError:
+        return "it holds half of a character"
     return None
+
+
+def fits(expression: str, topic: str) -> bool:
+    """Whether an expression finds a topic; one that is none, of another version's file, never."""
+    return expression_fault(expression) is None and bool(re2.match(expression, topic, _RE2))
 
 
 def _inputs(named: NamedRoute, group_id: str) -> Iterator[Problem]:
@@ -91,8 +102,10 @@ def topics_problems(
     for expression in expressions:
         fault = expression_fault(expression)
         if fault:
-            what = f'{where} holds "{expression}", which is not a regular expression: {fault}'
-            yield Problem(what, "mend the expression")
+            what = (
+                f'{where} holds "{expression}", which RE2 takes for no regular expression: {fault}'
+            )
+            yield Problem(what, "write it in RE2's syntax: without lookahead and backreferences")
     for topic in topics:
         if topic.startswith(f"{group_id}."):
             what = f'{where} holds "{topic}", but topics under "{group_id}." belong to Ringfence'

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, get_type_hints
 
+from service.urls import without_user
+
 _SHOWN_CHARS_MAX = 80
 
 
@@ -46,7 +48,7 @@ def shown(value: object) -> str:
         case bool():
             text = str(value).lower()
         case str() | Path():
-            text = json.dumps(str(value), ensure_ascii=False)
+            text = json.dumps(without_user(str(value)), ensure_ascii=False)
         case list() | tuple():
             text = f"[{', '.join(shown(item) for item in value)}]"
         case dict():
@@ -107,8 +109,8 @@ class Choice:
         raise RefusedError(f"allowed is {allowed}", mend)
 
     def from_text(self, text: str) -> object:
-        """Return the text as it is."""
-        return text
+        """Read a name in any case; anything else stays text and is refused as such."""
+        return {name.lower(): name for name in self.names}.get(text.strip().lower(), text)
 
 
 @dataclass(frozen=True, slots=True)

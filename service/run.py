@@ -18,6 +18,7 @@ from service.config import Config
 from service.crew.member import PROGRAM
 from service.crew.supervisor import Supervisor
 from service.errors import ExitCode, ExitError
+from service.tuning import raise_descriptor_limit
 from service.watchdog import HANG_LIMIT_S
 from state.directory import Directory, DirectoryHeldError
 
@@ -35,6 +36,7 @@ def serve(
     `program` is what each child runs, as arguments of Python.
     """
     log.configure(sys.stderr, config.log.level, config.log.format)
+    raise_descriptor_limit()
     directory = _held(config)
     supervisor = _supervisor(config, directory.path, program, hang_limit_s)
     try:

@@ -42,11 +42,15 @@ _TEMPLATE_OR_NONE = Text(r".{0,1000}", "text of at most 1000 characters")
 _ANY_TEXT = Text(r".*", "text")
 _HOST = Text(r"[^\s/]{1,255}", "a host name or an address to listen on")
 
+_HOST_NAME = Text(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", "a host name, without a port")
 _FILE = Text(r"[^\x00]{0,4096}", "the path of a file")
-_URL = Text(r"(https?://[^\s]{1,2000})?", "a URL that begins with https:// or http://")
+_URL = Text(
+    r"(https?://[^\s/?#@]{1,500}([/?#][^\s]{0,2000})?)?",
+    "a URL that begins with https:// or http://, without a user",
+)
 _PLAIN_URL = Text(
-    r"(https?://[^\s/?#]{1,500}(/[^\s?#]{0,500})?)?",
-    "a URL that begins with https:// or http://, without ? and #",
+    r"(https?://[^\s/?#@]{1,500}(/[^\s?#]{0,500})?)?",
+    "a URL that begins with https:// or http://, without a user, ? and #",
 )
 _CLAIM = Text(r"[^\s]{1,200}", "the name of a claim; dots lead into nested ones")
 _ALGORITHM = Text(
@@ -88,6 +92,7 @@ class ApiSettings:
     host: Annotated[str, _HOST] = "127.0.0.1"
     port: Annotated[int, Whole(0, 65_535)] = 8080
     advertised_url: Annotated[str, _PLAIN_URL] = ""
+    allowed_hosts: Annotated[tuple[str, ...], Texts(_HOST_NAME)] = ()
     peer_token_file: Annotated[str, _FILE] = ""
     auth: Annotated[Auth, Choice(AUTH)] = ""
     tokens_file: Annotated[str, _FILE] = ""
@@ -102,11 +107,22 @@ class ApiSettings:
     session_max_s: Annotated[int, Whole(60, 86_400)] = 3_600
     session_key_file: Annotated[str, _FILE] = ""
     protect_metrics: Annotated[bool, Flag()] = False
+    metrics_addresses: Annotated[bool, Flag()] = False
+    probe_port: Annotated[int, Whole(0, 65_535)] = 0
     tls_cert_file: Annotated[str, _FILE] = ""
     tls_key_file: Annotated[str, _FILE] = ""
     tls_client_ca_file: Annotated[str, _FILE] = ""
+    connections_max: Annotated[int, Whole(8, 65_535)] = 256
+    connections_per_address_max: Annotated[int, Whole(4, 65_535)] = 64
     body_bytes_max: Annotated[int, Whole(1_024, 1024**3)] = 16 * 1024 * 1024
     audit_records_max: Annotated[int, Whole(100, 1_000_000)] = 10_000
+
+    @property
+    def own_url(self) -> str:
+        """Where it is asked from this machine."""
+        scheme = "https" if self.tls_cert_file else "http"
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - not bound
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     @property
     def takes_tokens(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Final
 
 import confluent_kafka
 
-from api.app import create_app
+from api.app import ALL
 from api.hosts import allowed_hosts
 from api.opening import listening, opened
 from api.restored import require_restored
@@ -83,7 +83,7 @@ def serve_api(config: Config, supervisor: Supervisor, hang_limit_s: float) -> Se
         board=supervisor,
         inbox=fleet.desk,
         metrics=CrewMetrics(metrics, supervisor.members),
-        allowed_hosts=allowed_hosts(config.api.host, config.api.advertised_url),
+        allowed_hosts=allowed_hosts(config.api),
         heartbeat_max_ms=round((hang_limit_s + _REPLACED_S) * 1000),
         ask_timeout_s=_ASK_TIMEOUT_S,
         access=access,
@@ -97,7 +97,7 @@ def serve_api(config: Config, supervisor: Supervisor, hang_limit_s: float) -> Se
         fleet=fleet.desk,
         hearing=fleet.hearing,
     )
-    server = listening(create_app(view), config.api)
+    server = listening(view, ALL, config.api)
     bulletin.start()
     coordinator.start()
     fleet.start(server.url)

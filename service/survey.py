@@ -13,11 +13,13 @@ from state.strategies.strategy import Extent
 class Survey:
     """Of one partition, from its takeover to its loss."""
 
-    __slots__ = ("_book", "_stale", "extents")
+    __slots__ = ("_book", "_stale", "extents", "rooms")
 
     def __init__(self) -> None:
         self.extents: dict[str, Extent] = {}
         """Of those that are known."""
+        self.rooms: dict[str, int] = {}
+        """How much each of those may hold."""
         self._stale: dict[str, None] = {}
         """Addresses to be looked at, in the order in which they came to be."""
         self._book: AddressBook | None = None
@@ -38,13 +40,15 @@ class Survey:
         """Those to be looked at now."""
         return list(islice(self._stale, limit))
 
-    def found(self, address: str, told: Extent | None) -> None:
+    def found(self, address: str, told: Extent | None, room: int) -> None:
         """What a look has told; None where only loading it would."""
         self._stale.pop(address, None)
         if told is None:
             self.extents.pop(address, None)
+            self.rooms.pop(address, None)
         else:
             self.extents[address] = told
+            self.rooms[address] = room
 
     def is_current(self, address: str, book: AddressBook) -> bool:
         """Whether nothing has changed since it was looked at."""

@@ -8,7 +8,7 @@ addresses are looked at in a turn of the loop, so that many of them delay no rec
 from collections.abc import Iterable
 from typing import Final
 
-from service.addresses import AddressBook
+from service.addresses import AddressBook, AddressSettings
 from service.caches import settings_of
 from service.partition import Partition
 from state.cache import Cache
@@ -54,14 +54,15 @@ class Surveyor:
         if not survey.is_current(address, book):
             if memory is None:
                 memory = self.cache.look(partition.source, address)
-            survey.found(address, _look(partition, address, book, memory))
+            settings = settings_of(book, address)
+            told = _look(partition, address, settings, memory)
+            survey.found(address, told, settings.room)
         return survey.extents.get(address)
 
 
 def _look(
-    partition: Partition, address: str, book: AddressBook, memory: Memory | None
+    partition: Partition, address: str, settings: AddressSettings, memory: Memory | None
 ) -> Extent | None:
-    settings = settings_of(book, address)
     if STRATEGIES.get(settings.strategy, RING) is not RING:
         return None if memory is None else memory.begin(settings, Spots(partition.source)).extent()
     try:

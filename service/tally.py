@@ -38,10 +38,10 @@ def count(metrics: Metrics, plan: Plan, now_ms: int) -> None:
         metrics.consumed(route, records, tally.bytes_consumed[route])
     for route, records in tally.carried.items():
         metrics.carried(route, records)
-    for (route, address), records in _by_label(metrics, tally.accepted).items():
-        metrics.forwarded(route, address, records)
-    for (route, address), records in _by_label(metrics, tally.duplicates).items():
-        metrics.duplicates(route, address, records)
+    for (route, label), records in _by_label(metrics, tally.accepted).items():
+        metrics.forwarded(route, label, records)
+    for (route, label), records in _by_label(metrics, tally.duplicates).items():
+        metrics.duplicates(route, label, records)
     for (route, reason), records in tally.dead_letters.items():
         metrics.dead_letters(route, reason, records)
     for (mode, result), records in tally.redriven.items():
@@ -57,8 +57,6 @@ def _by_label(
     metrics: Metrics, tally: Mapping[tuple[str, str], int]
 ) -> Mapping[tuple[str, str], int]:
     """Addresses without a label of their own together: there may be one for each record."""
-    if len(tally) <= 1:
-        return tally
     found: dict[tuple[str, str], int] = {}
     for (route, address), records in tally.items():
         place = (route, metrics.address_label(address))

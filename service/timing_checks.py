@@ -30,6 +30,12 @@ def timing_problems(kafka: KafkaSettings, service: ServiceSettings) -> Iterator[
             f"{pause_ms} ms (service.transaction_timeout_ms is {transaction_ms})"
         )
         yield Problem(what, f"write more than {pause_ms} or lower the transaction timeout")
+    if service.batch_wait_ms >= transaction_ms:
+        what = (
+            f"service.batch_wait_ms is {service.batch_wait_ms}, and a transaction may not take "
+            f"longer than service.transaction_timeout_ms ({transaction_ms})"
+        )
+        yield Problem(what, f"write less than {transaction_ms}, or raise the transaction timeout")
     socket_ms = _milliseconds(producer.get("socket.timeout.ms"), 0)
     if socket_ms > transaction_ms + _SOCKET_SLACK_MS:
         what = (

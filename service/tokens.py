@@ -22,6 +22,7 @@ _PREFIX: Final = "rf_"
 _NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,128}")
 _DIGEST: Final = re.compile(r"sha256:([0-9a-f]{64})")
 _RESERVED: Final = frozenset({"anonymous", "peer"})
+_VISIBLE: Final = re.compile(r"[!-~]+")
 _FORM: Final = "write `name roles sha256:digest`, as `ringfence token NAME` prints it"
 
 
@@ -79,11 +80,21 @@ def entry_of(name: str, roles: str, token: str) -> TokenEntry:
     return TokenEntry(_name(name, ""), _roles(roles, ""), digest_of(token))
 
 
+def token_of(text: str) -> str:
+    """The token in the first line of a text; ValueError where no header can hold it."""
+    token = text.partition("\n")[0].strip()
+    if not _VISIBLE.fullmatch(token):
+        raise ValueError("its first line has to be the token alone: visible ASCII, without spaces")
+    return token
+
+
 def secret_of(text: str) -> str:
     """A secret that two sides share, as a file holds it; ValueError where it can be guessed."""
     secret = text.strip()
-    if len(secret) < TOKEN_CHARS_MIN or not secret.isascii():
-        raise ValueError(f"holds less than {TOKEN_CHARS_MIN} characters of ASCII")
+    if not _VISIBLE.fullmatch(secret):
+        raise ValueError("holds something else than one line of visible ASCII without spaces")
+    if len(secret) < TOKEN_CHARS_MIN:
+        raise ValueError(f"holds less than {TOKEN_CHARS_MIN} characters")
     return secret
 
 

@@ -15,6 +15,8 @@ from service.errors import Problem
 from state.changelog import TOMBSTONES_KEPT_MS
 
 _BYTES_MAX: Final = 1_000_000_000  # more than a broker takes in one request
+RECORD_BYTES_DEFAULT: Final = 1_048_588
+"""What a topic takes where neither it nor its broker is configured: Kafka's own default."""
 ENVELOPE_BYTES: Final = 64 * 1024
 """What our headers may add to a record."""
 BY_ADDRESS: Final = "by-address"

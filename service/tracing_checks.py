@@ -14,7 +14,8 @@ def tracing_problems(settings: TracingSettings) -> list[Problem]:
     if not settings.endpoint or all(map(_is_there, _LIBRARIES)):
         return []
     what = "tracing.endpoint is set, and the libraries for it are not installed"
-    return [Problem(what, 'install the extra: pip install "ringfence[tracing]", or remove it')]
+    how = "in a checkout, pip install --require-hashes -r requirements/tracing.txt"
+    return [Problem(what, f"install them: {how}; or remove it")]
 
 
 def _is_there(name: str) -> bool:

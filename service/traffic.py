@@ -5,7 +5,7 @@ is held are counted, so `addresses_max` bounds the table as it bounds them.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -28,6 +28,10 @@ class Traffic:
         self._accepted: Counter[str] = Counter()
         self._duplicates: Counter[str] = Counter()
 
+    def __contains__(self, address: object) -> bool:
+        """Whether anything came to an address."""
+        return address in self._accepted or address in self._duplicates
+
     def of(self, address: str) -> Counted:
         """What came to an address."""
         return Counted(self._accepted[address], self._duplicates[address])
@@ -36,6 +40,13 @@ class Traffic:
     def addresses(self) -> AbstractSet[str]:
         """Those to which anything came."""
         return self._accepted.keys() | self._duplicates.keys()
+
+    def counts(self, addresses: Sequence[str]) -> tuple[list[int], list[int]]:
+        """How many were accepted of each, and how many were duplicates."""
+        accepted, duplicates = self._accepted.get, self._duplicates.get
+        return [accepted(each, 0) for each in addresses], [
+            duplicates(each, 0) for each in addresses
+        ]
 
     def add(self, tally: Tally, held: Collection[AbstractSet[str]]) -> None:
         """Count what was committed; `held` are the addresses of the partitions that decided it."""

@@ -16,10 +16,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from ringfence.headers import DUPLICATE_ID, MARK, NUMBER, PREVIOUS, PUBLISHER, REPEATED, STREAM
 from ringfence.headers import DeadLetter as Letter
 from ringfence.topics import internal
+from service.clock import SystemClock
 from service.cluster import TopicInfo
 from service.config import Config
 from service.errors import ExitCode, ExitError
 from service.faults import fault_of
+from service.in_effect import in_effect
 from service.kafka import KafkaClients
 from service.route import InputRoute, UnrenderableError, resolve
 
@@ -111,7 +113,8 @@ def trial(config: Config, topic: str, say: Callable[[str], None]) -> bool:
     return findings.kept_out
 
 
-def _tried(config: Config, clients: KafkaClients, topic: str) -> Findings:
+def _tried(file: Config, clients: KafkaClients, topic: str) -> Findings:
+    config = in_effect(file, clients, SystemClock()).config
     routes = resolve(config.routes, clients.cluster.names(), config.service.group_id)
     route = routes.get(topic)
     if route is None:
@@ -121,7 +124,7 @@ def _tried(config: Config, clients: KafkaClients, topic: str) -> Findings:
         {*route.targets(), internal(config.service.group_id, "dead-letters")}
     )
     name = f"ringfence-try-{uuid.uuid4().hex}"
-    with closing(clients.restorer()) as consumer:
+    with closing(clients.observer()) as consumer:
         consumer.assign(_ends(consumer, watched))
         sent = _sent_twice(clients, topic, name)
         copies = tuple(_found(consumer, name.encode()))

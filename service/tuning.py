@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import resource
 from collections.abc import Mapping
 from typing import Final
 
@@ -15,6 +16,7 @@ _KEPT_BYTES: Final = 256 * 1024 * 1024
 _TAKEN_BYTES: Final = 16 * 1024 * 1024
 _LARGE_BYTES: Final = 32 * 1024 * 1024
 """The most that glibc takes for what it maps by itself."""
+_DESCRIPTORS: Final = 65_536
 _TUNABLES: Final = "GLIBC_TUNABLES"
 _ARENAS: Final = "glibc.malloc.arena_max"
 _ARENAS_TOO: Final = "MALLOC_ARENA_MAX"
@@ -53,6 +55,18 @@ def keep_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
         mallopt(_M_TOP_PAD, _TAKEN_BYTES)
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process and its children open as many files as they may, up to 65,536.
+
+    The usual soft limit of 1,024 is for programs that call select(2). A worker has 256 files open
+    for each store, and the API a descriptor for each connection.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def with_heap_tuned(environment: Mapping[str, str]) -> dict[str, str]:

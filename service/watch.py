@@ -5,7 +5,7 @@ loop's lives, so that totals and phases do too.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition
 from service.addresses import AddressBook
 from service.assignment import Assignment
 from service.clock import Clock
-from service.config import ServiceSettings
+from service.config import Config, ServiceSettings
 from service.duplicates_log import DuplicatesLog
 from service.faults import Fault
 from service.following import Following
@@ -24,8 +24,9 @@ from service.metrics import Metrics, RebalanceKind, Stage
 from service.part import hops_of
 from service.partition import Partition, Phase
 from service.plan import Plan
-from service.route import Headers
+from service.route import Headers, Template
 from service.sample import PERIOD_S, Sampler
+from service.sections import EXPRESSION_MARKER
 from service.status import PartitionStatus, ServicePhase, Status, StatusBoard
 from service.surveyor import Surveyor
 from service.tally import Totals, count
@@ -83,6 +84,8 @@ class Watch:
         self._config_revision = 0
         self._config_fault: str | None = None
         self._hops: tuple[str, ...] = ()
+        self._named_by: int | None = None
+        """The document in force when the metrics were told the addresses that are named."""
 
     def beat(self) -> None:
         """The loop lives."""
@@ -208,6 +211,9 @@ class Watch:
         self._config_revision = following.applied(running)
         routes = following.effective.config.routes
         self._hops = tuple(hop.value for hop in hops_of(route.scope for route in routes))
+        if following.document != self._named_by:
+            self._named_by = following.document
+            self._metrics.name_addresses(_named(following.effective.config))
         if following.fault != self._config_fault:
             self._config_fault = following.fault
             self._published_s = float("-inf")
@@ -292,6 +298,16 @@ class Watch:
             hops=self._hops,
         )
         self._board.publish(status)
+
+
+def _named(config: Config) -> Iterator[str]:
+    """Addresses that the configuration names: as what a route makes of an input, or by settings."""
+    for route in config.routes:
+        for topic in route.inputs:
+            address = Template.parse(route.address, topic).constant
+            if address is not None and not topic.startswith(EXPRESSION_MARKER):
+                yield address
+    yield from config.addresses.named
 
 
 def _status_of(

@@ -7,8 +7,10 @@ our name: then we leave.
 """
 
 import contextlib
+import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from confluent_kafka import KafkaException
@@ -18,7 +20,7 @@ from service.clock import Clock
 from service.cluster import Cluster
 from service.commit import OutcomeUnknownError, TransactionAbortedError
 from service.config import Config
-from service.control import Inbox, Unavailable
+from service.control import Inbox, Steps, Unavailable
 from service.errors import ExitCode, ExitError
 from service.faults import Fault, Remedy, fault_of, without_frames
 from service.kafka import Clients
@@ -36,7 +38,39 @@ _START_PATIENCE_S: Final = 20.0
 _PAUSE_S: Final = 1.0
 _FENCED_PAUSE_S: Final = (1.0, 4.0)
 """Of two rivals that come back at one moment each fences the other again, and both would leave."""
-_ANSWERS_MAX: Final = 16
+_CHANGES_MAX: Final = 16
+_SHARE: Final = 1 / 16
+_CREDIT_S_MAX: Final = 0.05
+_BUSY_S: Final = 0.25
+"""A loop is busy for so long after each record: a turn without any may only mean that the broker
+is slow.
+"""
+
+
+class Allowance:
+    """The time that the loop gives to questions: a sixteenth of what passes while records come.
+
+    Where a step takes longer, so much less is given afterwards.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since_s = clock.monotonic_s()
+        self._busy_s = float("-inf")
+        self._left_s = _CREDIT_S_MAX
+
+    @contextlib.contextmanager
+    def of_turn(self, *, has_read: bool) -> Iterator[Callable[[], bool]]:
+        """Tells, while the block runs, whether any time is left after a turn."""
+        now_s = self._clock.monotonic_s()
+        if has_read:
+            self._busy_s = now_s
+        is_busy = now_s - self._busy_s < _BUSY_S
+        earned_s = (now_s - self._since_s) * _SHARE if is_busy else math.inf
+        self._left_s = min(_CREDIT_S_MAX, self._left_s + earned_s)
+        self._since_s = now_s
+        yield lambda: self._clock.monotonic_s() - now_s < self._left_s
+        self._left_s -= self._clock.monotonic_s() - now_s
 
 
 class Worker:
@@ -64,6 +98,7 @@ class Worker:
         self._clock = clock
         self._watch = watch
         self._inbox = inbox
+        self._allowance = Allowance(clock)
         self._stopping = self._deciding = False
         self._end: Exception | None = None
         """What a change over REST ended in; it ends the turn."""
@@ -114,13 +149,17 @@ class Worker:
             self._watch.publish("stopping", ())
         finally:
             self._deciding = False
+            self._inbox.let_go()
             with contextlib.suppress(KafkaException):
                 loop.close(leaves=self._stopping)
 
     def _turn(self, loop: Loop) -> None:
         try:
-            loop.turn()
-            self._inbox.run_pending(lambda query: self._answer(query, loop), _ANSWERS_MAX)
+            has_read = loop.turn()
+            answer = partial(self._answer, loop)
+            self._inbox.change(answer, _CHANGES_MAX)
+            with self._allowance.of_turn(has_read=has_read) as is_left:
+                self._inbox.answer(answer, is_left)
             self._face(loop)
         except StoreFailedError as error:
             sentence = f"The state folder refuses: {error}; mend the disk and start again."
@@ -132,12 +171,12 @@ class Worker:
             )
             raise ExitError(ExitCode.CONTRADICTION, sentence) from error
 
-    def _answer(self, query: Query, loop: Loop) -> Answer:
+    def _answer(self, loop: Loop, query: Query) -> Steps[Answer]:
         """The loop's answer; a change that did not come through ends like a turn of its own."""
         if self._end is not None:
             raise Unavailable("What was asked before did not come to its end; ask again.")
         try:
-            return self._answered(query, loop)
+            return (yield from self._answered(loop, query))
         except (
             OutcomeUnknownError,
             NotAppliedError,
@@ -149,9 +188,10 @@ class Worker:
             sentence = "Whether it was done is not known; look, and ask again."
             raise Unavailable(sentence) from end
 
-    def _answered(self, query: Query, loop: Loop) -> Answer:
+    def _answered(self, loop: Loop, query: Query) -> Steps[Answer]:
         try:
-            return answer(query, loop)
+            told = answer(query, loop)
+            return told if isinstance(told, Answer) else (yield from told)
         except TransactionAbortedError as aborted:
             loop.unchanged(without_frames(aborted).fault)
             sentence = f"The broker refused the change ({aborted.fault.cause}); ask again."

@@ -1,8 +1,13 @@
-"""The folder that an instance keeps its stores in, held by one process at a time."""
+"""The folder that an instance keeps its stores in, held by one process at a time.
+
+No other user of the machine gets into it: ids, and keys and values of what waits, lie there.
+RocksDB makes its files by the umask; the folder keeps others from them, whatever that is.
+"""
 
 import fcntl
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -21,8 +26,10 @@ class Directory:
     ) -> None:
         """Wait for so long for a process that was killed a moment ago; then DirectoryHeldError."""
         self.path = state_dir / group_id / instance
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o640)
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(PermissionError):  # it is somebody else's, who has let us in
+            self.path.chmod(0o700)
+        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         deadline_s = time.monotonic() + patience_s
         while not self._is_ours():
             if time.monotonic() > deadline_s:

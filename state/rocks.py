@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -49,6 +50,8 @@ _DISK_ERRORS: Final = (
 )
 
 _HELD: Final = "While lock file"
+_NAME_BYTES_MAX: Final = 255
+"""Of a file or folder; a topic may have 249."""
 _STALLS: Final = re.compile(r"total-(?:delays|stops): ([0-9]+)")
 
 
@@ -59,7 +62,7 @@ class RocksStore:
         self._source = source
         self._path = path
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._db = Rdict(str(path), options=options)
             self._position = self._read_position()
         except OSError as error:
@@ -219,7 +222,10 @@ class RocksStores:
 
     def _wiped(self, source: Source) -> Path:
         """Where a store lies until it is deleted; no store is called so, they end in a number."""
-        return self._folder / f"{source.topic}-{source.partition}.wiped"
+        name = f"{source.topic}-{source.partition}.wiped"
+        if len(name) > _NAME_BYTES_MAX:
+            name = f"{sha256(source.topic.encode()).hexdigest()}-{source.partition}.wiped"
+        return self._folder / name
 
     def _path(self, source: Source) -> Path:
         return self._folder / f"{source.topic}-{source.partition}"

@@ -2,6 +2,10 @@
 
 from hypothesis import settings
 
+from tests.leaks import pytest_runtest_makereport
+
+__all__ = ["pytest_runtest_makereport"]  # a hook
+
 # A busy machine is no failure.
 settings.register_profile("patient", settings.default, deadline=None)
 settings.load_profile("patient")

@@ -55,6 +55,11 @@ class Jars(NamedTuple):
     options: tuple[str, ...] = ()
     """What Maven is told beside the pom."""
 
+    @property
+    def archive(self) -> Path:
+        """Return the file for classes of these jars as Java holds them, which it maps to start."""
+        return self.folder.with_name(f"{self.folder.name}.jsa")
+
     def fetched(self) -> Path:
         """Return the folder with the verified jars, fetched first if it is not there."""
         folder = self.folder

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import httpx2
 from starlette.requests import Request
 
-from api.problems import INTERNAL, TYPE_PREFIX
+from api.problems import INTERNAL, INVALID, TYPE_PREFIX
 
 _PASSED_ON: Final = ("host", "origin", "cookie", "authorization", "x-forwarded-for", "user-agent")
 _BASE: Final = "http://console"
@@ -69,9 +69,7 @@ class Api:
         self._transport = httpx2.ASGITransport(
             app=request.app, raise_app_exceptions=False, client=place
         )
-        self._headers = {
-            name: request.headers[name] for name in _PASSED_ON if name in request.headers
-        }
+        self._headers = [each for each in request.headers.raw if each[0].decode() in _PASSED_ON]
 
     async def get(self, path: str, query: Query | None = None) -> Reply:
         """Read a resource."""
@@ -88,13 +86,18 @@ class Api:
     ) -> Reply:
         """Send a request; `body` goes as JSON. What has no value is left out of the query."""
         told = {key: _text(value) for key, value in (query or {}).items() if value is not None}
-        request = httpx2.Request(
-            method,
-            f"{_BASE}{path}",
-            params=told or None,
-            json=body,
-            headers={**self._headers, **(headers or {})},
-        )
+        added = [(n.encode(), v.encode("latin-1", "replace")) for n, v in (headers or {}).items()]
+        try:
+            request = httpx2.Request(
+                method,
+                f"{_BASE}{path}",
+                params=told or None,
+                json=body,
+                headers=[*self._headers, *added],
+            )
+        except httpx2.InvalidURL:
+            detail = "A name is too long for a page; ask the API or the command line for it."
+            return Reply({}, problem=Problem(INVALID.status, INVALID.name, INVALID.title, detail))
         response = await self._transport.handle_async_request(request)
         await response.aread()
         return _reply(response)
@@ -111,12 +114,12 @@ def _reply(response: httpx2.Response) -> Reply:
         return Reply(document, response.headers.get("etag"), None, dict(response.headers))
     if "detail" not in document:  # it broke off: the log has the rest
         document = {"title": INTERNAL.title, "detail": "The log has the reason; try again."}
-    faults = tuple((each["pointer"], each["detail"]) for each in document.get("errors", ()))
-    problem = Problem(
-        response.status_code,
-        str(document.get("type", "")).removeprefix(TYPE_PREFIX),
-        document.get("title", ""),
-        document["detail"],
-        faults,
-    )
+    problem = problem_in(document, response.status_code)
     return Reply(document, response.headers.get("etag"), problem, dict(response.headers))
+
+
+def problem_in(document: Document, status: int) -> Problem:
+    """The problem that a document tells."""
+    faults = tuple((each["pointer"], each["detail"]) for each in document.get("errors", ()))
+    kind = str(document.get("type", "")).removeprefix(TYPE_PREFIX)
+    return Problem(status, kind, document.get("title", ""), document["detail"], faults)

@@ -3,20 +3,28 @@
 That it was a page of ours is seen to by the guard, as for everything that changes something.
 """
 
-from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from api.console.client import Failed, Problem
+from api.problems import INVALID
+
 FIELDS_MAX: Final = 200
 
 
-async def read(request: Request) -> dict[str, str]:
-    """The fields of a form, without spaces around them."""
+async def read(request: Request, *names: str) -> dict[str, str]:
+    """The fields of a form, without spaces around them; of `names`, what is not sent is empty."""
     async with request.form(max_files=0, max_fields=FIELDS_MAX) as form:
-        return {key: value.strip() for key, value in form.items() if isinstance(value, str)}
+        sent = {key: value.strip() for key, value in form.items() if isinstance(value, str)}
+    try:  # the client chooses the encoding of a form
+        "".join((*sent, *sent.values())).encode()
+    except UnicodeEncodeError:
+        detail = "The form holds half of a character; fill it in again, and send it as UTF-8."
+        raise Failed(Problem(INVALID.status, INVALID.name, INVALID.title, detail)) from None
+    return dict.fromkeys(names, "") | sent
 
 
 def asked(request: Request) -> dict[str, str]:
@@ -39,9 +47,3 @@ def to(path: str, **query: str) -> str:
 def see(path: str, **query: str) -> Response:
     """Send who has sent a form to the page that shows what became of it."""
     return RedirectResponse(to(path, **query), 303)
-
-
-def number_in(fields: Mapping[str, str], name: str) -> int | None:
-    """A field as a whole number; None where it is empty or none."""
-    text = fields.get(name, "").replace(",", "").replace(" ", "")
-    return int(text) if text.isascii() and text.lstrip("-").isdigit() else None

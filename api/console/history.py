@@ -60,9 +60,12 @@ class History:
         self._kept_s = kept_s
         self._samples: deque[Sample] = deque(maxlen=math.ceil(kept_s / every_s) + 1)
         self._addresses: deque[tuple[float, Mapping[str, float]]] = deque(maxlen=ADDRESS_POINTS + 1)
+        self.is_failing = False
+        """Whether no sample could be taken the last time."""
 
     def add(self, sample: Sample) -> None:
         """Keep a sample; of addresses, one a minute is enough."""
+        self.is_failing = False
         self._samples.append(sample._replace(by_address={}))
         step_s = self._kept_s / ADDRESS_POINTS
         if not self._addresses or sample.time_s - self._addresses[-1][0] >= step_s:

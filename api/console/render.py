@@ -1,6 +1,8 @@
 """Render: a template and what the API has told become a page.
 
-Everything is escaped; a name that a template misspells is an error, not an empty place. The policy
+Everything is escaped, and every character of it is seen: what turns the direction of a line or has
+no width is written out, except in fields, which send what they hold (`exact`). A name that a
+template misspells is an error, not an empty place. The policy
 lets a page load our own style, script and pictures, send forms to us, and nothing else.
 """
 
@@ -18,6 +20,7 @@ from api.console import charts, words
 from api.console.client import Api, Problem
 from api.console.forms import to
 from api.roles import principal_of
+from service.visible import visible
 
 POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"
@@ -48,15 +51,23 @@ async def page(
     **told: Any,  # noqa: ANN401 - a template takes what its page has
 ) -> Response:
     """Draw a page; what surrounds it tells which service this is."""
-    info = await Api(request).get("/v1/info")
+    api = Api(request)
+    info = await api.get("/v1/info")
     around = {
         "section": section,
         "info": info.needed() if template != "error.html" else info.document,
-        "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+        "waiting_for": (await api.get("/v1/status")).document.get("waiting_for"),
+        "here": _here(request),
         "now": datetime.now(UTC),
         "who": principal_of(request),
     }
     return _html(template, {**around, **told}, status)
+
+
+def _here(request: Request) -> str:
+    """The address of the page on this service, whatever host its request names."""
+    query = bytes(request.scope["query_string"]).decode("latin-1")
+    return f"{request.scope['path']}?{query}" if query else str(request.scope["path"])
 
 
 def bare(template: str, status: int = 200, **told: Any) -> Response:  # noqa: ANN401 - see page
@@ -97,8 +108,16 @@ def _since(text: str | None, now: datetime) -> Markup | str:
     return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(exact, words.ago(time, now))
 
 
+def _seen(value: object) -> object:
+    """What stands in a page; whatever is made by a filter or a macro has gone by here."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return visible(value, keep="\n\t")
+    return value
+
+
 def _environment() -> Environment:
     environment = Environment(
+        finalize=_seen,
         loader=PackageLoader("api.console"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -117,6 +136,7 @@ def _environment() -> Environment:
         "sentence",
     ):
         environment.filters[name] = getattr(words, name)
+    environment.filters["exact"] = Markup.escape
     environment.filters["at"] = _time
     environment.filters["since"] = _since
     environment.globals["short_scale"] = words.short

@@ -29,7 +29,9 @@ async def sample_for_ever(view: ServiceView, history: History) -> None:
         try:
             history.add(await taken(view, time.time()))
         except Exception:  # noqa: BLE001 - a chart without a point is better than none for good
-            _log.warning("sample_failed", exc_info=True)
+            if not history.is_failing:
+                _log.warning("sample_failed", exc_info=True)
+            history.is_failing = True
         await asyncio.sleep(SAMPLE_EVERY_S)
 
 
@@ -76,7 +78,10 @@ def read(exposition: bytes) -> Read:
 
 
 def _wanted(text: str) -> Iterator[str]:
-    """The few lines of many that are read; parsing is what costs."""
+    """The few lines of many that are read; parsing is what costs.
+
+    A line ends at LF alone: an address may hold whatever else ends a line for Python.
+    """
     return (
-        line for line in text.splitlines() if line.startswith((LATENCY, DEAD_LETTERS, *BY_ADDRESS))
+        line for line in text.split("\n") if line.startswith((LATENCY, DEAD_LETTERS, *BY_ADDRESS))
     )

@@ -1,12 +1,31 @@
 """TOML text: keys and values as they stand in the configuration file. Pure."""
 
 import json
+import tomllib
 from collections.abc import Mapping
+from typing import Any
 
 
 def as_toml(keys: Mapping[str, object]) -> str:
     """One line for each key."""
     return "".join(f"{_key(key)} = {_value(value)}\n" for key, value in sorted(keys.items()))
+
+
+def from_toml(text: str) -> dict[str, Any]:
+    """The keys and values of a text, all of which JSON can hold; ValueError says what is wrong."""
+    try:
+        keys = tomllib.loads(text.replace("\r\n", "\n"))
+        json.dumps(keys, allow_nan=False)
+    except tomllib.TOMLDecodeError as error:
+        sentence = f"The text cannot be read: {error}. Write a key and its value on each line."
+        raise ValueError(sentence) from None
+    except (TypeError, ValueError, RecursionError):
+        sentence = (
+            "No setting holds a date, a time, inf, nan, thousands of digits or lists within lists;"
+            " write text, a number, true, false or a list of texts."
+        )
+        raise ValueError(sentence) from None
+    return keys
 
 
 def _key(key: str) -> str:

@@ -8,11 +8,13 @@ who asks among them, takes from everybody else.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from math import inf
 from typing import Final, NamedTuple
 
-from bench.arms import RINGFENCE, Stage, running
-from bench.asking import asked
+from bench.arms import RINGFENCE, running
+from bench.asking import Answers, asked
 from bench.finding import Figure, Finding, Row
 from bench.latency import percentile
 from bench.machine import cpu_s
@@ -29,10 +31,42 @@ PATHS: Final = (
     "/v1/addresses/bench/ids/unknown",
     "/readyz",
 )
-PER_S: Final = 200
+LISTS: Final = (
+    "/v1/addresses?page_size=1",
+    "/v1/addresses?sort=horizon&page_size=1",
+    "/v1/addresses?sort=-accepted",
+    "/v1/addresses?prefix=seen.5",
+)
 SPELL_S: Final = 4.0
-WORK: Final = Workload(records=6_000_000)
-"""What the loop is busy with for the better part of a minute."""
+
+
+class Asking(NamedTuple):
+    """Who asks for what while the loop is busy with what, for the better part of a minute."""
+
+    title: str
+    told: str
+    paths: Sequence[str]
+    per_s: float
+    askers: int
+    workload: Workload
+
+
+POLLED: Final = Asking(
+    "The API asked, beside not: Ringfence",
+    "asked 200 times a second",
+    PATHS,
+    200,
+    8,
+    Workload(records=6_000_000),
+)
+LISTED: Final = Asking(
+    "60,000 addresses listed by four at a time, beside not: Ringfence",
+    "asked by four without a pause",
+    LISTS,
+    inf,
+    4,
+    Workload(records=6_000_000, addresses=4, seen_first=60_000),
+)
 
 
 class Spell(NamedTuple):
@@ -42,8 +76,7 @@ class Spell(NamedTuple):
     rate: float
     loop_us: float
     """CPU time of the loop's thread for a message."""
-    answers_ms: Sequence[float] = ()
-    """How long each answer took."""
+    answers: Answers | None = None
 
 
 class Trio(NamedTuple):
@@ -64,33 +97,36 @@ class Trio(NamedTuple):
         return self.asked.loop_us * 2 / (self.before.loop_us + self.after.loop_us)
 
 
-def asking(session: Session) -> Finding:
+def asking(session: Session, about: Asking) -> Finding:
     """Asked and left alone in turn, over the whole input, as often as there are rounds."""
-    workload = session.sized(WORK)
+    workload = session.sized(about.workload)
     trios: list[Trio] = []
     for _ in range(session.rounds):
-        trios += list(trios_of(_spells(session, workload)))
+        trios += list(trios_of(_spells(session, workload, about)))
         ratio = Spread.of(trio.rate_ratio for trio in trios).median
         session.say(f"asked, {ratio:.3f} of the rate: the median of {len(trios)} spells")
-    took_ms = sorted(took for trio in trios for took in trio.asked.answers_ms)
+    answers = [trio.asked.answers for trio in trios if trio.asked.answers is not None]
+    took_ms = sorted(took for each in answers for took in each.took_ms)
     asked_s = sum(trio.asked.seconds for trio in trios)
     rows: list[Row] = [
         {"the API is": "not asked", **_told([trio.before for trio in trios])},
         {
-            "the API is": f"asked {PER_S} times a second",
+            "the API is": about.told,
             **_told([trio.asked for trio in trios]),
             "rate / not asked": Spread.of(trio.rate_ratio for trio in trios),
             "loop / not asked": Spread.of(trio.loop_ratio for trio in trios),
             "seconds": asked_s,
             "answers a second": len(took_ms) / asked_s,
+            "refused": sum(each.refused for each in answers),
             "answer p50, ms": percentile(took_ms, 0.5) if took_ms else None,
             "answer p99, ms": percentile(took_ms, 0.99) if took_ms else None,
         },
     ]
-    title = "The API asked, beside not: Ringfence"
-    figure = Figure(title, "the API is", ["messages a second"], "messages a second", bars=True)
-    settings = {"asked for": ", ".join(PATHS), "messages": f"{workload.records:,}"}
-    return Finding(title, settings, rows, [figure])
+    figure = Figure(
+        about.title, "the API is", ["messages a second"], "messages a second", bars=True
+    )
+    settings = {"asked for": ", ".join(about.paths), "messages": f"{workload.records:,}"}
+    return Finding(about.title, settings, rows, [figure])
 
 
 def trios_of(spells: Sequence[Spell]) -> Iterator[Trio]:
@@ -106,28 +142,34 @@ def _told(spells: Sequence[Spell]) -> Row:
     }
 
 
-def _spells(session: Session, workload: Workload) -> list[Spell]:
+def _spells(session: Session, workload: Workload, about: Asking) -> list[Spell]:
     """One run, without how it starts and without its last spell, in which the input ends."""
     place = session.place
     found: list[Spell] = []
     with place.reading(RINGFENCE, workload) as stage, running(RINGFENCE, stage) as one:
+        asks = partial(asked, stage, about.paths, about.per_s, about.askers)
         points = place.follow(stage, workload, one.check)
-        _spell(points, one.pid)
-        while spell := _spell(points, one.pid, stage if len(found) % 2 else None):
-            found.append(spell)
+        # Partitions are not read evenly: some have not come to the end of those yet.
+        next((point for point in points if point.records >= 3 * workload.seen_first), None)
+        spell(points, one.pid)
+        while one_more := spell(points, one.pid, asks() if len(found) % 2 else nullcontext()):
+            found.append(one_more)
     return found
 
 
-def _spell(points: Iterator[Point], pid: int, asked_at: Stage | None = None) -> Spell | None:
+def spell(
+    points: Iterator[Point],
+    pid: int,
+    asks: AbstractContextManager[Answers | None] = nullcontext(),  # noqa: B008 - it holds nothing
+    seconds_min: float = SPELL_S,
+) -> Spell | None:
     """The next seconds, asked or not; None where the input ends before they are over."""
     first, before = next(points, None), cpu_s(pid)
-    with ExitStack() as asker:
-        asks = None if asked_at is None else asked(asked_at, PATHS, PER_S)
-        answers_ms = [] if asks is None else asker.enter_context(asks)
+    with asks as answers:
         for last in points:
             assert first is not None  # there is a last one
             seconds, messages = last.at_s - first.at_s, last.records - first.records
-            if seconds >= SPELL_S:
+            if seconds >= seconds_min:
                 costs = per_message(before, cpu_s(pid), messages)
-                return Spell(seconds, messages / seconds, costs[LOOP], answers_ms)
+                return Spell(seconds, messages / seconds, costs[LOOP], answers)
     return None

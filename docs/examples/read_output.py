@@ -1,10 +1,14 @@
 """A notebook to copy: what Ringfence let through, and what it kept out, read with Spark.
 
-Each `# %%` begins a cell. BOOTSTRAP_SERVERS, OUTPUT and DEAD_LETTERS name what is read; after
-`make run ARGS=--exit` they are those of the demo.
+Each `# %%` begins a cell. KAFKA_BOOTSTRAP_SERVERS, OUTPUT and DEAD_LETTERS name what is read; the
+topics are those of the demo where none are named. `make spark-notebook` runs all of it on what
+`make run ARGS=--exit` left behind; on a cluster of yours:
+
+    KAFKA_BOOTSTRAP_SERVERS=kafka:9092 OUTPUT=orders.unique DEAD_LETTERS=orders.dlq \
+        spark-submit --jars "$(ringfence pipeline jars)" docs/examples/read_output.py
 """
 
-# %% A session: yours, with the Kafka connector of its version.
+# %% A session: yours, with Spark's connector to Kafka.
 import os
 
 from pyspark.sql import SparkSession
@@ -13,7 +17,7 @@ from pyspark.sql import functions as sf
 from ringfence.spark import read_dead_letters, read_output
 
 spark = SparkSession.builder.getOrCreate()
-servers = os.environ["BOOTSTRAP_SERVERS"]
+servers = os.environ["KAFKA_BOOTSTRAP_SERVERS"]
 output = os.environ.get("OUTPUT", "flights.unique")
 dead_letters = os.environ.get("DEAD_LETTERS", "flights.dlq")
 

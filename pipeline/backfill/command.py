@@ -5,20 +5,19 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from pipeline.client import java_properties, servers_of
 from pipeline.options import (
     ClientProperties,
     Jars,
+    Terminal,
     a_folder,
     a_path,
     properties_of,
     spark_command,
 )
 from pipeline.served import read_config
-from service.commands.where import DEFAULT_URL
 from service.revisions import is_alone
 
 ConfigFile = Annotated[Path, typer.Option(help="That of the service.")]
@@ -70,7 +69,7 @@ def backfill(
         from pipeline.jars import connector_jars  # noqa: PLC0415
         from pipeline.session import open_session  # noqa: PLC0415
 
-        console, settings = Console(), read_config(config)
+        console, settings = Terminal(), read_config(config)
         given = properties_of(command_config)
         source = run.Source(
             servers=bootstrap_servers or servers_of(settings.kafka),
@@ -105,8 +104,18 @@ def seed(
     *,
     target: Annotated[Path, typer.Option(callback=a_folder, help="The folder of the backfill.")],
     url: Annotated[
-        str, typer.Option(envvar="RINGFENCE_URL", help="Where the admin API answers.")
-    ] = DEFAULT_URL,
+        str | None,
+        typer.Option(help="The admin API [RINGFENCE_URL; else http://127.0.0.1:8080]."),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file that holds the token [RINGFENCE_TOKEN_FILE, RINGFENCE_TOKEN].",
+        ),
+    ] = None,
+    ca_file: Annotated[
+        Path | None, typer.Option(help="Certificates to trust [RINGFENCE_CA_FILE].")
+    ] = None,
     input_: Annotated[
         str | None,
         typer.Option("--input", help="The input that the service reads in place of the topics."),
@@ -115,22 +124,22 @@ def seed(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and change nothing.")] = False,
     jars: Jars = None,
 ) -> None:
-    """Have a running service know what a backfill remembers; RINGFENCE_TOKEN is shown to it."""
+    """Have a running service know what a backfill remembers."""
     with spark_command():
-        import httpx2  # noqa: PLC0415 - --help works without Spark
-
+        # --help works without Spark.
         from pipeline.backfill.seed import seed as run  # noqa: PLC0415
         from pipeline.backfill.target import Target  # noqa: PLC0415
         from pipeline.jars import connector_jars  # noqa: PLC0415
         from pipeline.session import open_session  # noqa: PLC0415
+        from service.commands.where import Asked, where  # noqa: PLC0415
+        from service.commands.wire import client_of  # noqa: PLC0415
 
-        console = Console()
+        console = Terminal()
+        there = where(Asked(url, token_file, ca_file), os.environ)
         Target(target).inputs()  # before a session begins for nothing
-        token = os.environ.get("RINGFENCE_TOKEN", "").strip()
-        shown_to_it = {"Authorization": f"Bearer {token}"} if token else {}
         spark = open_session(connector_jars(jars))
         try:
-            with httpx2.Client(base_url=url, timeout=60, headers=shown_to_it) as client:
+            with client_of(there, 60.0, console.print) as client:
                 result = run(
                     spark,
                     target.resolve(),
@@ -142,7 +151,7 @@ def seed(
                 )
         finally:
             spark.stop()
-    shown = Table("address", "handed over", "new", title=f"To {url}")
+    shown = Table("address", "handed over", "new", title=f"To {there.url}")
     for each in result.addresses:
         new = "" if each.new is None else f"{each.new:,}"
         shown.add_row(each.address, f"{each.sent:,}", new)

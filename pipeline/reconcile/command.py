@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from pipeline.errors import USAGE, PipelineError
-from pipeline.options import ClientProperties, Jars, properties_of, spark_command
+from pipeline.options import ClientProperties, Jars, Terminal, properties_of, spark_command
 from pipeline.reconcile.findings import Findings, from_json, to_json
+from service.visible import visible_json
 
 FAULTY: Final = 1
 _ADDRESSES_SHOWN: Final = 10
@@ -33,7 +33,7 @@ def reconcile(
     html: Html = None,
     redriven: Annotated[
         bool,
-        typer.Option(help="Dead letters were redriven: an output of one is none too many."),
+        typer.Option(help="Any dead letter may have been redriven, not only those that are known."),
     ] = False,
     resized: Annotated[
         bool,
@@ -54,9 +54,9 @@ def reconcile(
         findings = run_reconcile(config, properties, Look(redriven, resized, faults_max), jars=jars)
         _write(findings, html)
     if as_json:
-        typer.echo(to_json(findings), nl=False)
+        typer.echo(visible_json(to_json(findings)), nl=False)
     else:
-        _show(findings, Console())
+        _show(findings, Terminal())
     raise typer.Exit(0 if findings.is_faultless else FAULTY)
 
 
@@ -86,7 +86,7 @@ def _write(findings: Findings, html: Path | None) -> None:
         ) from error
 
 
-def _show(findings: Findings, console: Console) -> None:
+def _show(findings: Findings, console: Terminal) -> None:
     console.print(_counted("fate", findings.fates, f"Records decided by {findings.group}"))
     console.print(_addresses(findings))
     console.print(_counted("fault", findings.faults_total, "Faults"))

@@ -35,16 +35,14 @@ def of_inputs(pairs: DataFrame) -> DataFrame:
     return lost.select(*_named("no-fate", sf.col("place"), said))
 
 
-def of_outputs(pairs: DataFrame, *, redriven: bool, complete: bool) -> DataFrame:
-    """Outputs that are one too many.
+def of_outputs(pairs: DataFrame, *, complete: bool) -> DataFrame:
+    """Outputs that are one too many; that of a dead letter which was redriven is none.
 
-    With `redriven`, what went out after it was a dead letter was redriven. Without `complete`, some
-    inputs are gone, and their outputs look like those of none.
+    Without `complete`, some inputs are gone, and their outputs look like those of none.
     """
     output, first = sf.col("output"), sf.col("first")
-    surplus = pairs.where(
-        output.isNotNull() & (sf.col("fate").isNull() | sf.col("fate").isin(DUPLICATE, REJECTED))
-    )
+    is_letter = sf.col("fate").isin(DUPLICATE, REJECTED) & ~sf.col("redriven")
+    surplus = pairs.where(output.isNotNull() & (sf.col("fate").isNull() | is_letter))
     kind = (
         sf.when(first.isNull(), "unknown-output")
         .when(sf.col("free"), "doubled")
@@ -57,8 +55,6 @@ def of_outputs(pairs: DataFrame, *, redriven: bool, complete: bool) -> DataFrame
         .otherwise(sf.concat(written(first), sf.lit(" is a dead letter as well")))
     )
     found = surplus.withColumn("kind", kind)
-    if redriven:
-        found = found.where(sf.col("free") | first.isNull())
     if not complete:
         found = found.where(sf.col("kind") != "unknown-output")
     return found.select(*_named(sf.col("kind"), output, said))

@@ -83,7 +83,10 @@ class Findings(NamedTuple):
     made_at: str
     inputs: tuple[str, ...]
     fates: Mapping[str, int]
-    """Records by fate; `duplicate`, `rejected: REASON`, and `excused: WHY` for those without."""
+    """Records by fate; `duplicate`, `rejected: REASON`, and `excused: WHY` for those without.
+
+    `redriven` are dead letters that went out later.
+    """
     faults_total: Mapping[str, int]
     """By kind."""
     faults: tuple[Fault, ...]

@@ -3,6 +3,7 @@
 Frames in, findings out: where the records come from is not known here.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from typing import NamedTuple
@@ -19,13 +20,14 @@ from pipeline.reconcile.findings import NONE, REJECTED, Fault, Findings
 from pipeline.reconcile.matching import matched, with_letters
 from pipeline.reconcile.plan import Plan
 from pipeline.reconcile.settings import memory_of
+from service.redrive.job import Span
 
 
 class Look(NamedTuple):
     """How closely to look."""
 
     redriven: bool = False
-    """Whether dead letters were redriven: then an output of one is none too many."""
+    """Whether any dead letter may have been redriven, and not only those that the plan lists."""
     resized: bool = False
     """Whether the file had other sizes once: then nobody knows what its rings held."""
     faults_max: int = 10_000
@@ -46,12 +48,12 @@ class Evidence(NamedTuple):
 
 def judge(spark: SparkSession, given: Evidence, look: Look) -> Findings:
     """What the records tell of all that the group has decided."""
-    origins, pairs = _paired(spark, given)
+    origins, pairs = _paired(spark, given, look)
     known = _known(spark, given, origins, pairs)
     measured = kept(with_greatest_gaps(kept(rings.measured(known.where("judged")))))
     begins, complete = given.plan.from_the_first_fate, given.cut.is_complete
     lost = kept(excused(known, measured, given.carried, begins=begins, complete=complete))
-    named = kept(_faults(given, origins, known, measured, lost, look))
+    named = kept(_faults(given, origins, known, measured, lost))
     judged = known.where("judged")
     addresses, addresses_total = summary.addresses(measured)
     slots, slot_ms = summary.slots(judged)
@@ -70,12 +72,16 @@ def judge(spark: SparkSession, given: Evidence, look: Look) -> Findings:
     )
 
 
-def _paired(spark: SparkSession, given: Evidence) -> tuple[DataFrame, DataFrame]:
+def _paired(spark: SparkSession, given: Evidence, look: Look) -> tuple[DataFrame, DataFrame]:
     """Inputs with their letters, and the pairs that they make with outputs."""
     plan, cut = given.plan, given.cut
     prints = Prints.of(cut.cluster_id, plan.inputs, stamps=plan.stamps)
     inputs = inputs_of(given.inputs, plan.rules, prints)
     letters = letters_of(given.letters, plan.inputs)
+    if look.redriven:
+        letters = letters.withColumn("redriven", sf.lit(col=True))
+    else:
+        letters = _with_redriven(spark, letters, plan.redriven)
     limits = sf.broadcast(_limits(spark, cut))
     judged = sf.col("place.offset") < sf.col("committed")
     there = sf.col("origin.offset") >= sf.coalesce("begin", sf.lit(0))
@@ -119,11 +125,10 @@ def _faults(
     known: DataFrame,
     measured: DataFrame,
     lost: DataFrame,
-    look: Look,
 ) -> DataFrame:
     every = (
         faults.of_inputs(lost),
-        faults.of_outputs(known, redriven=look.redriven, complete=given.cut.is_complete),
+        faults.of_outputs(known, complete=given.cut.is_complete),
         faults.of_letters(origins),
         faults.of_order(known),
         faults.of_rings(measured),
@@ -145,12 +150,15 @@ def _first(named: DataFrame, limit: int) -> tuple[Fault, ...]:
 def _fates(judged: DataFrame, lost: DataFrame) -> dict[str, int]:
     """How many inputs had which fate; excuses stand for those that had none."""
     reason = sf.when(sf.col("fate") == REJECTED, sf.concat(sf.lit("rejected: "), "letter.reason"))
+    went_out_later = sf.col("redriven") & sf.col("output").isNotNull()
     seen = judged.where(sf.col("fate").isNotNull() & (sf.col("fate") != NONE))
     without = lost.select(
         sf.coalesce(sf.concat(sf.lit("excused: "), "excuse"), sf.lit(NONE)).alias("fate")
     )
     rows = (
-        seen.select(sf.coalesce(reason, "fate").alias("fate"))
+        seen.select(
+            sf.when(went_out_later, "redriven").otherwise(sf.coalesce(reason, "fate")).alias("fate")
+        )
         .unionByName(without)
         .groupBy("fate")
         .count()
@@ -158,6 +166,19 @@ def _fates(judged: DataFrame, lost: DataFrame) -> dict[str, int]:
         .collect()
     )
     return {row["fate"]: row["count"] for row in rows}
+
+
+def _with_redriven(spark: SparkSession, letters: DataFrame, redriven: Sequence[Span]) -> DataFrame:
+    """Dead letters, with whether a redrive went over them; no two spans share any."""
+    spans = spark.createDataFrame(list(redriven), "log string, number int, start long, end long")
+    is_inside = (
+        (sf.col("place.topic") == sf.col("log"))
+        & (sf.col("place.partition") == sf.col("number"))
+        & (sf.col("place.offset") >= sf.col("start"))
+        & (sf.col("place.offset") < sf.col("end"))
+    )
+    found = letters.join(sf.broadcast(spans), is_inside, "left")
+    return found.withColumn("redriven", sf.col("log").isNotNull()).drop(*spans.columns)
 
 
 def _limits(spark: SparkSession, cut: Cut) -> DataFrame:

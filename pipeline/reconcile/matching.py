@@ -2,7 +2,8 @@
 
 A dead letter names its input. Outputs and inputs meet by their prints: of those with one print the
 first output belongs to the first input that has no dead letter, and so on, in the order of their
-places. So an output that is left over is one too many, and an input that is left over has no fate.
+places; those that are left over belong to inputs whose dead letters were redriven, and then to the
+others. So an output without an input is one too many, and an input without an output has no fate.
 Pure: frames in, frames out.
 """
 
@@ -16,13 +17,15 @@ from ringfence.headers import REPEATED
 def with_letters(inputs: DataFrame, letters: DataFrame) -> DataFrame:
     """Inputs with the first of their letters, and how many each has; letters without one as well.
 
-    What was redriven and refused again has further letters, which count their redrives.
+    What was redriven and refused again has further letters, which count their redrives. `redriven`
+    of letters says whether a redrive went over them, and of an input, over one of its letters.
     """
     told = sf.struct("redrives", "place", "reason", "original", "decided_ms", "input_ms")
     by_origin = letters.groupBy("origin").agg(
         sf.min(told).alias("letter"),
         sf.max(sf.when(sf.col("redrives") == 0, sf.col("place"))).alias("last_letter"),
         sf.count_if(sf.col("redrives") == 0).alias("letters"),
+        sf.bool_or("redriven").alias("redriven"),
     )
     return inputs.join(by_origin, inputs["place"] == by_origin["origin"], "full")
 
@@ -37,7 +40,7 @@ def matched(inputs: DataFrame, outputs: DataFrame, *, by_time: bool) -> DataFram
     is_input = sf.col("side") == 0
     whole = Window.partitionBy("print")
     # One shuffle by print serves all of it.
-    ranked = Window.partitionBy("print", "side").orderBy("late", "place")
+    ranked = Window.partitionBy("print", "side").orderBy("rank", "place")
     numbered = (
         _sides(_timed(inputs, by_time=by_time), _timed(outputs, by_time=by_time))
         .withColumn("copy", sf.row_number().over(ranked))
@@ -66,13 +69,20 @@ def _timed(side: DataFrame, *, by_time: bool) -> DataFrame:
 
 
 def _sides(inputs: DataFrame, outputs: DataFrame) -> DataFrame:
-    """Both as rows of one frame: `late` are inputs with a letter and outputs with a mark."""
+    """Both as rows of one frame: `late` are inputs with a letter and outputs with a mark.
+
+    The lower its `rank`, the earlier a row is matched.
+    """
     data = sf.struct(*(name for name in inputs.columns if name != "print"))
     kind = inputs.select(data.alias("data")).schema["data"].dataType
     side = inputs.select(
         "print",
         sf.lit(0).alias("side"),
         sf.col("letter").isNotNull().alias("late"),
+        sf.when(sf.col("letter").isNull(), 0)
+        .when(sf.col("redriven"), 1)
+        .otherwise(2)
+        .alias("rank"),
         "place",
         data.alias("data"),
     )
@@ -81,6 +91,7 @@ def _sides(inputs: DataFrame, outputs: DataFrame) -> DataFrame:
             "print",
             sf.lit(1).alias("side"),
             sf.col("marked").alias("late"),
+            sf.col("marked").cast("int").alias("rank"),
             "place",
             sf.lit(None).cast(kind).alias("data"),
         )

@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 from pipeline.errors import USAGE, PipelineError
 from pipeline.reconcile.settings import Earlier
+from pipeline.served import Records
 from ringfence.topics import internal
 from service.addresses import AddressBook
 from service.config import Config
+from service.redrive.job import Job, Jobs, Span
 from service.route import InputRoute, resolve
 
 
@@ -38,6 +40,8 @@ class Plan(NamedTuple):
     targets: Mapping[str, frozenset[str]]
     """By input: the topics in which its records may have their fate."""
     earlier: tuple[Earlier, ...] = ()
+    redriven: tuple[Span, ...] = ()
+    """Dead letters that redrives went over, as far as the config topic lists them."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -51,7 +55,12 @@ class Plan(NamedTuple):
         return internal(self.group, "by-address") if has_hop else None
 
 
-def planned(config: Config, topics: Collection[str], earlier: tuple[Earlier, ...] = ()) -> Plan:
+def planned(
+    config: Config,
+    topics: Collection[str],
+    earlier: tuple[Earlier, ...] = (),
+    redriven: tuple[Span, ...] = (),
+) -> Plan:
     """What there is to do with the topics that exist."""
     group = config.service.group_id
     routes = resolve(config.routes, topics, group)
@@ -76,7 +85,27 @@ def planned(config: Config, topics: Collection[str], earlier: tuple[Earlier, ...
         config.service.on_missing_offset == "latest",
         {name: frozenset(outputs[name] | letters[name]) for name in routes},
         earlier,
+        redriven,
     )
+
+
+def redriven_of(records: Records) -> tuple[Span, ...]:
+    """The dead letters that the redrives among them went over; no two spans share any."""
+    jobs = Jobs()
+    for key, value, _ in records:
+        jobs.take(key, value)
+    spans: list[Span] = []
+    for span in sorted(span for job in jobs.by_id.values() for span in _spans(job)):
+        if spans and spans[-1][:2] == span[:2] and span.start <= spans[-1].end:
+            spans[-1] = spans[-1]._replace(end=max(spans[-1].end, span.end))
+        else:
+            spans.append(span)
+    return tuple(spans)
+
+
+def _spans(job: Job) -> Iterable[Span]:
+    named = job.order.letters
+    return (Span(*letter, letter.offset + 1) for letter in named) if named else job.spans
 
 
 def _rules(routes: Mapping[str, InputRoute]) -> Iterable[Rule]:

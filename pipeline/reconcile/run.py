@@ -20,7 +20,7 @@ from pipeline.reconcile.cut import Spans, take_cut
 from pipeline.reconcile.evidence import carried_of
 from pipeline.reconcile.findings import Findings
 from pipeline.reconcile.judge import Evidence, Look, judge, kept
-from pipeline.reconcile.plan import planned
+from pipeline.reconcile.plan import planned, redriven_of
 from pipeline.reconcile.settings import UNKNOWN, Earlier, earlier_of
 from pipeline.served import overlaid, read_config
 from pipeline.session import open_session
@@ -64,7 +64,7 @@ def reconcile(
     earlier = unknown + earlier_of(config, records)
     config = overlaid(config, records)
     with Admin(spark, cluster.servers, cluster.properties) as admin:
-        plan = planned(config, admin.topics(), earlier)
+        plan = planned(config, admin.topics(), earlier, redriven_of(records))
         carried = spark.createDataFrame([], _ORIGINS)
 
         def carry(spans: Spans) -> None:

@@ -1,8 +1,7 @@
 """Run: what `ringfence adopt` does: finds the route, checks, reads, sends, and tells."""
 
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -15,10 +14,11 @@ from service.adoption.past import Line, Past
 from service.adoption.reading import Reading, Span
 from service.adoption.sending import Sender
 from service.clock import SystemClock
-from service.cluster import Cluster, TopicInfo
+from service.cluster import TopicInfo
 from service.config import Config, RouteSettings
 from service.errors import ExitCode, ExitError
 from service.faults import fault_of
+from service.in_effect import in_effect
 from service.kafka import KafkaClients
 from service.part import Hop, Part
 from service.route import InputRoute, reads, resolve
@@ -26,7 +26,6 @@ from service.topics import by_address
 from state.edit import Source
 
 _QUESTION_S: Final = 30.0
-_TIMEOUT_S: Final = 30.0
 _TOLD_MAX: Final = 20
 
 
@@ -39,70 +38,75 @@ class Wanted(NamedTuple):
     address: str | None
     since_ms: int | None
     """Records before that time of the epoch are left out."""
-    url: str
     reason: str
     dry_run: bool
 
 
-def adopt(config: Config, wanted: Wanted, say: Callable[[str], None]) -> None:
-    """Have the running service know the past; ExitError with what to do about it."""
-    with httpx2.Client(base_url=wanted.url, timeout=_TIMEOUT_S, headers=_bearer()) as client:
-        if wanted.file is not None:
-            sender = Sender(client, _query(wanted, wanted.input))
-            for line in _lines_of_file(wanted.file, wanted.address):
+def adopt(file: Config, wanted: Wanted, client: httpx2.Client, say: Callable[[str], None]) -> None:
+    """Have the service that `client` asks know the past; ExitError with what to do about it."""
+    if wanted.file is not None:
+        sender = Sender(client, _query(wanted, wanted.input))
+        for line in _lines_of_file(wanted.file, wanted.address):
+            sender.add(line)
+        sender.flush()
+        _tell(sender, {}, say)
+        return
+    try:
+        _adopt_topic(file, wanted, client, say)
+    except KafkaException as error:
+        sentence = f"The broker answered {fault_of(error.args[0]).cause}; adopt again."
+        raise ExitError(ExitCode.BROKER, sentence) from error
+
+
+def _adopt_topic(
+    file: Config, wanted: Wanted, client: httpx2.Client, say: Callable[[str], None]
+) -> None:
+    topic, clients = wanted.topic or "", KafkaClients(file)
+    config = in_effect(file, clients, SystemClock()).config
+    inputs = resolve(config.routes, clients.cluster.names(), config.service.group_id)
+    route = route_of(config.routes, inputs, topic, wanted.input)
+    past = Past(route, config.addresses, wanted.address)
+    sender = Sender(client, _query(wanted, route.topic))
+    topics = clients.cluster.topics([topic, route.topic])
+    check_topics(topic, route, topics)
+    with closing(clients.observer()) as consumer:
+        spans = _spans(consumer, topics[topic], topic, wanted.since_ms)
+        spans = _of_the_past(config, inputs.get(topic), consumer, spans)
+        for message in Reading(consumer, spans):
+            line = past.line(message)
+            if line is not None:
                 sender.add(line)
-            sender.flush()
-            _tell(sender, {}, say)
-            return
-        assert wanted.topic is not None  # one of both
-        route = route_of(config, wanted.input)
-        past = Past(route, config.addresses, wanted.address)
-        sender = Sender(client, _query(wanted, route.topic))
-        _adopt_topic(config, wanted, route, past, sender)
-        _tell(sender, past.left_out, say)
+    sender.flush()
+    _tell(sender, past.left_out, say)
 
 
-def route_of(config: Config, name: str | None) -> InputRoute:
-    """The route by which records are read, bound to the input in whose stead they come."""
-    literal = [
-        (each, route)
-        for route in config.routes
-        for each in route.inputs
-        if not each.startswith("^")
-    ]
+def route_of(
+    routes: Sequence[RouteSettings],
+    inputs: Mapping[str, InputRoute],
+    topic: str,
+    name: str | None,
+) -> InputRoute:
+    """The route by which records of a topic are read, bound to the input that they stand for.
+
+    Without a name that is the topic itself, if it is an input, or the only one that there can be.
+    `inputs` are those that exist. ExitError where the input is not known.
+    """
+    if name is None and topic in inputs:
+        return inputs[topic]
     if name is None:
-        if len(literal) != 1:
-            known = ", ".join(each for each, _ in literal) or "only expressions are configured"
-            sentence = f"Whose past it is cannot be told: name an input with --input ({known})."
+        known = [each for route in routes for each in route.inputs]
+        if len(known) != 1 or known[0].startswith("^"):
+            sentence = (
+                f"It is not known which input the records of {topic} stand for; name the one that "
+                f"their publishers will write to with --input ({', '.join(known)})."
+            )
             raise ExitError(ExitCode.USAGE, sentence)
-        ((name, found),) = literal
-        return InputRoute.bind(found, name)
-    fitting: list[RouteSettings] = [r for r in config.routes if reads(r.inputs, name)]
+        (name,) = known
+    fitting = [route for route in routes if reads(route.inputs, name)]
     if not fitting:
         sentence = f"No route reads {name}; name an input of a route with --input."
         raise ExitError(ExitCode.USAGE, sentence)
     return InputRoute.bind(fitting[0], name)
-
-
-def _adopt_topic(
-    config: Config, wanted: Wanted, route: InputRoute, past: Past, sender: Sender
-) -> None:
-    clients = KafkaClients(config)
-    topic = wanted.topic or ""
-    try:
-        topics = clients.cluster.topics([topic, route.topic])
-        check_topics(topic, route, topics)
-        with closing(clients.restorer()) as consumer:
-            spans = _spans(consumer, topics[topic], topic, wanted.since_ms)
-            spans = _of_the_past(config, clients.cluster, consumer, topic, spans)
-            for message in Reading(consumer, spans):
-                line = past.line(message)
-                if line is not None:
-                    sender.add(line)
-    except KafkaException as error:
-        sentence = f"The broker answered {fault_of(error.args[0]).cause}; adopt again."
-        raise ExitError(ExitCode.BROKER, sentence) from error
-    sender.flush()
 
 
 def check_topics(topic: str, route: InputRoute, topics: Mapping[str, TopicInfo]) -> None:
@@ -142,21 +146,18 @@ def _spans(
 
 def _of_the_past(
     config: Config,
-    cluster: Cluster,
+    own: InputRoute | None,
     consumer: Consumer,
-    topic: str,
     spans: dict[Source, Span],
 ) -> dict[Source, Span]:
-    """Of an input of the service, what it has decided; of another topic all."""
-    group_id = config.service.group_id
-    own = resolve(config.routes, cluster.names(), group_id).get(topic)
+    """Of an input of the service, with its route, what it has decided; of another topic all."""
     if own is None:
         return spans
     spans = before_the_group(consumer, spans)
     if own.settings.scope == "address":
         # After the offsets: all that was passed on by then lies before the ends of now.
         deciding = KafkaClients(config, Part(hop=Hop.ADDRESSES))
-        wait_until_decided(deciding, by_address(group_id), SystemClock())
+        wait_until_decided(deciding, by_address(config.service.group_id), SystemClock())
     return spans
 
 
@@ -203,11 +204,6 @@ def _lines_of_file(path: Path, address: str | None) -> Iterator[Line]:
 def _query(wanted: Wanted, input_: str | None) -> dict[str, str]:
     query = {"dry_run": str(wanted.dry_run).lower(), "reason": wanted.reason}
     return query if input_ is None else query | {"input": input_}
-
-
-def _bearer() -> dict[str, str]:
-    token = os.environ.get("RINGFENCE_TOKEN", "").strip()
-    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def _tell(sender: Sender, left_out: Mapping[str, int], say: Callable[[str], None]) -> None:

@@ -15,6 +15,7 @@ import httpx2
 
 from service.adoption.past import Line
 from service.errors import ExitCode, ExitError
+from service.unreached import trouble_of
 
 _LINES_AT_ONCE: Final = 2_000
 _LINES_HELD_MAX: Final = 50_000
@@ -81,8 +82,9 @@ def told_of(client: httpx2.Client, request: httpx2.Request, patience_s: float) -
             reply = client.send(request)
         except httpx2.TransportError as error:
             sentence = (
-                f"Nothing answers at {client.base_url} ({error}); start the service, or "
-                "tell where it is with --url, and do it again: what is known stays as it is."
+                f"{client.base_url} gives no answer ({trouble_of(error).reason}); start the "
+                "service, or tell where it is with --url, and do it again: what is known stays "
+                "as it is."
             )
             raise ExitError(ExitCode.BROKER, sentence) from error
         if reply.is_success:

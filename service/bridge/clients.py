@@ -20,6 +20,7 @@ from service.kafka import (
     LIBRDKAFKA,
     MESSAGE_BYTES_MAX,
     READING,
+    fetchable,
     ignore,
     layered,
     refusals,
@@ -90,7 +91,7 @@ class KafkaClients:
             "on_commit": on_commit,
         }
         properties = layered(self._name, source.common, FETCHING, source.consumer, owned)
-        return Consumer(properties, logger=LIBRDKAFKA)
+        return Consumer(fetchable(properties), logger=LIBRDKAFKA)
 
     def producer(self, batch_bytes_max: int, batch_records_max: int, on_error: OnError) -> Producer:
         """See `Clients.producer`."""

@@ -11,7 +11,7 @@ from typing import Final
 import confluent_kafka
 import structlog
 
-from api.app import WITHOUT_STATE, create_app
+from api.app import WITHOUT_STATE
 from api.hosts import allowed_hosts
 from api.opening import listening, opened
 from api.view import ServiceView
@@ -26,7 +26,7 @@ from service.control import Inbox
 from service.errors import ExitCode
 from service.metrics import Metrics
 from service.status import Info, Status, StatusBoard
-from service.tuning import calm_garbage_collector, keep_freed_memory
+from service.tuning import calm_garbage_collector, keep_freed_memory, raise_descriptor_limit
 from service.version import product_version
 from service.watchdog import Watchdog
 
@@ -37,6 +37,7 @@ _log = structlog.stdlib.get_logger(__name__)
 def forward(config: BridgeConfig) -> int:
     """Forward until SIGTERM or SIGINT; gives the exit code, raises ExitError for bad ends."""
     log.configure(sys.stderr, config.log.level, config.log.format)
+    raise_descriptor_limit()
     problems = property_problems(config)
     if problems:
         raise ConfigErrors(problems)
@@ -62,12 +63,12 @@ def forward(config: BridgeConfig) -> int:
         board=board,
         inbox=Inbox(1),  # nobody asks: there is no state to be asked for
         metrics=metrics,
-        allowed_hosts=allowed_hosts(config.api.host, config.api.advertised_url),
+        allowed_hosts=allowed_hosts(config.api),
         heartbeat_max_ms=_HEARTBEAT_MAX_MS,
         ask_timeout_s=0.0,
         access=opened(config.api),
     )
-    server = listening(create_app(view, WITHOUT_STATE), config.api)
+    server = listening(view, WITHOUT_STATE, config.api)
     _log.info("started", api=server.url, group_id=group_id)
     keep_freed_memory()
     calm_garbage_collector()

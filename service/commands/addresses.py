@@ -20,7 +20,6 @@ from service.commands.cells import (
     source,
     span,
     text_of,
-    visible,
     word,
 )
 from service.commands.command import Call, Takes, noun, verb
@@ -136,6 +135,7 @@ def show(call: Call, address: Address) -> None:
     """Show what an address remembers on each partition, and its settings with their patterns."""
     found = read(call, address)
     call.screen.show(found, lambda: page(found, utc=call.screen.utc))
+    call.note_strange(found)
 
 
 @verb(app, "clear", "address clear orders --dry-run", takes=Takes.RISK)
@@ -168,7 +168,7 @@ def page(found: Mapping[str, Any], *, utc: bool) -> Page:
         ("counted since", cells.when(found["counted_since"], utc=utc)),
     ]
     parts: list[Part] = [
-        Title(f"{visible(found['address'])}: {held}"),
+        Title(f"{found['address']}: {held}"),
         Facts([(name, cell._replace(right=False)) for name, cell in rows]),
     ]
     if found["partitions"]:
@@ -196,7 +196,7 @@ def _plan(found: Mapping[str, Any]) -> Page:
         ("disk", size(found["disk_bytes"])),
         ("changelog", size(found["changelog_bytes"])),
     ]
-    head = f"{visible(found['address'])}: {found['setting']} = {found['present']:,} {verdict}"
+    head = f"{found['address']}: {found['setting']} = {found['present']:,} {verdict}"
     return [Title(head), Facts([(name, cell._replace(right=False)) for name, cell in rows])]
 
 

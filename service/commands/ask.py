@@ -9,6 +9,7 @@ import typer
 
 from service.commands.command import Call
 from service.errors import ExitCode, ExitError
+from service.visible import visible
 
 
 def sure(call: Call, question: str) -> None:
@@ -19,7 +20,7 @@ def sure(call: Call, question: str) -> None:
         sentence = f"{question} Nobody can be asked here: say --yes, or look with --dry-run first."
         raise ExitError(ExitCode.USAGE, sentence)
     try:
-        wanted = typer.confirm(f"\n{question}", default=False, err=True)
+        wanted = typer.confirm(f"\n{visible(question)}", default=False, err=True)
     except typer.Abort:
         typer.echo(err=True)
         wanted = False

@@ -8,7 +8,6 @@ import typer
 
 from service.commands.cells import Cell, word
 from service.commands.command import Call, single, verb
-from service.commands.letter_filter import From, To
 from service.commands.options import Limit
 from service.commands.page import Table
 from service.commands.times import moment
@@ -18,6 +17,14 @@ app = single()
 Actor = Annotated[str | None, typer.Option("--actor", metavar="NAME", help="By this one.")]
 Resource = Annotated[
     str | None, typer.Option("--resource", metavar="PATH", help="Below it, as /v1/routes.")
+]
+From = Annotated[
+    str | None,
+    typer.Option("--from", metavar="TIME", help="Made then or later: a time, or 2h ago as 2h."),
+]
+To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Made before.")]
+Changes = Annotated[
+    bool, typer.Option("--changes", help="Leave out dry runs and what was refused.")
 ]
 
 
@@ -29,6 +36,7 @@ def audit(
     resource: Resource = None,
     from_: From = None,
     to: To = None,
+    changes: Changes = False,
     limit: Limit = 50,
 ) -> None:
     """List who changed what, when and why; the newest first. Needs the role admin."""
@@ -40,6 +48,7 @@ def audit(
         resource=resource,
         since=moment(from_),
         until=moment(to),
+        changes=changes or None,
     )
     rows = [
         [

@@ -4,7 +4,6 @@ The plain form is whole and exact: digits without separators, bytes, millisecond
 """
 
 import json
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
@@ -12,7 +11,6 @@ from typing import Any, Final, Literal, NamedTuple
 Tone = Literal["", "good", "warn", "bad", "dim", "strong"]
 
 NOTHING: Final = "-"
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _PHASES: Final[Mapping[str, Tone]] = {
@@ -43,10 +41,10 @@ class Cell(NamedTuple):
 
 
 def word(text: object, tone: Tone = "") -> Cell:
-    """A name, a sentence, anything that is text; no character of it moves the cursor."""
+    """A name, a sentence, anything that is text."""
     if text is None or text == "":
         return Cell("", NOTHING, "dim")
-    return Cell(visible(str(text)), tone=tone, wraps=True)
+    return Cell(str(text), tone=tone, wraps=True)
 
 
 def phase(text: str | None) -> Cell:
@@ -133,7 +131,7 @@ def place(document: Mapping[str, Any] | None) -> Cell:
 
 def source(document: Mapping[str, Any]) -> Cell:
     """A partition of a topic."""
-    return Cell(visible(f"{document['topic']}-{document['partition']}"))
+    return Cell(f"{document['topic']}-{document['partition']}")
 
 
 def age(time: str | None) -> Cell:
@@ -154,13 +152,3 @@ def text_of(value: object) -> str:
 def several(number: int, thing: str, things: str = "") -> str:
     """So many things, as a sentence says it."""
     return f"{number:,} {thing if number == 1 else things or thing + 's'}"
-
-
-def visible(text: str) -> str:
-    """Text whose control characters are written out: they may come from any publisher."""
-    return _CONTROL.sub(_escaped, text)
-
-
-def _escaped(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"

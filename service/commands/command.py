@@ -8,7 +8,7 @@ that is made of several options, by its `of`, is a parameter like another.
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -46,6 +46,11 @@ class Call:
     reason: str | None = None
     assume_yes: bool = False
     dry_run: bool = False
+
+    def note_strange(self, address: Mapping[str, Any]) -> None:
+        """Say beside the answer that an address, as the API tells it, was perhaps mistyped."""
+        if address["complete"] and not address["partitions"] and not self.screen.as_json:
+            self.screen.note(f"No record of the address {address['address']} was ever seen.")
 
 
 Url = Annotated[

@@ -16,6 +16,7 @@ from service.commands.where import (
     no_context,
     read_contexts,
     require_name,
+    require_url,
     write_contexts,
 )
 
@@ -44,6 +45,7 @@ def add(
 ) -> None:
     """Add a context, or change it."""
     require_name(name)
+    require_url(url)
     before = read_contexts(os.environ)
     added = Context(url, _absolute(token_file), _absolute(ca_file))
     current = name if use or before.current is None else before.current

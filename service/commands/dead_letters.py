@@ -20,6 +20,7 @@ from service.commands.letter_filter import (
 from service.commands.letter_pages import letter_page, summary_page, table
 from service.commands.options import Limit, Out
 from service.commands.output import lines_to
+from service.commands.page import legible_cell
 from service.commands.places import Place, place_of
 from service.commands.problem import RefusedError
 from service.commands.tailing import Tail
@@ -87,7 +88,7 @@ def tail(
         try:
             for page in _pages(call, wanted):
                 for letter in told.new(page, datetime.now(UTC)):
-                    call.screen.line(_line(call, letter))
+                    _tell(call, letter)
             has_begun, is_away = True, False
         except ExitError as error:
             if not has_begun or not _may_pass(error):
@@ -118,13 +119,15 @@ def read(call: Call, at: Place) -> Document:
     return call.api.get(path_of("v1", "dead-letters", *map(str, at)))
 
 
-def _line(call: Call, letter: Mapping[str, Any]) -> str:
+def _tell(call: Call, letter: Mapping[str, Any]) -> None:
     if call.screen.as_json:
-        return json.dumps(letter, ensure_ascii=False)
-    cells = table(call, [letter], "").rows[0]
+        call.screen.json_line(json.dumps(letter, ensure_ascii=False))
+        return
+    cells = [legible_cell(cell) for cell in table(call, [letter], "").rows[0]]
     if call.screen.terminal:
-        return "  ".join(cell.shown for cell in cells if cell.shown != NOTHING)
-    return "\t".join(cell.plain for cell in cells)
+        call.screen.line("  ".join(cell.shown for cell in cells if cell.shown != NOTHING))
+    else:
+        call.screen.line("\t".join(cell.plain for cell in cells))
 
 
 def _found(call: Call, wanted: LetterFilter, limit: int, *, newest: bool) -> Document:

@@ -133,7 +133,10 @@ def forget(call: Call, address: Address, identifier: Id) -> None:
 
 def lookup(call: Call, address: str, identifier: str) -> Document:
     """What the API knows of an id; by query, which takes any characters and the empty id."""
-    return call.api.get("/v1/ids", address=address, name=identifier)
+    found = call.api.get("/v1/ids", address=address, name=identifier)
+    if not found["known"]:
+        call.note_strange(call.api.get(path_of("v1", "addresses", address)))
+    return found
 
 
 def page(call: Call, found: Mapping[str, Any]) -> Page:

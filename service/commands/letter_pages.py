@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from service.commands.cells import Cell, count, place, several, share, size, visible, word
+from service.commands.cells import Cell, count, place, several, share, size, word
 from service.commands.command import Call
 from service.commands.page import Facts, Page, Part, Table, Title
 
@@ -17,7 +17,7 @@ def letter_page(call: Call, letter: Mapping[str, Any]) -> Page:
     payload = letter.get("payload")
     if payload is not None:
         rows = [("key", _content(payload["key"])), ("value", _content(payload["value"]))]
-        rows += [(visible(each["name"]), _content(each["value"])) for each in payload["headers"]]
+        rows += [(each["name"], _content(each["value"])) for each in payload["headers"]]
         parts += [Title("The record"), Facts(rows)]
     return parts
 

@@ -12,7 +12,7 @@ def lines_to(call: Call, out: Path | None, lines: Iterable[str]) -> int:
     if out is None:
         number = 0
         for number, line in enumerate(lines, 1):  # noqa: B007 - it is returned
-            call.screen.line(line)
+            call.screen.json_line(line)
         return number
     draft = out.with_name(f"{out.name}.part")
     number = 0

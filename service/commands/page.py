@@ -1,9 +1,13 @@
-"""The page: what a command shows, as values: titles, facts and tables."""
+"""The page: what a command shows, as values: titles, facts and tables.
+
+What stands in a page is text as it came; `legible` is asked of each page before it is shown.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from service.commands.cells import Cell
+from service.visible import visible
 
 
 class Title(NamedTuple):
@@ -31,3 +35,25 @@ class Table(NamedTuple):
 
 Part = Title | Facts | Table
 Page = Sequence[Part]
+
+
+def legible(page: Page) -> Page:
+    """The same page, with no character that does more than be seen."""
+    return [_legible(part) for part in page]
+
+
+def _legible(part: Part) -> Part:
+    if isinstance(part, Title):
+        return Title(visible(part.text))
+    if isinstance(part, Facts):
+        return Facts([(visible(name), legible_cell(cell)) for name, cell in part.rows])
+    return part._replace(
+        titles=list(map(visible, part.titles)),
+        rows=[list(map(legible_cell, row)) for row in part.rows],
+    )
+
+
+def legible_cell(cell: Cell) -> Cell:
+    """The same of one value."""
+    text = None if cell.text is None else visible(cell.text)
+    return cell._replace(plain=visible(cell.plain), text=text)

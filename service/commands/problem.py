@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from service.errors import AdminExit, ExitCode, ExitError
+from service.visible import visible
 
 NOT_FOUND: Final = 404
 _PREFIX: Final = "urn:ringfence:problem:"
@@ -65,4 +66,4 @@ def _sentence(status: int, problem: Mapping[str, Any]) -> str:
         lines.append(_NEXT[status])
     if status >= 500 and status != 503:
         lines.append(f"Look for {problem.get('trace_id')} in its log.")
-    return "\n".join(lines)
+    return "\n".join(map(visible, lines))

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
-from service.commands.cells import Cell, Tone, count, phase, several, share, span, visible, word
+from service.commands.cells import Cell, Tone, count, phase, several, share, span, word
 from service.commands.command import Call
 from service.commands.letter_pages import breakdown, table
 from service.commands.page import Facts, Page, Part, Table, Title
@@ -39,14 +39,27 @@ _TITLES: Final = (
 
 
 def number_of(preview: Mapping[str, Any]) -> str:
-    """How many it would be about."""
-    told = several(preview["matched"], "dead letter")
-    return told if preview["complete"] else f"more than {told}"
+    """How many it would be about: 5 of 36,592 dead letters."""
+    all_ = several(preview["matched"], "dead letter")
+    all_ = all_ if preview["complete"] else f"more than {all_}"
+    if preview["redrives"] == preview["matched"]:
+        return all_
+    return f"{preview['redrives']:,} of {all_}"
+
+
+def warning(preview: Mapping[str, Any]) -> str:
+    """What the outputs will hold twice, as a sentence; empty for nothing."""
+    if not preview["doubles"]:
+        return ""
+    some = "These" if preview["doubles"] == preview["redrives"] else f"Up to {preview['doubles']:,}"
+    return f"{some} were refused as duplicates: the output will then hold these messages twice."
 
 
 def preview_page(call: Call, mode: Mode, preview: Mapping[str, Any]) -> Page:
     """What a redrive would be about: counts, and some of them."""
     parts: list[Part] = [Title(f"{number_of(preview)}. {_MEANS[mode]}")]
+    told = warning(preview) if call.dry_run else ""  # else the question tells it
+    parts += [Title(told)] if told else []
     parts += breakdown(preview, preview["matched"])
     if preview["skipped"]:
         rows = [[word(why), count(number, "warn")] for why, number in preview["skipped"].items()]
@@ -127,9 +140,7 @@ def _filter_text(job: Mapping[str, Any]) -> str:
 
 
 def _done(job: Mapping[str, Any]) -> Cell:
-    if job["state"] == "done":
-        return share(1, 1)
-    return share(job["progress"]["scanned"], job["records_total"])
+    return share(job["share"], 1)
 
 
 def _rate(job: Mapping[str, Any]) -> Cell:
@@ -150,5 +161,5 @@ def progress_line(job: Mapping[str, Any]) -> str:
         f"{job['rate_per_second']:,.0f}/s",
     ]
     parts += [] if left is None else [f"{span(left * 1_000).shown} left"]
-    parts += [visible(job["waiting_for"])] if job["waiting_for"] else []
+    parts += [job["waiting_for"]] if job["waiting_for"] else []
     return " · ".join(parts)

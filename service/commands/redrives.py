@@ -21,6 +21,7 @@ from service.commands.redrive_pages import (
     progress_line,
     redrive_page,
     redrives_table,
+    warning,
 )
 from service.errors import ExitCode, ExitError
 
@@ -79,7 +80,8 @@ def start(
         call.screen.beside(preview_page(call, mode, preview))
     if not preview["matched"] and preview["complete"]:
         raise ExitError(ExitCode.NO, "No dead letter fits, so nothing was begun.")
-    sure(call, f"Redrive {number_of(preview)} with mode {mode}?")
+    question = f"Redrive {number_of(preview)} with mode {mode}?"
+    sure(call, " ".join(filter(None, [warning(preview), question])))
     begun = call.api.post("/v1/redrives", order, reason=call.reason)
     if watch:
         begun = follow(call, begun["id"])

@@ -1,7 +1,8 @@
 """The screen: tables on a terminal, tab-separated text in a pipe, JSON where it is asked for.
 
 What was asked for goes to standard output; all that is said beside it goes to standard error.
-rich is loaded for a terminal alone; it leaves out colour where NO_COLOR is set.
+rich is loaded for a terminal alone; it leaves out colour where NO_COLOR is set. Every character is
+made visible here, on both streams and in JSON too: names and ids may come from any publisher.
 """
 
 import json
@@ -13,7 +14,8 @@ from typing import Final, TextIO
 
 from service.commands import cells
 from service.commands.cells import Cell
-from service.commands.page import Facts, Page, Table, Title
+from service.commands.page import Facts, Page, Table, Title, legible
+from service.visible import visible, visible_json
 
 TAB: Final = "\t"
 
@@ -44,11 +46,18 @@ class Screen:
             self.page(page())
 
     def json(self, document: object) -> None:
-        """Print it indented; one that others read line by line goes to `line`."""
-        self._out.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        """Print it indented; one that others read line by line goes to `json_line`."""
+        self._line(visible_json(json.dumps(document, indent=2, ensure_ascii=False)))
+
+    def json_line(self, text: str) -> None:
+        """Print a document that is one line of JSON."""
+        self._line(visible_json(text))
 
     def line(self, text: str) -> None:
-        """Print a line as it is."""
+        """Print a line; tabs stay what they are between values."""
+        self._line(visible(text, TAB))
+
+    def _line(self, text: str) -> None:
         self._out.write(text + "\n")
         self._out.flush()
 
@@ -57,9 +66,9 @@ class Screen:
         if self.terminal:
             from service.commands import drawing  # noqa: PLC0415 - and so rich
 
-            drawing.draw(page, self._out)
+            drawing.draw(legible(page), self._out)
         else:
-            self._write(page)
+            self._write(legible(page))
         for part in page:
             if isinstance(part, Table) and not part.rows:
                 self.note(part.empty)
@@ -70,13 +79,13 @@ class Screen:
 
     def note(self, text: str) -> None:
         """Say something beside the result."""
-        self._err.write(cells.visible(text) + "\n")
+        self._err.write(visible(text) + "\n")
         self._err.flush()
 
     def progress(self, text: str, *, last: bool = False) -> None:
         """Say how far it is: one line that is written over, on a terminal alone."""
         if self._err.isatty():
-            self._err.write(f"\r\x1b[K{cells.visible(text)}" + ("\n" if last else ""))
+            self._err.write(f"\r\x1b[K{visible(text)}" + ("\n" if last else ""))
             self._err.flush()
         elif last:
             self.note(text)
@@ -87,13 +96,13 @@ class Screen:
             while True:
                 document, page = look()
                 if self.as_json:
-                    self.line(json.dumps(document, ensure_ascii=False))
+                    self.json_line(json.dumps(document, ensure_ascii=False))
                 else:
                     self.page(page)
                 time.sleep(every_s)
         from service.commands import drawing  # noqa: PLC0415 - and so rich
 
-        drawing.live(lambda: look()[1], every_s, self._out)
+        drawing.live(lambda: legible(look()[1]), every_s, self._out)
 
     def when(self, time_text: str | None) -> Cell:
         """A time in the user's zone."""

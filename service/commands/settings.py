@@ -19,7 +19,9 @@ from service.commands.page import Facts, Table, Title
 app = noun("Settings: all that is set over REST as one document, its history, the way back.")
 
 File = Annotated[Path, typer.Argument(metavar="[FILE]", help="JSON or TOML; - is standard input.")]
-Revision = Annotated[int, typer.Argument(metavar="REVISION", help="Of settings history.", min=1)]
+Revision = Annotated[
+    int, typer.Argument(metavar="REVISION", help="Of settings history; 0 is the file.", min=0)
+]
 Subject = Annotated[
     str, typer.Argument(metavar="FILE|REVISION", help="A document, or a number of the history.")
 ]
@@ -103,9 +105,15 @@ def diff(call: Call, subject: Subject) -> None:
         raise typer.Exit(1)
 
 
-@verb(app, "rollback", "settings rollback 11 --reason 'INC-17'", takes=Takes.RISK)
+@verb(
+    app,
+    "rollback",
+    "settings rollback 11 --reason 'INC-17'",
+    "settings rollback 0",
+    takes=Takes.RISK,
+)
 def rollback(call: Call, revision: Revision) -> None:
-    """Set again what was set at a revision; shows the difference and asks."""
+    """Set again what was set at a revision, or with 0 nothing; shows the difference and asks."""
     etag = call.api.read(_PATH).etag
     make(
         call,

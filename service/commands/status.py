@@ -20,6 +20,7 @@ from service.commands.cells import (
 )
 from service.commands.command import Call, single, verb
 from service.commands.page import Facts, Page, Part, Table, Title
+from service.commands.problem import NOT_FOUND, RefusedError
 
 app = single()
 
@@ -105,8 +106,18 @@ def _look(call: Call) -> Look:
         time.monotonic(),
         api.get("/v1/status"),
         api.get("/v1/partitions"),
-        api.get("/v1/workers"),
+        _workers_of(call),
     )
+
+
+def _workers_of(call: Call) -> Mapping[str, Any]:
+    """The processes; a bridge has none but the one that answers."""
+    try:
+        return call.api.get("/v1/workers")
+    except RefusedError as refused:
+        if refused.status != NOT_FOUND:
+            raise
+        return {"workers": []}
 
 
 def page(call: Call, now: Look, before: Look | None) -> Page:
@@ -188,6 +199,8 @@ def _restored(told: Mapping[str, Any], *, is_done: bool) -> Cell:
 def _workers(now: Look) -> Sequence[Part]:
     found = now.workers["workers"]
     beat = span_text(now.status["heartbeat_age_ms"])
+    if not found:
+        return [Title(f"heard {beat} ago")]
     head = f"{several(len(found), 'process', 'processes')}; the quietest was heard {beat} ago"
     return [Title(head), workers_table(found)]
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from service.errors import ExitCode, ExitError
+from service.tokens import token_of
+from service.urls import url_problem
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -51,7 +53,7 @@ class Contexts(NamedTuple):
     by_name: Mapping[str, Context]
 
 
-def where(asked: Asked, environ: Mapping[str, str]) -> Where:
+def where(asked: Asked, environ: Mapping[str, str], default_url: str = DEFAULT_URL) -> Where:
     """Return where to ask; options win over the environment, and that over the context in use."""
     context = _context(asked, environ)
     url = asked.url or (None if asked.context else environ.get("RINGFENCE_URL"))
@@ -59,8 +61,8 @@ def where(asked: Asked, environ: Mapping[str, str]) -> Where:
     token = _read(asked.token_file) if asked.token_file else None
     if url is None and context is not None:
         token = token or (_read(Path(context.token_file)) if context.token_file else None)
-        return Where(context.url.rstrip("/"), token, ca_file or _path(context.ca_file))
-    return Where((url or DEFAULT_URL).rstrip("/"), token or _token_of(environ), ca_file)
+        return Where(require_url(context.url), token, ca_file or _path(context.ca_file))
+    return Where(require_url(url or default_url), token or _token_of(environ), ca_file)
 
 
 def contexts_file(environ: Mapping[str, str]) -> Path:
@@ -104,6 +106,14 @@ def write_contexts(contexts: Contexts, environ: Mapping[str, str]) -> Path:
     return path
 
 
+def require_url(url: str) -> str:
+    """Return the URL of an API without a slash at its end; ExitError for what is none."""
+    problem = url_problem(url)
+    if problem is not None:
+        raise ExitError(ExitCode.USAGE, problem)
+    return url.rstrip("/")
+
+
 def require_name(name: str) -> str:
     """Return the name of a context; ExitError for what is none."""
     if not _NAME.fullmatch(name):
@@ -132,17 +142,30 @@ def _context(asked: Asked, environ: Mapping[str, str]) -> Context | None:
 
 def _token_of(environ: Mapping[str, str]) -> str | None:
     if token := environ.get("RINGFENCE_TOKEN"):
-        return token.strip()
+        return _token(token, "RINGFENCE_TOKEN")
     path = _path(environ.get("RINGFENCE_TOKEN_FILE"))
     return None if path is None else _read(path)
 
 
 def _read(path: Path) -> str:
     try:
-        return path.expanduser().read_text("utf-8").strip()
-    except (OSError, ValueError) as error:
-        sentence = f"The token cannot be read from {path} ({error}); name a file that can be read."
-        raise ExitError(ExitCode.USAGE, sentence) from error
+        return _token(path.expanduser().read_text("utf-8"), str(path))
+    except UnicodeDecodeError as error:
+        raise _no_token(str(path), "it is not text in UTF-8") from error
+    except OSError as error:
+        raise _no_token(str(path), error.strerror or "it cannot be opened") from error
+
+
+def _token(text: str, place: str) -> str:
+    try:
+        return token_of(text)
+    except ValueError as error:
+        raise _no_token(place, str(error)) from error
+
+
+def _no_token(place: str, reason: str) -> ExitError:
+    sentence = f"The token cannot be read from {place} ({reason}); name a file that holds one."
+    return ExitError(ExitCode.USAGE, sentence)
 
 
 def _path(text: str | None) -> Path | None:

@@ -42,7 +42,10 @@ def why(call: Call, subject: Subject, identifier: Id = None, *, among: Among = 1
             raise typer.Exit(AdminExit.NOT_FOUND)
         return
     at = place_of(subject)
-    letter = _letter_at(call, at) or _letter_of(call, at, among)
+    letter = _letter_at(call, at)
+    if letter is None:
+        _require_record(call, at)
+        letter = _letter_of(call, at, among)
     if letter is None:
         sentence = (
             f"Neither is {at} a dead letter, nor is one of its record among the {among:,} newest: "
@@ -83,6 +86,27 @@ def _letter_at(call: Call, at: Place) -> Mapping[str, Any] | None:
         if refused.status != NOT_FOUND:
             raise
         return None
+
+
+def _require_record(call: Call, at: Place) -> None:
+    """ExitError where no input can have a record at a place, as far as its partitions are known."""
+    known = call.api.get("/v1/partitions")
+    if not known["complete"]:
+        return
+    ends = {
+        each["partition"]: each["end_offset"]
+        for each in known["partitions"]
+        if each["topic"] == at.topic
+    }
+    if not ends:
+        fault = f"no route reads the topic {at.topic} now; see ringfence route ls"
+    elif at.partition not in ends:
+        fault = f"the input {at.topic} has no partition {at.partition}"
+    elif (end := ends[at.partition]) is not None and at.offset >= end:
+        fault = f"{at.topic}-{at.partition} ends at offset {end}, so no record is there yet"
+    else:
+        return
+    raise ExitError(AdminExit.NOT_FOUND, f"{at} is no dead letter, and {fault}.")
 
 
 def _letter_of(call: Call, at: Place, among: int) -> Mapping[str, Any] | None:

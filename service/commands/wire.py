@@ -16,6 +16,8 @@ from service.commands.documents import Document
 from service.commands.problem import RefusedError
 from service.commands.where import Where
 from service.errors import AdminExit, ExitCode, ExitError
+from service.unreached import trouble_of
+from service.urls import is_loopback, is_readable_on_the_way, url_problem
 from service.version import product_version
 
 Response = httpx2.Response
@@ -24,7 +26,6 @@ Request = httpx2.Request
 _AGAIN: Final = frozenset({429, 503})
 _SAFE_TWICE: Final = frozenset({"GET", "POST"})
 """A POST bears a key; a PUT that was carried out would be refused by its own ETag."""
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _STILL_RUNS: Final = "idempotency-in-progress"
 _PAUSE_S: Final = 0.3
 _CONNECT_MAX_S: Final = 5.0
@@ -46,7 +47,7 @@ class Wire:
         self.url = where.url
         self.patience_s = patience_s
         self._note = note
-        self._client = _client(where, patience_s)
+        self._client = client_of(where, patience_s, note)
 
     def close(self) -> None:
         """Close its connections."""
@@ -76,7 +77,7 @@ class Wire:
                 headers=headers,
             )
         except (httpx2.InvalidURL, ValueError) as error:
-            raise _no_url(self.url, error) from error
+            raise _no_url(self.url) from error
 
     def send(
         self, request: httpx2.Request, *, stream: bool = False, again: bool = True
@@ -99,8 +100,6 @@ class Wire:
         """One attempt: an answer, or when to try again; raise what trying again does not mend."""
         try:
             answer = self._client.send(request, stream=stream)
-        except (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError) as error:
-            raise _no_url(self.url, error) from error
         except (httpx2.ReadError, httpx2.RemoteProtocolError) as error:
             if request.method not in _SAFE_TWICE:
                 raise self._unreached(error) from error
@@ -120,57 +119,61 @@ class Wire:
         try:
             yield from answer.iter_lines()
         except httpx2.TransportError as error:
-            sentence = f"The answer of {self.url} broke off ({error}); run the command again."
+            reason = trouble_of(error).reason
+            sentence = f"The answer of {self.url} broke off ({reason}); run the command again."
             raise ExitError(AdminExit.UNREACHABLE, sentence) from error
         finally:
             answer.close()
 
     def _unreached(self, error: httpx2.TransportError) -> ExitError:
         """Tell why there is no answer, and what to look at."""
+        code, reason = trouble_of(error)
         if isinstance(error, httpx2.ReadTimeout):
             mend = "look at its log, or wait longer with --timeout"
             sentence = f"{self.url} gave no answer within {self.patience_s:g} s; {mend}."
-        elif isinstance(error.__cause__ and error.__cause__.__cause__, ssl.SSLError) or (
-            "CERTIFICATE" in str(error)
-        ):
+        elif code in {"certificate", "tls"}:
             mend = "name the file of its authority with --ca-file or RINGFENCE_CA_FILE"
-            sentence = f"{self.url} shows a certificate that is not trusted ({error}); {mend}."
+            sentence = f"{self.url} shows a certificate that is not trusted ({reason}); {mend}."
         elif isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
             mend = "start the service, or tell where it is with --url or RINGFENCE_URL"
-            sentence = f"Nothing answers at {self.url} ({error}); {mend}."
+            sentence = f"Nothing answers at {self.url} ({reason}); {mend}."
         else:
             mend = "run the command again, or look at the service's log"
-            sentence = f"The connection to {self.url} broke ({error}); {mend}."
+            sentence = f"The request to {self.url} got no answer ({reason}); {mend}."
         return ExitError(AdminExit.UNREACHABLE, sentence)
 
 
-def _client(where: Where, patience_s: float) -> httpx2.Client:
+def client_of(where: Where, patience_s: float, note: Callable[[str], None]) -> httpx2.Client:
+    """Return a client that shows the token; `note` is told where others can read that."""
     headers = {"User-Agent": f"ringfence/{product_version()}"}
     if where.token:
         headers["Authorization"] = f"Bearer {where.token}"
+        if is_readable_on_the_way(where.url):
+            note(f"The token goes to {where.url} in clear, and can be read on the way; use https.")
     try:
-        host = urlsplit(where.url).hostname
-        verify: ssl.SSLContext | bool = True
+        # Certificates are loaded only for those who will look at one.
+        verify: ssl.SSLContext | bool = urlsplit(where.url).scheme == "https"
         if where.ca_file is not None:
             verify = ssl.create_default_context(cafile=str(where.ca_file))
         return httpx2.Client(
+            base_url=where.url,
             headers=headers,
             verify=verify,
             # The service may be asked to wait as long; its answer takes a moment more.
             timeout=httpx2.Timeout(patience_s + _ANSWER_S, connect=min(patience_s, _CONNECT_MAX_S)),
-            trust_env=host not in _LOOPBACK,  # no proxy stands before this machine alone
+            # No proxy stands before this machine alone.
+            trust_env=not is_loopback(urlsplit(where.url).hostname or ""),
         )
     except OSError as error:
         mend = "name a PEM file with --ca-file or RINGFENCE_CA_FILE"
         sentence = f"The certificates in {where.ca_file} cannot be read ({error}); {mend}."
         raise ExitError(ExitCode.USAGE, sentence) from error
-    except ValueError as error:
-        raise _no_url(where.url, error) from error
+    except (httpx2.InvalidURL, ValueError) as error:
+        raise _no_url(where.url) from error
 
 
-def _no_url(url: str, error: Exception) -> ExitError:
-    sentence = f"{url} is no address of an API ({error}); write it as http://host:port."
-    return ExitError(ExitCode.USAGE, sentence)
+def _no_url(url: str) -> ExitError:
+    return ExitError(ExitCode.USAGE, url_problem(url) or f"{url} is no address of an API.")
 
 
 def _refused(answer: Response, url: str) -> RefusedError:

@@ -7,12 +7,12 @@ process that does not answer in time counts with what it told last.
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from service.control import Unavailable
 from service.crew.member import Member
-from service.families import joined, written
+from service.families import Family, joined, without_addresses, written
 from service.metrics import Metrics
 
 _PATIENCE_S: Final = 1.0
@@ -33,8 +33,12 @@ class CrewMetrics:
         """See `Metrics.http_auth_failure`."""
         self._own.http_auth_failure(reason)
 
-    async def scrape(self) -> bytes:
-        """All metrics in Prometheus' text format."""
+    def http_connection_refused(self, reason: str) -> None:
+        """See `Metrics.http_connection_refused`."""
+        self._own.http_connection_refused(reason)
+
+    async def scrape(self, *, addresses: bool = True) -> bytes:
+        """All metrics in Prometheus' text format. See `Metrics.scrape`."""
         asked = []
         for member in self._members:
             with contextlib.suppress(Unavailable):
@@ -46,4 +50,5 @@ class CrewMetrics:
             for each in asked:
                 if each.done() and not each.cancelled():
                     each.exception()  # seen: it ended while it was asked
-        return written(joined(self._own.families(), [m.families for m in self._members]))
+        told: Iterable[Family] = joined(self._own.families(), [m.families for m in self._members])
+        return written(told if addresses else without_addresses(told))

@@ -19,6 +19,7 @@ from service.fleet.messages import (
     Reply,
     Roll,
     RollCall,
+    Trouble,
     owned_by,
     reason_of,
 )
@@ -194,15 +195,21 @@ def _outcome(reply: Reply) -> Answer | Exception:
 
 def _silent(heard: Iterable[Heard]) -> list[Exception]:
     return [
-        Unavailable(f"Instance {each.peer.name} does not answer: {each.trouble}.", retry_after_s=2)
+        Unavailable(f"Instance {each.peer.name} does not answer: {_why(each)}.", retry_after_s=2)
         for each in heard
         if each.reply is None
     ]
 
 
+def _why(heard: Heard) -> str:
+    return "" if heard.trouble is None else heard.trouble.sentence
+
+
 def _attendance(heard: Heard) -> Attendance:
     told = None if heard.reply is None else heard.reply.told
-    trouble = heard.trouble or (told.sentence if isinstance(told, Refusal) else None)
+    trouble = heard.trouble
+    if isinstance(told, Refusal):
+        trouble = Trouble("unavailable", told.sentence)
     return Attendance(
         heard.peer, is_own=False, roll=told if isinstance(told, Roll) else None, trouble=trouble
     )

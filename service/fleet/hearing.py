@@ -1,8 +1,10 @@
 """Hearing: what other instances ask, answered from the own processes alone."""
 
 from collections.abc import Callable
+from typing import Final
 
 from service.control import Desk
+from service.fleet.key import PeerKey
 from service.fleet.messages import (
     Question,
     Refusal,
@@ -10,12 +12,22 @@ from service.fleet.messages import (
     Roll,
     RollCall,
     owned_by,
-    question_of,
     refusal_of,
     reply_text,
 )
-from service.queries.table import Answer
+from service.queries.table import OF_ALL, OF_ONE, Answer, Query
 from service.status import Status
+
+_NO_CHANGE: Final = Refusal(
+    "NotPossible",
+    "Instances on other machines make a change for each other only where they share a secret: set "
+    "api.peer_token_file on all of them, or ask the instance that owns it.",
+)
+
+
+def is_change(query: Query | RollCall) -> bool:
+    """Whether it may change something."""
+    return isinstance(query, OF_ONE + OF_ALL) and not getattr(query, "dry_run", False)
 
 
 class Hearing:
@@ -26,21 +38,22 @@ class Hearing:
         crew: Desk,
         roll: Callable[[], Roll],
         check: Callable[[Status], None],
-        admits: Callable[[str | None], bool] | None,
+        key: PeerKey | None,
     ) -> None:
-        """`check` raises where the state is not whole; `admits` knows a peer by what it bears.
+        """`check` raises where the state is not whole.
 
-        Without `admits` nothing tells a peer from others: who may ask, the caller has to know.
+        Without a `key` nothing tells a peer from others: who may ask, the caller has to know.
         """
         self._crew = crew
         self._roll = roll
         self._check = check
-        self.admits = admits
+        self.key = key
 
-    async def reply(self, text: bytes) -> bytes:
-        """Answer a question; CodecError where it is none."""
-        question = question_of(text)
-        told = await self._told(question)
+    async def reply(self, question: Question, *, may_change: bool) -> bytes:
+        """Answer a question; what changes something is refused to who may not."""
+        told: Answer | Roll | Refusal = _NO_CHANGE
+        if may_change or not is_change(question.query):
+            told = await self._told(question)
         status = self._roll().status
         return reply_text(Reply(status.instance, told, owned_by(status), status.partitions_total))
 

@@ -16,7 +16,9 @@ PATH: Final = "/v1/internal/questions"
 FORWARDED: Final = "X-Ringfence-Forwarded"
 """Names the instance that forwards. What bears it is answered here or not at all."""
 ACTOR: Final = "X-Ringfence-Actor"
-"""For whom an instance asks, together with the peer token."""
+"""For whom an instance asks, percent-encoded; believed where it is signed."""
+SIGNATURE: Final = "X-Ringfence-Signature"
+"""Of a reply."""
 
 _REASONS: Final = {
     kind.__name__: kind
@@ -37,13 +39,20 @@ class Roll(NamedTuple):
     status: Status
 
 
+class Trouble(NamedTuple):
+    """Why an instance does not answer: a kind, and a sentence made of nothing that it told."""
+
+    code: str
+    sentence: str
+
+
 class Attendance(NamedTuple):
     """An instance, and how it does; `trouble` tells why that is not known."""
 
     announced: Announcement
     is_own: bool
     roll: Roll | None
-    trouble: str | None
+    trouble: Trouble | None
 
 
 class Question(NamedTuple):

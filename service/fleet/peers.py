@@ -9,30 +9,53 @@ import asyncio
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+import uuid
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
+from urllib.parse import quote
 
 import httpx2
 import structlog
 
 from service.fleet.codec import CodecError
+from service.fleet.key import Asker, PeerKey
 from service.fleet.messages import (
     ACTOR,
     FORWARDED,
     PATH,
+    SIGNATURE,
     Question,
     Reply,
     RollCall,
+    Trouble,
     question_text,
     reply_of,
 )
 from service.instances import Announcement
 from service.queries.table import Query
+from service.unreached import trouble_of
 
 CONNECT_S: Final = 1.0
 LEFT_ALONE_S: Final = 5.0
 _CONNECTIONS_MAX: Final = 64
 _OK: Final = 200
+_REFUSED: Final = 403
+_NO_TIME: Final = Trouble("no-time", "there was no time left")
+_NO_URL: Final = Trouble("no-url", "it announces no URL; set its api.advertised_url")
+_NOT_ADMITTED: Final = Trouble(
+    "refused",
+    "it refuses our signature; see that all instances hold one secret in api.peer_token_file, and "
+    "that their clocks agree",
+)
+_NOT_SIGNED: Final = Trouble(
+    "not-signed", "what answers at its URL does not hold the secret of api.peer_token_file"
+)
+_OTHER: Final = Trouble(
+    "other-instance", "another instance answers at its URL; set its api.advertised_url"
+)
+_NOT_UNDERSTOOD: Final = Trouble(
+    "not-understood", "its reply is not understood; see that all instances have one version"
+)
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -42,14 +65,14 @@ class Heard(NamedTuple):
 
     peer: Announcement
     reply: Reply | None
-    trouble: str | None
+    trouble: Trouble | None
 
 
 class Lost(NamedTuple):
     """An instance that was not reached, not once since."""
 
     peer: Announcement
-    trouble: str
+    trouble: Trouble
     since_s: float
     until_s: float
     """When it was not reached last."""
@@ -57,6 +80,10 @@ class Lost(NamedTuple):
 
 class NotUnderstoodError(Exception):
     """Something answers at the URL of an instance, and not as that instance does."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__(trouble.sentence)
+        self.trouble = trouble
 
 
 class Peers:
@@ -66,17 +93,17 @@ class Peers:
         self,
         own: str,
         known: Callable[[], Iterable[Announcement]],
-        authorization: Callable[[], Mapping[str, str]],
+        key: PeerKey | None,
         tls: Callable[[], ssl.SSLContext] = ssl.create_default_context,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`own` is the name of this instance, `authorization` what its requests bear.
+        """`own` is the name of this instance; with a `key` questions and replies are signed.
 
         `tls` is asked once, before the first request.
         """
         self._own = own
         self._known = known
-        self._authorization = authorization
+        self._key = key
         self._tls = tls
         self._now_s = monotonic_s
         self._lock = threading.Lock()
@@ -93,7 +120,7 @@ class Peers:
         """Ask all others; never raises for what one of them does."""
         others = self.others
         if not others or timeout_s <= 0:
-            return tuple(Heard(peer, None, "there was no time left") for peer in others)
+            return tuple(Heard(peer, None, _NO_TIME) for peer in others)
         work = asyncio.run_coroutine_threadsafe(
             self._all(others, query, timeout_s), self._running_loop()
         )
@@ -132,41 +159,59 @@ class Peers:
         if lost is not None and lost.peer == peer and self._now_s() < lost.until_s + LEFT_ALONE_S:
             return Heard(peer, None, lost.trouble)
         if not peer.url:
-            return Heard(peer, None, "it announces no URL; set its api.advertised_url")
+            return Heard(peer, None, _NO_URL)
         try:
             async with asyncio.timeout(timeout_s):
                 reply = await self._asked(peer, query, timeout_s)
         except TimeoutError:
-            return self._not_reached(peer, f"it did not reply within {timeout_s:.1f} s")
+            sentence = f"it did not reply within {timeout_s:.1f} s"
+            return self._not_reached(peer, Trouble("timeout", sentence))
         except NotUnderstoodError as error:
-            return self._not_reached(peer, str(error))
+            return self._not_reached(peer, error.trouble)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            return self._not_reached(peer, f"it cannot be reached: {_cause(error)}")
+            code, reason = trouble_of(error)
+            return self._not_reached(peer, Trouble(code, f"it cannot be reached: {reason}"))
         if self._lost.pop(peer.name, None) is not None:
             _log.info("peer_reached_again", peer=peer.name, url=peer.url)
         return Heard(peer, reply, None)
 
     async def _asked(self, peer: Announcement, query: Query | RollCall, timeout_s: float) -> Reply:
+        asker = self._asker()
+        body = question_text(Question(peer.name, query, round(timeout_s * 1000)))
+        signed = None if self._key is None else self._key.signed(PATH, asker, body)
         response = await self._pool().post(
             peer.url.rstrip("/") + PATH,
-            content=question_text(Question(peer.name, query, round(timeout_s * 1000))),
+            content=body,
             headers={
-                FORWARDED: self._own,
+                FORWARDED: asker.instance,
+                ACTOR: asker.actor,
+                "X-Request-Id": asker.request_id,
                 "Content-Type": "application/json",
-                **_of_request(),
-                **self._authorization(),
+                **({} if signed is None else {"Authorization": signed.header}),
             },
         )
+        if response.status_code == _REFUSED:
+            raise NotUnderstoodError(_NOT_ADMITTED)
         if response.status_code != _OK:
-            raise NotUnderstoodError(f"its URL answers with status {response.status_code}")
+            sentence = f"its URL answers with status {response.status_code}"
+            raise NotUnderstoodError(Trouble("status", sentence))
+        if self._key is not None and signed is not None:
+            signature = response.headers.get(SIGNATURE, "")
+            if not self._key.is_of_reply(signature, signed.nonce, response.content):
+                raise NotUnderstoodError(_NOT_SIGNED)
         try:
             reply = reply_of(response.content)
         except CodecError as error:
-            raise NotUnderstoodError(f"its reply is not understood: {error}") from error
+            raise NotUnderstoodError(_NOT_UNDERSTOOD) from error
         if reply.instance != peer.name:
-            sentence = f"instance {reply.instance} answers at its URL; set its api.advertised_url"
-            raise NotUnderstoodError(sentence)
+            raise NotUnderstoodError(_OTHER)
         return reply
+
+    def _asker(self) -> Asker:
+        """So that the lines of a request in the logs of all instances have the same name."""
+        bound = structlog.contextvars.get_contextvars()
+        request_id = str(bound.get("request_id") or uuid.uuid4().hex)
+        return Asker(self._own, quote(str(bound.get("actor", "")), safe="@"), request_id)
 
     def _pool(self) -> httpx2.AsyncClient:
         if self._client is None:
@@ -179,22 +224,17 @@ class Peers:
             )
         return self._client
 
-    def _not_reached(self, peer: Announcement, trouble: str) -> Heard:
+    def _not_reached(self, peer: Announcement, trouble: Trouble) -> Heard:
         now_s, before = self._now_s(), self._lost.get(peer.name)
         is_new = before is None or before.peer != peer
         since_s = now_s if before is None or is_new else before.since_s
         if is_new:
-            _log.warning("peer_not_reached", peer=peer.name, url=peer.url, cause=trouble)
+            _log.warning(
+                "peer_not_reached",
+                peer=peer.name,
+                url=peer.url,
+                code=trouble.code,
+                cause=trouble.sentence,
+            )
         self._lost[peer.name] = Lost(peer, trouble, since_s, now_s)
         return Heard(peer, None, trouble)
-
-
-def _of_request() -> dict[str, str]:
-    """So that the lines of a request in the logs of all instances have the same name."""
-    bound = structlog.contextvars.get_contextvars()
-    told = {"X-Request-Id": bound.get("request_id"), ACTOR: bound.get("actor")}
-    return {name: value for name, value in told.items() if isinstance(value, str)}
-
-
-def _cause(error: Exception) -> str:
-    return str(error) or type(error).__name__

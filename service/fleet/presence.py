@@ -24,7 +24,8 @@ from service.status import ServicePhase
 _LOOK_S: Final = 0.2
 _PAUSE_S: Final = 2.0
 GONE_S: Final = 300.0
-_LEAVE_S: Final = 2.0
+_LEAVE_S: Final = 10.0
+"""A broker that is asked by all who take over answers late."""
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -70,6 +71,8 @@ class Presence:
         if self._has_announced:
             now_s = time.monotonic()
             self._left.wait(max(0.0, min(self._leaves_s, now_s) + _LEAVE_S - now_s))
+            if self._has_announced:
+                _log.warning("announcement_stays", for_s=GONE_S)
 
     def _run(self) -> None:
         while not self._stopping.wait(_LOOK_S):
@@ -98,7 +101,7 @@ class Presence:
 
     def _leave(self) -> None:
         self._leaves_s = time.monotonic()
-        deadline_s = self._leaves_s + 2 * _LEAVE_S
+        deadline_s = self._leaves_s + _LEAVE_S
         mine = self._announced()
 
         def removal(settings: Settings) -> ConfigRecord:

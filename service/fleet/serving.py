@@ -2,7 +2,7 @@
 
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlsplit
@@ -17,10 +17,10 @@ from service.control import Desk
 from service.errors import ExitCode, ExitError
 from service.fleet.desk import FleetDesk
 from service.fleet.hearing import Hearing
+from service.fleet.key import PeerKey
 from service.fleet.messages import Roll
 from service.fleet.peers import Peers
 from service.fleet.presence import Presence
-from service.fleet.token import PeerToken
 from service.instances import Announcement
 from service.kafka import Clients
 from service.sections import ApiSettings
@@ -51,7 +51,7 @@ class Fleet:
         `check` raises where its state is not whole.
         """
         service, api = config().service, config().api
-        token = _token(api.peer_token_file)
+        key = _key(api.peer_token_file)
         self._mine = Announcement(
             name=service.instance,
             url=api.advertised_url.rstrip("/"),
@@ -61,7 +61,7 @@ class Fleet:
         peers = Peers(
             service.instance,
             lambda: bulletin.instances or (),
-            lambda: _headers(token),
+            key,
             lambda: _tls(api),
         )
 
@@ -69,7 +69,7 @@ class Fleet:
             return Roll(version, bulletin.revision, status())
 
         self.desk = FleetDesk(config, crew, roll, peers, lambda: self._mine)
-        self.hearing = Hearing(crew, roll, check, None if token is None else token.admits)
+        self.hearing = Hearing(crew, roll, check, key)
         self._presence = Presence(
             lambda: self._mine,
             lambda: bulletin.instances,
@@ -95,9 +95,9 @@ class Fleet:
         self._presence.stop()
 
 
-def _token(path: str) -> PeerToken | None:
+def _key(path: str) -> PeerKey | None:
     try:
-        return PeerToken(path) if path else None
+        return PeerKey(path) if path else None
     except (OSError, ValueError) as error:
         sentence = f"{path} of api.peer_token_file cannot be used ({error}); run `ringfence check`."
         raise ExitError(ExitCode.USAGE, sentence) from error
@@ -110,7 +110,3 @@ def _tls(api: ApiSettings) -> ssl.SSLContext:
         context.load_verify_locations(api.tls_client_ca_file)
         context.load_cert_chain(api.tls_cert_file, api.tls_key_file)
     return context
-
-
-def _headers(token: PeerToken | None) -> Mapping[str, str]:
-    return {} if token is None else {"Authorization": token.header}

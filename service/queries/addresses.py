@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
+from operator import add
 from typing import Final, Literal, NamedTuple
 
-from service.queries.names import first_after
 from service.queries.settings import EffectiveSetting
 
 
@@ -17,17 +17,8 @@ class AddressQuery(NamedTuple):
 SortKey = Literal["name", "ids_held", "fill", "horizon", "accepted", "duplicates"]
 
 
-class AddressOrder(NamedTuple):
-    """Asks for the addresses that begin with a prefix, by name or with what they are sorted by.
-
-    By name, so many that come after one; else all, since what a loop knows of one that others
-    decide too is a part.
-    """
-
-    prefix: str
-    sort: SortKey
-    after: str
-    limit: int
+class DirectoryQuery(NamedTuple):
+    """Asks for all addresses, with all that they can be sorted by."""
 
 
 class AddressesQuery(NamedTuple):
@@ -69,17 +60,21 @@ class AddressAnswer(NamedTuple):
     """True when no deciding partition of the address belongs to another instance."""
 
 
-class AddressRank(NamedTuple):
-    """An address, and what it is sorted by; None where that is not known, and by name."""
+class DirectoryAnswer(NamedTuple):
+    """All addresses in no order, as columns, since they may be very many.
 
-    address: str
-    value: float | None
+    An address stands once for each partition that holds something of it, and once for each loop
+    that has counted what came to it. Whoever reads it brings that together, as `RANKING` says.
+    """
 
-
-class AddressOrderAnswer(NamedTuple):
-    """Addresses in the order of their names."""
-
-    ranks: tuple[AddressRank, ...]
+    addresses: tuple[str, ...]
+    ids_held: tuple[int | None, ...]
+    fill: tuple[float | None, ...]
+    horizon: tuple[int | None, ...]
+    counted: tuple[str, ...]
+    """Addresses again; what stands above ends here."""
+    accepted: tuple[int, ...]
+    duplicates: tuple[int, ...]
     complete: bool = False
 
 
@@ -101,14 +96,14 @@ class AddressesAnswer(NamedTuple):
     complete: bool = False
 
 
-RANKING: Final[Mapping[str, Callable[[Iterable[float]], float]]] = {
-    "ids_held": sum,
-    "accepted": sum,
-    "duplicates": sum,
+RANKING: Final[Mapping[str, Callable[[float, float], float]]] = {
+    "ids_held": add,
+    "accepted": add,
+    "duplicates": add,
     "fill": max,
     "horizon": min,
 }
-"""What an address is sorted by, of what its partitions tell: where it comes to the worst."""
+"""What an address is sorted by, of what two partitions tell: where it comes to the worst."""
 
 
 def rings_in_order(rings: Iterable[MemoryStatus]) -> tuple[MemoryStatus, ...]:
@@ -128,21 +123,10 @@ def merged_address(_query: AddressQuery, answers: Sequence[AddressAnswer]) -> Ad
     )
 
 
-def merged_order(query: AddressOrder, answers: Sequence[AddressOrderAnswer]) -> AddressOrderAnswer:
-    """By name the first ones; else all, each with the worst or the sum of what it is sorted by."""
-    values: dict[str, list[float]] = {}
-    for rank in chain.from_iterable(answer.ranks for answer in answers):
-        known = values.setdefault(rank.address, [])
-        if rank.value is not None:
-            known.append(rank.value)
-    if query.sort == "name":
-        names = first_after(values, query.after, query.limit)
-        return AddressOrderAnswer(tuple(AddressRank(name, None) for name in names))
-    join = RANKING[query.sort]
-    ranks = ((name, values[name]) for name in sorted(values))
-    return AddressOrderAnswer(
-        tuple(AddressRank(name, join(known) if known else None) for name, known in ranks)
-    )
+def merged_directory(_query: DirectoryQuery, answers: Sequence[DirectoryAnswer]) -> DirectoryAnswer:
+    """One after the other."""
+    columns = zip(*(answer[:-1] for answer in answers), strict=True)
+    return DirectoryAnswer._make((*(tuple(chain.from_iterable(each)) for each in columns), False))
 
 
 def merged_addresses(_query: AddressesQuery, answers: Sequence[AddressesAnswer]) -> AddressesAnswer:

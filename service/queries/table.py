@@ -12,7 +12,7 @@ from service.queries import addresses, ids, publishers, redrives, settings
 
 Query = (
     addresses.AddressQuery
-    | addresses.AddressOrder
+    | addresses.DirectoryQuery
     | addresses.AddressesQuery
     | ids.IdQuery
     | ids.IdsQuery
@@ -31,7 +31,7 @@ Query = (
 
 Answer = (
     addresses.AddressAnswer
-    | addresses.AddressOrderAnswer
+    | addresses.DirectoryAnswer
     | addresses.AddressesAnswer
     | ids.IdAnswer
     | ids.LookupAnswer
@@ -59,7 +59,7 @@ def merged(query: Query, answers: Sequence[Answer], *, complete: bool) -> Answer
 
 _MERGES: Final[Mapping[type[Query], Callable[[Any, Any], Answer]]] = {
     addresses.AddressQuery: addresses.merged_address,
-    addresses.AddressOrder: addresses.merged_order,
+    addresses.DirectoryQuery: addresses.merged_directory,
     addresses.AddressesQuery: addresses.merged_addresses,
     ids.IdQuery: ids.merged_id,
     ids.IdsLookup: ids.merged_lookup,

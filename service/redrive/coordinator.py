@@ -45,6 +45,14 @@ _AT_ONCE: Final = 4
 _log = structlog.stdlib.get_logger(__name__)
 
 
+class _BegunError(Exception):
+    """The job was begun before."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job.id)
+        self.job = job
+
+
 class Coordinator:
     """See the module. `jobs`, `know` and `write` are for any thread."""
 
@@ -209,6 +217,25 @@ class Coordinator:
         self._writer.write(made)
         self.know(written[0])
         return written[0]
+
+    def begin(self, job: Job, mark: str) -> Job:
+        """Write a new job, unless there is one whose id ends with the mark: then it is that one.
+
+        It is looked for in the newest state, so that of two instances one begins. See `write`.
+        """
+
+        def made(settings: Settings) -> ConfigRecord:
+            for each in settings.redrives.by_id.values():
+                if each.id.endswith(mark):
+                    raise _BegunError(each)
+            return job.record
+
+        try:
+            self._writer.write(made)
+        except _BegunError as begun:
+            job = begun.job
+        self.know(job)
+        return job
 
     def _forget(self, oldest: str) -> None:
         """One at a time: there is no hurry."""

@@ -1,5 +1,6 @@
 """Orders: redrives are ordered, previewed, told of and cancelled here; others carry them out."""
 
+import hashlib
 import secrets
 from collections import Counter
 from collections.abc import Callable
@@ -45,21 +46,29 @@ class Orders:
         self._coordinator = coordinator
         self._clock = clock
 
-    def order(self, order: Order) -> RedriveView:
-        """Begin a redrive of what is there now; what is written later is not part of it."""
-        running = [job for job in self._coordinator.jobs().values() if job.is_running]
+    def order(self, order: Order, key: str | None = None) -> RedriveView:
+        """Begin a redrive of what is there now; what is written later is not part of it.
+
+        Under a key that its actor has used before, on any instance, it is the redrive that was
+        begun then, for as long as that one is known.
+        """
+        jobs, mark = self._coordinator.jobs(), _mark(order.actor, key)
+        for job in jobs.values():
+            if job.id.endswith(mark):
+                return job.view
+        running = [job for job in jobs.values() if job.is_running]
         if len(running) >= RUNNING_MAX:
             sentence = f"{RUNNING_MAX} redrives run already; wait for one to end, or cancel it."
             raise NotPossible(sentence)
         now_ms = self._clock.wall_ms()
         job = Job(
-            id=f"{now_ms:013d}-{secrets.token_hex(4)}",
+            id=f"{now_ms:013d}{mark}",
             order=order,
             spans=self._spans(order),
             created_at_ms=now_ms,
             updated_at_ms=now_ms,
         )
-        return self._written(job.id, lambda _none: job).view
+        return self._asked(lambda: self._coordinator.begin(job, mark)).view
 
     def preview(self, order: Order) -> RedrivePreview:
         """What it would be about, as far as one request goes."""
@@ -79,7 +88,7 @@ class Orders:
         else:
             counts = self._box.count(order.filter, None, look)
         total = len(order.letters) or sum(span.end - span.start for span in spans)
-        return RedrivePreview(total, counts, dict(skipped), tuple(samples))
+        return RedrivePreview(order, total, counts, dict(skipped), tuple(samples))
 
     def all(self) -> tuple[RedriveView, ...]:
         """The newest first."""
@@ -99,13 +108,15 @@ class Orders:
         if not job.is_running:
             return job.view
         now_ms = self._clock.wall_ms()
-        return self._written(
-            name, lambda now: (job if now is None else now).ended("cancelled", now_ms)
-        ).view
 
-    def _written(self, name: str, change: Callable[[Job | None], Job]) -> Job:
+        def ended(now: Job | None) -> Job:
+            return (job if now is None else now).ended("cancelled", now_ms)
+
+        return self._asked(lambda: self._coordinator.write(name, ended)).view
+
+    def _asked(self, write: Callable[[], Job]) -> Job:
         try:
-            return self._coordinator.write(name, change)
+            return write()
         except KafkaException as error:
             sentence = f"The broker answered {error.args[0].name()}; ask again."
             raise Unavailable(sentence) from error
@@ -133,3 +144,10 @@ class Orders:
         return tuple(
             Span(*each, min(offsets), max(offsets) + 1) for each, offsets in sorted(places.items())
         )
+
+
+def _mark(actor: str, key: str | None) -> str:
+    """The end of an id: the same for the same key of the same actor, wherever it is made."""
+    if key is None:
+        return f"-{secrets.token_hex(4)}"
+    return f"-{hashlib.sha256(f'{len(actor)}:{actor}{key}'.encode()).hexdigest()[:32]}"

@@ -103,7 +103,8 @@ def _shown(answer: Response) -> Iterator[str]:
         for fault in document.get("errors", ()):
             yield f"! {fault['pointer']}: {fault['detail']}"
     elif document:
-        yield from _written(document)
+        now = {"as_of": "now"} if "as_of" in document else {}
+        yield from _written(document | now)
     else:
         yield from answer.text.splitlines()
 

@@ -99,6 +99,7 @@ class FakeRedrives:
         self._is_up = is_up
         past = Job(PAST, Order("through", LetterFilter()), (), NOW_MS, NOW_MS)
         self._all = {PAST: past.ended("done", NOW_MS)}
+        self._keys = dict[str, str]()
 
     @property
     def _jobs(self) -> dict[str, Job]:
@@ -106,17 +107,20 @@ class FakeRedrives:
             raise Unavailable("The config topic was not read yet; ask again.")
         return self._all
 
-    def order(self, order: Order) -> RedriveView:
+    def order(self, order: Order, key: str | None = None) -> RedriveView:
+        if key is not None and key in self._keys:
+            return self._jobs[self._keys[key]].view
         if "nowhere" in order.filter.topics:
             raise NotPossible("nowhere is no dead-letter topic of this group.")
         name = f"{len(self._jobs)}-x"
         job = Job(name, order, (Span("orders.dlq", 0, 0, 9),), NOW_MS, NOW_MS)
         self._jobs[name] = job
+        self._keys[key or name] = name
         return job.view
 
     def preview(self, order: Order) -> RedrivePreview:
         counts = self._letters.count(order.filter, None)
-        return RedrivePreview(9, counts, {"foreign": counts.foreign}, (LETTER,))
+        return RedrivePreview(order, 9, counts, {"foreign": counts.foreign}, (LETTER,))
 
     def all(self) -> tuple[RedriveView, ...]:
         return tuple(self._jobs[name].view for name in sorted(self._jobs, reverse=True))

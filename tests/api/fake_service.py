@@ -14,18 +14,17 @@ from service.audit import AuditPage, AuditQuery, AuditRecord, Trail
 from service.changes import Change, Edited, Standing, checked
 from service.config import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
 from service.control import Desk, Inbox, NameInUse, NotPossible, Unavailable
-from service.fleet.messages import Attendance, Roll
+from service.fleet.messages import Attendance, Roll, Trouble
 from service.instances import Announcement
 from service.metrics import Metrics
 from service.queries.addresses import (
     AddressAnswer,
     AddressesAnswer,
     AddressesQuery,
-    AddressOrder,
-    AddressOrderAnswer,
     AddressQuery,
-    AddressRank,
     AddressRow,
+    DirectoryAnswer,
+    DirectoryQuery,
     MemoryStatus,
 )
 from service.queries.ids import (
@@ -107,6 +106,8 @@ RUNNING = Status(
     last_commit_at=STARTED_AT,
     complete=True,
 )
+STRANGE = "nosuch"
+"""An address of which no record was ever seen."""
 STARTING = RUNNING._replace(phase="starting", partitions=(), last_commit_at=None, complete=False)
 
 
@@ -136,8 +137,10 @@ def remembering(held: dict[tuple[str, bytes], Sighting]) -> Callable[[Query], An
                 newest_time_ms=max(times_ms, default=None),
                 horizon_ms=None,
             )
+            if query.address == STRANGE:
+                return AddressAnswer(query.address, SETTINGS, (), 0, 0, complete=True)
             return AddressAnswer(query.address, SETTINGS, (ring,), 7, 2, 1_000, complete=True)
-        if isinstance(query, AddressOrder | AddressesQuery):
+        if isinstance(query, DirectoryQuery | AddressesQuery):
             return _of_addresses(query, held)
         if isinstance(query, IdQuery):
             seen = held.get((query.address, query.identifier))
@@ -158,7 +161,7 @@ def remembering(held: dict[tuple[str, bytes], Sighting]) -> Callable[[Query], An
 
 
 def _of_addresses(
-    query: AddressOrder | AddressesQuery, held: dict[tuple[str, bytes], Sighting]
+    query: DirectoryQuery | AddressesQuery, held: dict[tuple[str, bytes], Sighting]
 ) -> Answer:
     """Of each address as many ids are held, and as many duplicates were found, as stand here."""
     counts = Counter(address for address, _ in held)
@@ -168,12 +171,9 @@ def _of_addresses(
             for name in sorted(set(query.addresses) & counts.keys())
         ]
         return AddressesAnswer(tuple(rows), 1_000, complete=True)
-    names = sorted(name for name in counts if name.startswith(query.prefix))
-    if query.sort == "name":
-        found = [name for name in names if name > query.after][: query.limit]
-        return AddressOrderAnswer(tuple(AddressRank(name, None) for name in found))
-    values = {"horizon": lambda _name: None}.get(query.sort, counts.get)
-    return AddressOrderAnswer(tuple(AddressRank(name, values(name)) for name in names))
+    names, ids = tuple(counts), tuple(counts.values())
+    fill, nothing = tuple(count / 20_000 for count in ids), (None,) * len(ids)
+    return DirectoryAnswer(names, ids, fill, nothing, names, ids, ids, complete=True)
 
 
 def _ring(ids: int) -> MemoryStatus:
@@ -272,7 +272,7 @@ class FakeFleet:
         return (
             Attendance(own, True, Roll("0.1.0", 7, self._board.read()), None),  # noqa: FBT003
             Attendance(other, False, Roll("0.1.0", 6, theirs), None),  # noqa: FBT003
-            Attendance(gone, False, None, "it cannot be reached"),  # noqa: FBT003
+            Attendance(gone, False, None, Trouble("unreachable", "it cannot be reached")),  # noqa: FBT003
         )
 
 
@@ -398,7 +398,8 @@ def serving(inbox: Inbox, answer: Callable[[Query], Answer]) -> Iterator[None]:
 
     def run() -> None:
         while not ended.wait(0.002):
-            inbox.run_pending(answer, limit=16)
+            inbox.change(answer, 16)
+            inbox.answer(answer, lambda: True)
 
     thread = threading.Thread(target=run, name="fake-loop", daemon=True)
     thread.start()

@@ -42,7 +42,7 @@ class Issuer:
         self.is_away = False
         self.asked: list[str] = []
 
-    def __call__(self, url: str) -> Mapping[str, Any]:
+    async def __call__(self, url: str) -> Mapping[str, Any]:
         """See `Fetch`."""
         self.asked.append(url)
         if self.is_away:

@@ -51,13 +51,14 @@ def test_a_record_tells_who_what_when_and_why(
 ) -> None:
     client = client_of(guarded(audited, settings(tmp_path)), TOKENS["operator"])
     client.put(
-        "/v1/publishers/P?reason=gap%20found&x=1",
+        "/v1/publishers/P?reason=gap%20found&dry_run=false",
         json=NUMBER,
         headers={"X-Request-Id": "r-1", "If-Match": "*"},
     )
     record = audit.written[-1]
     assert (record.actor, record.roles, record.request_id) == ("the-operator", ("operator",), "r-1")
-    assert (record.method, record.path, record.query) == ("PUT", "/v1/publishers/P", "x=1")
+    assert (record.method, record.path) == ("PUT", "/v1/publishers/P")
+    assert record.query == "dry_run=false"
     assert (record.reason, record.source, record.status) == ("gap found", "testclient", 200)
     assert record.before["sequences"][0]["sequence"] == 7  # type: ignore[index]  # as JSON
     assert record.after["sequences"][0]["sequence"] == 9  # type: ignore[index]
@@ -70,7 +71,7 @@ def test_what_cannot_be_recorded_is_not_done(audit: FakeAudit) -> None:
     assert refused.status_code == 503
     assert refused.json()["type"] == "urn:ringfence:problem:audit-unavailable"
     assert refused.headers["Retry-After"] == "3"
-    assert inbox._questions.empty()
+    assert not inbox._changes
 
 
 def test_every_operation_that_may_change_something_leaves_a_record(
@@ -138,3 +139,13 @@ def test_the_trail_is_read_newest_first_in_pages_and_by_what_is_asked(
     until = client.get("/v1/audit", params={"until": middle}).json()["records"]
     assert len(since) + len(until) == 3
     assert by_path[0] in since
+
+
+def test_dry_runs_and_refusals_can_be_left_out_of_the_trail(audited: ServiceView) -> None:
+    client, path = client_of(audited), "/v1/address-settings/x"
+    for query, body in (("?dry_run=true", {"id_cache_size": 7}), ("", {"id_cache_sise": 7})):
+        client.put(f"{path}{query}", json=body)
+    client.post("/v1/addresses/a:clear")
+    paths = [each["path"] for each in client.get("/v1/audit?changes=true").json()["records"]]
+    assert paths == ["/v1/addresses/a:clear"]
+    assert len(client.get("/v1/audit").json()["records"]) == 3

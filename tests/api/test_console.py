@@ -1,9 +1,10 @@
 """The console: every page with real documents of the API, and what holds for all of them."""
 
+import io
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from urllib.parse import urldefrag, urlsplit
+from urllib.parse import quote, urldefrag, urlsplit
 
 import pytest
 from httpx2 import Response
@@ -14,8 +15,13 @@ from api.console.pages.partitions import by_owner
 from api.view import ServiceView
 from service.status import Status, WorkerStatus
 from tests.api.console_pages import EVERY, Page, page_of
-from tests.api.fake_service import RESTORING_PARTITION, RUNNING, STARTED_AT, STARTING
+from tests.api.fake_service import RESTORING_PARTITION, RUNNING, STARTED_AT, STARTING, STRANGE
 from tests.api.guarded import client_of
+
+
+def test_the_console_is_found_under_its_name(client: TestClient) -> None:
+    for path in ("/console", "/console/"):
+        assert client.get(path, follow_redirects=False).headers["Location"] == "/"
 
 
 def test_every_page_is_whole_loads_nothing_from_elsewhere_and_leads_to_pages(
@@ -68,14 +74,23 @@ def test_what_it_waits_for_stands_on_the_first_page(
     client_at: Callable[[Status], TestClient],
 ) -> None:
     waiting = RUNNING._replace(phase="waiting", waiting_for="the broker at b:1; look at it")
-    assert "the broker at b:1; look at it" in page_of(client_at(waiting), "/").text
+    client = client_at(waiting)
+    for path in ("/", "/console/partitions", "/console/settings"):
+        assert page_of(client, path).text.count("the broker at b:1; look at it") == 1, path
+
+
+def test_an_id_of_an_address_that_was_never_seen_is_not_said_to_be_forgotten(
+    client: TestClient,
+) -> None:
+    assert "was ever seen" in page_of(client, f"/console/ids?address={STRANGE}&id=x").text
+    assert "was ever seen" not in page_of(client, "/console/ids?address=orders&id=x").text
 
 
 def test_counts_stand_on_the_first_page(client: TestClient) -> None:
     text = page_of(client, "/").text
     assert "Accepted" in text
-    assert "8 in all" in text
-    assert "2 in all" in text
+    assert "8 since start" in text
+    assert "2 since start" in text
 
 
 def test_a_partition_that_is_restored_shows_how_far(
@@ -207,3 +222,39 @@ def test_samples_are_taken_while_the_application_runs(
         page = page_of(client, "/")
     assert "Samples are taken every five seconds" in page.text
     assert view.board.read().phase == "running"
+
+
+def test_the_first_page_tells_that_no_samples_can_be_taken(
+    view: ServiceView, client: TestClient, logged: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing() -> bytes:
+        raise OSError("out of descriptors")
+
+    monkeypatch.setattr(view.metrics, "scrape", failing)
+    with client:
+        assert "No samples can be taken" in page_of(client, "/").text
+    assert logged.getvalue().count("sample_failed") == 1
+
+
+ACTING = "e\x1b[2J\x9b\u202e\u200b\u2028x"
+
+
+def test_what_a_name_holds_is_seen_and_a_form_sends_it_as_it_is(client: TestClient) -> None:
+    pages = ("address?name=", "addresses?prefix=", "ids?id=x&address=", "ids?address=orders&id=")
+    for path in pages:
+        page = page_of(client, f"/console/{path}{quote(ACTING)}")
+        assert not set(page.text) & set(ACTING) - set("e[2Jx")
+    assert (
+        r"e\x1b[2J\x9b\u202e\u200b\u2028x"
+        in page_of(client, f"/console/{pages[0]}{quote(ACTING)}").text
+    )
+    page = page_of(client, f"/console/{pages[0]}{quote(ACTING)}")
+    assert page.form("/console/address/clear").fields["name"] == ACTING
+
+
+@pytest.mark.parametrize("path", ["address?name=orders&", "settings?", "ids?address=orders&id=x&"])
+def test_no_text_of_a_link_stands_in_a_note(client: TestClient, path: str) -> None:
+    text = "Call evil.example: your token is over"
+    told = client.get(f"/console/{path}done={quote(text)}", headers={"Accept": "text/html"}).text
+    assert "evil.example" not in told.replace(quote(text), "")
+    assert "note good" not in told

@@ -1,10 +1,13 @@
 """The console's forms: each sends what the API takes, and is bound by all that binds the API."""
 
+from dataclasses import replace
+
 import pytest
 from starlette.testclient import TestClient
 
 from api.view import ServiceView
-from tests.api.console_pages import Form, Page, page_of
+from tests.api.console_pages import EVERY, Form, Page, page_of
+from tests.api.fake_letters import LETTER, FakeLetters, FakeRedrives
 from tests.api.guarded import HERE, TOKENS, client_of
 
 
@@ -61,6 +64,23 @@ def test_the_redrive_wizard_goes_from_a_filter_to_a_job(client: TestClient) -> N
     asked = {key: value for key, value in job["filter"].items() if value}
     assert asked == {"reason": ["duplicate"]}
     assert job["reason"] == "they were lost"
+
+
+def test_the_last_step_says_how_many_go_and_what_the_output_then_holds_twice(
+    view: ServiceView,
+) -> None:
+    other = LETTER._replace(place=LETTER.place._replace(offset=9))
+    letters = FakeLetters((LETTER, other))
+    client = client_of(replace(view, letters=letters, redrives=FakeRedrives(letters)))
+    order = page_of(client, "/console/redrives/count").form("/console/redrives/confirm")
+    whole = sent(client, order, mode="through", why="w").text
+    assert "Redrive 2 Cancel" in whole
+    assert "twice" not in whole
+    part = sent(client, order, mode="forget", limit="1", why="w")
+    assert "Redrive 1 of 2 Cancel" in part.text
+    assert "the output will then hold these messages twice" in part.text
+    watched = sent(client, part.form("/console/redrives/start")).text
+    assert "0 of 1 dead letters at most" in watched
 
 
 def test_a_redrive_that_is_confirmed_twice_begins_once(client: TestClient) -> None:
@@ -133,6 +153,17 @@ def test_what_was_set_once_is_set_again(client: TestClient) -> None:
     assert client.get("/v1/address-settings?name=x").json()["id_cache_size"] == 7
 
 
+def test_all_that_was_set_is_taken_back_by_a_link_of_the_history(client: TestClient) -> None:
+    client.put("/v1/address-settings/x", json={"id_cache_size": 7})
+    (link,) = [
+        each for each in page_of(client, "/console/settings").links if each.endswith("number=0")
+    ]
+    page = page_of(client, link)
+    assert "The file alone" in page.text
+    sent(client, page.form("/console/settings/rollback"), reason="r")
+    assert client.get("/v1/settings").json()["addresses"] == {}
+
+
 @pytest.mark.parametrize("origin", ["http://evil.example", "http://127.0.0.1:9999", "null"])
 def test_a_form_of_another_page_is_refused(client: TestClient, origin: str) -> None:
     form = page_of(client, "/console/ids?address=orders&id=id-1").form("/console/ids/forget")
@@ -142,10 +173,17 @@ def test_a_form_of_another_page_is_refused(client: TestClient, origin: str) -> N
     assert len(audited(client)) == before
 
 
-def test_a_viewer_sees_pages_and_changes_nothing(asking: ServiceView) -> None:
+def test_a_viewer_sees_pages_and_is_offered_no_change(
+    asking: ServiceView, client: TestClient
+) -> None:
     viewer = client_of(asking, TOKENS["viewer"])
-    page = page_of(viewer, "/console/ids?address=orders&id=id-1")
-    form = page.form("/console/ids/forget")
+    wizard = ("/console/redrives/", "/console/audit")
+    for path in (each for each in EVERY if not each.startswith(wizard)):
+        page = page_of(viewer, path)
+        forms = {form.action for form in page.forms if form.method == "post"}
+        assert forms <= {"/login", "/logout", "/console/settings/preview"}, path
+        assert not any("/redrives/new" in link or "/audit" in link for link in page.links), path
+    form = page_of(client, "/console/ids?address=orders&id=id-1").form("/console/ids/forget")
     answer = viewer.post(form.action, data={**form.fields, "reason": "r"})
     assert answer.status_code == 403
     assert "needs the role operator" in Page(answer.text).text
@@ -178,4 +216,4 @@ def test_who_is_not_known_signs_in_and_comes_back(asking: ServiceView) -> None:
 
 def test_a_token_that_lets_nobody_in_is_said_so(asking: ServiceView) -> None:
     page = page_of(client_of(asking), "/console/login?failed=true", 401)
-    assert "lets nobody in" in page.text
+    assert "Invalid or expired token" in page.text

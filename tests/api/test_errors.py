@@ -3,15 +3,18 @@
 import io
 import json
 from dataclasses import replace
+from typing import Any
 
 from starlette.testclient import TestClient
 
+from api.hosts import allowed_hosts
 from api.view import ServiceView
 from service.control import Inbox, NotRestored
 from service.queries.addresses import AddressQuery
 from service.queries.table import Answer, Query
+from service.sections import ApiSettings
 from service.status import Info
-from tests.api.fake_service import INFO, RUNNING, Clock, answering, make_view, running
+from tests.api.fake_service import INFO, answering, running
 from tests.api.guarded import client_of
 
 
@@ -94,8 +97,27 @@ def test_on_loopback_it_answers_to_the_names_of_loopback_alone(client: TestClien
         assert client.get("/livez", headers={"Host": host}).status_code == status
 
 
-def test_a_bind_that_is_not_loopback_answers_to_any_name(clock: Clock, inbox: Inbox) -> None:
-    client = client_of(make_view(RUNNING, clock, inbox, any_host=True))
+def bound(**settings: Any) -> TestClient:
+    """A client of a service that listens on every address."""
+    api = ApiSettings(host="0.0.0.0", **settings)  # noqa: S104 - what is tested
+    return client_of(running(allowed_hosts=allowed_hosts(api)))
+
+
+def test_a_page_whose_name_resolves_to_a_service_that_asks_nobody_gets_no_answer() -> None:
+    client = bound(auth="none", allowed_hosts=("ringfence.streams.svc",))
+    own = {"Host": "evil.example:8080", "Origin": "http://evil.example:8080"}
+    for method, path in (("GET", "/v1/info"), ("POST", "/v1/addresses/orders:clear")):
+        assert client.request(method, path, headers=own).status_code == 421
+    for host in ("10.1.2.3:8080", "[fe80::1]:8080", "localhost", "ringfence.streams.svc.:8080"):
+        assert client.get("/v1/info", headers={"Host": host}).status_code == 200
+        asked = {"Host": host, "Origin": "http://10.9.9.9"}
+        assert client.get("/v1/info", headers=asked).status_code == 403
+        asked["Origin"] = f"http://{host}"
+        assert client.get("/v1/info", headers=asked).status_code == 200
+
+
+def test_a_service_that_asks_who_answers_to_any_name() -> None:
+    client = bound(auth="tokens")
     assert client.get("/livez", headers={"Host": "ringfence.prod.example"}).status_code == 200
 
 

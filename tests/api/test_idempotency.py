@@ -55,14 +55,29 @@ def test_every_post_of_the_api_takes_a_key(view: ServiceView) -> None:
         named = {each["name"] for each in operation["parameters"]}
         assert "Idempotency-Key" in named, template
         path, key = filled(template), {"Idempotency-Key": f"k{number}"}
-        body = {"reason": "again"}
-        first, again = (client.post(path, json=body, headers=key) for _ in range(2))
+        body: dict[str, Any] = {"json": {"reason": "again"}} if "requestBody" in operation else {}
+        first, again = (client.post(path, headers=key, **body) for _ in range(2))
         assert first.status_code == again.status_code, template
         if first.status_code == 503:
             continue  # which says: ask again
         assert again.headers.get("Idempotency-Replayed") == "true", template
         assert first.json().get("detail") == again.json().get("detail"), template
-        assert kind(client.post(path, json=[], headers=key)) == "idempotency-key-reused", template
+        query = {"reason": "other"} if "reason" in named else {"page_size": "3"}
+        other: dict[str, Any] = {"json": []} if body else {"params": query}
+        assert kind(client.post(path, headers=key, **other)) == "idempotency-key-reused", template
+
+
+def test_a_redrive_is_begun_once_under_a_key_whichever_replica_is_asked(view: ServiceView) -> None:
+    order = {"mode": "bypass"}
+    one, other = (client_of(view) for _ in range(2))
+    begun, again = (
+        each.post("/v1/redrives?reason=r", json=order, headers=KEY) for each in (one, other)
+    )
+    assert (begun.status_code, again.status_code) == (202, 202)
+    assert again.headers["Location"] == begun.headers["Location"]
+    changed = client_of(view).post("/v1/redrives?reason=other", json=order, headers=KEY)
+    assert kind(changed) == "idempotency-key-reused"
+    assert len(one.get("/v1/redrives").json()["redrives"]) == 2  # one was there before
 
 
 def test_two_actors_may_choose_the_same_key(asking: ServiceView) -> None:

@@ -1,18 +1,28 @@
 """Between instances: who may ask, what is answered, and that none of it is in the document."""
 
-from collections.abc import Mapping
+import asyncio
+import io
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import structlog
+from fastapi import FastAPI
+from httpx2 import Response
 from starlette.testclient import TestClient
 
 from api.restored import require_restored
+from api.server import serve_in_thread
 from api.view import ServiceView
 from service.control import NotPossible
 from service.fleet.hearing import Hearing
+from service.fleet.key import WINDOW_S, Asker, PeerKey
 from service.fleet.messages import (
+    ACTOR,
     FORWARDED,
     PATH,
+    SIGNATURE,
     Question,
     Refusal,
     Roll,
@@ -20,36 +30,71 @@ from service.fleet.messages import (
     question_text,
     reply_of,
 )
-from service.queries.ids import IdAnswer, IdQuery, IdsImport, Known
+from service.fleet.peers import Peers
+from service.instances import Announcement
+from service.queries.ids import ChangeAnswer, Clearing, IdAnswer, IdQuery, IdsImport, Known
 from service.queries.table import Query
 from service.status import Status
 from tests.api.fake_service import RUNNING, STARTING
-from tests.api.guarded import client_of
+from tests.api.guarded import HERE, PEER, client_of, guarded, settings
+from tests.waiting import LIMIT_S
 
-TOKEN = "a secret that instances share"  # noqa: S105
-FROM_PEER = {FORWARDED: "1"}
-BEARING = {**FROM_PEER, "Authorization": f"Bearer {TOKEN}"}
+ASKER = Asker("1", "ada%20l", "request-1")
 QUESTION = question_text(Question("0", IdQuery("orders", b"id-1"), 2000))
+NOW_S = 1_790_000_000.0
 
 
-def admits(authorization: str | None) -> bool:
-    return authorization == f"Bearer {TOKEN}"
+def headers_of(asker: Asker, authorization: str) -> dict[str, str]:
+    told = {FORWARDED: asker.instance, ACTOR: asker.actor, "X-Request-Id": asker.request_id}
+    return {**told, "Authorization": authorization}
 
 
-def hearing_client(
-    view: ServiceView, status: Status = RUNNING, *, with_token: bool = True
-) -> TestClient:
-    hearing = Hearing(
-        view.inbox,
-        lambda: Roll("0.1.0", 7, status),
-        require_restored,
-        admits if with_token else None,
+class Time:
+    """The clock that both instances have."""
+
+    now_s = NOW_S
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def time_s() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def key(tmp_path: Path, time_s: Time) -> PeerKey:
+    """What another instance signs by; this one has the same secret."""
+    (tmp_path / "peer").write_text(PEER)
+    return PeerKey(str(tmp_path / "peer"), time_s)
+
+
+Clients = Callable[..., TestClient]
+
+
+@pytest.fixture
+def hears(view: ServiceView, tmp_path: Path, time_s: Time) -> Clients:
+    """Makes a client of a service that hears other instances, and asks everybody who he is."""
+
+    def made(status: Status = RUNNING, *, is_open: bool = False) -> TestClient:
+        api = settings(tmp_path)
+        own = None if is_open else PeerKey(api.peer_token_file, time_s)
+        hearing = Hearing(view.inbox, lambda: Roll("0.1.0", 7, status), require_restored, own)
+        hears = replace(view, hearing=hearing)
+        return client_of(hears if is_open else guarded(hears, api))
+
+    return made
+
+
+def sent(client: TestClient, key: PeerKey, body: bytes = QUESTION) -> Response:
+    return client.post(
+        PATH, content=body, headers=headers_of(ASKER, key.signed(PATH, ASKER, body).header)
     )
-    return client_of(replace(view, hearing=hearing))
 
 
-def asked(client: TestClient, query: Query | RollCall, to: str = "0") -> object:
-    response = client.post(PATH, content=question_text(Question(to, query, 2000)), headers=BEARING)
+def asked(client: TestClient, key: PeerKey, query: Query | RollCall, to: str = "0") -> object:
+    response = sent(client, key, question_text(Question(to, query, 2000)))
     assert response.status_code == 200, response.text
     reply = reply_of(response.content)
     assert reply.instance == "0"
@@ -57,69 +102,148 @@ def asked(client: TestClient, query: Query | RollCall, to: str = "0") -> object:
     return reply.told
 
 
-def test_what_the_own_processes_know_is_answered(view: ServiceView) -> None:
-    told = asked(hearing_client(view), IdQuery("orders", b"id-1"))
+def test_what_the_own_processes_know_is_answered(hears: Clients, key: PeerKey) -> None:
+    told = asked(hears(), key, IdQuery("orders", b"id-1"))
     assert isinstance(told, IdAnswer)
     assert told.known
     assert told.sightings[0].offset == 42
 
 
-def test_how_it_does_is_told_to_who_asks_for_that(view: ServiceView) -> None:
-    assert asked(hearing_client(view), RollCall()) == Roll("0.1.0", 7, RUNNING)
+def test_how_it_does_is_told_to_who_asks_for_that(hears: Clients, key: PeerKey) -> None:
+    assert asked(hears(), key, RollCall()) == Roll("0.1.0", 7, RUNNING)
 
 
-def test_a_refusal_travels_as_the_answer(view: ServiceView) -> None:
-    told = asked(hearing_client(view), IdsImport("orders", "elsewhere", 0, (Known(b"x"),)))
+def test_a_refusal_travels_as_the_answer(hears: Clients, key: PeerKey) -> None:
+    told = asked(hears(), key, IdsImport("orders", "elsewhere", 0, (Known(b"x"),)))
     assert isinstance(told, Refusal)
     assert told.kind == NotPossible.__name__
     assert "elsewhere" in told.sentence
 
 
-def test_an_instance_that_has_not_joined_says_so(view: ServiceView) -> None:
-    client = hearing_client(view, STARTING)
-    response = client.post(PATH, content=QUESTION, headers=BEARING)
-    told = reply_of(response.content).told
+def test_an_instance_that_has_not_joined_says_so(hears: Clients, key: PeerKey) -> None:
+    told = reply_of(sent(hears(STARTING), key).content).told
     assert isinstance(told, Refusal)
     assert (told.kind, told.retry_after_s) == ("NotRestored", 2)
 
 
-def test_a_question_to_another_instance_is_not_answered(view: ServiceView) -> None:
-    told = asked(hearing_client(view), IdQuery("orders", b"id-1"), to="7")
+def test_a_question_to_another_instance_is_not_answered(hears: Clients, key: PeerKey) -> None:
+    told = asked(hears(), key, IdQuery("orders", b"id-1"), to="7")
     assert told == Refusal("Unavailable", "This is instance 0.")
 
 
+def test_a_reply_bears_the_signature_of_its_question(hears: Clients, key: PeerKey) -> None:
+    signed = key.signed(PATH, ASKER, QUESTION)
+    response = hears().post(PATH, content=QUESTION, headers=headers_of(ASKER, signed.header))
+    told = response.headers[SIGNATURE], signed.nonce, response.content
+    assert key.is_of_reply(*told)
+    assert not key.is_of_reply(told[0], "0" * 32, told[2])
+    assert not key.is_of_reply(*told[:2], told[2] + b" ")
+
+
+def test_the_secret_itself_lets_nobody_in(hears: Clients, key: PeerKey) -> None:
+    client, bearer = hears(), {FORWARDED: "1", "Authorization": f"Bearer {PEER}"}
+    assert client.post(PATH, content=QUESTION, headers=bearer).status_code == 403
+    assert client.post("/v1/addresses/orders:clear", headers=bearer).status_code == 401
+    signature = headers_of(ASKER, key.signed("/v1/info", ASKER, b"").header)
+    assert client.get("/v1/info", headers=signature).status_code == 401
+
+
+def test_what_is_not_covered_by_the_signature_is_refused(hears: Clients, key: PeerKey) -> None:
+    client, signature = hears(), key.signed(PATH, ASKER, QUESTION).header
+    other = question_text(Question("0", Clearing("orders"), 2000))
+    wrong = [
+        ({}, QUESTION),
+        (headers_of(ASKER._replace(actor="bob"), signature), QUESTION),
+        (headers_of(ASKER._replace(instance="2"), signature), QUESTION),
+        (headers_of(ASKER._replace(request_id="another"), signature), QUESTION),
+        (headers_of(ASKER, key.signed("/v1/other", ASKER, QUESTION).header), QUESTION),
+        (headers_of(ASKER, signature[:-1]), QUESTION),
+        (headers_of(ASKER, signature.replace(".", ".x", 1)), QUESTION),
+        (headers_of(ASKER, signature), other),
+    ]
+    for headers, body in wrong:
+        response = client.post(PATH, content=body, headers=headers)
+        assert response.status_code == 403, headers
+        assert response.json()["type"].endswith("peers-only")
+
+
+def test_a_signature_holds_once_for_a_minute_and_for_one_process(
+    hears: Clients, key: PeerKey, time_s: Time
+) -> None:
+    client, headers = hears(), headers_of(ASKER, key.signed(PATH, ASKER, QUESTION).header)
+    assert client.post(PATH, content=QUESTION, headers=headers).status_code == 200
+    assert client.post(PATH, content=QUESTION, headers=headers).status_code == 403, "again"
+    early = headers_of(ASKER, key.signed(PATH, ASKER, QUESTION).header)
+    time_s.now_s += WINDOW_S + 1
+    assert client.post(PATH, content=QUESTION, headers=early).status_code == 403, "too late"
+    ahead = headers_of(ASKER, key.signed(PATH, ASKER, QUESTION).header)
+    time_s.now_s += 1
+    assert hears().post(PATH, content=QUESTION, headers=ahead).status_code == 403, "a new process"
+    assert sent(client, key).status_code == 200
+
+
+def test_a_change_is_told_in_the_log_with_who_asked_for_it(
+    hears: Clients, key: PeerKey, logged: io.StringIO
+) -> None:
+    asked(hears(), key, IdQuery("orders", b"id-1"))
+    assert '"via"' not in logged.getvalue()
+    assert isinstance(asked(hears(), key, Clearing("orders")), ChangeAnswer)
+    (line,) = [line for line in logged.getvalue().splitlines() if '"via"' in line]
+    for told in ('"audit"', '"instance 1"', '"Clearing"', '"orders"', '"ada l"', '"request-1"'):
+        assert told in line
+
+
+def test_without_a_secret_only_this_machine_has_changes_made(hears: Clients) -> None:
+    client = hears(is_open=True)
+    near = TestClient(client.app, base_url=HERE, client=("127.0.0.1", 1))
+    change = question_text(Question("0", Clearing("orders"), 2000))
+    for who in (client, near):
+        assert who.post(PATH, content=QUESTION, headers={FORWARDED: "1"}).status_code == 200
+        assert who.post(PATH, content=QUESTION).status_code == 403, "a page in a browser"
+    refused, made = (
+        reply_of(who.post(PATH, content=change, headers={FORWARDED: "1"}).content).told
+        for who in (client, near)
+    )
+    assert isinstance(refused, Refusal)
+    assert "api.peer_token_file" in refused.sentence
+    assert isinstance(made, ChangeAnswer)
+
+
 @pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        FROM_PEER,
-        {**FROM_PEER, "Authorization": "Bearer wrong"},
-        {**FROM_PEER, "Authorization": TOKEN},
-        {"Authorization": f"Bearer {TOKEN}"},
-    ],
+    ("secret", "is_open", "code"),
+    [(PEER, False, None), ("q" * 40, False, "refused"), (PEER, True, "not-signed")],
 )
-def test_who_bears_no_peer_token_is_refused(view: ServiceView, headers: Mapping[str, str]) -> None:
-    response = hearing_client(view).post(PATH, content=QUESTION, headers=dict(headers))
-    assert response.status_code == 403
-    assert response.json()["type"].endswith("peers-only")
-
-
-def test_without_a_token_a_service_that_asks_nobody_who_he_is_answers(view: ServiceView) -> None:
-    client = hearing_client(view, with_token=False)
-    assert client.post(PATH, content=QUESTION, headers=FROM_PEER).status_code == 200
-    assert client.post(PATH, content=QUESTION).status_code == 403, "a page in a browser"
+def test_instances_answer_each_other_where_they_share_a_secret(
+    hears: Clients, tmp_path: Path, time_s: Time, secret: str, code: str | None, *, is_open: bool
+) -> None:
+    app = hears(is_open=is_open).app
+    assert isinstance(app, FastAPI)
+    server = serve_in_thread(app, "127.0.0.1", 0)
+    (tmp_path / "theirs").write_text(secret)
+    known = [Announcement("0", server.url, 0, "0.1.0")]
+    peers = Peers("1", lambda: known, PeerKey(str(tmp_path / "theirs"), time_s))
+    try:
+        with structlog.contextvars.bound_contextvars(actor="Zoë", request_id="r"):
+            (heard,) = asyncio.run(peers.ask(IdQuery("orders", b"id-1"), 5.0))
+        closing = asyncio.run_coroutine_threadsafe(peers._pool().aclose(), peers._running_loop())
+        closing.result(LIMIT_S)
+    finally:
+        server.stop()
+    assert (heard.trouble and heard.trouble.code, heard.reply is None) == (code, code is not None)
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[1,2]", b'["0",{"Unknown":[]},1]'])
-def test_what_is_no_question_is_a_malformed_request(view: ServiceView, body: bytes) -> None:
-    response = hearing_client(view).post(PATH, content=body, headers=BEARING)
+def test_what_is_no_question_is_a_malformed_request(
+    hears: Clients, key: PeerKey, body: bytes
+) -> None:
+    response = sent(hears(), key, body)
     assert response.status_code == 400
     assert response.json()["type"].endswith("malformed-request")
 
 
 def test_the_path_is_not_there_where_nobody_hears_and_never_in_the_document(
-    view: ServiceView,
+    view: ServiceView, hears: Clients, key: PeerKey
 ) -> None:
-    assert client_of(view).post(PATH, content=QUESTION, headers=BEARING).status_code == 404
-    paths = hearing_client(view).get("/openapi.json").json()["paths"]
+    assert sent(client_of(view), key).status_code == 404
+    paths = hears(is_open=True).get("/openapi.json").json()["paths"]
     assert not [path for path in paths if "internal" in path]

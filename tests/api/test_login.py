@@ -56,7 +56,16 @@ def test_over_tls_the_cookie_never_goes_another_way(asking: ServiceView, base: s
     client = TestClient(create_app(asking), base_url=base, follow_redirects=False)
     origin = HERE.replace("http:", "https:")  # a proxy may end TLS in front of us
     sent = client.post("/login", data={"token": TOKENS["viewer"]}, headers={"Origin": origin})
-    assert "Secure" in sent.headers["Set-Cookie"]
+    assert sent.headers["Set-Cookie"].startswith(f"{cookies.SECURE_NAME}=")
+    assert {"Secure", "Path=/"} <= set(sent.headers["Set-Cookie"].split("; "))
+    assert "Domain" not in sent.headers["Set-Cookie"]
+    is_ours = base.startswith("https:")  # of a proxy's TLS, the proxy tells
+    assert ("Strict-Transport-Security" in sent.headers) == is_ours
+    value = sent.cookies[cookies.SECURE_NAME]
+    asked = client_of(asking).get(
+        "/v1/info", headers={"Cookie": f"{cookies.NAME}=x; {cookies.SECURE_NAME}={value}"}
+    )
+    assert asked.status_code == 200
 
 
 @pytest.mark.parametrize("origin", [None, "null", "http://evil.example", "http://127.0.0.1:8081"])
@@ -114,9 +123,23 @@ def test_a_token_that_does_not_hold_logs_nobody_in(asking: ServiceView, token: s
 
 
 def test_who_logs_out_is_known_no_more(asking: ServiceView) -> None:
-    client = logged_in(asking)
+    client, other = logged_in(asking), logged_in(asking, TOKENS["viewer"])
+    cookie = client.cookies[cookies.NAME]
     client.post("/logout", headers={"Origin": HERE})
     assert client.get("/v1/info").status_code == 401
+    assert bearing(asking, cookie).get("/v1/info").status_code == 401  # whoever has kept it
+    assert other.get("/v1/info").status_code == 200
+
+
+def test_cookies_that_were_signed_out_of_are_remembered_up_to_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cookies, "ENDED_MAX", 2)
+    signer = cookies.Cookies(b"k")
+    values = [signer.write(cookies.Login(name, (), 9, "")) for name in "abc"]
+    for value in (*values, "x", f"{values[0]}x"):
+        signer.end(value, 0)
+    assert [signer.read(each, 0) is None for each in values] == [False, True, True]
 
 
 @pytest.mark.parametrize(

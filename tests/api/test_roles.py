@@ -16,8 +16,19 @@ from service.fleet.messages import ACTOR
 from service.gauges import OTHER
 from service.metrics import Metrics
 from service.tokens import LEVELS, PAYLOAD_READ, ROLES
-from tests.api.fake_service import FakeAudit
-from tests.api.guarded import HERE, PEER, TOKENS, client_of, filled, guarded, operations, settings
+from tests.api.fake_service import RUNNING as RUNS
+from tests.api.fake_service import FakeAudit, board_of
+from tests.api.guarded import (
+    HERE,
+    PEER,
+    TOKENS,
+    client_of,
+    counted,
+    filled,
+    guarded,
+    operations,
+    settings,
+)
 
 UNSAFE: Final = ("post", "put", "patch", "delete")
 # Beside what each route says of itself: what must hold whatever it says.
@@ -107,21 +118,52 @@ def test_metrics_can_be_kept_from_strangers(view: ServiceView, tmp_path: Path) -
     assert client_of(asking).get("/livez").status_code == 200
 
 
+@pytest.mark.parametrize("says", [False, True])
+def test_metrics_name_addresses_to_who_may_read_and_to_others_where_the_file_says_so(
+    view: ServiceView,
+    tmp_path: Path,
+    says: bool,  # noqa: FBT001 - as pytest hands it
+) -> None:
+    assert isinstance(view.metrics, Metrics)
+    for address in ("customer-a", "customer-b"):
+        view.metrics.duplicates("r", address, 2)
+    asking = guarded(view, settings(tmp_path, metrics_addresses=says))
+    name, named = "ringfence_duplicates_total", {("customer-a",): 2.0, ("customer-b",): 2.0}
+    for token in ("x" * 40, None):
+        told = counted(client_of(asking, token), name, "address")
+        assert told == (named if says else {("_other",): 4.0})
+    assert counted(client_of(asking, TOKENS["viewer"]), name, "address") == named
+    assert counted(client_of(view), name, "address") == named
+
+
+def test_who_is_not_known_is_not_told_what_the_service_waits_for(
+    view: ServiceView, asking: ServiceView
+) -> None:
+    board_of(view).publish(
+        RUNS._replace(phase="waiting", waiting_for="the topic secret-orders on broker-7")
+    )
+    for client in (client_of(asking), client_of(asking, "x" * 40)):
+        told = client.get("/readyz?verbose")
+        assert told.status_code == 503
+        assert "secret-orders" not in told.text
+        assert "a token with the role viewer" in told.json()["detail"]
+    for client in (client_of(asking, TOKENS["viewer"]), client_of(view)):
+        assert "secret-orders" in client.get("/readyz").json()["detail"]
+    failures = counted(client_of(asking), "ringfence_http_auth_failures_total", "reason")
+    assert failures == {("invalid",): 1}
+
+
 def test_head_is_for_those_who_may_get(asking: ServiceView) -> None:
     assert client_of(asking).head("/v1/info").status_code == 401
     assert client_of(asking, TOKENS["viewer"]).head("/v1/info").status_code == 200
 
 
-def test_another_instance_may_do_anything_and_says_for_whom(asking: ServiceView) -> None:
+def test_nobody_says_for_whom_he_asks(asking: ServiceView) -> None:
     assert isinstance(asking.audit, FakeAudit)
-    for token, told, actor in (
-        (PEER, {}, "peer"),
-        (PEER, {ACTOR: "ada"}, "ada"),
-        (TOKENS["operator"], {ACTOR: "ada"}, "the-operator"),
-    ):
-        cleared = client_of(asking, token).post("/v1/addresses/orders:clear", headers=told)
-        assert cleared.status_code == 200
-        assert asking.audit.written[-1].actor == actor
+    client, told = client_of(asking, TOKENS["operator"]), {ACTOR: "ada"}
+    assert client.post("/v1/addresses/orders:clear", headers=told).status_code == 200
+    assert asking.audit.written[-1].actor == "the-operator"
+    assert client_of(asking, PEER).get("/v1/info").status_code == 401
 
 
 @pytest.mark.parametrize("part", ["1", "a:clear", "a%2Fb", "ids%3Aimport"])

@@ -112,3 +112,28 @@ def test_with_an_authority_of_clients_only_theirs_connect(
         else:
             with pytest.raises(httpx2.HTTPError):
                 httpx2.get(url, timeout=LIMIT_S, verify=context)
+
+
+def test_new_authorities_of_clients_are_taken_and_those_before_are_not_any_more(
+    view: ServiceView, authority: trustme.CA, tmp_path: Path
+) -> None:
+    first, second = trustme.CA(), trustme.CA()
+    first.cert_pem.write_to_path(str(tmp_path / "clients.crt"))
+    files = renewed(tmp_path, authority) | {"tls_client_ca_file": str(tmp_path / "clients.crt")}
+    certificates = Certificates(ApiSettings(**files))  # type: ignore[arg-type]
+
+    def connects(clients: trustme.CA) -> bool:
+        context = trusting(authority)
+        clients.issue_cert("client.example").configure_cert(context)
+        try:
+            answer = httpx2.get(f"{handle.url}/livez", timeout=LIMIT_S, verify=context)
+        except httpx2.HTTPError:
+            return False
+        return answer.is_success
+
+    with served(view, certificates) as handle:
+        assert (connects(first), connects(second)) == (True, False)
+        second.cert_pem.write_to_path(str(tmp_path / "new.crt"))
+        (tmp_path / "new.crt").replace(tmp_path / "clients.crt")
+        certificates.look()
+        assert (connects(first), connects(second)) == (False, True)

@@ -92,8 +92,25 @@ id_cache_size = 1000000""",
 
     def wait_job(self, name: str, state: str = "done") -> dict[str, Any]:
         """Until it has ended so."""
-        self.until(lambda: self.job(name)["state"] == state)
-        return self.job(name)
+        found: list[dict[str, Any]] = []
+
+        def has_ended() -> bool:
+            found[:] = [self.job(name)]
+            return bool(found[0]["state"] == state)
+
+        self.until(has_ended)
+        return found[0]
+
+    def page(self, query: str) -> list[dict[str, Any]]:
+        """Some dead letters; a busy machine may have read none in the time that it had."""
+        found: list[dict[str, Any]] = []
+
+        def has_some() -> bool:
+            found[:] = self.service.told(f"/v1/dead-letters?{query}")["dead_letters"]
+            return len(found) > 1
+
+        self.until(has_some)
+        return found
 
     def until(self, true: Callable[[], bool]) -> None:
         eventually(true, self.service)

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from tests.broker.workload import PARTITIONS
-from tests.waiting import eventually
+from tests.waiting import LIMIT_S, eventually
 from tools.broker.config import _free_port as free_port
 from tools.broker.embedded import LAUNCH
 from tools.processes import children_of
@@ -186,7 +186,7 @@ class Service:
     def die(self, step: str, count: int) -> None:
         """Start it as the victim, and wait until it was killed at a passing of the step."""
         self.start(struck(step, count))
-        assert self.wait() == -signal.SIGKILL, self.tail()
+        assert self.wait(LIMIT_S) == -signal.SIGKILL, self.tail()
 
     def wait_until_stopped(self) -> None:
         """Until SIGSTOP took hold of it."""
@@ -255,7 +255,7 @@ class Service:
     ) -> Any:
         """The document that is answered in the end."""
         answer = self.answered(path, body, method, headers)
-        assert answer.status == HTTPStatus.OK, f"{path}: {answer}"
+        assert answer.status in {HTTPStatus.OK, HTTPStatus.CREATED}, f"{path}: {answer}"
         return answer.document
 
     @property
@@ -270,10 +270,13 @@ class Service:
     def wait_ready(self, partitions: int = PARTITIONS) -> None:
         """Until it is ready and owns so many partitions."""
 
-        def is_ready() -> bool:
-            return self.is_ready and len(self.partitions()) == partitions
+        eventually(lambda: self.running() == partitions, self)
 
-        eventually(is_ready, self)
+    def running(self) -> int:
+        """How many partitions it decides for; 0 while it restores one, or is not ready."""
+        # In this order: one that is told as running was restored, whatever comes in between.
+        owned = self.partitions() if self.is_ready else []
+        return len(owned) if all(part["phase"] == "running" for part in owned) else 0
 
     def wait_complaint(self, words: str) -> None:
         """Until it says on /readyz that it is not ready, with these words."""
@@ -315,8 +318,8 @@ def wait_shared(*services: Service) -> None:
     """Until each is ready and has some partitions, and all of them together all."""
 
     def is_shared() -> bool:
-        owned = [len(each.partitions()) for each in services if each.is_ready]
-        return len(owned) == len(services) and min(owned) > 0 and sum(owned) == PARTITIONS
+        owned = [each.running() for each in services]
+        return min(owned) > 0 and sum(owned) == PARTITIONS
 
     eventually(is_shared, *services)
 

@@ -63,9 +63,10 @@ def test_kills_and_two_restarts_of_the_target_lose_and_double_nothing(
         bridge.wait_ready(PARTITIONS)
         world.wait_forwarded(bridge)
         while world.arrived() == count:  # no kill came between a record and its offset
+            wanted = world.arrived() + chance.randrange(1, share)  # asked first: the bridge runs
             world.send(range(count, count + share))
             count += share
-            world.wait_arrived(world.arrived() + chance.randrange(1, share), bridge)
+            world.wait_arrived(wanted, bridge)
             bridge.kill()
             bridge.start()
             world.wait_forwarded(bridge)
@@ -122,9 +123,9 @@ def test_of_records_that_share_a_request_only_the_guilty_one_is_a_dead_letter(
     bridge.stop()
     arrived = [each.value for each in clusters.read(clusters.arrivals)[0]]
     assert list(dict.fromkeys(arrived)) == values
-    (letter,) = clusters.read(f"{clusters.group}.dead-letters", 1)[0]
-    assert letter.value == b"no key"
-    assert dict(letter.headers)[DeadLetter.REASON] == b"no-output"
+    letters = clusters.read(f"{clusters.group}.dead-letters", 1)[0]  # perhaps again
+    told = {(each.value, dict(each.headers)[DeadLetter.REASON]) for each in letters}
+    assert told == {(b"no key", b"no-output")}
 
 
 def test_sigterm_under_load_ends_in_time_and_loses_nothing(clusters: TwoClusters) -> None:

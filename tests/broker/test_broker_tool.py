@@ -51,12 +51,12 @@ def test_a_suspended_broker_answers_nothing_until_it_is_resumed_or_stopped(
     own_broker: Broker,
 ) -> None:
     admin = AdminClient({**own_broker.client_properties, "log_level": 0})
-    assert admin.list_topics(timeout=20).brokers
+    eventually(lambda: admin.list_topics(timeout=20).brokers)  # fenced until it is heard of
     own_broker.suspend()
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=1)
     own_broker.resume()
-    assert admin.list_topics(timeout=20).brokers
+    eventually(lambda: admin.list_topics(timeout=20).brokers)  # fenced until it is heard of
     own_broker.suspend()
     own_broker.stop()
     assert not is_running(own_broker.log_path.parent)

@@ -3,6 +3,7 @@
 The commands are real processes on a real broker; what they leave with is the contract.
 """
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -98,3 +99,20 @@ def test_a_changelog_made_anew_is_refused_and_the_mend_mends(desk: Desk) -> None
     desk.forget_group()
     desk.serve_to_end(service='on_reset_offset = "keep_state"')
     assert (desk.count(desk.output), desk.count(desk.letters)) == (6, 0)
+
+
+def test_the_first_start_of_a_group_logs_json_alone_and_no_answer_that_is_a_fault(
+    desk: Desk,
+) -> None:
+    desk.create()
+    by_address = f"{desk.input}-too"
+    desk.create(by_address, f"{by_address}.unique", f"{by_address}.dlq")
+    service = desk.service(
+        service="workers = 2", more=f'[[routes]]\ninputs = ["{by_address}"]\nscope = "address"'
+    )
+    service.wait_ready(14)
+    events = [json.loads(line) for line in service.log.read_text().splitlines()]
+    assert [event for event in events if event["logger"] == "librdkafka"] == []
+    answers = [each for each in events if "which answered" in each.get("reason", "")]
+    # One that does not come in time is no answer.
+    assert [each for each in answers if "_TIMED_OUT" not in each["reason"]] == []

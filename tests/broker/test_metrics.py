@@ -41,7 +41,7 @@ def sums(service: Service) -> dict[str, float]:
 def is_level(told: Mapping[str, float], held: int) -> bool:
     """Whether each worker has told of all that it did: they do so from time to time."""
     latencies = told["ringfence_end_to_end_latency_seconds_count"]
-    is_even = latencies == 2 * told["commits"]
+    is_even = latencies == 2 * told["commits"] and told["ringfence_consumer_lag_seconds"] == 0
     return is_even and told["ringfence_ring_used_ids"] == held
 
 
@@ -68,7 +68,6 @@ def test_every_metric_of_the_page_is_told_and_the_numbers_are_the_models(
     assert told["ringfence_ring_capacity_ids"] == CAPACITY * len(fates.rings)
     assert told["ringfence_ring_horizon_seconds"] > 0
     assert told["ringfence_assigned_partitions"] == PARTITIONS
-    assert told["ringfence_consumer_lag_seconds"] == 0
     assert told["commits"] > 0
     assert told["ringfence_rebalances_total"] >= 2, "each worker has heard of its share"
     assert told["ringfence_state_bytes"] > told["ringfence_rocksdb_memtable_bytes"] / 100 > 0

@@ -45,10 +45,11 @@ def world(network: Network, new_world: NewWorld, request: pytest.FixtureRequest)
 
 @pytest.fixture
 def service(world: World) -> Service:
-    """One that has decided something."""
+    """One that has decided something, and of which the next transaction is that of records."""
     own = world.started()
     world.send(400)
     world.wait_decided()
+    eventually(world.is_announced, own)
     return own
 
 
@@ -169,10 +170,10 @@ def test_a_broker_that_stands_still_for_longer_than_a_transaction_loses_nothing(
 
 
 @pytest.mark.row(16)
-def test_a_broker_that_is_long_away_is_waited_for_without_haste(
+def test_a_broker_that_is_away_for_longer_than_a_session_is_waited_for_without_haste(
     own_broker: Broker, new_world: NewWorld
 ) -> None:
-    world = new_world(own_broker.client_properties, count=2000)
+    world = new_world(own_broker.client_properties, count=2000, manner=Manner(session_ms=3_000))
     world.send(1500)
     service = world.started()
     world.wait_decided(400)
@@ -185,6 +186,7 @@ def test_a_broker_that_is_long_away_is_waited_for_without_haste(
     assert spent_s < LONGER_THAN_A_TRANSACTION_S / 2, f"it worked for {spent_s} s while waiting"
     own_broker.restart()
     world.conclude(service)
+    assert "worker_failed" not in service.log.read_text(), "a process was given up"
 
 
 @pytest.mark.row(14)

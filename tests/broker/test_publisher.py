@@ -177,8 +177,7 @@ def test_a_topic_that_is_missing_is_told_and_waited_for(
     late = topic_name("late")
     with venue.publisher(topic=late, address=venue.input, user="u") as publisher:
         publisher.publish(b"v")
-        eventually(lambda: late in str(publisher.last_error))
-        assert publisher.state is State.WAITING
+        eventually(lambda: late in str(publisher.last_error) and publisher.state is State.WAITING)
         session = venue.service.told("/v1/publishers/author/session", {"user": "u"}, "PUT")
         assert session["epoch"] == 1, "it has opened none"
         create_topic(venue.client, late)

@@ -78,7 +78,8 @@ id_cache_size = 2000
             found = service.ask(path)
             headers = {"If-Match": found.document["etag"]} if found.status == 200 else {}
             answers.append(service.ask(f"{path}?{APPLIED}", body, "PUT", headers))
-            return answers[-1].status != 503  # others write the config topic too
+            # Others write the config topic too; what is not applied yet is waited for again.
+            return answers[-1].status not in {202, 503}
 
         answers: list[Answer] = []
         eventually(is_put, *self.services)
@@ -86,11 +87,19 @@ id_cache_size = 2000
 
     def post(self, instance: int, path: str) -> int:
         """Have something done, and applied everywhere; gives the revision."""
-        return self.applied(self.services[instance].answered(f"{path}?{APPLIED}", method="POST"))
+        answers: list[Answer] = []
+
+        def is_done() -> bool:
+            answers.append(self.services[instance].answered(f"{path}?{APPLIED}", method="POST"))
+            return answers[-1].status != 202
+
+        eventually(is_done, *self.services)
+        return self.applied(answers[-1])
 
     @staticmethod
     def applied(answer: Answer) -> int:
-        assert (answer.status, answer.document.get("applied")) == (200, True), answer
+        assert answer.status in {200, 201}, answer
+        assert answer.document.get("applied"), answer
         return int(answer.document["revision"])
 
     def send(self, topic: str, ids: Sequence[str], partition: int = 0) -> None:

@@ -14,6 +14,7 @@ from tests.broker.conftest import NewWorld
 from tests.broker.service import Service
 from tests.broker.victim import Step
 from tests.broker.world import World
+from tests.waiting import LIMIT_S
 from tools.broker.cluster import Broker
 
 pytestmark = pytest.mark.broker
@@ -90,7 +91,7 @@ def test_a_file_that_may_not_grow_ends_the_process_and_what_was_committed_is_res
 
 
 def ends_for_want_of_a_disk(service: Service) -> None:
-    assert service.wait(60) == EXIT_CONTRADICTION, service.tail()
+    assert service.wait(LIMIT_S) == EXIT_CONTRADICTION, service.tail()
     assert "mend the disk and start again" in service.tail()
 
 
@@ -151,7 +152,7 @@ def test_a_state_folder_that_cannot_be_written_is_told_at_the_start(world: World
     service.stop()
     folder = world.folder / "state"
     service.start(through=mounted(f"--bind -o ro {folder}", folder))
-    assert service.wait(60) == EXIT_CONTRADICTION, service.tail()
+    assert service.wait(LIMIT_S) == EXIT_CONTRADICTION, service.tail()
     assert "service.state_dir" in service.tail()
     service.start()
     world.conclude(service)

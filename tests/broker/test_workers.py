@@ -83,9 +83,13 @@ def test_two_workers_share_the_partitions_and_decide_everything_once(world: Worl
     world.wait_decided()
     eventually(lambda: service.told("/v1/status")["records_consumed"] == 3000, service)
     assert service.told("/v1/status")["transactions_committed"] >= 15
-    rings = service.told("/v1/addresses?name=a")
-    assert [ring["partition"] for ring in rings["partitions"]] == [0, 1, 2, 3]
-    assert rings["complete"]
+
+    def is_told() -> bool:
+        rings = service.told("/v1/addresses?name=a")
+        numbers = [ring["partition"] for ring in rings["partitions"]]
+        return bool(rings["complete"]) and numbers == [0, 1, 2, 3]
+
+    eventually(is_told, service)
     world.conclude(service)
     world.manner = PLAIN
     alone = world.started()

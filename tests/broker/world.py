@@ -140,6 +140,11 @@ output = "{self.output}"
             session_ms=self.manner.session_ms,
         )
 
+    def is_announced(self) -> bool:
+        """Whether the config topic names an instance, which it does once that has joined."""
+        told = drained(self.client, f"{self.group}.config", 1)
+        return any(b"instance" in (each.record.key or b"") for each in told)
+
     def send(self, count: int | None = None, note: Note = lambda _place, _record: None) -> None:
         """The next records of the workload, all that are left by default; `note` hears of each."""
         now, self._left = self._left[:count], self._left[len(self._left[:count]) :]

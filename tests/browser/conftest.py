@@ -6,9 +6,9 @@ import pytest
 from selenium.webdriver import Chrome
 
 from tools.broker.cluster import Broker
+from tools.broker.config import _free_port as free_port
 from tools.broker.embedded import EmbeddedBroker
 from tools.broker.node import Machine
-from tools.demo.service import free_port
 from tools.pictures.browser import Look, complaints, dress, hosts_asked, opened
 from tools.pictures.scene import Scene
 
@@ -24,7 +24,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @pytest.fixture(scope="session")
 def scene(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """A service under load; shared, so neither killed nor stopped."""
-    with Scene(broker, tmp_path_factory.mktemp("scene"), free_port()) as running:
+    with Scene(broker, tmp_path_factory.mktemp("scene"), free_port(0)) as running:
         yield running
 
 

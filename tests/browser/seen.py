@@ -94,7 +94,7 @@ def redrive(driver: Chrome, why: str, **typed: int) -> None:
     one(driver, "input[value=forget]").click()
     for name, value in {**typed, "why": why}.items():
         one(driver, f"[name={name}]").send_keys(str(value))
-    button(driver, "Go on").click()
+    button(driver, "Continue").click()
     wait_for(driver, lambda: why in one(driver, "main").text)
     button(driver, "Redrive").click()
 

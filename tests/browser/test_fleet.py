@@ -87,12 +87,7 @@ def is_settled(service: Service) -> bool:
 def test_a_fleet_is_one_service_in_every_console(fleet: list[Replica], driver: Chrome) -> None:
     for name, each in zip(INSTANCES, fleet, strict=True):
         driver.get(each.url + "/console/partitions")
-        wait_for(driver, lambda: set(owners(driver).values()) == set(INSTANCES))
-        assert len(owners(driver)) == PARTITIONS
-        rows = {row.split()[0]: row for row in texts(driver, "[aria-label=Instances] tbody tr")}
-        assert list(rows) == list(INSTANCES)
-        assert [who for who, row in rows.items() if "this one" in row] == [name]
-        assert all("running" in row for row in rows.values()), rows
+        wait_for(driver, lambda name=name: is_whole(driver, name))  # type: ignore[misc]
         assert texts(driver, "[aria-label=Workers] tbody tr"), "its own processes"
         assert complaints(driver) == []
 
@@ -104,7 +99,12 @@ def test_a_fleet_is_one_service_in_every_console(fleet: list[Replica], driver: C
 
     driver.get(second.url + "/console/redrives")
     wait_for(driver, lambda: WHY in one(driver, "tbody").text)
-    link(driver, texts(driver, "tbody th")[0]).click()
+
+    def is_clicked() -> bool:  # the page may replace the link just then
+        link(driver, texts(driver, "tbody th")[0]).click()
+        return True
+
+    wait_for(driver, is_clicked)
     wait_for(driver, lambda: one(driver, ".head .phase").text == "done")
     assert figures(driver)["Accepted"] == str(PARTITIONS * IDS)
 
@@ -115,6 +115,19 @@ def test_a_fleet_is_one_service_in_every_console(fleet: list[Replica], driver: C
     # By itself, as who watches sees it.
     wait_for(driver, lambda: sorted(set(owners(driver).values())) == ["0", "1"])
     wait_for(driver, lambda: len(owners(driver)) == PARTITIONS)
+
+
+def is_whole(driver: Chrome, name: str) -> bool:
+    """Whether the page shows the owners of all partitions, and all instances at work."""
+    owned = owners(driver)
+    rows = {row.split()[0]: row for row in texts(driver, "[aria-label=Instances] tbody tr")}
+    return (
+        len(owned) == PARTITIONS
+        and set(owned.values()) == set(INSTANCES)
+        and list(rows) == list(INSTANCES)
+        and [who for who, row in rows.items() if "this one" in row] == [name]
+        and all("running" in row for row in rows.values())
+    )
 
 
 def owners(driver: Chrome) -> dict[str, str]:

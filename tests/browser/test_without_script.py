@@ -59,7 +59,7 @@ def test_the_redrive_wizard_is_walked_by_forms_alone(scene: Scene, driver: Chrom
 def test_an_id_is_looked_up_and_forgotten(scene: Scene, driver: Chrome) -> None:
     until(
         driver,
-        scene.url + "/console/address?name=orders.porto",
+        scene.url + "/console/address?name=payments.transfer",
         lambda: every(driver, "#ids tbody a"),
     )
     every(driver, "#ids tbody a")[0].click()

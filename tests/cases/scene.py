@@ -11,7 +11,6 @@ from typing import Final
 
 from ringfence.headers import EPOCH, MARK, DeadLetter, Reason
 from service.addresses import AddressBook
-from service.answers import answer
 from service.config import RouteSettings
 from service.loop import Loop
 from service.queries.addresses import AddressAnswer, AddressQuery
@@ -23,7 +22,7 @@ from tests.fakes.clients import FakeClients
 from tests.fakes.log import START_MS
 from tests.fakes.partition import Record
 from tests.simulation.disk import Disk
-from tests.unit.helpers import answered, some
+from tests.unit.helpers import answer, answered, some
 from tests.unit.service.living import LOG, ROUTE, Living, registry_of, turn_until_running
 
 INPUT: Final = "orders"

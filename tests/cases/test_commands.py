@@ -1,6 +1,5 @@
 """What an administrator does to a live cache: cases 20, 21 and 23, and the promises about it."""
 
-from service.answers import answer
 from service.queries.ids import (
     ChangeAnswer,
     Clearing,
@@ -15,7 +14,7 @@ from service.queries.table import Query
 from tests.cases.case import Manner, every_manner
 from tests.cases.scene import INPUT, Scene
 from tests.cases.trace import fates
-from tests.unit.helpers import answered
+from tests.unit.helpers import answer, answered
 
 
 def changed(scene: Scene, change: Query) -> int:

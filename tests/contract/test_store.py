@@ -389,3 +389,20 @@ def test_a_folder_that_cannot_be_made_is_the_disks_fault(tmp_path: Path) -> None
     (tmp_path / "orders-3").write_text("")
     with pytest.raises(StoreFailedError, match="/orders-3: "):
         RocksStores(tmp_path).open(SOURCE)
+
+
+@pytest.mark.parametrize("length", [242, 249])
+def test_a_store_of_the_longest_topic_opens_and_one_that_was_being_wiped_is_deleted(
+    tmp_path: Path, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, stores = Source("t" * length, 10_000), RocksStores(tmp_path)
+    store = stores.open(source)
+    store.apply([Edit(b"ra", b"1")], position(1))
+    store.close()
+    with monkeypatch.context() as killed:
+        killed.setattr(shutil, "rmtree", lambda _path: None)
+        stores.wipe(source)
+    store = stores.open(source)
+    assert store.position() is None
+    assert [each.name for each in tmp_path.iterdir()] == [f"{source.topic}-10000"]
+    store.close()

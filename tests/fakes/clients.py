@@ -47,6 +47,8 @@ class FakeClients:
         self._consumers.append(FakeConsumer(self._log, self.group_id))
         return cast("Consumer", self._consumers[-1])
 
+    observer = restorer
+
     def producer(self, batch_bytes_max: int, on_error: Callable[[KafkaError], None]) -> Producer:
         """See `Clients.producer`; the fake sends one record at a time and has no background."""
         del batch_bytes_max

@@ -8,7 +8,8 @@ from service.cluster import NewTopicInfo
 from service.rights import Granted
 from tests.fakes.log import FakeCluster
 
-ALL = frozenset({"READ", "WRITE", "CREATE", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS"})
+LOOKING = {"DESCRIBE", "DESCRIBE_CONFIGS"}
+ALL = frozenset({"READ", "WRITE", "CREATE", "DELETE", "ALTER_CONFIGS"} | LOOKING)
 
 
 class FakeRights:

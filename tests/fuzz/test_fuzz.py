@@ -48,8 +48,7 @@ def _world(monkeypatch: pytest.MonkeyPatch) -> None:
             for headers in read(messages)
         ]
 
-    monkeypatch.setattr("service.decide.read_headers", read_headers)
-    monkeypatch.setattr("service.carry.read_headers", read_headers)
+    monkeypatch.setattr(consume, "read_headers", read_headers)
     plain_ids, claim, check_size = Desk._plain_ids, Checks.claim, Placing.check_size
 
     def failing_ids(

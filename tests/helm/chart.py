@@ -158,9 +158,7 @@ def config_toml(objects: list[Object]) -> str:
     return str(text)
 
 
-def environment(
-    objects: list[Object], *, ordinal: int = 0, secrets: Mapping[tuple[str, str], str] | None = None
-) -> dict[str, str]:
+def environment(objects: list[Object], *, ordinal: int = 0) -> dict[str, str]:
     """Return the container's environment as the pod of that ordinal gets it."""
     fields = {
         "metadata.labels['apps.kubernetes.io/pod-index']": str(ordinal),
@@ -173,6 +171,4 @@ def environment(
                 found[entry["name"]] = re.sub(r"\$\((\w+)\)", lambda it: found[it[1]], value)
             case {"valueFrom": {"fieldRef": {"fieldPath": path}}}:
                 found[entry["name"]] = fields[path]
-            case {"valueFrom": {"secretKeyRef": {"name": name, "key": key}}}:
-                found[entry["name"]] = (secrets or {})[name, key]
     return found

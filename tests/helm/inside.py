@@ -1,7 +1,7 @@
 """The inside of a pod, for what is run in it: command, environment, a folder for each mount.
 
 The container's paths are those folders, in its configuration and in whatever is typed. Changed
-beside that is the port of the API, because this machine may have another 8080.
+beside that are the ports, because this machine may have another 8080.
 """
 
 import os
@@ -9,11 +9,13 @@ import re
 import shutil
 import subprocess
 import sys
+from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.helm.chart import Object, config_toml, container, environment
+from tests.broker.service import REPOSITORY
+from tests.helm.chart import Object, config_toml, container, environment, pod_spec
 
 _SCRIPT = """#!{python}
 import os, re, sys
@@ -40,8 +42,10 @@ class Inside(NamedTuple):
             Path(folder).mkdir(parents=True)
         variables = environment(objects) | {
             "PATH": f"{Path(sys.executable).parent}:{os.defpath}",
+            "PYTHONPATH": str(REPOSITORY),
             "TMPDIR": folders["/tmp"],  # noqa: S108  # the mount's name in the container
             "RINGFENCE_API__PORT": str(port),
+            "RINGFENCE_API__PROBE_PORT": "0",
             "RINGFENCE_API__ADVERTISED_URL": f"http://127.0.0.1:{port}",
         }
         one = container(objects)
@@ -52,7 +56,18 @@ class Inside(NamedTuple):
         inside = cls(folders, variables, found, tuple(words))
         file = Path(folders["/etc/ringfence"]) / "ringfence.toml"
         file.write_text(inside.here(config_toml(objects)), encoding="utf-8")
+        inside._furnish(objects)
         return inside
+
+    def _furnish(self, objects: list[Object]) -> None:
+        """Put what the Secrets hold where it is mounted."""
+        held = {one["metadata"]["name"]: one["data"] for one in objects if one["kind"] == "Secret"}
+        volumes = {each["name"]: each for each in pod_spec(objects)["volumes"]}
+        for mount in container(objects)["volumeMounts"]:
+            secret = volumes.get(mount["name"], {}).get("secret", {"items": []})
+            for item in secret["items"]:
+                file = Path(self.folders[mount["mountPath"]]) / item["path"]
+                file.write_bytes(b64decode(held[secret["secretName"]][item["key"]]))
 
     @property
     def _paths(self) -> str:

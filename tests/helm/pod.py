@@ -1,7 +1,7 @@
 """Pod: a rendered pod of the chart, run as a process on this machine.
 
 Its command, environment, mounts, user and read-only root are the manifest's; what a kubelet makes
-of a volume is a folder here. Three things differ, for want of a network of its own: the port, the
+of a volume is a folder here. Three things differ, for want of a network of its own: the ports, the
 address by which other instances reach it, and where Python and the code lie. `code` is the image:
 another folder is another version.
 """
@@ -31,8 +31,10 @@ class Pod(Service):
     def __init__(
         self, objects: list[Object], folder: Path, ordinal: int = 0, secrets: Secrets | None = None
     ) -> None:
-        port = free_port(0)
-        super().__init__(folder / "ringfence.toml", port, folder / f"pod-{ordinal}.log")
+        file, log = folder / "ringfence.toml", folder / f"pod-{ordinal}.log"
+        super().__init__(file, free_port(0), log)
+        self.probes = Service(file, free_port(0), log)
+        """The same at the port that is asked by its probes."""
         self.objects = objects
         self.code = REPOSITORY
         self.is_wanted = False
@@ -89,7 +91,7 @@ class Pod(Service):
     def wait_until_ready(self) -> None:
         """Until its readiness probe holds."""
         path = container(self.objects)["readinessProbe"]["httpGet"]["path"]
-        eventually(lambda: self.get(path)[0] == 200, self)
+        eventually(lambda: self.probes.get(path)[0] == 200, self)
 
     def _run(self, command: Sequence[str]) -> None:
         attached = [sys.executable, "-I", "-S", str(LAUNCH), "attached", str(os.getpid())]
@@ -104,10 +106,11 @@ class Pod(Service):
             )
 
     def _environment(self) -> dict[str, str]:
-        return environment(self.objects, ordinal=self._ordinal, secrets=self._secrets) | {
+        return environment(self.objects, ordinal=self._ordinal) | {
             "PATH": f"{Path(sys.executable).parent}:{os.defpath}",
             "PYTHONPATH": str(self.code),
             "RINGFENCE_API__PORT": str(self.port),
+            "RINGFENCE_API__PROBE_PORT": str(self.probes.port),
             "RINGFENCE_API__ADVERTISED_URL": f"http://127.0.0.1:{self.port}",
         }
 

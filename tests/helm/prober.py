@@ -38,8 +38,11 @@ class Prober(Meanwhile):
         return [each for each in self._answers[probe] if each.at_s >= since_s]
 
     def course(self, probe: str, since_s: float = 0.0) -> list[int]:
-        """The statuses one after the other, each once."""
-        return [status for status, _ in groupby(a.status for a in self.answers(probe, since_s))]
+        """The statuses one after the other, each once, without answers that came too late."""
+        limit_s = container(self._pod.objects)[probe]["timeoutSeconds"]
+        asked = self.answers(probe, since_s)
+        told = [a.status for a in asked if a.status or a.took_s < limit_s]
+        return [status for status, _ in groupby(told)]
 
     def slowest_s(self) -> float:
         """The answer that took longest, of those that came."""
@@ -62,5 +65,5 @@ class Prober(Meanwhile):
         probe = container(self._pod.objects)[name]
         while not self._ends.wait(ASKED_EVERY_S):
             at_s = time.monotonic()
-            status, body = self._pod.get(probe["httpGet"]["path"], probe["timeoutSeconds"])
+            status, body = self._pod.probes.get(probe["httpGet"]["path"], probe["timeoutSeconds"])
             self._answers[name].append(Answer(at_s, time.monotonic() - at_s, status, body))

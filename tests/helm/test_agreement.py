@@ -22,7 +22,7 @@ from tests.helm.chart import CHART_DIR
 pytestmark = pytest.mark.helm
 
 # What the pod decides is the chart's to say, not the operator's.
-NOT_IN_VALUES = {"instance", "state_dir", "host", "port", "advertised_url"}
+NOT_IN_VALUES = {"instance", "state_dir", "host", "port", "probe_port", "advertised_url"}
 NOT_IN_VALUES |= {name for name in rules_of(ApiSettings) if name.endswith("_file")}
 # Shapes of text differ: the schema's expressions know less than Python's.
 TEXT_KEYWORDS = {"minLength", "minItems", "pattern"}

@@ -99,11 +99,11 @@ def test_a_pod_that_is_lost_comes_back_as_the_same_instance_with_its_volume(
 def test_a_newer_chart_upgrades_and_rolls_back(namespace: Namespace, tmp_path: Path) -> None:
     namespace.install({"replicas": 2})
     namespace.upgrade({"replicas": 2}, newer_chart(tmp_path))
-    assert image_of(namespace, f"{NAME}-0") == "ringfence:9.9.9"
+    assert image_of(namespace, f"{NAME}-0") == "registry.example.com/ringfence:9.9.9"
     labels = namespace.get("pvc", f"state-{NAME}-0")["metadata"]["labels"]
     assert not [name for name in labels if "version" in name or "chart" in name]
     namespace.helm("rollback", RELEASE, "1", "--wait")
-    assert image_of(namespace, f"{NAME}-1") == "ringfence:0.1.0"
+    assert image_of(namespace, f"{NAME}-1") == "registry.example.com/ringfence:0.1.0"
 
 
 def test_claims_cannot_be_changed_until_the_set_was_taken_from_its_pods(

@@ -69,21 +69,38 @@ def test_a_number_with_a_fraction_keeps_it(helm: Helm) -> None:
     assert found["kafka"]["ratio"] == 0.25
 
 
+def test_the_names_of_the_service_stand_beside_those_that_are_configured(helm: Helm) -> None:
+    of_service = [f"demo-ringfence{end}" for end in ("", ".streams", ".streams.svc")]
+    of_service.append(f"{of_service[-1]}.cluster.local")
+    asks = {"auth": "oidc", "oidc_issuer": "https://issuer", "oidc_audience": "a"}
+    for api, expected in (
+        (asks, None),
+        (asks | {"allowed_hosts": ["a.example"]}, ["a.example", *of_service]),
+        ({"auth": "none"}, of_service),
+    ):
+        objects = helm.render(values={"config": {"api": api}})
+        assert tomllib.loads(config_toml(objects))["api"].get("allowed_hosts") == expected
+
+
 def with_files(text: str, folder: Path) -> str:
-    """Put what the Secrets of the API would hold into a folder, and have the file name it there."""
-    certificate = trustme.CA().issue_cert("ringfence.example.com")
+    """Put what the Secrets would hold into a folder, and have a text name it there."""
+    authority = trustme.CA()
+    certificate = authority.issue_cert("ringfence.example.com")
     held = {
-        "-tls/tls.crt": certificate.cert_chain_pems[0].bytes(),
-        "-tls/tls.key": certificate.private_key_pem.bytes(),
-        "/tokens": b"ada admin sha256:" + b"0" * 64,
-        "/peer-token": b"p" * 32,
-        "/session-key": b"s" * 32,
+        "-api-tls/clients.pem": authority.cert_pem.bytes(),
+        "-api-tls/tls.crt": certificate.cert_chain_pems[0].bytes(),
+        "-api-tls/tls.key": certificate.private_key_pem.bytes(),
+        "-api/tokens": b"ada admin sha256:" + b"0" * 64,
+        "-api/peer-token": b"p" * 32,
+        "-api/session-key": b"s" * 32,
+        "-sasl/password": b"open sesame\n",
+        "-sasl/username": b"somebody",
     }
     for name, content in held.items():
-        file = folder / f"api{name}"
+        file = folder / f"ringfence{name}"
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(content)
-    return text.replace("/etc/ringfence-api", str(folder / "api"))
+    return text.replace("/etc/ringfence-", f"{folder}/ringfence-")
 
 
 @by_value_set
@@ -94,9 +111,11 @@ def test_the_service_takes_file_and_environment_as_they_are(
     objects, kafka = release.objects, release.values["kafka"]
     (tmp_path / "ringfence.toml").write_text(with_files(config_toml(objects), tmp_path))
     sasl, tls = kafka["sasl"], kafka["tls"]
-    held = {sasl["passwordKey"]: "open sesame", sasl["usernameKey"]: "somebody"}
-    secrets = {(sasl["existingSecret"], key): text for key, text in held.items()}
-    config = load(tmp_path / "ringfence.toml", environment(objects, ordinal=2, secrets=secrets))
+    variables = {
+        name: with_files(text, tmp_path) if name.startswith("KAFKA_SASL_") else text
+        for name, text in environment(objects, ordinal=2).items()
+    }
+    config = load(tmp_path / "ringfence.toml", variables)
     assert config.service.instance == "2"
     pods = only(objects, "StatefulSet")
     name, namespace = pods["metadata"]["name"], pods["metadata"]["namespace"]

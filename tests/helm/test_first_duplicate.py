@@ -8,7 +8,9 @@ import os
 import re
 import socket
 import subprocess
+import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,6 +87,7 @@ def shell(kubernetes: Kubernetes, helm: Helm, tmp_path_factory: pytest.TempPathF
     programs.mkdir()
     (programs / "helm").symlink_to(helm.binary)
     (programs / "kubectl").symlink_to(kubernetes.program)
+    (programs / "ringfence").symlink_to(Path(sys.executable).with_name("ringfence"))
     (folder / "deploy").symlink_to(REPOSITORY / "deploy")
     namespace = new_namespace(kubernetes, helm, "streams")
     config = yaml.safe_load(kubernetes.kubeconfig.read_text())
@@ -93,6 +96,7 @@ def shell(kubernetes: Kubernetes, helm: Helm, tmp_path_factory: pytest.TempPathF
     variables = namespace.client.environment | {
         "PATH": f"{programs}:{os.defpath}",
         "KUBECONFIG": str(folder / "kubeconfig"),
+        "PYTHONPATH": str(REPOSITORY),
     }
     return Shell(folder, variables)
 
@@ -110,8 +114,9 @@ def installed(
     values["config"]["routes"] = [{"inputs": [topic]}]
     values["config"]["service"] = {"group_id": topic, "create_topics": True}
     (shell.folder / "my-values.yaml").write_text(yaml.safe_dump(values))
+    shell.type(block("sh", "ringfence token"))
     notes = shell.type(block("sh", "helm install")).partition("NOTES:")[2]
-    kinds = "statefulset,configmap"
+    kinds = "statefulset,configmap,secret"
     objects = yaml.safe_load(shell.type(f"kubectl get {kinds} --output=yaml"))["items"]
     inside = Inside.of(objects, tmp_path_factory.mktemp("mounts"), pods.port)
     inside.open_to(pods.folder)
@@ -127,13 +132,24 @@ def installed(
         process.wait(LIMIT_S)
 
 
-def answer(port: int, path: str) -> int:
+def answer(port: int, path: str, **headers: str) -> int:
     """The status of an answer, 0 when there is none."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as found:
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as found:  # noqa: S310 - our own
             return int(found.status)
+    except urllib.error.HTTPError as refused:
+        return refused.code
     except OSError:
         return 0
+
+
+def test_only_who_has_the_token_of_the_readme_uses_the_api(
+    installed: Installed, pods: Pods
+) -> None:
+    token = (installed.shell.folder / "ada.token").read_text().strip()
+    assert answer(pods.port, "/v1/info") == 401
+    assert answer(pods.port, "/v1/info", Authorization=f"Bearer {token}") == 200
 
 
 def test_the_commands_of_the_notes_lead_to_the_first_duplicate_kept_out(
@@ -147,7 +163,7 @@ def test_the_commands_of_the_notes_lead_to_the_first_duplicate_kept_out(
     assert "One came out, its copy was kept out." in tried
 
 
-def test_the_command_of_the_notes_leads_to_the_console(installed: Installed) -> None:
+def test_the_command_of_the_notes_leads_to_where_one_signs_in(installed: Installed) -> None:
     if not is_free(8080):
         pytest.skip("port 8080 of this machine is taken, and the command names it")
     command = installed.told("port-forward")
@@ -159,8 +175,9 @@ def test_the_command_of_the_notes_leads_to_the_console(installed: Installed) -> 
     )
     try:
         eventually(lambda: answer(8080, "/livez") == 200)
-        with urllib.request.urlopen("http://127.0.0.1:8080/", timeout=5) as page:
-            assert "Ringfence" in page.read().decode()
+        asked = urllib.request.Request("http://127.0.0.1:8080/", headers={"Accept": "text/html"})
+        with urllib.request.urlopen(asked, timeout=LIMIT_S) as page:  # noqa: S310 - our own
+            assert "<title>Sign in · Ringfence</title>" in page.read().decode()
     finally:
         process.terminate()
         process.wait(LIMIT_S)

@@ -76,15 +76,16 @@ def test_the_pods_meet_the_restricted_standard_and_get_nothing_unasked(
     helm: Helm, value_set: Path
 ) -> None:
     objects = installed(helm, value_set).objects
-    assert only(objects, "ServiceAccount")["automountServiceAccountToken"] is False
+    made = named(objects, "ServiceAccount").values()
+    assert all(account["automountServiceAccountToken"] is False for account in made)
     for pod in (pod_spec(objects), only(objects, "Pod")["spec"]):
         assert pod["automountServiceAccountToken"] is False
         assert pod["enableServiceLinks"] is False
-        assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & pod.keys()
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
         assert pod["securityContext"]["runAsNonRoot"] is True
-        assert pod["securityContext"]["runAsUser"] != 0
+        assert pod["securityContext"].get("runAsUser") != 0
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        for one in pod["containers"]:
+        for one in pod["containers"] + pod.get("initContainers", []):
             security = one["securityContext"]
             assert security["allowPrivilegeEscalation"] is False
             assert security["capabilities"] == {"drop": ["ALL"]}
@@ -103,8 +104,9 @@ def test_every_name_that_one_part_uses_is_given_by_another(helm: Helm, value_set
     assert {mount["name"] for mount in container(objects)["volumeMounts"]} == claims | set(volumes)
     maps = {name: one["data"] for name, one in named(objects, "ConfigMap").items()}
     assert "ringfence.toml" in maps[volumes["config"]["configMap"]["name"]]
-    assert pod["serviceAccountName"] == only(objects, "ServiceAccount")["metadata"]["name"]
     test = only(objects, "Pod")["spec"]
+    made = named(objects, "ServiceAccount").keys() or {"default"}
+    assert {pod["serviceAccountName"], test["serviceAccountName"]} == made
     mounts = {mount["name"] for one in test["containers"] for mount in one["volumeMounts"]}
     assert mounts <= {volume["name"] for volume in test["volumes"]}
     services = {name: one["spec"] for name, one in named(objects, "Service").items()}
@@ -170,15 +172,22 @@ def test_everything_that_selects_pods_selects_those_of_the_release(
         assert endpoint["port"] in {port["name"] for port in each["spec"]["ports"]}
 
 
+def test_a_namespace_that_scrapes_reaches_the_metrics_and_not_the_api(helm: Helm) -> None:
+    rules = only(installed(helm, OTHERWISE).objects, "NetworkPolicy")["spec"]["ingress"]
+    assert [rule["ports"][0]["port"] for rule in rules] == ["http", "probes"]
+    assert ["monitoring" in str(rule["from"]) for rule in rules] == [False, True]
+
+
 @by_value_set
-def test_a_probe_asks_the_admin_api_as_it_speaks_and_every_pod_has_time(
-    helm: Helm, value_set: Path
-) -> None:
+def test_a_probe_asks_at_its_own_port_and_every_pod_has_time(helm: Helm, value_set: Path) -> None:
     found = installed(helm, value_set)
     one, api = container(found.objects), tomllib.loads(config_toml(found.objects))["api"]
-    scheme = {"scheme": "HTTPS"} if "tls_cert_file" in api else {}
+    listens = {each["name"]: each["containerPort"] for each in one["ports"]}
+    assert listens == {"http": api["port"], "probes": api["probe_port"]}
     for probe, path in (("startup", "/startupz"), ("liveness", "/livez"), ("readiness", "/readyz")):
-        assert one[f"{probe}Probe"]["httpGet"] == {"path": path, "port": "http"} | scheme
+        told = one[f"{probe}Probe"]
+        assert told["httpGet"] == {"path": path, "port": "probes"}
+        assert found.values["probes"][probe].items() <= told.items()
     startup = one["startupProbe"]["failureThreshold"] * one["startupProbe"]["periodSeconds"]
     asked = found.values["startupSeconds"]
     assert asked <= startup < asked + 5
@@ -192,11 +201,15 @@ def test_a_probe_asks_the_admin_api_as_it_speaks_and_every_pod_has_time(
 
 @by_value_set
 def test_every_file_that_is_named_lies_where_it_is_named(helm: Helm, value_set: Path) -> None:
-    objects = installed(helm, value_set).objects
+    release = installed(helm, value_set)
+    objects, tls = release.objects, release.values["api"]["tls"]
     one, api = container(objects), tomllib.loads(config_toml(objects))["api"]
-    files = set(files_of(objects))
+    authorities = [tls[key] for key in ("caKey", "clientCaKey") if tls.get("existingSecret")]
+    files = {*files_of(objects), *(f"/etc/ringfence-api-tls/{key}" for key in authorities if key)}
     told = [path for name, path in api.items() if name.endswith("_file")]
-    told += [each["value"] for each in one["env"] if each["name"].endswith("_LOCATION")]
+    kafka = [each for each in one["env"] if each["name"].startswith("KAFKA_")]
+    assert all(each["name"].endswith(("_LOCATION", "_FILE")) for each in kafka), "no secret itself"
+    told += [each["value"] for each in one["env"] if each.get("value", "").startswith("/etc/ringf")]
     assert [path for path in told if path not in files] == []
     unused = {path for path in files - set(told) if path.startswith("/etc/ringfence-")}
     assert unused == set(), "what is mounted is told of"
@@ -231,7 +244,7 @@ def test_the_pod_of_helm_test_and_the_driver_of_a_job_log_in_as_the_service_does
             assert not pod["securityContext"]["allowPrivilegeEscalation"]
         volumes = {each["name"]: each for each in job["volumes"]}
         # What the driver has read it passes to the executors: they need no Secret.
-        ours = {"config", "tls", "client"} & volumes.keys()
+        ours = {"config", "sasl", "tls", "client"} & volumes.keys()
         assert not ours & {each["name"] for each in executor["volumeMounts"]}
         for name in ours:
             assert volumes[name] == of_the_service[name]
@@ -263,10 +276,21 @@ def test_a_change_of_the_configuration_restarts_the_pods_and_nothing_else_does(
     assert template({"config": {"service": {"batch_wait_ms": 7}}}) != template({})
 
 
-@pytest.mark.parametrize("release", ["ringfence", "a", "a" * 53])
-def test_names_fit_whatever_the_release_is_called(helm: Helm, release: str) -> None:
-    text = helm.run("template", release, str(CHART_DIR), "--values", str(MINIMAL))
+@pytest.mark.parametrize(
+    ("release", "named"),
+    [
+        ("ringfence", "ringfence"),
+        ("a", "a-ringfence"),
+        ("a" * 53, "a" * 52),
+        ("a", "b"),
+        ("a", "b" * 52),
+    ],
+)
+def test_names_fit_whatever_the_release_is_called(helm: Helm, release: str, named: str) -> None:
+    given = {"fullnameOverride": named if named.startswith("b") else ""}
+    text = helm.run("template", release, str(CHART_DIR), "--values", str(MINIMAL), values=given)
     for found in yaml.safe_load_all(text):
+        assert found["metadata"]["name"].startswith(named)
         # The controller adds an ordinal and a revision hash to a StatefulSet's name.
         suffix = "-0123456789" if found["kind"] == "StatefulSet" else ""
         name = found["metadata"]["name"] + suffix

@@ -52,7 +52,10 @@ def test_the_manifest_of_a_bridge_is_a_restricted_pod_that_kubernetes_takes() ->
     pod = spec["template"]["spec"]
     (one,) = pod["containers"]
     labels = spec["template"]["metadata"]["labels"].items()
-    assert spec["selector"]["matchLabels"].items() <= labels
+    policy = only(objects, "NetworkPolicy")["spec"]
+    for selector in (spec["selector"], policy["podSelector"]):
+        assert selector["matchLabels"].items() <= labels
+    assert policy["ingress"][0]["ports"][0]["port"] in {each["name"] for each in one["ports"]}
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert one["securityContext"]["allowPrivilegeEscalation"] is False
@@ -86,5 +89,6 @@ def test_every_command_of_the_page_names_its_namespace() -> None:
     text = PAGE.replace("\\\n", "")
     commands = re.findall(r"(?:^|`)((?:kubectl|helm) [^`\n]*)", text, re.MULTILINE)
     assert len(commands) > 10
-    about = [one for one in commands if not one.startswith("helm template")]
+    anywhere = ("helm template", "helm package", "helm push", "kubectl create namespace")
+    about = [one for one in commands if not one.startswith(anywhere)]
     assert [one for one in about if "--namespace " not in one] == []

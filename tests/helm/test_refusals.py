@@ -92,6 +92,17 @@ def test_an_unknown_key_is_refused_by_name_wherever_it_stands(helm: Helm) -> Non
     assert missed == []
 
 
+def test_what_has_no_default_is_asked_for_all_at_once_with_the_commands_that_go_on(
+    helm: Helm,
+) -> None:
+    told = refusal(helm, {}, CHART_DIR / "values.yaml")
+    for missing in ("image.repository is", "bootstrap.servers", "config.routes is", "api.auth is"):
+        assert missing in told
+    assert "docker push" in told
+    assert "ringfence token ada --roles admin" in told
+    assert "kubectl --namespace streams create secret generic ringfence-api" in told
+
+
 @pytest.mark.parametrize("case", TABLE["sentences"], ids=lambda case: case["sentence"])
 def test_what_does_not_go_together_is_refused_in_a_sentence(
     helm: Helm, case: dict[str, Any]

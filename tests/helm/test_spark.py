@@ -49,7 +49,7 @@ def test_a_job_starts_a_command_that_there_is(helm: Helm, value_set: Path) -> No
         assert not unknown(spec["arguments"])
         file = spec["mainApplicationFile"].removeprefix("local://")
         assert f"COPY pipeline/__main__.py {file}\n" in dockerfile
-        user = spec["driver"]["podSecurityContext"]["runAsUser"]
+        user = spec["driver"]["podSecurityContext"].get("runAsUser", 10001)
         assert f"USER {user}:{user}\n" in dockerfile
         assert spec["sparkVersion"].startswith("4.0.")
         assert "deps" not in spec, "nothing is downloaded"

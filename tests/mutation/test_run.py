@@ -9,8 +9,6 @@ from typing import Final
 import pytest
 
 from tests.mutation.core import GROUPS, TESTS
-from tests.mutation.operators import mutants_of
-from tests.mutation.results import Explained
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -175,13 +173,3 @@ def test_every_test_that_is_named_is_there() -> None:
         path, _, test = named.split("=")[-1].partition("::")
         assert not test or f"def {test}(" in (ROOT / path).read_text()
         assert (ROOT / path).exists()
-
-
-def test_what_is_explained_is_a_mutant_that_there_is() -> None:
-    explained = Explained(ROOT / "tests" / "mutation" / "equivalent.toml")
-    files = {entry.split(" ", 1)[0] for entry in explained.reasons}
-    there = {
-        each.identity for file in files for each in mutants_of(file, (ROOT / file).read_bytes())
-    }
-    assert explained.unknown(frozenset(there)) == []
-    assert all(explained.reasons.values())

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
 from confluent_kafka import KafkaException
 
@@ -160,7 +161,9 @@ class Instance:
         worker, loop = self._worker, self.loop
         assert worker is not None  # there is a life
         assert loop is not None
-        self._inbox.run_pending(lambda query: worker._answer(query, loop), 1)
+        answer = partial(worker._answer, loop)
+        self._inbox.change(answer, 1)
+        self._inbox.answer(answer, iter([True, False]).__next__)
         worker._face(loop)
 
     def _tell(self, fault: Fault) -> None:

@@ -171,7 +171,7 @@ MUTANTS: Final = (
     Mutant(
         "the writer of settings does not read to the end",
         "service/config_topic.py",
-        "            follower.catch_up(is_writer=True)\n",
+        "            follower.catch_up(may_fence=False)\n",
         "            follower.poll()\n",
     ),
     Mutant(

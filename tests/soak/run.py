@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from service.errors import ExitCode
 from tests.broker.carried_world import world_of
 from tests.broker.recorder import Recorder
 from tests.broker.service import Service
@@ -142,8 +143,10 @@ class Soak:
 
         def look_and_mend() -> None:
             if survivor.is_awake:
-                told = "/readyz was 200" if survivor.is_ready else None
-                self._find("I13 a broker that is away is told", told)
+                self._hold(
+                    "I13 a broker that is away is told",
+                    lambda: eventually(lambda: not survivor.is_ready, survivor),
+                )
             mend()
 
         return look_and_mend
@@ -163,6 +166,8 @@ class Soak:
         self._say(f"{self._now_s:7.1f} s  no more faults")
         self._hold("I12 everything that was sent is decided", world.wait_decided)
         for guest in guests:
+            if guest.ended and guest.wait() == ExitCode.BROKER:
+                guest.start()  # the broker was away when it began, as whatever runs it would do
             self._hold("an instance that is told to leave leaves", guest.wait_started)
             self._hold("an instance that is told to leave leaves", guest.stop)
         if survivor.ended:

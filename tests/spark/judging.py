@@ -19,6 +19,7 @@ from pipeline.reconcile.plan import Plan, Rule
 from pipeline.reconcile.settings import Earlier
 from ringfence.spark_columns import RECORD
 from service.addresses import AddressBook
+from service.redrive import job
 from tests.spark.ledger import Entry, Ledger, Row
 
 Lanes = list[list[Row]]
@@ -36,6 +37,8 @@ class Case(NamedTuple):
     """Of these partitions retention has deleted so many records."""
     earlier: Mapping[int, Mapping[str, object]] = {}
     """How its address remembered until a time."""
+    redriven: tuple[tuple[int, int, int], ...] = ()
+    """Dead letters that redrives went over: their partition, the first, and one after the last."""
 
     @property
     def outputs(self) -> Lanes:
@@ -115,6 +118,9 @@ def _plan(cases: Iterable[Case]) -> Plan:
         from_the_first_fate=False,
         targets={each.topic: frozenset({each.output, each.dead_letter}) for each in ledgers},
         earlier=tuple(former),
+        redriven=tuple(
+            job.Span(case.ledger.dead_letter, *span) for case in cases for span in case.redriven
+        ),
     )
 
 

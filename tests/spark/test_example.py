@@ -41,7 +41,7 @@ def test_the_notebook_reads_what_was_committed(
             producer.produce(names[1], flight, b"k", headers=why)
         assert producer.flush(LIMIT_S) == 0
         (producer.commit_transaction if is_kept else producer.abort_transaction)(LIMIT_S)
-    monkeypatch.setenv("BOOTSTRAP_SERVERS", broker.bootstrap_servers)
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", broker.bootstrap_servers)
     monkeypatch.setenv("OUTPUT", names[0])
     monkeypatch.setenv("DEAD_LETTERS", names[1])
     found = runpy.run_path(str(NOTEBOOK))

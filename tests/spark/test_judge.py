@@ -30,6 +30,7 @@ RING = 60
 DROP = {"on_duplicate": "drop"}
 WINDOW = {"strategy": "window", "window_size": 1_000, "window_ms": 30_000}
 LEFT_RECORDS, LEFT_GONE = 300, 60
+REDRIVEN = 20
 PARKED = "excused: in an open transaction group"
 SILENT = "excused: duplicate without a trace"
 LEFT = "excused: before what retention has left"
@@ -142,6 +143,7 @@ def world(spark: SparkSession) -> World:
     made = World()
     spoilt = changed()
     made.add(Case(spoilt.ledger), **spoilt.faults)
+    _redriven(made)
     _dropped(made)
     _grouped(made)
     _interleaved(made)
@@ -162,6 +164,22 @@ def world(spark: SparkSession) -> World:
     window = went_out("window", within, too_late, behind_it, itself, late)
     made.add(Case(window, WINDOW), let_through={"window-0@20", "window-4@21"})
     return made.judge(spark)
+
+
+def _redriven(made: World) -> None:
+    """A redrive let some out; of the letters behind it one went out without any."""
+    ledger = Ledger("redriven", records=600, ring=RING, partitions=1, seed=7)
+    (lane,) = ledger.lanes
+    times = Counter(row.time_ms for row in lane.inputs)
+    alone = [times[lane.inputs[each.input_offset].time_ms] == 1 for each in lane.letters]
+    stray = alone.index(True, REDRIVEN)
+    for letter in (*lane.letters[:REDRIVEN], lane.letters[stray]):
+        lane.outputs.append(Entry(letter.input_offset, lane.inputs[letter.input_offset]))
+    # As many spans as when letters are named one by one.
+    spans = tuple((0, offset, offset + 1) for offset in range(REDRIVEN))
+    spans += tuple((1, offset, offset + 1) for offset in range(0, 4_000, 2))
+    spoilt = f"redriven.unique-0@{len(lane.outputs) - 1}"
+    made.add(Case(ledger, redriven=spans), two_fates={spoilt})
 
 
 def _dropped(made: World) -> None:
@@ -255,7 +273,7 @@ def test_what_came_after_the_cut_may_have_no_fate_yet(spark: SparkSession) -> No
 @pytest.mark.parametrize(
     "topic",
     [
-        *("changed", "dropped", "interleaved-0", "interleaved-1", "interleaved-spoilt"),
+        *("changed", "redriven", "dropped", "interleaved-0", "interleaved-1", "interleaved-spoilt"),
         *("left", "left-spoilt", "ring", "grown", "nobody-knows", "window"),
     ],
 )
@@ -280,6 +298,7 @@ def test_where_duplicates_are_dropped_only_what_may_be_one_has_no_trace(world: W
 def test_each_excuse_is_counted_and_each_input_has_one_fate(world: World) -> None:
     fates = world.findings.fates
     assert {name: n for name, n in fates.items() if name.startswith("excused")} == world.fates
+    assert fates["redriven"] == REDRIVEN
     inputs = (lane.inputs for case in world.cases.values() for lane in case.ledger.lanes)
     assert sum(fates.values()) == sum(map(len, inputs))
 

@@ -22,6 +22,7 @@ from pipeline.progress import Standing, Tally
 from pipeline.run import Source, TableRows, Way, update_tables
 from pipeline.tables import TRANSFORMS, Format, Shape, read_table
 from tests.broker.conftest import create_topic
+from tests.broker.reading import still_open
 from tests.waiting import LIMIT_S, eventually
 from tools.broker.cluster import Broker
 
@@ -45,6 +46,7 @@ class Publisher:
 
     def __init__(self, broker: Broker, topic: str) -> None:
         self.topic = topic
+        self._client = dict(broker.client_properties)
         self._sent = 0
         # One that stays open while Spark reads is not to be ended by the broker.
         identity = {"transactional.id": f"{topic}-publisher", "transaction.timeout.ms": 600_000}
@@ -69,9 +71,16 @@ class Publisher:
             self._producer.commit_transaction(LIMIT_S)
         elif end == "aborted":
             self._producer.abort_transaction(LIMIT_S)
+        if end != "open":
+            self._wait_ended()
 
     def commit_open(self) -> None:
         self._producer.commit_transaction(LIMIT_S)
+        self._wait_ended()
+
+    def _wait_ended(self) -> None:
+        """The broker answers before it has written how a transaction ended."""
+        eventually(lambda: not still_open(self._client, self.topic))
 
 
 def source(broker: Broker, *outputs: str) -> Source:

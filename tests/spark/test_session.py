@@ -17,6 +17,7 @@ OURS = {
     *("spark.master", "spark.jars", "spark.driver.memory", "spark.driver.extraJavaOptions"),
     *("spark.driver.host", "spark.driver.bindAddress", "spark.ui.enabled"),
     *("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"),
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism",
 }
 
 

@@ -6,10 +6,11 @@ from typing import TypeVar
 
 import pytest
 
-from service.answers import answer
+from service import answers
+from service.control import at_once
 from service.errors import ExitCode, ExitError
 from service.loop import Loop
-from service.queries.table import Query
+from service.queries.table import Answer, Query
 
 T = TypeVar("T")
 
@@ -18,6 +19,12 @@ def some(value: T | None) -> T:
     """It is there."""
     assert value is not None
     return value
+
+
+def answer(query: Query, loop: Loop) -> Answer:
+    """What a loop answers that does nothing else meanwhile."""
+    told = answers.answer(query, loop)
+    return told if isinstance(told, Answer) else at_once(told)
 
 
 def answered(kind: type[T], query: Query, loop: Loop) -> T:

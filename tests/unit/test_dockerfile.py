@@ -1,13 +1,16 @@
 """The Dockerfile and what stands beside it agree, as far as can be told without building it."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tools.image.dockerfile import instructions, sources
 
 ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "helm" / "ringfence"
 LINES = instructions(ROOT / "Dockerfile")
 IGNORED = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
 
@@ -44,7 +47,15 @@ def test_what_is_installed_is_locked() -> None:
 
 
 def test_it_runs_as_who_the_chart_says() -> None:
-    templates = (ROOT / "deploy" / "helm" / "ringfence" / "templates").rglob("*")
-    chart = "\n".join(path.read_text("utf-8") for path in templates if path.is_file())
-    (user,) = set(re.findall(r"runAsUser: (\d+)", chart))
-    assert given("USER") == [f"{user}:{user}"]
+    values = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))["podSecurityContext"]
+    assert given("USER") == [f"{values['runAsUser']}:{values['runAsGroup']}"]
+
+
+def test_image_package_and_chart_name_the_license_that_is_there() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    (file,) = project["license-files"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
+    assert chart["annotations"]["artifacthub.io/license"] == project["license"] == "Apache-2.0"
+    assert any('licenses="Apache-2.0"' in line for line in given("LABEL"))
+    assert "Apache License\n" in (ROOT / file).read_text("utf-8")
+    assert file in sources(ROOT / "Dockerfile")

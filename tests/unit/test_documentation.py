@@ -1,5 +1,6 @@
 """The pages that users read name all that there is."""
 
+import re
 from dataclasses import fields
 from inspect import Parameter, signature
 from pathlib import Path
@@ -33,6 +34,24 @@ KEYS = [field.name for section in SECTIONS for field in fields(section)]
 @pytest.mark.parametrize("name", [*KEYS, *Reason])
 def test_every_key_and_every_reason_is_documented(name: str) -> None:
     assert f"`{name}`" in CONFIGURATION
+
+
+PAGES = [*DOCS.parent.glob("*.md"), *DOCS.rglob("*.md"), *DOCS.parent.glob("deploy/**/*.md")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS.parent)))
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?://)([^)\s]+)\)", page.read_text("utf-8")):
+        name, _, anchor = target.partition("#")
+        file = page.parent / name if name else page
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file.read_text("utf-8")), target
+
+
+def anchors(text: str) -> set[str]:
+    """Those that a page's headings get."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
 
 
 def test_every_version_of_kafka_that_is_tested_is_documented_and_the_range_is_theirs() -> None:

@@ -24,3 +24,4 @@ def test_each_explanation_is_of_a_mutant_that_can_be_made() -> None:
     paths = {entry.split(" ")[0] for entry in explained.reasons}
     mutants = (each for path in paths for each in mutants_of(path, (ROOT / path).read_bytes()))
     assert explained.unknown(frozenset(mutant.identity for mutant in mutants)) == []
+    assert all(explained.reasons.values())

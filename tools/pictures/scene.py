@@ -34,7 +34,7 @@ BRANCHES: Final = (
     ("shipments", "freight", 2),
 )
 """Topic, branch, records a second at an ordinary moment."""
-START_MAX_S: Final = 60.0
+START_MAX_S: Final = 300.0
 
 CONFIG: Final = """\
 [kafka]

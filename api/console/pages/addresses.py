@@ -71,17 +71,22 @@ def add(routes: APIRouter, history: History) -> None:
             asked_window=told.get("retry_window", ""),
             asked_rate=told.get("rate", ""),
             rate=history.of_address(name),
-            done=told.get("done", ""),
+            forgotten=_count(told.get("done", "")),
         )
 
     @routes.post("/console/address/clear")
     @shown("addresses")
     async def clear(request: Request) -> Response:
         """Have an address forget everything."""
-        form = await read(request)
-        query = {"name": form.get("name", ""), "reason": form.get("reason", "")}
+        form = await read(request, "name", "reason")
+        query = {"name": form["name"], "reason": form["reason"]}
         cleared = (await Api(request).send("POST", "/v1/addresses:clear", query)).needed()
         return see("/console/address", name=form["name"], done=str(cleared["ids"]))
+
+
+def _count(text: str) -> int | None:
+    """A number of a link; no other text of one stands in a note."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
 def is_short(horizon_ms: int | None, resend_ms: int | None) -> bool:

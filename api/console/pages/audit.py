@@ -25,7 +25,12 @@ def add(routes: APIRouter) -> None:
         since = told.get("since")
         found = await Api(request).get(
             "/v1/audit",
-            {**query, "since": f"{since}Z" if since else None, "page_size": PAGE_SIZE},
+            {
+                **query,
+                "since": f"{since}Z" if since else None,
+                "changes": "all" not in told,
+                "page_size": PAGE_SIZE,
+            },
         )
         return await page(
             request,

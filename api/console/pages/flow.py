@@ -7,7 +7,7 @@ from typing import Final
 
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from api.console import words
 from api.console.charts import Chart, chart
@@ -24,6 +24,12 @@ _DUPLICATES: Final = ("Duplicates", "duplicates")
 
 def add(routes: APIRouter, history: History) -> None:
     """Add the page."""
+
+    @routes.get("/console", include_in_schema=False)
+    @routes.get("/console/", include_in_schema=False)
+    async def home() -> Response:
+        """Where somebody looks for it who has read the word."""
+        return RedirectResponse("/")
 
     @routes.get("/")
     @shown("flow")
@@ -46,6 +52,7 @@ def add(routes: APIRouter, history: History) -> None:
             partitions=partitions,
             instances=instances,
             last=history.last() or Point(0.0),
+            is_failing=history.is_failing,
             main=main_chart(points),
             charts=small_charts(points),
             span=words.duration(span_s * 1000),

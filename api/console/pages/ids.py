@@ -34,14 +34,24 @@ def add(routes: APIRouter) -> None:
         """Whether an id is known, and since which message."""
         told = asked(request)
         found = refusals = None
+        is_strange = False
         if "address" in told:
             api, address = Api(request), told["address"]
             query = {"address": address, "name": request.query_params.get("id", "")}
             found = await api.get("/v1/ids", query)
+            if found.ok and not found.document["known"]:
+                seen = (await api.get("/v1/addresses", {"name": address})).document
+                is_strange = seen.get("complete", False) and not seen["partitions"]
             if "refusals" in told and found.ok:
                 refusals = await _refusals(api, found.document, told.get("page_token"))
         return await page(
-            request, "ids.html", section="ids", found=found, told=told, refusals=refusals
+            request,
+            "ids.html",
+            section="ids",
+            found=found,
+            told=told,
+            is_strange=is_strange,
+            refusals=refusals,
         )
 
     @routes.post("/console/ids/forget")

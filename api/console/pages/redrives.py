@@ -8,15 +8,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.console.client import Api, Reply
-from api.console.forms import asked, number_in, read, see, segment
+from api.console.forms import asked, read, see, segment
 from api.console.letter_filter import REASONS, LetterFilter
 from api.console.render import page
 from api.console.shown import shown
 
 MODES: Final = {
     "through": "Decide again. What is remembered is refused again; nothing is forgotten.",
-    "forget": "Forget each id first, then let its record through. It is remembered again after.",
-    "bypass": "Write straight to the output. Ids stay remembered as they are.",
+    "forget": "Forget each id first, then let its record through. It is remembered again after. "
+    "The output then holds a duplicate twice.",
+    "bypass": "Write straight to the output. Ids stay remembered as they are. "
+    "The output then holds a duplicate twice.",
 }
 
 
@@ -29,7 +31,7 @@ def add(routes: APIRouter) -> None:
         """All that are known, the newest first."""
         query = {"page_size": 50, "page_token": asked(request).get("page_token")}
         found = (await Api(request).get("/v1/redrives", query)).needed()
-        return await page(request, "redrives.html", section="redrives", found=found, share=share)
+        return await page(request, "redrives.html", section="redrives", found=found)
 
     @routes.get("/console/redrive")
     @shown("redrives")
@@ -37,17 +39,15 @@ def add(routes: APIRouter) -> None:
         """One, and how far it is."""
         path = f"/v1/redrives/{segment(asked(request).get('id', ''))}"
         found = (await Api(request).get(path)).needed()
-        return await page(
-            request, "redrive.html", section="redrives", redrive=found, share=share(found)
-        )
+        return await page(request, "redrive.html", section="redrives", redrive=found)
 
     @routes.post("/console/redrive/cancel")
     @shown("redrives")
     async def cancel(request: Request) -> Response:
         """End one."""
-        form = await read(request)
-        path = f"/v1/redrives/{segment(form.get('id', ''))}:cancel"
-        (await Api(request).send("POST", path, {"reason": form.get("reason", "")})).needed()
+        form = await read(request, "id", "reason")
+        path = f"/v1/redrives/{segment(form['id'])}:cancel"
+        (await Api(request).send("POST", path, {"reason": form["reason"]})).needed()
         return see("/console/redrive", id=form["id"])
 
     _add_wizard(routes)
@@ -82,7 +82,7 @@ def _add_wizard(routes: APIRouter) -> None:
     @shown("redrives")
     async def confirm(request: Request) -> Response:
         """The third step: once more in words; nothing has happened yet."""
-        form = await read(request)
+        form = await read(request, "mode", "max_per_second", "limit", "why")
         wanted = LetterFilter.of(form)
         preview = await _ordered(Api(request), wanted, form, dry_run=True)
         return await page(
@@ -108,23 +108,11 @@ def _add_wizard(routes: APIRouter) -> None:
 async def _ordered(api: Api, wanted: LetterFilter, form: dict[str, str], *, dry_run: bool) -> Reply:
     """Order it, or have it counted; sent twice by a hasty hand, it begins once."""
     order: dict[str, Any] = {"mode": form.get("mode", ""), **wanted.order()}
-    rate, limit = form.get("max_per_second", ""), number_in(form, "limit")
-    if rate:
-        order["max_per_second"] = rate
-    if limit is not None:
-        order["limit"] = limit
+    for name in ("max_per_second", "limit"):
+        number = form.get(name, "").replace(",", "").replace(" ", "")
+        if number:  # what is none, the API refuses
+            order[name] = number
     headers = {"Idempotency-Key": form["once"]} if form.get("once") and not dry_run else {}
     # Names of its own: the filter has a reason and a key too.
     query = {"dry_run": dry_run or None, "reason": form.get("why")}
     return await api.send("POST", "/v1/redrives", query, body=order, headers=headers)
-
-
-def share(redrive: dict[str, Any]) -> float:
-    """How much of it is done, from 0 to 1."""
-    if redrive["state"] == "done":
-        return 1.0
-    done = redrive["progress"]
-    shares = [done["scanned"] / max(1, redrive["records_total"])]
-    if redrive["limit"]:
-        shares.append(done["matched"] / redrive["limit"])
-    return float(min(1.0, max(shares)))

@@ -1,6 +1,6 @@
 """Settings: what is in force and who says so, its history, and changes that are seen before."""
 
-import tomllib
+import re
 from typing import Any, Final
 
 from fastapi import APIRouter
@@ -12,10 +12,11 @@ from api.console.differences import between
 from api.console.forms import asked, read, see, segment
 from api.console.render import page
 from api.console.shown import shown
-from api.console.toml_text import as_toml
+from api.console.toml_text import as_toml, from_toml
 from api.problems import INVALID, NOT_FOUND
 
 COLLECTIONS: Final = {"route": "/v1/routes", "address": "/v1/address-settings"}
+_FIELDS: Final = ("kind", "name", "etag", "text", "reason", "what")
 _OF_THE_API: Final = ("name", "pattern", "source", "paused", "etag")
 
 
@@ -87,7 +88,7 @@ def _add_editing(routes: APIRouter) -> None:
     @shown("settings")
     async def preview(request: Request) -> Response:
         """What a change would do; nothing has happened yet."""
-        form = await read(request)
+        form = await read(request, *_FIELDS)
         tried = await _changed(Api(request), form, dry_run=True)
         if not tried.ok:
             return await _again(request, form, tried.problem)
@@ -105,7 +106,7 @@ def _add_editing(routes: APIRouter) -> None:
     @shown("settings")
     async def apply(request: Request) -> Response:
         """Make the change."""
-        form = await read(request)
+        form = await read(request, *_FIELDS)
         made = await _changed(Api(request), form, dry_run=False)
         if not made.ok:
             return await _again(request, form, made.problem)
@@ -160,10 +161,9 @@ async def _changed(api: Api, form: dict[str, str], *, dry_run: bool) -> Reply:
     if form.get("what") == "delete":
         return await api.send("DELETE", path, query, headers=headers)
     try:
-        keys = tomllib.loads(form.get("text", "").replace("\r\n", "\n"))
-    except tomllib.TOMLDecodeError as error:
-        detail = f"The text cannot be read: {error}. Write a key and its value on each line."
-        return Reply({}, problem=Problem(INVALID.status, INVALID.name, INVALID.title, detail))
+        keys = from_toml(form["text"])
+    except ValueError as error:
+        return Reply({}, problem=Problem(INVALID.status, INVALID.name, INVALID.title, str(error)))
     return await api.send("PUT", path, query, body=keys, headers=headers)
 
 
@@ -205,4 +205,4 @@ def _path(kind: str, name: str) -> str:
 def _value(text: str) -> str | int | bool:
     if text in {"True", "False"}:
         return text == "True"
-    return int(text) if text.isascii() and text.isdigit() else text
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else text

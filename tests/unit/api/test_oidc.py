@@ -1,5 +1,6 @@
 """Tokens of an issuer: one that holds is believed, and nothing else ever is."""
 
+import asyncio
 import base64
 import json
 import time
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.jwks import FRESH_S, PAUSE_S, STALE_S, Jwks
-from api.oidc import TOKEN_CHARS_MAX, Oidc, Refused
+from api.oidc import TOKEN_CHARS_MAX, Oidc, Refused, Vouched
 from service.control import Unavailable
 from service.sections import ApiSettings
 from tests.api.guarded import AUDIENCE, ISSUER, KEY, Issuer, claims, jwk_of, signed
@@ -33,9 +34,20 @@ class Clock:
         return self.now_s
 
 
-def oidc(issuer: Issuer | None = None, clock: Clock | None = None, **changed: Any) -> Oidc:
+class Asked:
+    """One issuer, asked from outside of an event loop."""
+
+    def __init__(self, oidc: Oidc) -> None:
+        self._oidc = oidc
+
+    def vouched(self, token: str) -> Vouched:
+        return asyncio.run(self._oidc.vouched(token))
+
+
+def oidc(issuer: Issuer | None = None, clock: Clock | None = None, **changed: Any) -> Asked:
     told = ApiSettings(auth="oidc", oidc_issuer=ISSUER, oidc_audience=AUDIENCE, **changed)
-    return Oidc(told, Jwks(ISSUER, told.oidc_jwks_url, clock or Clock(), issuer or Issuer()))
+    jwks = Jwks(ISSUER, told.oidc_jwks_url, clock or Clock(), issuer or Issuer())
+    return Asked(Oidc(told, jwks))
 
 
 def reason(token: str, **changed: Any) -> str:
@@ -271,8 +283,8 @@ def test_an_issuer_that_is_away_is_no_error_of_ours_and_known_keys_go_on() -> No
 
 def test_discovery_of_another_issuer_is_not_believed() -> None:
     class Liar(Issuer):
-        def __call__(self, url: str) -> Any:
-            return {**super().__call__(url), "issuer": "https://evil.example"}
+        async def __call__(self, url: str) -> Any:
+            return {**await super().__call__(url), "issuer": "https://evil.example"}
 
     with pytest.raises(Unavailable):
         oidc(Liar()).vouched(signed(claims()))

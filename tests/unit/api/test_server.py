@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from api.app import create_app
+from api.connections import Gate
 from api.server import BindError, ServerHandle, serve_in_thread
 from service.control import Inbox
 from service.queries.ids import Sighting
@@ -62,14 +63,14 @@ def test_no_answer_waits_for_an_acknowledgement(
     server: ServerHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Head and body are two segments; the second one would be held back for 40 ms."""
-    accept, accepted = socket.socket.accept, []
+    accept, accepted = Gate.accept, []
 
-    def accepting(listener: socket.socket) -> tuple[socket.socket, object]:
+    def accepting(listener: Gate) -> tuple[socket.socket, object]:
         found = accept(listener)
         accepted.append(found[0])
         return found
 
-    monkeypatch.setattr(socket.socket, "accept", accepting)
+    monkeypatch.setattr(Gate, "accept", accepting)
     connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=LIMIT_S)
     with contextlib.closing(connection):
         connection.request("GET", "/livez")

@@ -35,6 +35,12 @@ def test_a_copy_has_the_partition_and_the_address_of_its_original() -> None:
     assert max(Counter(identifier for identifier, _, _ in places).values()) == 1
 
 
+def test_addresses_that_are_seen_first_have_one_record_each_and_no_other_after_them() -> None:
+    found = [message.address for message in messages(WORK._replace(seen_first=1_000))]
+    assert found[:1_000] == [b"seen.%d" % number for number in range(1_000)]
+    assert not {*found[:1_000]} & {*found[2_000:]}
+
+
 def test_values_have_the_wanted_size_and_ids_are_uuids() -> None:
     for message in messages(WORK._replace(records=100)):
         assert len(message.value) == WORK.value_bytes

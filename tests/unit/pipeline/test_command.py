@@ -1,11 +1,13 @@
 """The command line of the Spark jobs, as far as it goes without Spark."""
 
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from pipeline import jars
 from pipeline.command import _cluster, app
 from pipeline.errors import USAGE, PipelineError
 from pipeline.options import a_folder, a_path, read_properties
@@ -48,6 +50,20 @@ def test_tables_know_the_cluster_from_the_file_of_the_service(tmp_path: Path) ->
     with pytest.raises(PipelineError, match="no broker is named") as told:
         _cluster(None, "", {})
     assert told.value.exit_code == USAGE
+
+
+def test_jars_are_printed_as_spark_submit_takes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.jar").write_bytes(b"a")
+    (tmp_path / "b.jar").write_bytes(b"b")
+    sums = tmp_path / "sums"
+    sums.write_text(
+        "".join(f"{sha256(n.encode()).hexdigest()}  {n}.jar\n" for n in "ab"), encoding="ascii"
+    )
+    monkeypatch.setattr(jars, "_SUMS", sums)
+    shown = CliRunner().invoke(app, ["jars", "--jars", str(tmp_path)])
+    assert shown.output == f"{tmp_path}/a.jar,{tmp_path}/b.jar\n"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """The publish store: what it keeps over a death, and how numbers are given."""
 
+import os
 import shutil
 import sqlite3
+import stat
 import subprocess
 import sys
 import textwrap
@@ -229,6 +231,15 @@ def test_a_partition_is_kept_for_the_life_of_a_store(tmp_path: Path) -> None:
     again.keep_partition(3)
     with pytest.raises(StoreError, match="keep partition=3"):
         again.keep_partition(4)
+
+
+def test_no_other_user_reads_what_it_keeps(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        opened(tmp_path).append(plain(b"secret"))
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()} == {0o600}
 
 
 def test_a_failure_in_the_middle_leaves_memory_as_the_file_is(tmp_path: Path) -> None:

@@ -117,6 +117,17 @@ def test_nobody_there_is_away() -> None:
         HttpSessions("http://127.0.0.1:1", "p", "orders", "u").open()
 
 
+def test_what_is_no_token_is_said_at_once_and_not_repeated() -> None:
+    for url, token in (
+        ("http://a", "geheim\n"),
+        ("http://a", "geheim b"),
+        ("http://u:geheim@a", "t"),
+    ):
+        with pytest.raises(ValueError, match="token") as refused:
+            HttpSessions(url, "p", "a", "u", token)
+        assert "geheim" not in str(refused.value)
+
+
 def test_what_is_no_url_is_said_at_once() -> None:
     with pytest.raises(ValueError, match="begins with http"):
         HttpSessions("127.0.0.1:8080", "p", "orders", "u")

@@ -128,3 +128,10 @@ def is_stronger(one: str, other: str) -> bool:
 def kind_of(pattern: str) -> int:
     """0 exact, 1 with `*`, 2 with `#`."""
     return 2 if "#" in pattern else 1 if re.search(r"\*", pattern) else 0
+
+
+def test_addresses_are_named_by_patterns_that_stand_for_one_alone() -> None:
+    keys: dict[str, object] = {"id_cache_size": 1}
+    names = ("#", "a.*", "a.b", "(x.#)", "orders")
+    book = AddressBook.of(dict.fromkeys(names, keys))
+    assert set(book.named) == {"a.b", "x.#", "orders"}

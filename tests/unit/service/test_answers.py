@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from service.answers import answer
 from service.control import NotRestored
 from service.loop import Loop
 from service.queries.addresses import AddressAnswer, AddressQuery
 from service.queries.ids import Clearing, IdAnswer, IdQuery
 from tests.fakes.log import START_MS
 from tests.simulation.disk import Disk
-from tests.unit.helpers import answered
+from tests.unit.helpers import answer, answered
 from tests.unit.service.living import ORDERS, ROUTE, Living, turn_until_running
 
 UNKNOWN = IdAnswer(known=False, sightings=(), complete=True)

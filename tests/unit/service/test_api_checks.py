@@ -40,10 +40,16 @@ def test_tokens_need_a_file_that_can_be_read_and_holds_one(tmp_path: Path, token
 @pytest.mark.parametrize("key", ["peer_token_file", "session_key_file"])
 def test_a_secret_that_can_be_guessed_is_refused_and_not_repeated(tmp_path: Path, key: str) -> None:
     path = tmp_path / "secret"
-    for secret in ("swordfish", "schlüssel" * 10):  # whom a header cannot tell does not start
+    wrong = {
+        "swordfish": "less than 32 characters",
+        "schlüssel" * 10: "one line of visible ASCII",
+        f"{SECRET}\n# rotated": "one line of visible ASCII",
+        f"{SECRET} {SECRET}": "one line of visible ASCII",
+    }
+    for secret, words in wrong.items():
         path.write_text(secret)
         (problem,) = problems(**{key: str(path)})
-        assert "less than 32 characters" in problem
+        assert words in problem
         assert secret not in problem
     path.write_text(SECRET)
     assert problems(**{key: str(path)}) == []

@@ -6,10 +6,10 @@ import pytest
 
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, NUMBER, PUBLISHER
 from service.addresses import AddressBook
-from service.answers import answer
 from service.caches import AUDIT, BRIDGE, settings_of
 from service.config import RouteSettings
 from service.queries.addresses import AddressQuery
+from tests.unit.helpers import answer
 from tests.unit.service.deciding import NOW_MS, World, named, reasons, record
 from tests.unit.service.living import Living, turns
 

@@ -75,6 +75,7 @@ def test_targets_that_will_be_made_are_not_missed() -> None:
 
 
 BY_ADDRESS = RouteSettings(name="orders", inputs=("orders",))
+OWN = ("by-address", "changelog.by-address")
 
 
 @pytest.mark.parametrize(
@@ -136,16 +137,18 @@ def test_partitions_that_will_be_added_are_no_problem() -> None:
     assert problems(with_changelog(2, "compact"), config_of(keep)) == []
 
 
-def test_a_topic_that_was_made_for_inputs_with_smaller_records_is_told() -> None:
+def test_a_limit_that_the_service_may_not_raise_for_larger_inputs_is_told() -> None:
     cluster = cluster_with("orders", "orders.unique", "orders.dlq")
-    for name in ("g.by-address", "g.changelog.by-address"):
+    for name in OWN:
         policy = "compact" if "changelog" in name else "delete"
         cluster.create_topic(
-            name, 12, record_bytes_max=ROOMY, cleanup_policy=policy, retention=FOR_EVER
+            f"g.{name}", 12, record_bytes_max=ROOMY, cleanup_policy=policy, retention=FOR_EVER
         )
     assert problems(cluster, config_of(BY_ADDRESS)) == []
     del cluster.logs["orders"]
     cluster.create_topic("orders", 3, record_bytes_max=5 << 20)
+    assert problems(cluster, config_of(BY_ADDRESS)) == [], "the service raises it"
+    cluster.denied = {(f"g.{name}", "ALTER_CONFIGS") for name in OWN}
     found = problems(cluster, config_of(BY_ADDRESS))
     assert len(found) == 2
     assert all("set its max.message.bytes to 5308416" in problem for problem in found)
@@ -264,6 +267,7 @@ def test_an_output_that_takes_less_than_its_input_is_no_problem() -> None:
 def test_the_dead_letters_of_the_group_have_to_take_what_no_other_topic_takes() -> None:
     cluster = complete()
     cluster.create_topic("g.dead-letters", record_bytes_max=1000)
+    cluster.denied = {("g.dead-letters", "ALTER_CONFIGS")}
     found = problems(cluster, config_of(BY_ADDRESS))
     assert len(found) == 1
     assert '"g.dead-letters" takes records of 1000 bytes at most' in found[0]

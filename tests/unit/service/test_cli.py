@@ -10,9 +10,10 @@ from typing import Protocol
 import pytest
 
 from service.cli import main
-from service.tokens import parse
+from service.tokens import parse, token_of
 from service.version import product_version
 from tests.unit.helpers import some
+from tests.unit.service.commands.scripted import Reply, scripted
 from tests.unit.service.crew.scene import state_of
 from tests.waiting import LIMIT_S, eventually
 
@@ -87,6 +88,21 @@ def test_check_of_a_file_for_a_bridge_asks_for_no_routes(run: Run, tmp_path: Pat
     assert run("check", "--config", str(path), code=1)[0].startswith("6 problems:\n")
 
 
+def test_check_warns_of_secrets_that_every_user_can_read(run: Run, tmp_path: Path) -> None:
+    files = {key: tmp_path / key for key in ("peer_token_file", "session_key_file")}
+    lines = [f'{key} = "{path}"\n' for key, path in files.items()]
+    for path in files.values():
+        path.write_text("s" * 40)
+        path.chmod(0o604)
+    files["session_key_file"].chmod(0o640)
+    config = tmp_path / "ringfence.toml"
+    config.write_text(f'[[routes]]\ninputs = ["a"]\n[api]\n{"".join(lines)}')
+    told, warned = run("check", "--config", str(config), code=1)
+    assert told.startswith("1 problem:\n")
+    (line,) = warned.splitlines()
+    assert line.startswith(f"warning: {files['peer_token_file']} of api.peer_token_file can be")
+
+
 def test_a_bridge_with_a_faulty_configuration_ends_with_2(run: Run, faulty: Path) -> None:
     assert "bridge.topics is missing" in run("bridge", "--config", str(faulty), code=2)[1]
 
@@ -133,6 +149,14 @@ def test_pipeline_hands_its_arguments_to_the_jobs(run: Run) -> None:
         (("--from-topic", "live", "--from-file", "FILE"), "--from-topic"),
         (("--from-topic", "live", "--since", "yesterday"), "7d"),
         (("--from-file", "FILE"), "--address"),
+        (
+            ("--from-file", "FILE", "--address", "a", "--token-file", "FILE"),
+            "its first line has to be the token alone",
+        ),
+        (
+            ("--from-file", "FILE", "--address", "a", "--url", "http://u:p@a"),
+            "holds a user or a password",
+        ),
     ],
 )
 def test_adopt_says_what_it_needs(
@@ -142,9 +166,20 @@ def test_adopt_says_what_it_needs(
     words: str,
 ) -> None:
     config = tmp_path / "good.toml"
-    config.write_text('[kafka]\n"bootstrap.servers" = "b:9092"\n[[routes]]\ninputs = ["in"]\n')
+    text = '# a file\n[kafka]\n"bootstrap.servers" = "b:9092"\n[[routes]]\ninputs = ["in"]\n'
+    config.write_text(text)
     given = [str(config) if each == "FILE" else each for each in arguments]
     assert words in run("adopt", "--config", str(config), *given, code=2)[1]
+
+
+def test_adopt_shows_an_address_with_no_character_that_acts(tmp_path: Path, run: Run) -> None:
+    config, lines = tmp_path / "good.toml", tmp_path / "ids.ndjson"
+    config.write_text('[kafka]\n"bootstrap.servers" = "b:9092"\n[[routes]]\ninputs = ["in"]\n')
+    lines.write_text('{"id": "1"}\n')
+    words = ["adopt", "--config", str(config), "--from-file", str(lines)]
+    with scripted(Reply(200, {"ids": 1, "new": 1})) as script:
+        out, _ = run(*words, "--address", "a\x1b[2J\r\x9b\u202e", "--url", script.url)
+    assert out.startswith(r"a\x1b[2J\x0d\x9b\u202e: 1 ids read")
 
 
 @pytest.mark.parametrize("command", ["serve", "bridge"])
@@ -166,10 +201,19 @@ def test_who_is_told_to_end_while_it_reads_its_configuration_ends_with_0(
         assert process.wait(LIMIT_S) == 0
 
 
-def test_a_token_is_printed_once_with_its_line_for_the_file(run: Run) -> None:
-    token, line = run("token", "ada", "--roles", "operator")[0].splitlines()
-    found = some(parse(line).find(token))
+def test_a_token_is_printed_alone_and_its_line_beside_it_or_into_the_file(
+    run: Run, tmp_path: Path
+) -> None:
+    printed, beside = run("token", "ada", "--roles", "operator")
+    found = some(parse(beside.splitlines()[-1]).find(token_of(printed)))
     assert (found.name, *found.roles) == ("ada", "operator")
+    file = tmp_path / "tokens"
+    file.write_text(found.line)  # without an end of line, as some editors leave it
+    printed, beside = run("token", "bob", "--add-to", str(file))
+    assert beside == ""
+    tokens = parse(file.read_text())
+    assert (some(tokens.find(printed.strip())).name, len(tokens)) == ("bob", 2)
+    assert "cannot be written" in run("token", "bob", "--add-to", "/nowhere/tokens", code=2)[1]
 
 
 def test_a_token_for_a_role_that_there_is_not_is_a_usage_error(run: Run) -> None:

@@ -1,15 +1,17 @@
 """A cluster that does not answer says so as a KafkaException, whoever notices first."""
 
+from collections.abc import Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from service import cluster
 from service.cluster import KafkaCluster
+from state.edit import Source
 
 
 class Silent:
@@ -98,3 +100,42 @@ def test_a_client_that_waits_for_a_broker_that_is_away_asks_who_is_there() -> No
     assert not asked.has_answered
     assert asked.cluster_id() == "kraft"
     assert asked.has_answered
+
+
+class Electing:
+    """An admin client of a broker that elects the leader of a new topic."""
+
+    def __init__(self, unanswered: int, code: int) -> None:
+        self.unanswered = unanswered
+        self.fault = KafkaException(KafkaError(code, "who leads is not known yet"))
+
+    def list_topics(self, *, timeout: float) -> object:
+        del timeout
+        return SimpleNamespace(topics={})
+
+    def list_offsets(
+        self, asked: Mapping[TopicPartition, object], *, request_timeout: float
+    ) -> dict[TopicPartition, Future[object]]:
+        del request_timeout
+        self.unanswered -= 1
+        future: Future[object] = Future()
+        if self.unanswered < 0:
+            future.set_result(SimpleNamespace(offset=7))
+        elif self.fault.args[0].code() == KafkaError._NOENT:
+            raise self.fault  # the client asks nobody
+        else:
+            future.set_exception(self.fault)
+        return dict.fromkeys(asked, future)
+
+
+@pytest.mark.parametrize("code", [KafkaError._NOENT, KafkaError.NOT_LEADER_FOR_PARTITION])
+def test_a_topic_that_has_no_leader_yet_is_asked_again_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr(cluster, "_PAUSE_S", 0.0)
+    place = Source("g.config", 0)
+    new = KafkaCluster(lambda: cast("AdminClient", Electing(2, code)))
+    assert new.ends([place]) == {place: 7}
+    monkeypatch.setattr(cluster, "_ELECTION_S", 0.0)
+    with pytest.raises(KafkaException, match="who leads is not known yet"):
+        KafkaCluster(lambda: cast("AdminClient", Electing(1_000_000, code))).ends([place])

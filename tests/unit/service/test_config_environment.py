@@ -25,6 +25,7 @@ def test_text_becomes_what_the_setting_holds() -> None:
         RINGFENCE_SERVICE__INSTANCE="7",
         RINGFENCE_SERVICE__STATE_DIR="/var/lib/ringfence",
         RINGFENCE_API__PORT="0",
+        RINGFENCE_LOG__LEVEL="DEBUG",
         KAFKA_CLIENT_ID="",
     )
     assert not found
@@ -34,6 +35,19 @@ def test_text_becomes_what_the_setting_holds() -> None:
     assert config.service.instance == "7"
     assert config.service.state_dir == Path("/var/lib/ringfence")
     assert config.api.port == 0
+    assert config.log.level == "debug"
+
+
+def test_what_cannot_hold_is_told_with_what_can() -> None:
+    _, found = read(
+        KAFKA_SECURITY_PROTOCOL="sasl_tls",
+        RINGFENCE_SERVICE__TRANSACTION_TIMEOUT_MS="1000",
+        RINGFENCE_SERVICE__BATCH_WAIT_MS="10000",
+    )
+    protocol, wait = found
+    assert "allowed is plaintext or ssl or sasl_plaintext or sasl_ssl" in protocol.what
+    assert "service.batch_wait_ms is 10000" in wait.what
+    assert "write less than 1000" in wait.mend
 
 
 def test_a_secret_comes_from_a_file_without_its_last_line_end(tmp_path: Path) -> None:

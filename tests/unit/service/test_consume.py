@@ -2,7 +2,7 @@
 
 from confluent_kafka import KafkaError, Message
 
-from service.consume import batch_of, errors_of, read_headers
+from service.consume import batch_of, errors_of, read, read_headers
 from state.edit import Source
 from tests.unit.service.deciding import NOW_MS, SOURCE, World, record
 
@@ -18,14 +18,14 @@ def test_slices_hold_the_new_records_of_running_partitions_in_order() -> None:
     partition.next_offset = 5
     stranger = Message(topic="other", partition=0, offset=9)
     messages = [record(4), record(5), stranger, record(8), record(9)]
-    batch = batch_of(messages, {SOURCE: partition}, {}, NOW_MS)
+    batch = batch_of(read(messages), {SOURCE: partition}, {}, NOW_MS)
     assert [[m.offset() for m in part.messages] for part in batch.slices] == [[5, 8, 9]]
 
 
 def test_a_partition_without_new_records_has_no_slice() -> None:
     partition = World().partition
     partition.next_offset = 5
-    assert batch_of([record(4)], {SOURCE: partition}, {}, NOW_MS).slices == ()
+    assert batch_of(read([record(4)]), {SOURCE: partition}, {}, NOW_MS).slices == ()
 
 
 def test_errors_are_kept_apart_with_the_partition_they_name() -> None:

@@ -1,18 +1,21 @@
 """The inbox: bounded, and every question ends."""
 
 import asyncio
+import math
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
 
-from service.control import Busy, Inbox, NotRestored, TimedOut, Unavailable
+from service.control import Busy, Inbox, NotRestored, Steps, TimedOut, Unavailable
 from service.queries.addresses import AddressAnswer, AddressQuery
-from service.queries.ids import IdAnswer, IdQuery
+from service.queries.ids import ChangeAnswer, Clearing, IdAnswer, IdQuery
 from service.queries.table import Answer, Query
 from tests.waiting import LIMIT_S
 
 UNKNOWN = IdAnswer(known=False, sightings=())
+ALL: Callable[[], bool] = lambda: True  # noqa: E731
 
 
 def answer_with(answer: Answer) -> Callable[[Query], Answer]:
@@ -30,7 +33,7 @@ def test_a_question_gets_the_loops_answer_from_another_thread() -> None:
             return AddressAnswer("a", {}, ())
 
         while not asked.wait(0.001):
-            inbox.run_pending(answer, limit=1)
+            inbox.answer(answer, ALL)
 
     thread = threading.Thread(target=loop, daemon=True)
     thread.start()
@@ -50,7 +53,7 @@ def test_a_full_inbox_is_busy_and_asks_for_patience() -> None:
         with pytest.raises(Busy) as refused:
             await inbox.ask(AddressQuery("b"), LIMIT_S)
         assert refused.value.retry_after_s >= 1
-        inbox.run_pending(answer_with(AddressAnswer("a", {}, ())), limit=1)
+        inbox.answer(answer_with(AddressAnswer("a", {}, ())), ALL)
         assert (await waiting).address == "a"
 
     asyncio.run(scenario())
@@ -66,29 +69,84 @@ def test_a_question_past_its_deadline_is_not_answered_any_more() -> None:
 
     with pytest.raises(TimedOut):
         asyncio.run(inbox.ask(IdQuery("a", b"1"), 0.01))
-    inbox.run_pending(answer, limit=10)
+    inbox.answer(answer, ALL)
     assert answered == []
 
 
 def test_one_who_hears_of_the_deadline_after_the_loop_is_told_that_it_has_passed() -> None:
     inbox = Inbox(depth=1)
     reply = inbox.put(IdQuery("a", b"1"), float("-inf"))
-    inbox.run_pending(answer_with(UNKNOWN), limit=1)
+    inbox.answer(answer_with(UNKNOWN), ALL)
     with pytest.raises(TimedOut):
         reply.result()
 
 
-def test_the_loop_answers_no_more_than_its_limit() -> None:
-    async def scenario() -> None:
-        inbox = Inbox(depth=5)
-        asks = [asyncio.create_task(inbox.ask(IdQuery("a", b"1"), LIMIT_S)) for _ in range(3)]
-        await asyncio.sleep(0)  # noqa: TID251 - none, it is asked now
-        assert inbox.run_pending(answer_with(UNKNOWN), limit=2) == 2
-        assert inbox.run_pending(answer_with(UNKNOWN), limit=2) == 1
-        assert inbox.run_pending(answer_with(UNKNOWN), limit=2) == 0
-        assert await asyncio.gather(*asks) == [UNKNOWN] * 3
+def steps(count: int) -> Callable[[], bool]:
+    """There is time for so many."""
+    return iter([*[True] * count, False]).__next__
 
-    asyncio.run(scenario())
+
+def test_what_takes_long_is_answered_in_steps_and_keeps_nothing_short_waiting() -> None:
+    inbox, taken = Inbox(depth=5), list[str]()
+
+    def answer(query: Query) -> Answer | Steps[Answer]:
+        assert isinstance(query, AddressQuery | IdQuery)
+        return long(query.address) if isinstance(query, AddressQuery) else UNKNOWN
+
+    def long(address: str) -> Steps[Answer]:
+        for _ in range(3):
+            taken.append(address)
+            yield
+        return AddressAnswer(address, {}, ())
+
+    first, second = (inbox.put(AddressQuery(name), math.inf) for name in "ab")
+    inbox.answer(answer, steps(4))
+    assert (taken, first.done(), second.done()) == (["a", "a", "b", "a"], False, False)
+    short = inbox.put(IdQuery("a", b"1"), math.inf)
+    inbox.answer(answer, steps(1))
+    assert short.result(0) == UNKNOWN
+    inbox.answer(answer, steps(1))
+    assert (first.done(), second.done()) == (True, False)
+    inbox.answer(answer, ALL)
+    assert second.result(0) == AddressAnswer("b", {}, ())
+    assert taken == ["a", "a", "b", "a", "b", "b"]
+
+
+def never_done(_query: Query) -> Steps[Answer]:
+    while True:
+        yield
+
+
+def test_what_is_being_answered_counts_for_the_depth_and_ends_with_the_loops_life() -> None:
+    inbox = Inbox(depth=1)
+    begun = inbox.put(AddressQuery("a"), math.inf)
+    inbox.answer(never_done, steps(2))
+    with pytest.raises(Busy):
+        inbox.put(AddressQuery("b"), math.inf)
+    inbox.let_go()
+    with pytest.raises(Unavailable, match="was started again"):
+        begun.result(0)
+
+
+def test_what_is_not_answered_by_its_deadline_is_not_gone_on_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inbox = Inbox(depth=1)
+    begun = inbox.put(AddressQuery("a"), time.monotonic() + 60)
+    inbox.answer(never_done, steps(2))
+    late_s = time.monotonic() + 61
+    monkeypatch.setattr(time, "monotonic", lambda: late_s)
+    inbox.answer(never_done, ALL)
+    with pytest.raises(TimedOut):
+        begun.result(0)
+
+
+def test_a_change_waits_for_no_question_and_needs_no_time_that_questions_have() -> None:
+    inbox = Inbox(depth=2)
+    question, change = inbox.put(AddressQuery("a"), math.inf), inbox.put(Clearing("a"), math.inf)
+    inbox.change(answer_with(ChangeAnswer(1)), 1)
+    assert change.result(0) == ChangeAnswer(1)
+    assert not question.done()
 
 
 @pytest.mark.parametrize("error", [NotRestored("orders-3 is being restored."), ZeroDivisionError()])
@@ -100,7 +158,7 @@ def test_what_answering_raises_goes_to_the_one_who_asked(error: Exception) -> No
         inbox = Inbox(depth=1)
         ask = asyncio.create_task(inbox.ask(IdQuery("a", b"1"), LIMIT_S))
         await asyncio.sleep(0)  # noqa: TID251 - none, it is asked now
-        inbox.run_pending(answer, limit=1)
+        inbox.answer(answer, ALL)
         with pytest.raises(type(error)):
             await ask
 

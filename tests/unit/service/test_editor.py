@@ -6,7 +6,6 @@ from typing import Any, cast
 import pytest
 
 from ringfence.headers import DUPLICATE_ID
-from service.answers import answer
 from service.audit import Trail
 from service.bulletin import Bulletin
 from service.changes import SettingsRefused, Standing
@@ -24,7 +23,7 @@ from service.topics import config_topic
 from state.strategies.strategy import Memory
 from tests.fakes.clients import FakeClients
 from tests.fakes.errors import fenced, plain
-from tests.unit.helpers import answered, some
+from tests.unit.helpers import answer, answered, some
 from tests.unit.service.living import GROUP, ROUTE, Living, Turning, turns
 
 TOPIC = config_topic(GROUP)

@@ -1,6 +1,6 @@
 """Families: what several processes tell, as one would."""
 
-from service.families import Family, Point, joined
+from service.families import Family, Point, joined, without_addresses
 
 
 def gauge(name: str, value: float, address: str = "a") -> Family:
@@ -20,6 +20,13 @@ def test_what_each_process_holds_is_added() -> None:
 def test_of_horizons_the_shortest_counts_whoever_tells_it_first() -> None:
     name = "ringfence_ring_horizon_seconds"
     assert values(name, gauge(name, 30), gauge(name, 7), gauge(name, 9)) == {"a": 7}
+
+
+def test_without_addresses_all_are_one_as_processes_are() -> None:
+    for name, value in (("ringfence_ring_used_ids", 37), ("ringfence_ring_horizon_seconds", 7)):
+        one, other = gauge(name, 30), gauge(name, 7, "b")
+        (told,) = without_addresses([one._replace(points=one.points + other.points)])
+        assert told.points == (Point(name, (("address", "_other"),), value),)
 
 
 def test_other_gauges_of_a_process_are_left_out() -> None:

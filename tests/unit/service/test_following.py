@@ -495,3 +495,12 @@ def test_a_file_that_manages_itself_holds_whatever_was_set() -> None:
     turns(loop, 2)
     assert living.board.read().config_fault is None
     assert told(living).applied == 0
+
+
+def test_addresses_that_the_configuration_names_have_labels_before_any_other() -> None:
+    living = Living()
+    loop = living.running()
+    put(living, sized(5, "billing.eu"))
+    turns(loop)
+    labels = living.watch._metrics.labelled_addresses
+    assert labels == {"orders", "billing.eu"}

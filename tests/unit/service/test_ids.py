@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.headers import DUPLICATE_ID, DeadLetter
-from service.answers import answer
 from service.control import NotPossible
 from service.loop import Loop
 from service.queries.ids import (
@@ -30,7 +29,7 @@ from service.queries.table import Query
 from state import cache as cache_module
 from state.run import ID_BYTES_MAX
 from tests.simulation.disk import Disk
-from tests.unit.helpers import answered
+from tests.unit.helpers import answer, answered
 from tests.unit.service.living import Living, turn_until_running, turns
 
 COMPACT: Final = {"#": {"id_cache_size": 1000}}

@@ -143,7 +143,7 @@ def test_a_batch_is_no_larger_than_any_of_our_own_topics_takes() -> None:
 
 @pytest.mark.parametrize(
     ("inputs", "largest"),
-    [({}, 1 << 20), ({"a": 50_000}, 50_000), ({"a": 50_000, "b": 5 << 20}, 5 << 20)],
+    [({}, 1_048_588), ({"a": 50_000}, 50_000), ({"a": 50_000, "b": 5 << 20}, 5 << 20)],
 )
 def test_what_decides_by_address_takes_what_its_most_generous_input_takes(
     inputs: Mapping[str, int], largest: int

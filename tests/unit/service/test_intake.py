@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterator
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Message
 
 from service import intake
 from state.edit import Source
@@ -106,6 +106,48 @@ def test_what_was_kept_is_forgotten_when_its_predecessors_are_read_again() -> No
     turns(loop, 4)
     assert living.values("orders.unique") == ["a", "b"]
     assert living.committed() == 2
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("a", b"." * 500_000), ("b", None)],
+        [("", b"")] * 1_700,  # each takes memory of its own
+    ],
+    ids=["large", "many"],
+)
+def test_headers_count_for_what_a_transaction_takes_at_most(
+    headers: list[tuple[str, bytes | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    living = Living(batch_bytes_max=1_200_000)
+    loop = living.loop()
+    turn_until_running(loop)
+    for _ in range(9):
+        living.write(b"", *headers)
+    turns(loop, 1)
+    assert living.committed() == 3, "the third has crossed the line"
+    turns(loop, 2)
+    assert living.committed() == 9
+
+
+def test_after_large_records_the_client_is_asked_for_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    living = Living()
+    loop = living.loop()
+    turn_until_running(loop)
+    asked: list[int] = []
+    consumer = loop.assignment.consumer
+    consume = consumer.consume
+
+    def consumed(most: int, timeout: float) -> list[Message]:
+        asked.append(most)
+        return consume(most, timeout)
+
+    monkeypatch.setattr(consumer, "consume", consumed)
+    living.write(b"." * 5 * 1024 * 1024)
+    turns(loop, 2)
+    assert asked[0] > 1
+    assert set(asked[1:]) == {1}, "two would be more than eight megabytes"
 
 
 @pytest.mark.parametrize(

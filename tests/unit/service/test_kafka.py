@@ -25,6 +25,10 @@ def config_of(**tables: Mapping[str, str]) -> Config:
         ({"producer": {"compression.type": "brotli"}}, "brotli"),
         ({"consumer": {"queued.min.messages": "lots"}}, "queued.min.messages"),
         ({"admin": {"socket.timeout.ms": "-1"}}, "socket.timeout.ms"),
+        (
+            {"common": {"security.protocol": "ssl", "ssl.ca.location": "/nope.pem"}},
+            'kafka."ssl.ca.location" names the file /nope.pem, which does not exist',
+        ),
     ],
 )
 def test_a_value_that_the_client_refuses_is_told_once(

@@ -1,41 +1,45 @@
 """Addresses in a list: what they hold, told without loading them into memory."""
 
+from collections.abc import Generator
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api.directory import FIRST, Directory, Order
 from ringfence.headers import DUPLICATE_ID
-from service.answers import answer
+from service import listing
+from service.answers import answer as service_answer
+from service.control import NotRestored
 from service.listing import memory_status
 from service.loop import Loop
 from service.queries.addresses import (
     AddressAnswer,
     AddressesAnswer,
     AddressesQuery,
-    AddressOrder,
-    AddressOrderAnswer,
     AddressQuery,
     AddressRow,
+    DirectoryAnswer,
+    DirectoryQuery,
     SortKey,
 )
 from service.queries.ids import Clearing, IdQuery
+from service.queries.table import Query
 from state import cache as cache_module
 from state.edit import Edit
 from state.run import key
 from state.spots import Spots
-from tests.unit.helpers import answered, some
+from tests.unit.helpers import answer, answered, some
 from tests.unit.service.living import ROUTE, Living, turn_until_running, turns
 
 
-def order(loop: Loop, sort: SortKey = "name", prefix: str = "", after: str = "") -> list[str]:
-    told = answered(AddressOrderAnswer, AddressOrder(prefix, sort, after, 100), loop)
+def order(loop: Loop, sort: SortKey = "name") -> list[str]:
+    told = answered(DirectoryAnswer, DirectoryQuery(), loop)
     assert told.complete
-    ranks = told.ranks
-    if sort != "name":
-        ranks = tuple(sorted(ranks, key=lambda each: (each.value is None, each.value)))
-    return [each.address for each in ranks]
+    places = Directory(told, datetime.now(UTC)).page("", Order(sort, descends=False), FIRST, 100)
+    return [place.address for place in places.places]
 
 
 def rows(loop: Loop, *names: str) -> dict[str, AddressRow]:
@@ -68,14 +72,12 @@ def both_forms(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(cache_module, "WHOLE_IDS_MAX", -1)
 
 
-def test_addresses_are_listed_by_name_and_prefix() -> None:
+def test_addresses_are_listed_by_name() -> None:
     living = world()
     for name in ("b", "a", "ab"):
         send(living, name, "1")
     loop = living.running()
     assert order(loop) == ["a", "ab", "b"]
-    assert order(loop, prefix="a") == ["a", "ab"]
-    assert order(loop, after="a") == ["ab", "b"]
     assert set(rows(loop, "a", "b", "never seen")) == {"a", "b"}
 
 
@@ -96,6 +98,39 @@ def test_what_holds_nothing_is_not_counted() -> None:
     living = world(size=0)
     send(living, "a", "1", "1")
     assert order(living.running()) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "steps"), [(DirectoryQuery(), 10), (AddressesQuery(tuple(map(str, range(5)))), 2)]
+)
+def test_what_is_asked_of_many_addresses_is_answered_in_steps(
+    monkeypatch: pytest.MonkeyPatch, query: Query, steps: int
+) -> None:
+    """Of which none looks at more than two of five addresses, here."""
+    monkeypatch.setattr(listing, "_ADDRESSES_A_STEP", 1)
+    monkeypatch.setattr(listing, "_ROWS_A_STEP", 2)
+    living = world()
+    for number in range(5):
+        send(living, str(number), "1")
+    taken = service_answer(query, living.running())
+    assert isinstance(taken, Generator)
+    assert len(list(taken)) == steps
+
+
+def test_a_list_during_which_partitions_move_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listing, "_ADDRESSES_A_STEP", 1)
+    living = world()
+    send(living, "a", "1")
+    send(living, "b", "1")
+    loop = living.running()
+    taken = service_answer(DirectoryQuery(), loop)
+    assert isinstance(taken, Generator)
+    next(taken)
+    loop.assignment.rebalances += 1
+    with pytest.raises(NotRestored):
+        next(taken)
 
 
 @pytest.mark.usefixtures("both_forms")

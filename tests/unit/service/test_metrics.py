@@ -5,7 +5,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.metrics import Metrics
+from service.metrics import NAMED_MAX, Metrics
+from service.sample import Fill, Sample
 from service.status import StatusBoard
 from tests.api.fake_service import RESTORING_PARTITION, RUNNING, STARTED_AT, STARTING, Clock
 
@@ -76,13 +77,38 @@ def test_durations_are_histograms_in_seconds() -> None:
 def test_addresses_beyond_the_limit_share_one_label() -> None:
     metrics, _ = make_metrics(addresses_max=2)
     for address in ("a", "b", "c", "d", "a"):
-        metrics.forwarded("orders", address, 1)
-    metrics.duplicates("orders", "c", 1)
+        metrics.forwarded("orders", metrics.address_label(address), 1)
+    metrics.duplicates("orders", metrics.address_label("c"), 1)
     found = samples(metrics)
     assert found["ringfence_records_forwarded_total address=a route=orders"] == 2
     assert found["ringfence_records_forwarded_total address=_other route=orders"] == 2
     assert found["ringfence_duplicates_total address=_other route=orders"] == 1
     assert "ringfence_records_forwarded_total address=c route=orders" not in found
+
+
+def test_addresses_that_are_named_have_a_label_whatever_came_before() -> None:
+    metrics, _ = make_metrics(addresses_max=1)
+    metrics.name_addresses(["orders"])
+    for junk in ("junk", "more junk"):
+        metrics.address_label(junk)
+    assert metrics.address_label("orders") == "orders"
+    metrics.name_addresses(["orders", *map(str, range(2 * NAMED_MAX))])
+    assert [metrics.address_label(name) for name in ("98", "99")] == ["98", "_other"]
+
+
+def test_an_address_that_is_called_like_the_rest_is_told_apart_from_it() -> None:
+    metrics, _ = make_metrics()
+    names = ("_other", "__other", "other", "_others")
+    assert [metrics.address_label(name) for name in names] == [
+        "__other",
+        "___other",
+        "other",
+        "_others",
+    ]
+    metrics.sampled(Sample(fills={"_other": Fill(2, 1, None)}, others_used=5))
+    found = samples(metrics)
+    assert found["ringfence_ring_used_ids address=__other"] == 1
+    assert found["ringfence_ring_used_ids address=_other"] == 5
 
 
 def test_gauges_are_those_of_the_board_at_the_scrape() -> None:

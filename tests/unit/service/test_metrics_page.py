@@ -52,6 +52,7 @@ def told(tmp_path: Path) -> set[Row]:
     metrics.client_error("_TRANSPORT")
     metrics.http_request("/livez", "GET", 200, 1)
     metrics.http_auth_failure("token")
+    metrics.http_connection_refused("slow")
     metrics.worker_restarted(0, "inputs")
     metrics.config_not_applied()
     metrics.certificate(tmp_path / "none.pem")

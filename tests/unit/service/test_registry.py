@@ -6,7 +6,6 @@ from typing import Final
 import pytest
 
 from ringfence.headers import EPOCH, NUMBER, PUBLISHER
-from service.answers import answer
 from service.commit import TransactionAbortedError
 from service.control import NameInUse, NotPossible, Unavailable
 from service.loop import Loop
@@ -17,7 +16,7 @@ from service.queries.publishers import (
     PublishersQuery,
 )
 from tests.simulation.disk import Disk
-from tests.unit.helpers import answered
+from tests.unit.helpers import answer, answered
 from tests.unit.service.living import (
     ORDERS,
     Living,

@@ -66,6 +66,12 @@ def route(name: str, *inputs: str, output: str = "{topic}.unique") -> RouteSetti
         "by name": ([route("r", "a")], ["a", "b"], {"a": "r"}),
         "absent": ([route("r", "a")], ["b"], {}),
         "by expression": ([route("r", "^a.*")], ["a", "ab", "ba"], {"a": "r", "ab": "r"}),
+        "an expression with a choice for each letter": (
+            [route("r", "^(a+)+b$")],
+            ["a" * 200, "a" * 200 + "b"],
+            {"a" * 200 + "b": "r"},
+        ),
+        "an expression that another version took": ([route("r", "^a(?=b)")], ["ab"], {}),
         "never what it writes": ([route("r", "^.*")], ["a", "a.unique", "a.dlq"], {"a": "r"}),
         "never a topic of the group": (
             [route("r", "^.*")],

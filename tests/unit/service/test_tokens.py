@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.tokens import ROLES, TokenError, digest_of, entry_of, new_token, parse
+from service.tokens import ROLES, TokenError, digest_of, entry_of, new_token, parse, token_of
 from tests.unit.helpers import some
 
 TOKEN = "t" * 40
@@ -59,6 +59,14 @@ def test_the_same_token_twice_is_a_mistake() -> None:
     lines = [entry_of(name, "viewer", TOKEN).line for name in ("ada", "bob")]
     with pytest.raises(TokenError, match=r"line 2: .*twice"):
         parse("\n".join(lines))
+
+
+@pytest.mark.parametrize("text", ["", "\n", "a b", "a\x85b", "a\u202eb", "é", "a\0", " \nabc"])
+def test_what_no_header_can_hold_is_no_token_and_is_not_repeated(text: str) -> None:
+    with pytest.raises(ValueError, match="visible ASCII") as refused:
+        token_of(text)
+    assert repr(text)[1:-1] not in str(refused.value) or not text.strip()
+    assert token_of("  abc \r\nada viewer sha256:0") == "abc"
 
 
 def test_every_role_can_be_given() -> None:

@@ -6,7 +6,6 @@ import pytest
 from confluent_kafka import murmur2
 
 from ringfence.headers import DUPLICATE_ID, NUMBER, PUBLISHER, DeadLetter
-from service.answers import answer
 from service.config import RouteSettings
 from service.control import NotPossible, Unavailable
 from service.errors import ExitCode
@@ -19,7 +18,7 @@ from state.edit import Source
 from tests.fakes.clients import FakeClients
 from tests.fakes.partition import Record
 from tests.simulation.disk import Disk
-from tests.unit.helpers import answered, ending, some
+from tests.unit.helpers import answer, answered, ending, some
 from tests.unit.service.living import GROUP, Living, Turning, turn_until_running
 
 ROUTE = RouteSettings(name="orders", inputs=("orders",), address="{key}", output="orders.unique")

@@ -1,6 +1,7 @@
 """The worker: one life after the other, and with which exit code the last one ends."""
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -9,13 +10,13 @@ from itertools import count, repeat
 import pytest
 from confluent_kafka import KafkaError
 
-from service.control import Unavailable, _Question
+from service.control import Busy, Unavailable, _Question, at_once
 from service.errors import ExitCode, ExitError
-from service.loop import NotAppliedError
+from service.loop import Loop, NotAppliedError
 from service.plan import Plan
 from service.queries.addresses import AddressQuery
 from service.queries.ids import IdAnswer, IdForgetting, IdQuery
-from service.queries.table import Answer
+from service.queries.table import Answer, Query
 from service.worker import Worker
 from state.store import StoreCorruptError, StoreFailedError
 from tests.fakes.errors import abortable, fenced, plain
@@ -125,6 +126,36 @@ def test_questions_are_answered_between_two_batches(identifier: bytes, *, known:
     told = reply.result(0)
     assert isinstance(told, IdAnswer)
     assert (told.known, told.complete) == (known, True)
+
+
+@pytest.mark.parametrize("every", [1, 3, 1000])
+def test_questions_get_a_sixteenth_of_the_time_while_records_come(
+    monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    """Answers take 3 ms, and more questions wait than there is time for.
+
+    A turn or two without records are no sign that there are no more.
+    """
+    living = Living()
+    worker, loop = living.worker(), living.running()
+    asked, turns, began_ms = 0, 200, living.cluster.now_ms
+
+    def slow(_query: Query, _loop: Loop) -> Answer:
+        living.cluster.now_ms += 3
+        return IdAnswer(known=False, sightings=())
+
+    monkeypatch.setattr("service.worker.answer", slow)
+    for turn in range(1, turns + 1):
+        if turn % every == 0:
+            living.send("a")
+        living.cluster.wait(0.05)
+        with contextlib.suppress(Busy):
+            while True:
+                living.inbox.put(IdQuery("orders", b"a"), math.inf)
+                asked += 1
+        worker._turn(loop)
+    share = 3 * asked / (living.cluster.now_ms - began_ms)
+    assert (share > 1 / 4) if every > turns else (1 / 20 < share < 1 / 14)
 
 
 def test_an_unknown_outcome_begins_a_new_life_that_goes_on_exactly_once() -> None:
@@ -520,7 +551,7 @@ def test_changes_that_are_aborted_again_and_again_are_waited_for_by_who_asks_alo
     living.faults.at["commit_transaction"] = repeat(refused())
     for _ in range(100):
         with pytest.raises(Unavailable, match="NOT_ENOUGH_REPLICAS"):
-            worker._answer(IdForgetting("orders", b"a"), loop)
+            at_once(worker._answer(loop, IdForgetting("orders", b"a")))
         loop.turn()
         assert living.board.read().waiting_for is None
     assert living.board.read().transactions_aborted > 50
@@ -535,6 +566,6 @@ def test_a_question_after_an_aborted_transaction_may_load_what_it_asks_for() -> 
     loop.turn()
     living.cluster.wait(5)
     loop.cache.drop(ORDERS)
-    answer = worker._answer(IdQuery("orders", b"a"), loop)
+    answer = at_once(worker._answer(loop, IdQuery("orders", b"a")))
     assert isinstance(answer, IdAnswer)
     assert answer.known

@@ -1,11 +1,15 @@
 """The folder of an instance: one process at a time, and again after it."""
 
+import os
+import stat
 import threading
 from pathlib import Path
 
 import pytest
 
 from state.directory import Directory, DirectoryHeldError
+from state.edit import Source
+from state.rocks import RocksStores
 from tests.waiting import LIMIT_S
 
 
@@ -14,6 +18,22 @@ def test_a_second_holder_is_refused_and_told_where(tmp_path: Path) -> None:
     with pytest.raises(DirectoryHeldError, match=str(held.path)):
         Directory(tmp_path, "group", "0")
     held.release()
+
+
+def test_no_other_user_gets_into_it_whatever_the_umask_and_what_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "group" / "0"
+    before = os.umask(0)
+    try:
+        Directory(tmp_path, "group", "0").release()
+        assert stat.S_IMODE((path / "lock").stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+        path.chmod(0o755)
+        Directory(tmp_path, "group", "0").release()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+        RocksStores(path).open(Source("orders", 0)).close()
+        assert stat.S_IMODE((path / "orders-0").stat().st_mode) == 0o700
+    finally:
+        os.umask(before)
 
 
 def test_after_a_release_the_next_gets_it(tmp_path: Path) -> None:

@@ -1,15 +1,17 @@
-{{/* How Prometheus asks for /metrics: over TLS and with a token where the API asks for them. */}}
+{{/* How Prometheus asks for /metrics: at the port of the probes, unless a token has to go over TLS. */}}
 {{- define "ringfence.scrape" -}}
 {{- $root := index . 0 -}}
-port: http
+{{- $tls := $root.Values.api.tls -}}
+{{- $secured := and $tls.existingSecret $root.Values.monitoring.token.existingSecret -}}
+port: {{ ternary "http" "probes" (not (empty $secured)) }}
 path: /metrics
 interval: {{ index . 1 | quote }}
-{{- with $root.Values.api.tls.existingSecret }}
+{{- if $secured }}
 scheme: https
 tlsConfig:
   serverName: {{ include "ringfence.name" $root }}.{{ $root.Release.Namespace }}.svc
   ca:
-    secret: {name: {{ . | quote }}, key: {{ $root.Values.api.tls.caKey | default "ca.crt" | quote }}}
+    secret: {name: {{ $tls.existingSecret | quote }}, key: {{ $tls.caKey | default "ca.crt" | quote }}}
 {{- end }}
 {{- with $root.Values.monitoring.token }}
 {{- if .existingSecret }}

@@ -2,13 +2,7 @@
 
 {{/* The restricted standard, for a pod and for each container of ours. */}}
 {{- define "ringfence.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 10001
-runAsGroup: 10001
-fsGroup: 10001
-fsGroupChangePolicy: OnRootMismatch
-seccompProfile:
-  type: RuntimeDefault
+{{ toYaml .Values.podSecurityContext }}
 {{- end -}}
 
 {{- define "ringfence.containerSecurity" -}}
@@ -32,17 +26,11 @@ imagePullSecrets:
 {{- with .Values.kafka.sasl }}
 {{- if .existingSecret }}
 {{- if .usernameKey }}
-- name: KAFKA_SASL_USERNAME
-  valueFrom:
-    secretKeyRef:
-      name: {{ .existingSecret | quote }}
-      key: {{ .usernameKey | quote }}
+- name: KAFKA_SASL_USERNAME_FILE
+  value: /etc/ringfence-sasl/username
 {{- end }}
-- name: KAFKA_SASL_PASSWORD
-  valueFrom:
-    secretKeyRef:
-      name: {{ .existingSecret | quote }}
-      key: {{ .passwordKey | quote }}
+- name: KAFKA_SASL_PASSWORD_FILE
+  value: /etc/ringfence-sasl/password
 {{- end }}
 {{- end }}
 {{- if .Values.kafka.tls.existingSecret }}
@@ -88,6 +76,9 @@ imagePullSecrets:
 {{- end -}}
 
 {{- define "ringfence.kafkaMounts" -}}
+{{- if .Values.kafka.sasl.existingSecret }}
+- {name: sasl, mountPath: /etc/ringfence-sasl, readOnly: true}
+{{- end }}
 {{- if .Values.kafka.tls.existingSecret }}
 - {name: tls, mountPath: /etc/ringfence-tls, readOnly: true}
 {{- end }}
@@ -135,6 +126,18 @@ imagePullSecrets:
 {{- end -}}
 
 {{- define "ringfence.kafkaVolumes" -}}
+{{- with .Values.kafka.sasl }}
+{{- if .existingSecret }}
+- name: sasl
+  secret:
+    secretName: {{ .existingSecret | quote }}
+    items:
+      - {key: {{ .passwordKey | quote }}, path: password}
+      {{- with .usernameKey }}
+      - {key: {{ . | quote }}, path: username}
+      {{- end }}
+{{- end }}
+{{- end }}
 {{- with .Values.kafka.tls }}
 {{- if .existingSecret }}
 - name: tls
@@ -154,9 +157,10 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
-{{/* What a probe asks for: path, port, and the scheme that the API speaks. */}}
+{{/* A probe: of a list, the path, and how often it is asked. Its port speaks plain http and asks for no certificate. */}}
 {{- define "ringfence.probe" -}}
-{path: {{ index . 1 }}, port: http{{ if (index . 0).Values.api.tls.existingSecret }}, scheme: HTTPS{{ end }}}
+httpGet: {path: {{ index . 0 }}, port: probes}
+{{ toYaml (index . 1) }}
 {{- end -}}
 
 {{/* The scheme that the API speaks. */}}

@@ -19,7 +19,7 @@ spec:
   mode: cluster
   sparkVersion: 4.0.5
   image: {{ $spark.image | quote }}
-  imagePullPolicy: IfNotPresent
+  imagePullPolicy: {{ $chart.Values.image.pullPolicy }}
   {{- with $chart.Values.image.pullSecrets }}
   imagePullSecrets:
     {{- toYaml . | nindent 4 }}

@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import USAGE, PipelineError
-from pipeline.reconcile.plan import Rule, planned
+from pipeline.reconcile.plan import Rule, planned, redriven_of
 from pipeline.served import read_config
 from ringfence.headers import DUPLICATE_ID
 from service.config import Config
+from service.letter_values import LetterFilter, LetterPlace, Order
+from service.redrive.job import Job, Span
 
 TOPICS = {"a.eu", "a.us", "b", "b.out", "a.eu.unique", "g.dead-letters", "a.eu.dlq", "x", "y", "z"}
 
@@ -66,3 +68,17 @@ def test_a_broker_without_the_inputs_is_told(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="no topic on the broker is an input") as told:
         planned(config(tmp_path, routes), TOPICS)
     assert told.value.exit_code == USAGE
+
+
+def test_redrives_tell_the_letters_that_they_went_over() -> None:
+    whole = Job(
+        "1", Order("forget", LetterFilter()), (Span("d", 0, 5, 9), Span("d", 1, 0, 3)), 0, 0
+    )
+    named = tuple(LetterPlace("d", 0, offset) for offset in (2, 8, 9))
+    some = Job("2", Order("through", LetterFilter(), named), (Span("d", 0, 2, 10),), 0, 0)
+    records = [(job.record.key, job.record.value, 0) for job in (some, whole)]
+    assert redriven_of([*records, (b"settings", None, 3)]) == (
+        Span("d", 0, 2, 3),
+        Span("d", 0, 5, 10),
+        Span("d", 1, 0, 3),
+    )

@@ -11,16 +11,15 @@ from confluent_kafka import Consumer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.addresses import AddressBook
 from service.adoption import sending
 from service.adoption.past import Line
 from service.adoption.reading import Reading, Span
 from service.adoption.run import before_the_group, check_topics, route_of
 from service.adoption.sending import Sender
 from service.cluster import TopicInfo
-from service.config import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
+from service.config import RouteSettings
 from service.errors import ExitCode, ExitError
-from service.route import InputRoute
+from service.route import InputRoute, resolve
 from state.edit import Source
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.group import Committed
@@ -133,31 +132,44 @@ def test_a_refusal_is_told_in_its_own_words(reply: httpx2.Response, words: str) 
         sender.flush()
 
 
-def test_nobody_at_the_address_is_told() -> None:
+@pytest.mark.parametrize("fault", [httpx2.ConnectError, httpx2.LocalProtocolError])
+def test_who_gives_no_answer_is_told_and_no_header_is(fault: type[httpx2.TransportError]) -> None:
     def handler(_request: httpx2.Request) -> httpx2.Response:
-        raise httpx2.ConnectError("refused")
+        raise fault("Illegal header value b'Bearer geheim'")
 
     sender = sender_of(handler)
     sender.add(line("a", 1))
-    with pytest.raises(ExitError, match="Nothing answers"):
+    with pytest.raises(ExitError, match="http://api gives no answer") as ended:
         sender.flush()
+    assert "geheim" not in ended.value.sentence
 
 
-def config_of(*routes: RouteSettings) -> Config:
-    kafka = KafkaSettings({}, {}, {}, {})
-    return Config(kafka, ServiceSettings(), ApiSettings(), routes, AddressBook.of({}))
+A = RouteSettings(name="a", inputs=("a",))
+B = RouteSettings(name="b", inputs=("^b.*",))
 
 
-def test_the_route_is_that_of_the_input() -> None:
-    config = config_of(
-        RouteSettings(name="a", inputs=("a",)), RouteSettings(name="b", inputs=("^b.*",))
-    )
-    assert route_of(config, None).topic == "a"
-    assert route_of(config, "bb").settings.name == "b"
-    with pytest.raises(ExitError, match="--input"):
-        route_of(config, "c")
-    with pytest.raises(ExitError, match="--input"):
-        route_of(config_of(RouteSettings(name="b", inputs=("^b",))), None)
+@pytest.mark.parametrize(
+    ("routes", "topic", "name", "found"),
+    [
+        ([A], "live", None, ("a", "a")),
+        ([A, B], "live", "bb", ("b", "bb")),
+        ([A, B], "bb", None, ("b", "bb")),
+        ([A, B], "bb", "a", ("a", "a")),
+        ([A, B], "a.unique", None, r"records of a\.unique stand for; .* --input \(a, \^b\.\*\)"),
+        ([B], "live", None, "--input"),
+        ([A, B], "live", "c", "No route reads c; .* --input"),
+    ],
+)
+def test_the_route_is_that_of_the_input_and_never_guessed(
+    routes: list[RouteSettings], topic: str, name: str | None, found: tuple[str, str] | str
+) -> None:
+    inputs = resolve(routes, ["a", "bb", "live", "a.unique"], "g")
+    if isinstance(found, str):
+        with pytest.raises(ExitError, match=found):
+            route_of(routes, inputs, topic, name)
+    else:
+        route = route_of(routes, inputs, topic, name)
+        assert (route.settings.name, route.topic) == found
 
 
 @pytest.mark.parametrize("scope", ["address", "partition"])

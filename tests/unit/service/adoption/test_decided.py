@@ -3,14 +3,13 @@
 from service.adoption.decided import wait_until_decided
 from service.adoption.reading import Span
 from service.adoption.run import before_the_group
-from service.answers import answer
 from service.errors import ExitCode
 from service.loop import Loop
 from service.part import Hop, Part
 from service.queries.ids import IdsImport, Known
 from state.edit import Source
 from tests.fakes.clients import FakeClients
-from tests.unit.helpers import ending
+from tests.unit.helpers import answer, ending
 from tests.unit.service.living import GROUP, Turning
 from tests.unit.service.test_two_hops import BY_ADDRESS, Hops
 

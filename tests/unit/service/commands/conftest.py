@@ -19,6 +19,7 @@ from service.status import Status, WorkerStatus
 from tests.api import conftest as api
 from tests.api.fake_service import RUNNING, STARTED_AT, Clock, make_view, remembering, serving
 from tests.fakes.logs import logging_to
+from tests.leaks import has_secret
 
 HELD = api.HELD | {("..", b"\x1b[31m"): Sighting("orders", 3, 46, 1_700_000_000_004, 3)}
 WORKERS = (
@@ -83,6 +84,7 @@ def shell(monkeypatch: pytest.MonkeyPatch) -> Shell:
         monkeypatch.setattr(sys, "stderr", err)
         with pytest.raises(SystemExit) as ended:
             main()
+        assert not has_secret(out.getvalue() + err.getvalue()), arguments
         return Ran(int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
     return run

@@ -43,8 +43,3 @@ def test_a_share_is_a_bar_for_people_and_a_number_for_programs() -> None:
     assert cells.share(1, 3)[:2] == ("33.3%", " 33 %")
     assert cells.share(5, 3).ratio == 1
     assert cells.share(1, 0).plain == ""
-
-
-def test_no_text_moves_the_cursor_or_turns_the_line() -> None:
-    assert cells.word("\x1b[2Ja\tb\n\u202e\x9b").plain == r"\x1b[2Ja\x09b\x0a\u202e\x9b"
-    assert cells.word("é 漢").plain == "é 漢"

@@ -6,12 +6,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
+from pipeline.command import app as jobs
 from service.cli import app
 from service.commands.overview import LATER
 from service.commands.table import load
@@ -30,10 +31,18 @@ def commands(name: str, command: Any) -> Iterator[tuple[str, TyperCommand]]:
         yield name, command
 
 
+RUN = {
+    name: command
+    for first, each in cast("TyperGroup", typer.main.get_command(app)).commands.items()
+    for name, command in commands(first, each)
+    if first not in {*NAMES, "pipeline"}
+}
 ALL = dict(found for name in NAMES for found in commands(name, load(name)))
+"""Those that ask the API."""
+EVERY = RUN | ALL | dict(commands("pipeline", typer.main.get_command(jobs)))
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", RUN | ALL)
 def test_a_command_tells_what_it_does_with_examples_that_can_be_parsed(
     name: str, shell: Shell
 ) -> None:
@@ -60,9 +69,9 @@ def parsed(command: Any, words: list[str]) -> None:
         context = below.make_context(name, rest, parent=context)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", EVERY)
 def test_the_first_line_of_a_help_is_a_sentence(name: str) -> None:
-    first = (ALL[name].help or "").splitlines()[0]
+    first = (EVERY[name].help or "").splitlines()[0]
     assert first.endswith((".", "?"))
     assert first[0].isupper()
 
@@ -101,15 +110,15 @@ def test_help_lists_every_command_with_a_sentence(shell: Shell) -> None:
 DOCUMENTED = (Path(__file__).parents[4] / "docs" / "cli.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", EVERY)
 def test_every_command_is_documented_as_its_help_tells_it(name: str) -> None:
-    sentence = " ".join((ALL[name].help or "").partition("\n\n")[0].split())
+    sentence = " ".join((EVERY[name].help or "").partition("\n\n")[0].split())
     assert f"| `{name}` | {sentence} |" in DOCUMENTED
 
 
 def test_no_command_is_documented_that_there_is_not() -> None:
     table = DOCUMENTED.partition("## Commands")[2]
-    assert set(re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)) == set(ALL)
+    assert set(re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)) == set(EVERY)
 
 
 @pytest.mark.parametrize("option", ["--url", "--context", "--token-file", "--ca-file", "--timeout"])

@@ -13,7 +13,8 @@ from service.config import ApiSettings, Config, KafkaSettings, ServiceSettings
 from service.control import Desk
 from service.fleet.desk import FleetDesk
 from service.fleet.hearing import Hearing
-from service.fleet.messages import Roll
+from service.fleet.key import PeerKey
+from service.fleet.messages import Roll, question_of
 from service.fleet.peers import Peers
 from service.instances import Announcement
 from service.queries.table import Answer, Query
@@ -105,12 +106,14 @@ def announced(name: str, port: int) -> Announcement:
 def hearing(crew: Crew) -> Callable[[bytes], bytes]:
     """Answers as the instance of these processes does."""
     own = Hearing(crew, crew.roll, lambda _status: None, None)
-    return lambda text: asyncio.run(own.reply(text))
+    return lambda text: asyncio.run(own.reply(question_of(text), may_change=True))
 
 
-def peers_of(known: list[Announcement], clock: Clock | None = None) -> Peers:
+def peers_of(
+    known: list[Announcement], clock: Clock | None = None, key: PeerKey | None = None
+) -> Peers:
     """Those of instance 0."""
-    return Peers("0", lambda: known, dict, monotonic_s=clock or Clock())
+    return Peers("0", lambda: known, key, monotonic_s=clock or Clock())
 
 
 def desk_of(

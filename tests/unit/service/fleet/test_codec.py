@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Literal, NamedTuple, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.fleet.codec import CodecError, dumps, loads
@@ -29,6 +29,7 @@ st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False
 
 
 @pytest.mark.parametrize("kind", [*get_args(Query), RollCall])
+@settings(max_examples=30)  # of each of many kinds
 @given(data=st.data())
 def test_every_question_arrives_as_it_was_asked(kind: type, data: st.DataObject) -> None:
     question = Question("1", data.draw(st.from_type(kind)), 5000)
@@ -38,6 +39,7 @@ def test_every_question_arrives_as_it_was_asked(kind: type, data: st.DataObject)
 
 
 @pytest.mark.parametrize("kind", [*get_args(Answer), Roll, Refusal])
+@settings(max_examples=30)  # of each of many kinds
 @given(data=st.data())
 def test_every_reply_arrives_as_it_was_given(kind: type, data: st.DataObject) -> None:
     reply = Reply("1", data.draw(st.from_type(kind)), (), 3)

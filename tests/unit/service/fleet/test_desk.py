@@ -6,9 +6,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 
+import httpx2
 import pytest
 
 from service.control import NotPossible, NotRestored, TimedOut, Unavailable
+from service.fleet.messages import Trouble
 from service.fleet.peers import LEFT_ALONE_S
 from service.instances import Announcement
 from service.queries.ids import (
@@ -179,6 +181,20 @@ def test_a_reply_that_nobody_understands_is_none(world: ExitStack, reply: bytes 
     peer = world.enter_context(serving("1", lambda _text: reply))
     desk = desk_of(Crew(status_of("0", 0, 1), knows), [peer])
     assert ask(desk, QUESTION) == IdAnswer(known=True, sightings=(SEEN,), complete=False)
+
+
+def test_what_is_told_of_trouble_is_a_kind_and_no_text_of_an_error(
+    world: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def illegal(*_: object, **__: object) -> None:
+        raise httpx2.LocalProtocolError("Illegal header value b'Bearer geheim'")
+
+    peer = peer_of(world, 2, 3)
+    monkeypatch.setattr(httpx2.AsyncClient, "post", illegal)
+    told = asyncio.run(desk_of(Crew(status_of("0", 0), knows), [peer]).roll_call(5.0))
+    assert told[1].trouble == Trouble(
+        "not-sent", "it cannot be reached: the request cannot be sent as it is"
+    )
 
 
 # Changes.

@@ -1,6 +1,7 @@
 """Presence: an instance stands on the config topic while it is there, and no longer."""
 
 import asyncio
+import io
 import socket
 from collections.abc import Callable
 
@@ -16,6 +17,7 @@ from service.instances import Announcement, Instances, removal_of
 from service.settings import Settings
 from service.status import ServicePhase
 from tests.api.fake_service import Clock
+from tests.fakes.logs import logging_to
 from tests.unit.service.fleet.scene import announced, peers_of
 from tests.waiting import eventually
 
@@ -131,6 +133,20 @@ def test_a_writer_that_was_fenced_tries_again(topic: Topic) -> None:
     topic.failures = 2
     presence.stop()
     assert topic.known == ()
+
+
+def test_one_that_cannot_take_itself_away_says_so(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    presence = presence_of(topic, ["running"])
+    eventually(lambda: topic.known == (MINE,))
+    topic.failures = 1_000_000
+    monkeypatch.setattr(module, "_LEAVE_S", 0.1)
+    stream = io.StringIO()
+    with logging_to(stream):
+        presence.stop()
+    assert "announcement_stays" in stream.getvalue()
+    assert topic.known == (MINE,)
 
 
 def test_one_that_nobody_reaches_for_long_is_taken_away(topic: Topic) -> None:

@@ -9,7 +9,6 @@ from typing import TypeVar, cast
 import pytest
 from structlog.testing import capture_logs
 
-from service.answers import answer
 from service.bulletin import Bulletin
 from service.config import RouteSettings
 from service.config_topic import Follower
@@ -25,7 +24,7 @@ from service.redrive.job import Job, Span, forgetting
 from service.redrive.orders import Orders
 from service.topics import config_topic
 from tests.fakes.partition import Record
-from tests.unit.helpers import answered, some
+from tests.unit.helpers import answer, answered, some
 from tests.unit.service.living import GROUP, gone
 from tests.unit.service.redrive.redriving import DLQ, job, with_dead_letters, write
 from tests.waiting import eventually
@@ -87,10 +86,10 @@ class Site(Desk):
         assert job.is_over
         return job.state
 
-    def order(self, **changes: object) -> str:
+    def order(self, key: str | None = None, **changes: object) -> str:
         self.living.cluster.wait(0.5)
         order = Order("bypass", LetterFilter())._replace(**changes)  # type: ignore[arg-type]
-        return self.orders.order(order).id
+        return self.orders.order(order, key).id
 
     @property
     def output(self) -> str:
@@ -141,6 +140,35 @@ def test_what_is_ordered_is_decided_once_and_told_of_to_its_end(site: Site) -> N
     assert site.orders.get("x") is site.orders.cancel("x") is None
     assert answered(MarksAnswer, MarksQuery(first), site.loop).marks == ()
     assert site.output == "abc"
+
+
+def test_a_redrive_that_is_ordered_again_under_its_key_is_the_same_on_every_instance(
+    site: Site,
+) -> None:
+    site.works()
+    other = Coordinator(
+        lambda: site.config,
+        lambda: site.living.clients("other"),
+        site,
+        lambda: site.status,
+        cast("Bulletin", site),
+        site.living.clock,
+    )
+    other._look()  # before the first was written: it knows of none
+    first = site.order("k", actor="ada")
+    orders = Orders(
+        lambda: site.config,
+        lambda: site.living.clients("other"),
+        LetterBox(lambda: site.config, lambda: site.living.clients("other"), site.living.clock),
+        other,
+        site.living.clock,
+    )
+    again = orders.order(Order("bypass", LetterFilter(), actor="ada"), "k")
+    assert again.id == first
+    assert again.order == some(site.orders.get(first)).order
+    assert {site.order("k", actor="ada"), site.order("k", actor="ada")} == {first}
+    assert len({first, site.order("l", actor="ada"), site.order("k", actor="bob")}) == 3
+    assert site.over(first) == "done"
 
 
 def test_four_run_at_once_and_one_that_is_cancelled_or_taken_away_goes_no_further(

@@ -4,7 +4,16 @@ from typing import get_args
 
 import pytest
 
-from service.letter_values import LetterFilter, LetterPlace, Order, Progress, State
+from service.letter_values import (
+    LetterCounts,
+    LetterFilter,
+    LetterPlace,
+    Mode,
+    Order,
+    Progress,
+    RedrivePreview,
+    State,
+)
 from service.redrive.job import ENDED, Job, Jobs, Span, forgetting, job_of
 from service.settings import Settings
 
@@ -100,3 +109,25 @@ def test_a_job_raises_no_revision_so_no_partition_commits_for_it() -> None:
 def test_the_total_is_what_was_named_or_what_lies_in_the_spans() -> None:
     assert JOB.records_total == 1
     assert JOB._replace(order=ORDER._replace(letters=())).records_total == 101
+
+
+def test_how_much_is_done_is_counted_against_the_limit() -> None:
+    job = JOB._replace(order=ORDER._replace(letters=(), limit=4))
+    job = job._replace(progress=Progress(scanned=5, matched=3))
+    assert job.view.share == 0.75
+    assert job._replace(order=job.order._replace(limit=None)).view.share == 5 / 101
+    assert job.ended("done", 12).view.share == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "limit", "redrives", "doubles"),
+    [("forget", None, 9, 6), ("forget", 5, 5, 5), ("bypass", 20, 9, 6), ("through", 5, 5, 0)],
+)
+def test_a_preview_tells_how_many_go_and_how_many_the_output_then_holds_twice(
+    mode: Mode, limit: int | None, redrives: int, doubles: int
+) -> None:
+    reasons = {"duplicate": 4, "duplicate-in-transaction": 2, "expired": 4}
+    counts = LetterCounts(13, 10, 3, reasons, {}, {}, {}, None)
+    order = Order(mode, LetterFilter(), limit=limit)
+    preview = RedrivePreview(order, 13, counts, {"foreign": 3, "no-route": 1}, ())
+    assert (preview.redrives, preview.doubles) == (redrives, doubles)

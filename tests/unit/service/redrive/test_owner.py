@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from ringfence.headers import DUPLICATE_ID, DeadLetter
-from service.answers import answer
 from service.checks import Checks
 from service.commit import TransactionAbortedError
 from service.control import NotPossible, Unavailable
@@ -19,7 +18,7 @@ from service.target import Target
 from state import cache as cache_module
 from state.edit import Source
 from tests.fakes.group import Committed
-from tests.unit.helpers import answered
+from tests.unit.helpers import answer, answered
 from tests.unit.service.living import GROUP, ORDERS, Living, gone, in_group, refused, turns
 from tests.unit.service.redrive.redriving import (
     DLQ,

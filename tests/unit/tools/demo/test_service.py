@@ -44,6 +44,7 @@ def test_names_are_plain_on_a_broker_of_our_own_and_new_each_run_on_a_shared_one
 def test_a_taken_port_is_not_chosen() -> None:
     with socket.socket() as taken:
         port = free_port()
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as who chose it
         taken.bind((HOST, port))
         taken.listen()
         assert free_port() != port

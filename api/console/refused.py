@@ -1,0 +1,61 @@
+"""Refused: whatever a browser asks of the console, it is answered a page.
+
+A page shows what it cannot do without itself, see `shown.py`. This is for what never comes so far
+or breaks off: refused by a middleware, a form that cannot be read, an error of ours.
+"""
+
+import json
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.console.client import problem_in
+from api.console.render import refusal
+from api.problems import MEDIA_TYPE
+
+_ASSETS: Final = "/console/assets/"
+_OF_THE_BODY: Final = (b"content-type", b"content-length", b"content-security-policy")
+
+
+class RefusalPages:
+    """ASGI middleware around the whole application."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have a request answered, and draw the problem that it is answered with."""
+        if scope["type"] != "http" or not _is_page(scope):
+            await self._app(scope, receive, send)
+            return
+        problem: list[Message] = []
+
+        async def told(message: Message) -> None:
+            is_start = message["type"] == "http.response.start"
+            if problem or (is_start and _is_problem(message)):
+                problem.append(message)
+            else:
+                await send(message)
+
+        await self._app(scope, receive, told)
+        if problem:
+            start, *rest = problem
+            document = json.loads(b"".join(each.get("body", b"") for each in rest))
+            shown = problem_in(document, int(start["status"]))
+            page = await refusal(Request(scope, receive), shown)
+            page.raw_headers += [each for each in start["headers"] if each[0] not in _OF_THE_BODY]
+            await page(scope, receive, send)
+
+
+def _is_page(scope: Scope) -> bool:
+    path = str(scope["path"])
+    if not path.startswith("/console/"):  # a program may sign in too
+        is_form = path in {"/login", "/logout"}
+        return path == "/" or (is_form and "text/html" in Headers(scope=scope).get("accept", ""))
+    return not path.startswith(_ASSETS)
+
+
+def _is_problem(message: Message) -> bool:
+    return Headers(raw=message["headers"]).get("content-type") == MEDIA_TYPE

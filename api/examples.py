@@ -1,0 +1,59 @@
+"""Examples of every operation in the OpenAPI document: a request, and what answers it.
+
+They stand in `examples.json` by the name of the operation; a test has each asked, and compares.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NotRequired, TypedDict
+from urllib.parse import parse_qsl, unquote
+
+FILE: Final = Path(__file__).with_name("examples.json")
+
+
+class Example(TypedDict):
+    """One request and its answer; a body that is not JSON is a text."""
+
+    request: str
+    """The method, and the path with its query."""
+    headers: NotRequired[dict[str, str]]
+    body: NotRequired[Any]
+    status: int
+    answer: NotRequired[Any]
+
+
+def examples() -> dict[str, Example]:
+    """Read the examples, by the name of the operation."""
+    found: dict[str, Example] = json.loads(FILE.read_text(encoding="utf-8"))
+    return found
+
+
+def add_example(path: str, operation: dict[str, Any], example: Example) -> None:
+    """Put what is asked beside the parameters and the body, and the answer beside its status."""
+    asked, _, query = example["request"].partition(" ")[2].partition("?")
+    told = {"path": _parts(path, asked), "query": dict(parse_qsl(query))}
+    told["header"] = example.get("headers", {})
+    for parameter in operation.get("parameters", ()):
+        if (value := told[parameter["in"]].get(parameter["name"])) is not None:
+            parameter["example"] = _typed(value, parameter["schema"])
+    if "body" in example:
+        operation["requestBody"]["content"]["application/json"]["example"] = example["body"]
+    if "answer" in example:
+        content = operation["responses"][str(example["status"])]["content"]
+        next(iter(content.values()))["example"] = example["answer"]
+
+
+def _parts(template: str, path: str) -> Mapping[str, str]:
+    pattern = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^/]+)", re.escape(template))
+    found = re.fullmatch(pattern, path)
+    parts = {} if found is None else found.groupdict()
+    return {name: unquote(part) for name, part in parts.items()}
+
+
+def _typed(value: str, schema: Mapping[str, Any]) -> object:
+    kinds = {each.get("type") for each in (schema, *schema.get("anyOf", ()))}
+    if "array" in kinds:
+        return [value]
+    return json.loads(value) if kinds & {"integer", "boolean"} else value

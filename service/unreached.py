@@ -1,0 +1,59 @@
+"""Unreached: why a request over HTTP got no answer, as a code and a reason.
+
+The text of an exception is never told: that of a header that cannot be sent holds the header, and
+so the token. What the operating system or the TLS library say of a connection holds none.
+"""
+
+import os
+import ssl
+from collections.abc import Iterator
+from typing import Final, Literal, NamedTuple
+
+import httpx2
+
+Code = Literal["timeout", "certificate", "tls", "unreachable", "broken", "not-sent"]
+_REASONS: Final[dict[Code, str]] = {
+    "timeout": "no answer in time",
+    "certificate": "its certificate is not trusted",
+    "tls": "it does not speak TLS as we do",
+    "unreachable": "no connection",
+    "broken": "the connection broke",
+    "not-sent": "the request cannot be sent as it is",
+}
+
+
+class Trouble(NamedTuple):
+    """What kept a request from an answer."""
+
+    code: Code
+    reason: str
+
+
+def trouble_of(error: httpx2.HTTPError | httpx2.InvalidURL) -> Trouble:
+    """Return what the exception stands for."""
+    code, reason = _code_of(error), None
+    for cause in _causes(error):
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            code, reason = "certificate", cause.verify_message
+        elif isinstance(cause, ssl.SSLError):
+            code, reason = "tls", cause.reason
+        elif isinstance(cause, OSError) and cause.errno is not None:
+            # A number below 0 is of the resolver, which has its own texts.
+            reason = os.strerror(cause.errno) if cause.errno > 0 else cause.strerror
+    return Trouble(code, reason or _REASONS[code])
+
+
+def _code_of(error: Exception) -> Code:
+    if isinstance(error, httpx2.TimeoutException):
+        return "timeout"
+    if isinstance(error, httpx2.ConnectError):
+        return "unreachable"
+    if isinstance(error, httpx2.ReadError | httpx2.WriteError | httpx2.RemoteProtocolError):
+        return "broken"
+    return "not-sent"
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
