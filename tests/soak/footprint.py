@@ -10,7 +10,8 @@ RSS_GROWTH: Final = 0.5
 RSS_MORE_MIB: Final = 64
 THREADS_MORE: Final = 3
 HANDLES_MORE: Final = 24
-"""How much more is no leak: caches fill, and some clients are made when they are needed first."""
+"""How much more is no leak, in each process: caches fill, and a worker that had no partition of
+a kind before makes its clients and opens its store when it gets one."""
 
 
 class Footprint(NamedTuple):
@@ -20,6 +21,7 @@ class Footprint(NamedTuple):
     threads: int
     handles: int
     thread_names: Mapping[str, int]
+    processes: int = 1
 
     def __str__(self) -> str:
         return f"{self.rss_mib:.0f} MiB, {self.threads} threads, {self.handles} file handles"
@@ -34,8 +36,8 @@ class Footprint(NamedTuple):
         """Whether it is back at what it was."""
         return (
             self.rss_mib <= base.rss_mib * (1 + RSS_GROWTH) + RSS_MORE_MIB
-            and self.own_threads <= base.own_threads + THREADS_MORE
-            and self.handles <= base.handles + HANDLES_MORE * brokers
+            and self.own_threads <= base.own_threads + THREADS_MORE * self.processes
+            and self.handles <= base.handles + HANDLES_MORE * brokers * self.processes
         )
 
 
@@ -56,7 +58,7 @@ def footprint(pid: int) -> Footprint:
             found.append(_of_one(worker))
     names = sum((Counter(each.thread_names) for each in found), Counter[str]())
     rss_mib, handles = sum(each.rss_mib for each in found), sum(each.handles for each in found)
-    return Footprint(rss_mib, names.total(), handles, names)
+    return Footprint(rss_mib, names.total(), handles, names, len(found))
 
 
 def _of_one(pid: int) -> Footprint:

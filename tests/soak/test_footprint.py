@@ -37,6 +37,8 @@ def test_a_little_more_is_no_leak_and_much_more_is_one() -> None:
     assert BASE._replace(threads=30, thread_names=names).returned_to(BASE)
     assert not BASE._replace(handles=51 + HANDLES_MORE).returned_to(BASE)
     assert not BASE._replace(rss_mib=300).returned_to(BASE)
+    assert BASE._replace(threads=10 + 2 * THREADS_MORE, processes=2).returned_to(BASE)
+    assert not BASE._replace(threads=11 + 2 * THREADS_MORE, processes=2).returned_to(BASE)
 
 
 def test_threads_that_came_are_told_by_name() -> None:
