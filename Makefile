@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
+# Where this is set, each of a thousand processes of the tests would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check unit broker test-broker test-versions test-long sim sim-mutants mutants fuzz soak oracle spark-tables spark-notebook reconcile test-spark bench bench-full bench-earlier bench-spark bench-flood test-helm test-security test-browser test-image pictures ci lock clean
