@@ -63,6 +63,7 @@ def _listening(
             key="probe_port",
             limits=_PROBE_LIMITS,
             refused=refused,
+            niceness=0,
         )
         server.then(probes.stop)
     return server

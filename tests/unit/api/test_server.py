@@ -2,7 +2,10 @@
 
 import contextlib
 import http.client
+import os
 import socket
+import sys
+import threading
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -45,6 +48,14 @@ def get(server: ServerHandle, path: str, method: str = "GET") -> tuple[int, byte
 def test_port_0_becomes_a_port_that_answers(server: ServerHandle) -> None:
     assert urlsplit(server.url).port
     assert get(server, "/livez")[0] == 200
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere niceness is of a whole process")
+def test_its_thread_yields_to_those_that_decide(server: ServerHandle) -> None:
+    assert get(server, "/livez")[0] == 200
+    (thread,) = (each for each in threading.enumerate() if each.name == "ringfence-api")
+    nice = os.getpriority(os.PRIO_PROCESS, thread.native_id or 0)
+    assert nice > os.getpriority(os.PRIO_PROCESS, threading.main_thread().native_id or 0)
 
 
 def test_an_encoded_slash_is_no_separator(server: ServerHandle) -> None:
