@@ -2,7 +2,8 @@
 
 `make bench-flood` prints what `/livez` at the port of the probes took meanwhile, how much memory
 the process that serves the API took for it, and what the records that were decided all the time
-cost, beside those of eight seconds before and after.
+cost, beside those of some seconds before and after. Then another process takes as much CPU as the
+flood did: what the rate loses to that is no cost of the connections.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from typing import Final
 
 from bench.arms import RINGFENCE, running
 from bench.asking import Answers, ask, await_ready
+from bench.burning import burning
 from bench.progress import Point
 from bench.series.asking import Spell, Trio, spell
 from bench.venue import free_port, venue
@@ -36,6 +38,7 @@ _PROBE_EVERY_S: Final = 0.05
 _PROBE_MAX_S: Final = 5.0
 _SHARE: Final = 0.99
 _CALM_S: Final = 8.0
+_BURNT_S: Final = 30.0
 
 
 def main() -> int:
@@ -44,7 +47,7 @@ def main() -> int:
     parser.add_argument("--half-requests", type=int, default=6_000)
     parser.add_argument("--idle", type=int, default=2_000)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--records", type=int, default=14_000_000)
+    parser.add_argument("--records", type=int, default=20_000_000)
     given = parser.parse_args()
     probe_port = free_port()
     os.environ["RINGFENCE_API__PROBE_PORT"] = str(probe_port)
@@ -69,7 +72,12 @@ def main() -> int:
                 flooded = _spell(points, one.pid, given.seconds)
                 used_s = [_cpu_s(flood) - used_s[0], _cpu_s(pid) - used_s[1]]
                 peak_bytes = _resident_bytes(pid, "VmHWM")
-            trio = Trio(before, flooded, _spell(points, one.pid, _CALM_S))
+            between = _spell(points, one.pid, _CALM_S)
+            cores = [each / flooded.seconds for each in used_s]
+            with burning(cores[0]):
+                burnt = _spell(points, one.pid, _BURNT_S)
+            trio = Trio(before, flooded, between)
+            control = Trio(between, burnt, _spell(points, one.pid, _CALM_S))
             refused = sum(
                 float(line.rpartition(" ")[2])
                 for line in ask(stage, "/metrics").decode().splitlines()
@@ -84,11 +92,13 @@ def main() -> int:
     print(f"p99 {ordered[int(len(ordered) * _SHARE)]:.1f} ms, slowest {ordered[-1]:.1f} ms")
     print(f"resident memory: {calm_bytes / 1e6:.0f} MB before, {peak_bytes / 1e6:.0f} MB at most")
     print(f"connections refused: {refused:,.0f}")
-    print(f"records/s: {trio.before.rate:,.0f}, {trio.asked.rate:,.0f}, {trio.after.rate:,.0f}")
-    cores = [each / trio.asked.seconds for each in used_s]
     print(f"cores: {cores[0]:.2f} for the flood, {cores[1]:.2f} for the process of the API")
-    print(f"rate / not flooded: {trio.rate_ratio:.2f}")
-    print(f"the loop's CPU a record / not flooded: {trio.loop_ratio:.2f}")
+    for name, three in ("flooded", trio), ("as much CPU taken", control):
+        rates = ", ".join(f"{each.rate:,.0f}" for each in three)
+        print(f"records/s before, {name}, after: {rates}")
+        print(f"rate / left alone: {three.rate_ratio:.2f},", end=" ")
+        print(f"the loop's CPU a record / left alone: {three.loop_ratio:.2f}")
+    print(f"rate flooded / as much CPU taken: {trio.rate_ratio / control.rate_ratio:.2f}")
     return 0
 
 

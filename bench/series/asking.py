@@ -4,9 +4,11 @@ One run, asked for some seconds and left alone for some in turn: a machine that 
 now faster and now slower, by more than what is looked for, and a spell is set beside the two that
 it lies between. Two figures, because they answer two questions. The loop's own CPU time a message
 tells whether the API disturbs it; the rate tells besides what everybody on one machine, the one
-who asks among them, takes from everybody else.
+who asks among them, takes from everybody else. So every other time another process takes as much
+CPU as those who asked did: what the rate loses then is the machine's share of the loss.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -15,6 +17,7 @@ from typing import Final, NamedTuple
 
 from bench.arms import RINGFENCE, running
 from bench.asking import Answers, asked
+from bench.burning import burning
 from bench.finding import Figure, Finding, Row
 from bench.latency import percentile
 from bench.machine import cpu_s
@@ -77,50 +80,53 @@ class Spell(NamedTuple):
     loop_us: float
     """CPU time of the loop's thread for a message."""
     answers: Answers | None = None
+    own_cores: float = 0.0
+    """CPU that this process took, as one who asks among others."""
 
 
 class Trio(NamedTuple):
-    """A spell in which the API was asked, and the two around it in which it was not."""
+    """A busy spell, and the two around it, in which the loop was left alone."""
 
     before: Spell
-    asked: Spell
+    busy: Spell
     after: Spell
 
     @property
     def rate_ratio(self) -> float:
-        """The rate while asked, over that while not."""
-        return self.asked.rate * 2 / (self.before.rate + self.after.rate)
+        """The rate of the busy spell, over that of the other two."""
+        return self.busy.rate * 2 / (self.before.rate + self.after.rate)
 
     @property
     def loop_ratio(self) -> float:
-        """What a message costs the loop while asked, over that while not."""
-        return self.asked.loop_us * 2 / (self.before.loop_us + self.after.loop_us)
+        """What a message costs the loop in the busy spell, over what it does in the other two."""
+        return self.busy.loop_us * 2 / (self.before.loop_us + self.after.loop_us)
 
 
 def asking(session: Session, about: Asking) -> Finding:
     """Asked and left alone in turn, over the whole input, as often as there are rounds."""
     workload = session.sized(about.workload)
-    trios: list[Trio] = []
+    asked, burnt = list[Trio](), list[Trio]()
     for _ in range(session.rounds):
-        trios += list(trios_of(_spells(session, workload, about)))
-        ratio = Spread.of(trio.rate_ratio for trio in trios).median
-        session.say(f"asked, {ratio:.3f} of the rate: the median of {len(trios)} spells")
-    answers = [trio.asked.answers for trio in trios if trio.asked.answers is not None]
+        trios = list(trios_of(_spells(session, workload, about)))
+        asked += trios[::2]
+        burnt += trios[1::2]
+        ratio = Spread.of(trio.rate_ratio for trio in asked).median
+        session.say(f"asked, {ratio:.3f} of the rate: the median of {len(asked)} spells")
+    answers = [trio.busy.answers for trio in asked if trio.busy.answers is not None]
     took_ms = sorted(took for each in answers for took in each.took_ms)
-    asked_s = sum(trio.asked.seconds for trio in trios)
+    asked_s = sum(trio.busy.seconds for trio in asked)
     rows: list[Row] = [
-        {"the API is": "not asked", **_told([trio.before for trio in trios])},
+        {"the API is": "not asked", **_told([trio.before for trio in asked])},
         {
             "the API is": about.told,
-            **_told([trio.asked for trio in trios]),
-            "rate / not asked": Spread.of(trio.rate_ratio for trio in trios),
-            "loop / not asked": Spread.of(trio.loop_ratio for trio in trios),
+            **_compared(asked),
             "seconds": asked_s,
             "answers a second": len(took_ms) / asked_s,
             "refused": sum(each.refused for each in answers),
             "answer p50, ms": percentile(took_ms, 0.5) if took_ms else None,
             "answer p99, ms": percentile(took_ms, 0.99) if took_ms else None,
         },
+        {"the API is": "not asked, as much CPU is taken", **(_compared(burnt) if burnt else {})},
     ]
     figure = Figure(
         about.title, "the API is", ["messages a second"], "messages a second", bars=True
@@ -130,9 +136,17 @@ def asking(session: Session, about: Asking) -> Finding:
 
 
 def trios_of(spells: Sequence[Spell]) -> Iterator[Trio]:
-    """Of spells that are unasked and asked in turn, beginning with an unasked one."""
-    for asked_at in range(1, len(spells) - 1, 2):
-        yield Trio(*spells[asked_at - 1 : asked_at + 2])
+    """Of spells of which every second one is busy, beginning with one that is not."""
+    for busy_at in range(1, len(spells) - 1, 2):
+        yield Trio(*spells[busy_at - 1 : busy_at + 2])
+
+
+def _compared(trios: Sequence[Trio]) -> Row:
+    return {
+        **_told([trio.busy for trio in trios]),
+        "rate / not asked": Spread.of(trio.rate_ratio for trio in trios),
+        "loop / not asked": Spread.of(trio.loop_ratio for trio in trios),
+    }
 
 
 def _told(spells: Sequence[Spell]) -> Row:
@@ -152,9 +166,16 @@ def _spells(session: Session, workload: Workload, about: Asking) -> list[Spell]:
         # Partitions are not read evenly: some have not come to the end of those yet.
         next((point for point in points if point.records >= 3 * workload.seen_first), None)
         spell(points, one.pid)
-        while one_more := spell(points, one.pid, asks() if len(found) % 2 else nullcontext()):
+        while True:
+            what: AbstractContextManager[Answers | None] = nullcontext()
+            if len(found) % 4 == 1:
+                what = asks()
+            elif len(found) % 4 == 3:
+                what = burning(found[-2].own_cores - found[-1].own_cores)
+            one_more = spell(points, one.pid, what)
+            if one_more is None:
+                return found
             found.append(one_more)
-    return found
 
 
 def spell(
@@ -163,13 +184,14 @@ def spell(
     asks: AbstractContextManager[Answers | None] = nullcontext(),  # noqa: B008 - it holds nothing
     seconds_min: float = SPELL_S,
 ) -> Spell | None:
-    """The next seconds, asked or not; None where the input ends before they are over."""
-    first, before = next(points, None), cpu_s(pid)
+    """The next seconds, busy or not; None where the input ends before they are over."""
+    first, before, own_s = next(points, None), cpu_s(pid), time.process_time()
     with asks as answers:
         for last in points:
             assert first is not None  # there is a last one
             seconds, messages = last.at_s - first.at_s, last.records - first.records
             if seconds >= seconds_min:
                 costs = per_message(before, cpu_s(pid), messages)
-                return Spell(seconds, messages / seconds, costs[LOOP], answers)
+                own_cores = (time.process_time() - own_s) / seconds
+                return Spell(seconds, messages / seconds, costs[LOOP], answers, own_cores)
     return None
