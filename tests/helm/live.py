@@ -1,11 +1,18 @@
 """A namespace of a real Kubernetes that enforces the restricted standard, and a release in it."""
 
 import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
 from tests.helm.chart import CHART_DIR, MINIMAL, Helm, Object, RefusedError
+from tests.waiting import LIMIT_S
 from tools.errors import ToolError
 from tools.kubernetes.control_plane import Kubernetes
 
@@ -71,3 +78,50 @@ def refused(action: Callable[[], Any]) -> str:
     except (RefusedError, ToolError) as error:
         return str(error)
     raise AssertionError("nothing refused it")
+
+
+class Shell(NamedTuple):
+    """Where an operator types: a folder with the chart and his values; helm, kubectl, ringfence."""
+
+    folder: Path
+    variables: dict[str, str]
+
+    def type(self, command: str) -> str:
+        done = subprocess.run(
+            ["bash", "-ec", command],
+            cwd=self.folder,
+            env=self.variables,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+
+def new_shell(kubernetes: Kubernetes, helm: Helm, folder: Path, namespace: str) -> Shell:
+    """A shell whose commands go to a namespace, unless they name another."""
+    programs = folder / "bin"
+    programs.mkdir()
+    (programs / "helm").symlink_to(helm.binary)
+    (programs / "kubectl").symlink_to(kubernetes.program)
+    (programs / "ringfence").symlink_to(Path(sys.executable).with_name("ringfence"))
+    repository = CHART_DIR.parents[2]
+    (folder / "deploy").symlink_to(repository / "deploy")
+    config = yaml.safe_load(kubernetes.kubeconfig.read_text())
+    config["contexts"][0]["context"]["namespace"] = namespace
+    (folder / "kubeconfig").write_text(yaml.safe_dump(config))
+    variables = helm._replace(kubeconfig=kubernetes.kubeconfig).environment | {
+        "PATH": f"{programs}:{os.defpath}",
+        "KUBECONFIG": str(folder / "kubeconfig"),
+        "PYTHONPATH": str(repository),
+    }
+    return Shell(folder, variables)
+
+
+def block(page: str, language: str, word: str) -> str:
+    """The block of a page in Markdown that has a word."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (found,) = [str(each) for each in blocks if word in each]
+    return found

@@ -4,16 +4,13 @@ The cluster is a real API server with pods in name alone; pod 0 runs beside it a
 real broker, from what the API server has of it, and `kubectl exec` leads into it.
 """
 
-import os
 import re
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -23,7 +20,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.helm.chart import CHART_DIR, Helm
 from tests.helm.inside import Inside
-from tests.helm.live import new_namespace
+from tests.helm.live import Shell, block, new_namespace, new_shell
 from tests.waiting import LIMIT_S, eventually
 from tools.broker.cluster import Broker, open_broker
 from tools.kubernetes.control_plane import Kubernetes
@@ -31,28 +28,7 @@ from tools.kubernetes.documents import Pods
 
 pytestmark = [pytest.mark.helm, pytest.mark.broker, pytest.mark.timeout(1800)]
 
-REPOSITORY = CHART_DIR.parents[2]
 README = (CHART_DIR / "README.md").read_text("utf-8")
-
-
-class Shell(NamedTuple):
-    """Where an operator types: with helm and kubectl, in a folder with his values."""
-
-    folder: Path
-    variables: dict[str, str]
-
-    def type(self, command: str) -> str:
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=self.folder,
-            env=self.variables,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-        return done.stdout
 
 
 class Installed(NamedTuple):
@@ -68,12 +44,6 @@ class Installed(NamedTuple):
         return str(command)
 
 
-def block(language: str, word: str) -> str:
-    """The block of the README that has a word."""
-    blocks = re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-    return next(str(each) for each in blocks if word in each)
-
-
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with open_broker(tmp_path_factory.mktemp("broker"), heap_mb=512) as found:
@@ -82,23 +52,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def shell(kubernetes: Kubernetes, helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    folder = tmp_path_factory.mktemp("shell")
-    programs = folder / "bin"
-    programs.mkdir()
-    (programs / "helm").symlink_to(helm.binary)
-    (programs / "kubectl").symlink_to(kubernetes.program)
-    (programs / "ringfence").symlink_to(Path(sys.executable).with_name("ringfence"))
-    (folder / "deploy").symlink_to(REPOSITORY / "deploy")
-    namespace = new_namespace(kubernetes, helm, "streams")
-    config = yaml.safe_load(kubernetes.kubeconfig.read_text())
-    config["contexts"][0]["context"]["namespace"] = namespace.name
-    (folder / "kubeconfig").write_text(yaml.safe_dump(config))
-    variables = namespace.client.environment | {
-        "PATH": f"{programs}:{os.defpath}",
-        "KUBECONFIG": str(folder / "kubeconfig"),
-        "PYTHONPATH": str(REPOSITORY),
-    }
-    return Shell(folder, variables)
+    namespace = new_namespace(kubernetes, helm, "first-duplicate")
+    return new_shell(kubernetes, helm, tmp_path_factory.mktemp("shell"), namespace.name)
 
 
 @pytest.fixture(scope="module")
@@ -109,13 +64,13 @@ def installed(
     admin = AdminClient(dict(broker.client_properties))
     for created in admin.create_topics([NewTopic(topic, 2, 1)]).values():
         created.result(30)
-    values = yaml.safe_load(block("yaml", "bootstrap.servers"))
+    values = yaml.safe_load(block(README, "yaml", "bootstrap.servers"))
     values["config"]["kafka"] = dict(broker.client_properties)
     values["config"]["routes"] = [{"inputs": [topic]}]
     values["config"]["service"] = {"group_id": topic, "create_topics": True}
     (shell.folder / "my-values.yaml").write_text(yaml.safe_dump(values))
-    shell.type(block("sh", "ringfence token"))
-    notes = shell.type(block("sh", "helm install")).partition("NOTES:")[2]
+    shell.type(block(README, "sh", "ringfence token"))
+    notes = shell.type(block(README, "sh", "helm install")).partition("NOTES:")[2]
     kinds = "statefulset,configmap,secret"
     objects = yaml.safe_load(shell.type(f"kubectl get {kinds} --output=yaml"))["items"]
     inside = Inside.of(objects, tmp_path_factory.mktemp("mounts"), pods.port)
