@@ -11,18 +11,28 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from api import (
+from api import problems
+from api.auth import login
+from api.auth.authorize import Guard
+from api.console import app as console
+from api.console.error_pages import RefusalPages
+from api.middleware.audit import Audit
+from api.middleware.body_limit import BodyLimit
+from api.middleware.conditional import Conditional
+from api.middleware.declared import Declared
+from api.middleware.idempotency import Idempotency
+from api.middleware.request import Envelope
+from api.openapi import DESCRIPTION, TAGS, Documented
+from api.ports import ServiceView
+from api.principal import Rules
+from api.resources import (
     address_settings,
     addresses,
-    audit_trail,
     dead_letters,
     health,
-    id_transfers,
     ids,
     instances,
     internal,
-    login,
-    problems,
     publishers,
     redrives,
     routes,
@@ -30,19 +40,9 @@ from api import (
     settings,
     workers,
 )
-from api.audit import Audit
-from api.body_limit import BodyLimit
-from api.conditional import Conditional
-from api.console import app as console
-from api.console.refused import RefusalPages
-from api.declared import Declared
-from api.documents import DESCRIPTION, TAGS, Documented
-from api.envelope import Envelope
-from api.guard import Guard
-from api.idempotency import Idempotency
-from api.roles import Rules
-from api.view import ServiceView
-from service.control import NameInUse, NotPossible, Unavailable
+from api.resources import audit_log as audit_trail
+from api.resources import id_transfer as id_transfers
+from service.queries.errors import NameInUse, NotPossible, Unavailable
 
 ALL: Final = (
     health,

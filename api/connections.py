@@ -21,7 +21,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from api.attempts import network_of
+from api.auth.rate_limit import network_of
 
 HEAD_BYTES_MAX: Final = 256 * 1024
 """An id of 64 KiB takes three times as much, percent-encoded in a path."""

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from service.control import NameInUse, NotPossible, Unavailable
+from service.queries.errors import NameInUse, NotPossible, Unavailable
 
 MEDIA_TYPE: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:ringfence:problem:"

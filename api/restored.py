@@ -1,7 +1,7 @@
 """Restored: no question is put to a state that is not whole."""
 
-from service.control import NotRestored
-from service.status import Status
+from service.queries.errors import NotRestored
+from service.queries.status import Status
 
 
 def require_restored(status: Status) -> None:

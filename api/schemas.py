@@ -9,15 +9,14 @@ from typing import Final, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from api.media import well_formed
-from api.view import Board
+from api.content import well_formed
+from api.ports import Board
 from ringfence.headers import id_text
-from service import status
-from service.queries import ids
+from service.queries import ids, status
 from service.queries.addresses import AddressAnswer, MemoryStatus
 from service.queries.ids import IdAnswer, IdQuery
 from service.queries.settings import EffectiveSetting
-from state.edit import IMPORTED
+from state.model import IMPORTED
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_MS: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)

@@ -12,20 +12,34 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
+import structlog
 import uvicorn
 from fastapi import FastAPI
 
+from api.app import PROBES, create_app
+from api.auth.authenticate import Access
 from api.connections import LIMITS, Connection, Gate, Limits
+from api.ports import ServiceView
+from service.config.model import ApiSettings
+from service.config.validation import tls_context
+from service.errors import ExitCode, ExitError
 
 START_MAX_S: Final = 10.0
+
 STOP_MAX_S: Final = 5.0
+
 _HANDSHAKE_MAX_S: Final = 10.0
+
 _GOODBYE_MAX_S: Final = 2.0
 """How long a client may take to answer the end of TLS."""
+
 _BACKLOG: Final = 128
+
 _NICENESS: Final = 5
 """Against a loop it has a quarter of a processor that both want, and all of one that is idle."""
 
@@ -168,3 +182,117 @@ def _await_start(server: uvicorn.Server, thread: threading.Thread) -> None:
             sentence = f"The API did not start within {START_MAX_S:g} s; the log has the reason."
             raise BindError(sentence)
         time.sleep(0.005)
+
+
+LOOK_S: Final = 10.0
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class Certificates:
+    """What the API speaks TLS with; new connections use what the files held last."""
+
+    def __init__(self, settings: ApiSettings) -> None:
+        """Raises OSError where the files do not serve."""
+        self._settings = settings
+        self._seen = self._stamps()
+        self.context = self._newest = tls_context(settings)
+        self.context.sni_callback = self._use_newest
+
+    def follow(self) -> None:
+        """Look at the files for as long as the process lives, on a thread of its own."""
+        thread = threading.Thread(target=self._follow, name="ringfence-tls", daemon=True)
+        thread.start()
+
+    def look(self) -> None:
+        """Take what the files hold now, if it is new and serves."""
+        try:
+            stamps = self._stamps()
+            if stamps == self._seen:
+                return
+            self._seen = stamps
+            self._newest = tls_context(self._settings)
+            _log.info("certificate_read_again", path=self._settings.tls_cert_file)
+        except OSError as error:
+            cause = getattr(error, "reason", None) or error.strerror
+            _log.error("certificate_refused", path=self._settings.tls_cert_file, cause=cause)
+
+    def _use_newest(
+        self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _first: ssl.SSLContext
+    ) -> None:
+        connection.context = self._newest
+
+    def _follow(self) -> None:
+        pause = threading.Event()
+        while not pause.wait(LOOK_S):
+            self.look()
+
+    def _stamps(self) -> tuple[tuple[int, int], ...]:
+        return tuple((told.st_mtime_ns, told.st_ino) for told in self._files())
+
+    def _files(self) -> Iterator[os.stat_result]:
+        told = self._settings
+        for path in (told.tls_cert_file, told.tls_key_file, told.tls_client_ca_file):
+            if path:
+                yield Path(path).stat()
+
+
+_PROBE_LIMITS: Final = Limits(connections_max=64, per_address_max=16)
+
+
+def opened(api: ApiSettings) -> Access:
+    """Who is let in; ExitError where a file is not what it was when the configuration was read."""
+    try:
+        return Access(api)
+    except (OSError, ValueError) as error:
+        raise ExitError(ExitCode.USAGE, _unreadable(error)) from error
+
+
+def listening(
+    view: ServiceView, resources: Collection[ModuleType], api: ApiSettings
+) -> ServerHandle:
+    """Serve resources as the configuration says; ExitError where it cannot listen.
+
+    Probes and metrics have a thread and a plain port of their own as well, where one is set, so
+    that no load on the API holds them up.
+    """
+    try:
+        return _listening(view, resources, api)
+    except OSError as error:
+        raise ExitError(ExitCode.USAGE, _unreadable(error)) from error
+    except BindError as error:
+        raise ExitError(ExitCode.USAGE, str(error)) from error
+
+
+def _listening(
+    view: ServiceView, resources: Collection[ModuleType], api: ApiSettings
+) -> ServerHandle:
+    refused = view.metrics.http_connection_refused
+    certificates = Certificates(api) if api.tls_cert_file else None
+    if certificates is not None:
+        certificates.follow()
+    server = serve_in_thread(
+        create_app(view, resources),
+        api.host,
+        api.port,
+        None if certificates is None else certificates.context,
+        limits=Limits(api.connections_max, api.connections_per_address_max),
+        refused=refused,
+    )
+    if api.probe_port:
+        probes = serve_in_thread(
+            create_app(view, PROBES),
+            api.host,
+            api.probe_port,
+            key="probe_port",
+            limits=_PROBE_LIMITS,
+            refused=refused,
+            niceness=0,
+        )
+        server.then(probes.stop)
+    return server
+
+
+def _unreadable(error: Exception) -> str:
+    reason = getattr(error, "strerror", None) or str(error)
+    return f"A file that [api] names cannot be used: {reason}; run `ringfence check`."

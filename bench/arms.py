@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from bench.java import classpath
-from service.tuning import with_heap_tuned
+from service.supervisor.watchdog import with_heap_tuned
 from tools.broker.embedded import LAUNCH
 from tools.jars import java_command
 
@@ -86,7 +86,7 @@ def running(arm: Arm, stage: Stage, folder: Path = ROOT) -> Iterator[Running]:
 
 
 def _ringfence(stage: Stage) -> list[str]:
-    return [sys.executable, "-m", "service.cli", "serve", "--config", str(_config(stage))]
+    return [sys.executable, "-m", "service.main.cli", "serve", "--config", str(_config(stage))]
 
 
 def _floor(stage: Stage) -> list[str]:

@@ -27,7 +27,7 @@ from bench.progress import Point
 from bench.series.asking import Spell, Trio, spell
 from bench.venue import free_port, venue
 from bench.workload import Workload
-from service.tuning import raise_descriptor_limit
+from service.supervisor.watchdog import raise_descriptor_limit
 from tools.errors import ToolError
 
 _HOST: Final = "127.0.0.1"

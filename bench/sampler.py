@@ -19,29 +19,29 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final
 
-from service.config import load
-from service.crew import child
-from service.run import serve
+from service.config.load import load
+from service.main.serve import serve
+from service.supervisor import worker_process as child
 
 INTERVAL_S: Final = 0.0017
 """No divisor of anything that the loop does in a rhythm."""
 
 REST: Final = "rest of the loop"
 STAGES: Final = {
-    "consume": ("intake.py:", "consume.py:batch_of"),
-    "headers": ("consume.py:read_headers", "claim.py:"),
-    "route": ("place.py:", "lane.py:", "inlet.py:", "route.py:", "target.py:", "addresses.py:"),
-    "decide": ("decide.py:", "desk.py:", "checks.py:", "dead_letter.py:", "rejection.py:"),
-    "produce": ("commit.py:Committer._write",),
-    "changelog": ("commit.py:_Changelog", "decide.py:_Decider.seal", "run.py:encode"),
-    "commit": ("commit.py:Committer", "loop.py:Loop._commit.<locals>.marks"),
+    "consume": ("poll.py:", "batch.py:batch_of"),
+    "headers": ("io.py:read_headers", "claim.py:"),
+    "route": ("address.py:", "evaluator.py:Lane", "route.py:", "output.py:", "addresses.py:"),
+    "decide": ("decider.py:", "evaluator.py:", "checks.py:", "dead_letter.py:", "record.py:"),
+    "produce": ("transaction.py:Committer._write",),
+    "changelog": ("transaction.py:_Changelog", "decider.py:_Decider.seal", "segment.py:encode"),
+    "commit": ("transaction.py:Committer", "loop.py:Loop._commit.<locals>.marks"),
     "apply": (
-        "apply.py:",
+        "transaction.py:apply",
         "cache.py:",
-        "compact_ring.py:CompactRing.absorb",
-        "rocks.py:RocksStore.apply",
-        "whole_ring.py:WholeRing.absorb",
-        "whole_ring.py:WholeRing.forget",
+        "ring_memory.py:CompactRing.absorb",
+        "rocksdb_store.py:RocksStore.apply",
+        "ring_memory.py:WholeRing.absorb",
+        "ring_memory.py:WholeRing.forget",
     ),
     REST: ("loop.py:Loop.turn", "worker.py:Worker._turn"),
 }

@@ -21,9 +21,8 @@ from rocksdict import BlockBasedOptions, Options, Rdict, WriteBatch
 import state.cache
 from bench.machine import disk_bytes, memory
 from state.cache import Cache
-from state.edit import Source
-from state.rocks import RocksStores
-from state.spots import Spots
+from state.model import Source, Spots
+from state.rocksdb_store import RocksStores
 from state.store import Identity, Position
 from state.strategies.ring import RingContent
 

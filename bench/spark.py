@@ -35,7 +35,7 @@ from pipeline.backfill.seed import remembered
 from pipeline.jars import connector_jars
 from pipeline.session import open_session
 from pipeline.source import read_topics
-from service.config import RouteSettings
+from service.config.load import RouteSettings
 from tools.processes import children_of
 
 LATEST: Final = FOLDER / "spark.json"

@@ -14,7 +14,7 @@ from typing import Final
 BUDGET_MS: Final = 200
 ROUNDS: Final = 10
 LOADED: Final = 8
-PROGRAM: Final = (sys.executable, "-m", "service.entry")
+PROGRAM: Final = (sys.executable, "-m", "service.main.entry")
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def timed(words: list[str]) -> str:
 
 def slowest() -> list[str]:
     """The modules that take longest to load, as Python tells."""
-    program = [sys.executable, "-X", "importtime", "-m", "service.entry", "--help"]
+    program = [sys.executable, "-X", "importtime", "-m", "service.main.entry", "--help"]
     told = subprocess.run(program, capture_output=True, text=True, check=True).stderr
     rows = [line.removeprefix("import time:").split("|") for line in told.splitlines()[1:]]
     costs = sorted(((int(row[0]), row[2].strip()) for row in rows), reverse=True)

@@ -8,9 +8,10 @@ import typer
 from rich.table import Table
 
 from pipeline.backfill.command import backfill, seed
-from pipeline.client import java_properties, servers_of
+from pipeline.config import read_config
 from pipeline.errors import USAGE, PipelineError
 from pipeline.jars import connector_jars
+from pipeline.java_properties import java_properties, servers_of
 from pipeline.options import (
     ClientProperties,
     Jars,
@@ -20,8 +21,7 @@ from pipeline.options import (
     spark_command,
 )
 from pipeline.reconcile.command import reconcile, report
-from pipeline.served import read_config
-from service.commands.command import noun
+from service.cli.command import noun
 
 app = noun("The Spark jobs: Ringfence's topics as tables.")
 

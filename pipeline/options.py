@@ -15,7 +15,7 @@ from rich.text import Text
 
 from pipeline.errors import USAGE, PipelineError
 from service.errors import ExitError
-from service.visible import visible
+from service.printable import visible
 
 ClientProperties = Annotated[
     Path | None,

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.admin import Partition, Span
 from pipeline.errors import USAGE, PipelineError
-from ringfence import spark as reader
-from ringfence.spark_columns import RECORD
+from ringfence.spark import reader
+from ringfence.spark.columns import RECORD
 
 _OURS: Final = {"groupIdPrefix": "ringfence-tables"}
 

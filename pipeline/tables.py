@@ -7,6 +7,7 @@ folder itself (not a file in it, not a glob). Readers that list files, such as p
 Polars, DuckDB or Trino, do not: after a crash they may also see a file that no batch committed.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -15,11 +16,51 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DateType, StringType, StructField, StructType
 
-from pipeline.templates import filled_text, input_topic
-from ringfence.spark import dead_letters, messages
-from ringfence.spark_columns import DEAD_LETTERS, MESSAGES
+from ringfence.spark.columns import DEAD_LETTERS, MESSAGES, first
+from ringfence.spark.reader import dead_letters, messages
+
+_FIELD: Final = re.compile(r"\{(topic|key|sha256:value|header:[^{}]+)\}")
+
+
+def filled(template: str, topic: Column) -> Column:
+    """The bytes that a template has for each record; `topic` is the topic it came in by."""
+    parts = _FIELD.split(template)
+    pieces = [_field(part, topic) if at % 2 else _bytes(part) for at, part in enumerate(parts)]
+    return sf.concat(*pieces)
+
+
+def filled_text(template: str, topic: Column) -> Column:
+    """The same as text; null where the bytes are none."""
+    return sf.try_validate_utf8(filled(template, topic).cast("string"))
+
+
+def input_topic(template: str, topic: Column) -> Column:
+    """The topic that came in, of one that a template like `{topic}.unique` has named.
+
+    A name that the template does not give stands for itself.
+    """
+    before, _, after = template.partition("{topic}")
+    expression = f"^{re.escape(before)}(.+){re.escape(after)}$"
+    found = sf.regexp_extract(topic, expression, 1)
+    return sf.when(found != "", found).otherwise(topic)
+
+
+def _bytes(text: str) -> Column:
+    return sf.lit(text).cast("binary")
+
+
+def _field(name: str, topic: Column) -> Column:
+    if name == "topic":
+        return topic.cast("binary")
+    if name == "key":
+        return sf.col("key")
+    if name == "sha256:value":
+        return sf.sha2(sf.col("value"), 256).cast("binary")
+    return first(sf.col("headers"), name.removeprefix("header:"))
+
 
 Format = Literal["delta", "parquet"]
+
 JOURNALS: Final[Mapping[Format, str]] = {
     "delta": "_delta_log/*.json",
     "parquet": "_spark_metadata/[0-9]*",
@@ -27,6 +68,7 @@ JOURNALS: Final[Mapping[Format, str]] = {
 """Where a table of a format lists what is in it; the folder alone may be there before."""
 
 _DAY: Final = StructField("day", DateType())
+
 TABLES: Final = {
     "messages": StructType([*MESSAGES.fields, _DAY, StructField("address", StringType())]),
     "dead_letters": StructType([*DEAD_LETTERS.fields, _DAY]),

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final, cast
 
-from state.edit import Source
 from state.keys import RUNS, UnknownFormatError, after, prefix
-from state.run import Row, first_of, key, outline, row_of
+from state.model import Source
+from state.segment import Row, first_of, key, outline, row_of
 from state.store import Store, StoreCorruptError
-from state.strategies.compact_ring import CompactRing
-from state.strategies.strategy import Memory, Strategy
-from state.strategies.table import RING
-from state.strategies.whole_ring import WholeRing
+from state.strategies.base import Memory, Strategy
+from state.strategies.registry import RING
+from state.strategies.ring_memory import CompactRing, WholeRing
 
 AnyRing = WholeRing | CompactRing
 

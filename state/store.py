@@ -8,7 +8,7 @@ the topic by whole transactions and is never ahead of it.
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from state.edit import Edit, Source
+from state.model import Edit, Source
 
 
 class Identity(NamedTuple):

@@ -9,11 +9,13 @@ import io
 import re
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import pytest
 
-from service import tokens
+from service import credentials
+from service.config import tokens
 
 CHARS_MIN: Final = 24
 """Shorter texts, which tests use as tokens that are none, stand anywhere."""
@@ -33,20 +35,21 @@ def has_secret(text: str) -> bool:
     return _MADE.search(text) is not None or any(each in text for each in _SECRETS)
 
 
-def _noting(name: str) -> None:
+def _noting(module: ModuleType, name: str) -> None:
     """Whoever imports the function from here on notes what it makes, or what it is given last."""
-    real: Callable[..., Any] = getattr(tokens, name)
+    real: Callable[..., Any] = getattr(module, name)
 
     def noted(*given: str) -> Any:
         answer = real(*given)
         note(answer if isinstance(answer, str) else given[-1])
         return answer
 
-    setattr(tokens, name, noted)
+    setattr(module, name, noted)
 
 
-for _name in ("entry_of", "secret_of", "token_of"):
-    _noting(_name)
+_noting(tokens, "entry_of")
+_noting(credentials, "secret_of")
+_noting(credentials, "token_of")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.console.client import Failed, Problem
-from api.console.history import History
+from api.console.history import History, sample_for_ever
 from api.console.pages import (
     addresses,
     audit,
@@ -27,11 +27,9 @@ from api.console.pages import (
     redrives,
     settings,
 )
-from api.console.render import ASSETS, MEDIA_TYPES
-from api.console.sampler import sample_for_ever
-from api.console.shown import shown
+from api.console.render import ASSETS, MEDIA_TYPES, shown
+from api.ports import ServiceView
 from api.problems import NOT_FOUND
-from api.view import ServiceView
 
 PAGES: Final = (partitions, ids, letters, redrives, settings, audit, login)
 _FOR_EVER: Final = "private, max-age=31536000, immutable"

@@ -4,17 +4,29 @@ A sample holds totals since the start; what is drawn are their differences, so a
 missed costs a point and no count. Invariant: no more samples are kept than an hour has.
 """
 
+import asyncio
 import math
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+import structlog
+from prometheus_client.parser import text_string_to_metric_families
+
+from api.ports import ServiceView
+from ringfence.headers import REPEATED
+
 SAMPLE_EVERY_S: Final = 5.0
+
 KEPT_S: Final = 3600.0
+
 POINTS: Final = 120
+
 SPANS_S: Final = (300.0, 900.0, KEPT_S)
 """How much a chart shows: the least that all samples fit in, so that a young history is seen."""
+
 ADDRESS_POINTS: Final = 60
 
 Buckets = tuple[tuple[float, float], ...]
@@ -153,3 +165,76 @@ def quantile(buckets: Iterable[tuple[float, float]], share: float) -> float | No
             return lower + (bound - lower) * ((wanted - below) / inside if inside else 1.0)
         lower, below = bound, count
     return lower
+
+
+LATENCY: Final = "ringfence_end_to_end_latency_seconds_bucket"
+
+BY_ADDRESS: Final = ("ringfence_records_forwarded_total", "ringfence_duplicates_total")
+
+DEAD_LETTERS: Final = "ringfence_dead_letters_total"
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+async def sample_for_ever(view: ServiceView, history: History) -> None:
+    """Add a sample to the history at each beat, until the task is cancelled."""
+    while True:
+        try:
+            history.add(await taken(view, time.time()))
+        except Exception:  # noqa: BLE001 - a chart without a point is better than none for good
+            if not history.is_failing:
+                _log.warning("sample_failed", exc_info=True)
+            history.is_failing = True
+        await asyncio.sleep(SAMPLE_EVERY_S)
+
+
+async def taken(view: ServiceView, now_s: float) -> Sample:
+    """What the service tells of itself now."""
+    metrics = read(await view.metrics.scrape())
+    now = view.board.read()
+    lags = [each.lag_records for each in now.partitions if each.lag_records is not None]
+    return Sample(
+        now_s,
+        now.records_consumed,
+        now.records_accepted,
+        now.duplicates,
+        now.dead_letters,
+        sum(lags) if lags else None,
+        metrics.latency,
+        metrics.by_address,
+        metrics.repeats,
+    )
+
+
+class Read(NamedTuple):
+    """What is needed of the metrics."""
+
+    latency: tuple[tuple[float, float], ...]
+    by_address: dict[str, float]
+    repeats: float
+
+
+def read(exposition: bytes) -> Read:
+    """The latency's buckets, what each address has had, dead letters that repeat; out of text."""
+    buckets: defaultdict[float, float] = defaultdict(float)
+    by_address: defaultdict[str, float] = defaultdict(float)
+    repeats = 0.0
+    for family in text_string_to_metric_families("\n".join(_wanted(exposition.decode()))):
+        for sample in family.samples:
+            if sample.name == LATENCY:
+                buckets[float(sample.labels["le"])] += sample.value
+            elif sample.name == DEAD_LETTERS:
+                repeats += sample.value if sample.labels["reason"] in REPEATED else 0.0
+            else:
+                by_address[sample.labels["address"]] += sample.value
+    return Read(tuple(sorted(buckets.items())), dict(by_address), repeats)
+
+
+def _wanted(text: str) -> Iterator[str]:
+    """The few lines of many that are read; parsing is what costs.
+
+    A line ends at LF alone: an address may hold whatever else ends a line for Python.
+    """
+    return (
+        line for line in text.split("\n") if line.startswith((LATENCY, DEAD_LETTERS, *BY_ADDRESS))
+    )

@@ -7,7 +7,9 @@ lets a page load our own style, script and pictures, send forms to us, and nothi
 """
 
 import hashlib
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import wraps
 from importlib import resources
 from typing import Any, Final
 
@@ -16,16 +18,18 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from api.console import charts, words
-from api.console.client import Api, Problem
+from api.console import charts
+from api.console import formatting as words
+from api.console.client import Api, Failed, Problem
 from api.console.forms import to
-from api.roles import principal_of
-from service.visible import visible
+from api.principal import principal_of
+from service.printable import visible
 
 POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+
 MEDIA_TYPES: Final = {
     "style.css": "text/css; charset=utf-8",
     "script.js": "text/javascript; charset=utf-8",
@@ -39,6 +43,7 @@ def asset(name: str) -> bytes:
 
 
 ASSETS: Final = {name: asset(name) for name in MEDIA_TYPES}
+
 ASSET_VERSION: Final = hashlib.sha256(b"".join(ASSETS.values())).hexdigest()[:12]
 
 
@@ -147,3 +152,21 @@ def _environment() -> Environment:
 
 
 _ENVIRONMENT: Final = _environment()
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def shown(section: str) -> Callable[[Handler], Handler]:
+    """Show the problem of a handler that fails, as a page of its section."""
+
+    def around(handler: Handler) -> Handler:
+        @wraps(handler)
+        async def answered(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except Failed as failed:
+                return await refusal(request, failed.problem, section)
+
+        return answered
+
+    return around

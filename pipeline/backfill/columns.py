@@ -23,8 +23,9 @@ from pyspark.sql.types import (
 
 from pipeline.backfill.inputs import Inputs
 from ringfence.headers import GROUP
-from ringfence.spark_columns import PLACE, first, headers_of, place
-from service.route import Field, InputRoute
+from ringfence.spark.columns import PLACE, first, headers_of, place
+from service.dedup.record import Field
+from service.dedup.route import InputRoute
 
 DECIDER: Final = ("decider_topic", "decider_partition")
 """The partition that decides: all that it remembers is apart from all others."""

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 import typer
 from rich.table import Table
 
-from pipeline.client import java_properties, servers_of
+from pipeline.config import read_config
+from pipeline.java_properties import java_properties, servers_of
 from pipeline.options import (
     ClientProperties,
     Jars,
@@ -17,8 +18,7 @@ from pipeline.options import (
     properties_of,
     spark_command,
 )
-from pipeline.served import read_config
-from service.revisions import is_alone
+from service.metadata.settings import is_alone
 
 ConfigFile = Annotated[Path, typer.Option(help="That of the service.")]
 
@@ -127,12 +127,12 @@ def seed(
     """Have a running service know what a backfill remembers."""
     with spark_command():
         # --help works without Spark.
+        from pipeline.backfill.run import Target  # noqa: PLC0415
         from pipeline.backfill.seed import seed as run  # noqa: PLC0415
-        from pipeline.backfill.target import Target  # noqa: PLC0415
         from pipeline.jars import connector_jars  # noqa: PLC0415
         from pipeline.session import open_session  # noqa: PLC0415
-        from service.commands.where import Asked, where  # noqa: PLC0415
-        from service.commands.wire import client_of  # noqa: PLC0415
+        from service.cli.http import client_of  # noqa: PLC0415
+        from service.cli.target import Asked, where  # noqa: PLC0415
 
         console = Terminal()
         there = where(Asked(url, token_file, ca_file), os.environ)

@@ -20,19 +20,18 @@ from ringfence.headers import (
     PREVIOUS,
     PUBLISHER,
     STREAM,
+    Headers,
 )
-from service.addresses import AddressBook
-from service.checks import Rules
-from service.cluster import TopicInfo
-from service.config import Config, RouteSettings
-from service.inlet import Inlet
-from service.inlets import lost
-from service.rejection import RejectedError
-from service.route import Headers, InputRoute, resolve
-from service.target import Placing
-from service.topics import ByAddress, Targets, by_address
+from service.config.addresses import AddressBook
+from service.config.load import Config, RouteSettings
+from service.dedup.checks import Rules
+from service.dedup.output import Placing
+from service.dedup.record import RejectedError
+from service.dedup.route import Inlet, InputRoute, lost, resolve
+from service.kafka.admin import TopicInfo
+from service.kafka.topics import ByAddress, Targets, by_address
 from state.cache import Cache
-from state.edit import Source
+from state.model import Source
 
 NO_ADDRESS: Final = -1
 """In place of the partition that decides: the first hop refuses the record already."""

@@ -21,11 +21,11 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from pipeline.backfill.columns import JUDGED, TOLD
+from pipeline.backfill.decider import Judge, Row, Verdict
 from pipeline.backfill.inputs import Inputs
-from pipeline.backfill.judge import Judge, Row, Verdict
-from pipeline.backfill.shelves import Shelves
-from service.route import Headers
-from state.edit import Source
+from pipeline.backfill.paged_store import Shelves
+from ringfence.headers import Headers
+from state.model import Source
 
 STATE = "shelves"
 """The name of the one state variable."""

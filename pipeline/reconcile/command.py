@@ -9,8 +9,8 @@ from rich.table import Table
 
 from pipeline.errors import USAGE, PipelineError
 from pipeline.options import ClientProperties, Jars, Terminal, properties_of, spark_command
-from pipeline.reconcile.findings import Findings, from_json, to_json
-from service.visible import visible_json
+from pipeline.reconcile.results import Findings, from_json, to_json
+from service.printable import visible_json
 
 FAULTY: Final = 1
 _ADDRESSES_SHOWN: Final = 10
@@ -47,7 +47,7 @@ def reconcile(
 ) -> None:
     """Prove from the topics that every record had one fate; exit 1 when something is wrong."""
     with spark_command():
-        from pipeline.reconcile.judge import Look  # noqa: PLC0415
+        from pipeline.reconcile.analyze import Look  # noqa: PLC0415
         from pipeline.reconcile.run import run_reconcile  # noqa: PLC0415
 
         properties = properties_of(command_config)

@@ -4,16 +4,15 @@ What a reader wants to know first stands first: is anything wrong, and are the r
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from html import escape
 from typing import Final, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from pipeline.reconcile import charts
-from pipeline.reconcile.charts import Mark, Series
-from pipeline.reconcile.findings import (
+from pipeline.reconcile.results import (
     ACCEPTED,
     DUPLICATE,
     MARKED,
@@ -23,8 +22,180 @@ from pipeline.reconcile.findings import (
     Findings,
 )
 
+_WIDTH: Final = 760
+
+_HEIGHT: Final = 220
+
+_LEFT: Final = 62
+
+_RIGHT: Final = 14
+
+_TOP: Final = 26
+
+_BOTTOM: Final = 34
+
+_PLOT_WIDTH: Final = _WIDTH - _LEFT - _RIGHT
+
+_PLOT_HEIGHT: Final = _HEIGHT - _TOP - _BOTTOM
+
+_X_LABELS_MAX: Final = 8
+
+_STEPS: Final = (1, 2, 2.5, 5, 10)
+
+
+class Series(NamedTuple):
+    """One row of values, drawn in one colour."""
+
+    name: str
+    colour: str
+    """A class of the style sheet."""
+    values: Sequence[float | None]
+
+
+class Mark(NamedTuple):
+    """A line across the plot at a place on the horizontal axis."""
+
+    at: float
+    text: str
+    colour: str
+
+
+def over_time(
+    labels: Sequence[str], series: Sequence[Series], unit: Callable[[float], str], title: str
+) -> str:
+    """Bars for the first series, points for the others; one place on the axis for each label."""
+    top = _nice_top(value for each in series for value in each.values if value is not None)
+    step = _PLOT_WIDTH / max(len(labels), 1)
+    drawn = [_horizontals([(share * top, unit(share * top)) for share in (0, 0.5, 1)], top)]
+    for row, each in enumerate(series):
+        for number, value in enumerate(each.values):
+            if value is None:
+                continue
+            y = _TOP + _PLOT_HEIGHT * (1 - value / top)
+            told = f"{labels[number]}: {each.name} {unit(value)}"
+            x = _LEFT + number * step
+            drawn.append(
+                _bar(x + step * 0.1, y, step * 0.8, each.colour, told)
+                if row == 0
+                else _point(x + step / 2, y, each.colour, told)
+            )
+    every = math.ceil(max(len(labels), 1) / _X_LABELS_MAX)
+    drawn += [
+        _text(_LEFT + (number + 0.5) * step, _HEIGHT - 12, label, "middle")
+        for number, label in enumerate(labels)
+        if number % every == 0
+    ]
+    return _svg(drawn, title)
+
+
+def by_distance(
+    powers: Sequence[int], series: Sequence[Series], marks: Sequence[Mark], title: str
+) -> str:
+    """Pairs of bars over distances that double; how many is drawn to the logarithm.
+
+    A bar at power p stands for distances above 2^(p-1), up to 2^p; marks stand at their logarithm.
+    """
+    low = min([*powers, *(math.floor(mark.at) + 1 for mark in marks)], default=0) - 1
+    high = max([*powers, *(math.ceil(mark.at) for mark in marks)], default=1)
+    step = _PLOT_WIDTH / (high - low)
+    most = max((value or 0 for each in series for value in each.values), default=1)
+    decades = max(1, math.ceil(math.log10(max(most, 2))))
+    ticks = [(n + 1.0, f"{10**n:,}") for n in range(decades + 1)]
+    top = decades + 1.0
+    drawn = [_horizontals([(0.0, "0"), *ticks], top)]
+    for row, each in enumerate(series):
+        for power, value in zip(powers, each.values, strict=True):
+            if not value:
+                continue
+            y = _TOP + _PLOT_HEIGHT * (1 - (1 + math.log10(value)) / top)
+            x = _LEFT + (power - 1 - low) * step + step * (0.08 + 0.42 * row)
+            told = f"up to {2**power:,} ids back: {int(value):,} {each.name}"
+            drawn.append(_bar(x, y, step * 0.42, each.colour, told))
+    every = math.ceil((high - low + 1) / 12)
+    drawn += [
+        _text(_LEFT + (power - low) * step, _HEIGHT - 12, _short(2**power), "middle")
+        for power in range(max(low, 0), high + 1)
+        if (power - max(low, 0)) % every == 0
+    ]
+    drawn += [_mark(mark, _LEFT + (mark.at - low) * step) for mark in marks]
+    return _svg(drawn, title)
+
+
+def share(value: float, most: float, colour: str) -> str:
+    """A bar within a cell of a table."""
+    width = 0 if most <= 0 else max(1 if value else 0, round(100 * value / most))
+    return (
+        '<svg class="share" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect class="{colour}" width="{width}" height="10"/></svg>'
+    )
+
+
+def _nice_top(values: Iterable[float]) -> float:
+    """A round number that no value is above."""
+    most = max(values, default=0)
+    if most <= 0:
+        return 1
+    power = 10 ** math.floor(math.log10(most))
+    return float(next(step * power for step in _STEPS if step * power >= most))
+
+
+def _short(number: int) -> str:
+    for size, letter in ((2**30, "G"), (2**20, "M"), (2**10, "k")):
+        if number >= size:
+            return f"{number // size}{letter}"
+    return str(number)
+
+
+def _horizontals(ticks: Iterable[tuple[float, str]], top: float) -> str:
+    found = []
+    for value, label in ticks:
+        y = _TOP + _PLOT_HEIGHT * (1 - value / top)
+        found.append(
+            f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        )
+        found.append(_text(_LEFT - 8, y + 4, label, "end"))
+    return "".join(found)
+
+
+def _bar(x: float, y: float, width: float, colour: str, told: str) -> str:
+    height = max(_TOP + _PLOT_HEIGHT - y, 0)
+    return (
+        f'<rect class="{colour}" x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.5):.1f}" '
+        f'height="{height:.1f}"><title>{escape(told)}</title></rect>'
+    )
+
+
+def _point(x: float, y: float, colour: str, told: str) -> str:
+    return (
+        f'<circle class="{colour}" cx="{x:.1f}" cy="{y:.1f}" r="3">'
+        f"<title>{escape(told)}</title></circle>"
+    )
+
+
+def _mark(mark: Mark, x: float) -> str:
+    side = "end" if x > _WIDTH * 0.7 else "start"
+    shift = -6 if side == "end" else 6
+    return (
+        f'<line class="mark {mark.colour}" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP - 14}" '
+        f'y2="{_TOP + _PLOT_HEIGHT}"/>' + _text(x + shift, _TOP - 6, mark.text, side)
+    )
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _svg(drawn: Iterable[str], title: str) -> str:
+    return (
+        f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'aria-label="{escape(title)}">{"".join(drawn)}</svg>'
+    )
+
+
 FAULTS_SHOWN: Final = 500
+
 _DAY_MS: Final = 86_400_000
+
 _MEANING: Final = {
     "no-fate": "inputs that neither went out nor are a dead letter",
     "two-fates": "inputs that have a dead letter and another fate",
@@ -122,7 +293,7 @@ def rings(found: Sequence[AddressFound]) -> list[Ring]:
     """The addresses with what is to be said of each."""
     most = max((each.copies for each in found), default=0)
     return [
-        Ring(each, _headroom(each), *_verdict(each), Markup(charts.share(each.copies, most, "dup")))  # noqa: S704 - numbers alone
+        Ring(each, _headroom(each), *_verdict(each), Markup(share(each.copies, most, "dup")))  # noqa: S704 - numbers alone
         for each in found
     ]
 
@@ -152,7 +323,7 @@ def _over_time(findings: Findings) -> list[Drawn]:
         100 * s.duplicates / all_of if (all_of := s.accepted + s.duplicates + s.rejected) else None
         for s in slots
     ]
-    rate = charts.over_time(
+    rate = over_time(
         labels,
         [Series("duplicates", "dup", rates)],
         lambda percent: f"{percent:.3g} %",
@@ -168,7 +339,7 @@ def _over_time(findings: Findings) -> list[Drawn]:
         )
     ]
     if any(value is not None for value in p50):
-        latency = charts.over_time(
+        latency = over_time(
             labels,
             [Series("median", "acc", p50), Series("99 %", "miss", p99)],
             _seconds,
@@ -196,7 +367,7 @@ def _distances(findings: Findings) -> list[Drawn]:
         marks = [Mark(math.log2(found.needed_all), f"all: {found.needed_all:,}", "soft")]
         if found.strategy == "ring" and found.size:
             marks.append(Mark(math.log2(found.size), f"ring: {found.size:,}", "ring"))
-        svg = charts.by_distance(powers, series, marks, f"Distances of copies at {address}")
+        svg = by_distance(powers, series, marks, f"Distances of copies at {address}")
         said = (
             "How many other ids had come between a record and its copy. To the right of the ring's "
             "line an id is forgotten, and caught only if it was accepted anew meanwhile"

@@ -12,20 +12,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.admin import Admin
-from pipeline.client import java_properties, servers_of
-from pipeline.config_topic import set_over_rest
+from pipeline.config import overlaid, read_config, set_over_rest
 from pipeline.errors import reading_failed
 from pipeline.jars import connector_jars
-from pipeline.reconcile.cut import Spans, take_cut
-from pipeline.reconcile.evidence import carried_of
-from pipeline.reconcile.findings import Findings
-from pipeline.reconcile.judge import Evidence, Look, judge, kept
-from pipeline.reconcile.plan import planned, redriven_of
-from pipeline.reconcile.settings import UNKNOWN, Earlier, earlier_of
-from pipeline.served import overlaid, read_config
+from pipeline.java_properties import java_properties, servers_of
+from pipeline.reconcile.analyze import Evidence, Look, judge, kept
+from pipeline.reconcile.extract import carried_of
+from pipeline.reconcile.results import Findings
+from pipeline.reconcile.scope import UNKNOWN, Earlier, earlier_of, planned, redriven_of
+from pipeline.reconcile.snapshot import Spans, take_cut
 from pipeline.session import open_session
 from pipeline.source import read_spans
-from service.config import Config
+from service.config.load import Config
 
 _ORIGINS: Final = "origin struct<topic: string, partition: int, offset: long>"
 

@@ -1,1 +1,1 @@
-"""The bridge: topics of one cluster into another, at least once, stamped, for a Ringfence there."""
+"""Bridge: forwards records from one cluster to another, each once."""

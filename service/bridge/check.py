@@ -2,13 +2,12 @@
 
 from typing import NamedTuple
 
-from service.bridge.clients import KafkaClients
+from service.bridge.clients import KafkaClients, Side, UnansweredError, asking, named
 from service.bridge.config import BridgeConfig
-from service.bridge.crossing import contradictions, missing_ends, targets_of
-from service.bridge.sides import Side, UnansweredError, asking, named
-from service.cluster import Cluster
+from service.bridge.topics import contradictions, missing_ends, targets_of
+from service.dedup.route import absent
 from service.errors import ExitCode, ExitError, Problem
-from service.rights import (
+from service.kafka.acls import (
     READING,
     WRITING,
     KafkaRights,
@@ -18,8 +17,8 @@ from service.rights import (
     unseen,
     user_of,
 )
-from service.route import absent
-from service.topics import new_dead_letters
+from service.kafka.admin import Cluster
+from service.kafka.topics import new_dead_letters
 
 
 class Report(NamedTuple):

@@ -4,18 +4,20 @@ Invariant: a property that at-least-once or the order depends on is set last, so
 configuration overrides it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from service.bridge.config import BridgeConfig
-from service.cluster import Cluster, KafkaCluster
+from service.config.kafka_properties import KafkaSettings
 from service.errors import Problem
-from service.kafka import (
+from service.kafka.admin import Cluster, KafkaCluster
+from service.kafka.clients import (
     FETCHING,
     LIBRDKAFKA,
     MESSAGE_BYTES_MAX,
@@ -26,12 +28,13 @@ from service.kafka import (
     refusals,
     unaddressed,
 )
-from service.kafka_properties import KafkaSettings
+from service.kafka.errors import Fault, fault_of
 
 BATCH_RECORDS_MAX: Final = 10_000
 """The most that is on its way before offsets are committed."""
 
 OnError = Callable[[KafkaError], None]
+
 OnCommit = Callable[[KafkaError | None, list[TopicPartition]], None]
 
 
@@ -139,3 +142,29 @@ def property_problems(config: BridgeConfig) -> list[Problem]:
 
 def _ignore(_error: KafkaError | None, _places: list[TopicPartition]) -> None:
     """Nothing is committed."""
+
+
+Side = Literal["source", "target"]
+
+
+class UnansweredError(Exception):
+    """A cluster did not answer, or said no; `fault` has its reason."""
+
+    def __init__(self, side: Side, fault: Fault) -> None:
+        super().__init__(f"{side}: {fault.cause}")
+        self.side = side
+        self.fault = fault
+
+
+@contextmanager
+def asking(side: Side) -> Iterator[None]:
+    """Name the side that a KafkaException came from."""
+    try:
+        yield
+    except KafkaException as error:
+        raise UnansweredError(side, fault_of(error.args[0])) from error
+
+
+def named(side: Side, cluster: KafkaSettings) -> str:
+    """Where a cluster is, for a sentence."""
+    return f"the {side}'s broker at {cluster.common.get('bootstrap.servers')}"

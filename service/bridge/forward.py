@@ -13,25 +13,59 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, Message, murmur2
 
-from ringfence.headers import Reason
-from service.bridge.positions import Position
-from service.bridge.stamp import stamped
-from service.claim import stamp_prefix
-from service.consume import UNREADABLE, offsets_of, read_headers
-from service.dead_letter import Envelope
-from service.route import Headers
-from service.target import size_bytes
-from state.edit import Source
-from state.rejection import Rejection
+from ringfence.headers import DUPLICATE_ID, DUPLICATE_ID_ALIASES, NUMBER, PUBLISHER, Headers, Reason
+from service.bridge.consumer import Position
+from service.dedup.claim import stamp_prefix
+from service.dedup.dead_letter import Envelope
+from service.dedup.output import size_bytes
+from service.kafka.io import UNREADABLE, offsets_of, read_headers
+from state.model import Rejection, Source
+
+
+def has_claim(headers: Headers) -> bool:
+    """Whether a record says what it repeats: an id, or a publisher with a number.
+
+    Of several headers with one name the first counts, and a null is none; so is the number 0.
+    """
+    publisher = number = None
+    for name, value in headers:
+        if value is None:
+            continue
+        if name in DUPLICATE_ID_ALIASES:
+            return True
+        if name == PUBLISHER:
+            publisher = value
+        elif name == NUMBER and number is None:
+            number = value
+    return publisher is not None and number is not None and not _is_zero(number)
+
+
+def stamped(
+    column: Sequence[Headers | None], offsets: Sequence[int], prefix: bytes
+) -> list[Headers]:
+    """The headers to send for records of one partition: stamped at their end where they need it."""
+    return [
+        headers
+        if headers and (headers is UNREADABLE or has_claim(headers))
+        else [*(headers or ()), (DUPLICATE_ID, b"%b%d" % (prefix, offset))]
+        for headers, offset in zip(column, offsets, strict=True)
+    ]
+
+
+def _is_zero(number: bytes) -> bool:
+    return number != b"" and not number.strip(b"0")
+
 
 # Whoever has longer headers is refused by the broker.
 _HEADERS_BYTES: Final = 64 * 1024
+
 _UNREADABLE: Final = Rejection(
     Reason.UNREADABLE_HEADERS,
     "a header name is not UTF-8 text; the record is kept here without its headers",
 )
 
 Report = Callable[[KafkaError | None, Message], None]
+
 Sending = tuple[str, bytes | None, bytes | None, int, Report, None, int, Headers]
 """What `Producer.produce` takes, in its order: topic, value, key, partition, delivery report, no
 partitioner, timestamp in ms since the epoch (0: now), headers."""

@@ -7,18 +7,17 @@ partitions; a Ringfence behind the target takes the copies out.
 
 from typing import Final
 
-from service.bridge.clients import BATCH_RECORDS_MAX, Clients
+from service.bridge.clients import BATCH_RECORDS_MAX, Clients, Side, UnansweredError, named
 from service.bridge.config import BridgeConfig
-from service.bridge.crossing import Crossings
+from service.bridge.consumer import AT_ONCE, Position, Positions
 from service.bridge.forward import Rules, Shipment, forward
-from service.bridge.positions import AT_ONCE, Position, Positions
-from service.bridge.sender import NotDeliveredError, Refused, Sender
-from service.bridge.sides import Side, UnansweredError, named
-from service.bridge.watch import Watch
+from service.bridge.producer import NotDeliveredError, Refused, Sender
+from service.bridge.reporter import Watch
+from service.bridge.topics import Crossings
 from service.clock import Clock
+from service.config.kafka_properties import compresses
 from service.errors import ExitCode, ExitError
-from service.faults import Fault, Remedy
-from service.kafka_properties import compresses
+from service.kafka.errors import Fault, Remedy
 
 _BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
 _READ_WAIT_S: Final = 0.02

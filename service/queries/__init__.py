@@ -1,4 +1,1 @@
-"""Queries: what other threads ask of the loop or want of it, and what it answers, as values.
-
-A noun is a file: its questions, their answers, and how the answers of several loops become one.
-"""
+"""Queries: what the API may ask of a loop, and how the answers of several loops merge."""

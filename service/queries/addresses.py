@@ -1,6 +1,7 @@
 """Questions about addresses: what they hold, one or all, and what several loops answer together."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import nsmallest
 from itertools import chain
 from operator import add
 from typing import Final, Literal, NamedTuple
@@ -145,3 +146,8 @@ def _together(one: AddressRow, other: AddressRow) -> AddressRow:
         accepted=one.accepted + other.accepted,
         duplicates=one.duplicates + other.duplicates,
     )
+
+
+def first_after(names: Iterable[str], after: str, limit: int) -> list[str]:
+    """So many names after one, each once, in order."""
+    return nsmallest(limit, {name for name in names if name > after})

@@ -5,20 +5,8 @@ from heapq import merge
 from itertools import chain, islice
 from typing import NamedTuple
 
+from service.dedup.record import Known
 from service.queries.settings import EffectiveSetting
-
-
-class Known(NamedTuple):
-    """An id that an address is to know, and where and when it was accepted, if that is known."""
-
-    identifier: bytes
-    offset: int | None = None
-    time_ms: int | None = None
-    topic: str | None = None
-    """Of the accepted record; None where the import names one for all."""
-    partition: int | None = None
-    hashed: bool = False
-    """Whether it is a long id as a ring keeps it, and not as a record bears it."""
 
 
 class Cursor(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from service.queries.names import first_after
+from service.queries.addresses import first_after
 
 
 class PublisherQuery(NamedTuple):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from service.letter_values import Letter, Mode
+from service.dedup.dead_letter import Letter, Mode
 
 
 class LettersRedrive(NamedTuple):

@@ -13,11 +13,9 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from ringfence.headers import Reason
-from state.claim import Claim
-from state.edit import Origin, Source
-from state.rejection import Rejection
-from state.strategies.publishers import Standing, told
-from state.strategies.strategy import Settings
+from state.model import Claim, Origin, Rejection, Source
+from state.strategies.base import Settings
+from state.strategies.per_publisher import Standing, told
 
 _ENDS: Final = struct.Struct("<QQ")
 

@@ -9,12 +9,9 @@ Invariant: what a batch adds counts for its `RingDraft` alone, and dropping the 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from state.claim import Claim
-from state.edit import Edit, Origin, Source
-from state.rejection import Rejection, repetition_of
-from state.run import FORGOTTEN, RUN_IDS_MAX, Run, key, put, remembered
-from state.spots import Spots
-from state.strategies.strategy import Change, Extent, Seen, verdicts_by_name
+from state.model import Claim, Edit, Origin, Rejection, Source, Spots, repetition_of
+from state.segment import FORGOTTEN, RUN_IDS_MAX, Run, key, put, remembered
+from state.strategies.base import Change, Extent, Seen, verdicts_by_name
 
 
 class Additions(NamedTuple):

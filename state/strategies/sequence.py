@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from ringfence.headers import Reason
-from state.claim import Claim
-from state.edit import Origin, Source
-from state.rejection import Rejection
-from state.strategies.publishers import (
+from state.model import Claim, Origin, Rejection, Source
+from state.strategies.base import Settings
+from state.strategies.per_publisher import (
     Standing,
     accepted_at,
     elsewhere,
@@ -20,7 +19,6 @@ from state.strategies.publishers import (
     told,
     unpack_origin,
 )
-from state.strategies.strategy import Settings
 
 _NUMBER: Final = struct.Struct("<Q")
 

@@ -20,13 +20,10 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
-from state.claim import Claim
-from state.edit import Edit, Origin, Source
 from state.keys import address_of, prefix
-from state.rejection import Rejection, repetition_of
-from state.run import RUN_IDS_MAX, Run, decode, encode, outlived, remembered
-from state.spots import Spots
-from state.strategies.strategy import Change, Extent, Seen, Settings, verdicts_by_name
+from state.model import Claim, Edit, Origin, Rejection, Source, Spots, repetition_of
+from state.segment import RUN_IDS_MAX, Run, decode, encode, outlived, remembered
+from state.strategies.base import Change, Extent, Seen, Settings, verdicts_by_name
 
 # Measured roughly: id, place, time and number in two tables.
 _ENTRY_BYTES: Final = 450

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from api.view import ServiceView
-from service.control import Inbox
+from api.ports import ServiceView
 from service.queries.ids import Sighting
-from service.status import Status
+from service.queries.inbox import Inbox
+from service.queries.status import Status
 from tests.api.fake_service import RUNNING, Clock, make_view, remembering, serving
 from tests.api.guarded import client_of, guarded, settings
 from tests.fakes.logs import logging_to

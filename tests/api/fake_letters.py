@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-from service.control import NotPossible, Unavailable
-from service.letter import matches
-from service.letter_values import (
+from service.dedup.dead_letter import (
     DeadLetterView,
     LetterCounts,
     LetterFilter,
@@ -14,8 +12,10 @@ from service.letter_values import (
     RedrivePreview,
     RedriveView,
     ToldPlace,
+    matches,
 )
-from service.redrive.job import Job, Span
+from service.metadata.redrive_job import Job, Span
+from service.queries.errors import NotPossible, Unavailable
 
 NOW_MS = 1_700_000_000_000
 PAST = "0-x"

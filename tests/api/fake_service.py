@@ -8,15 +8,15 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from api.view import ServiceView
-from service.addresses import AddressBook
-from service.audit import AuditPage, AuditQuery, AuditRecord, Trail
-from service.changes import Change, Edited, Standing, checked
-from service.config import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
-from service.control import Desk, Inbox, NameInUse, NotPossible, Unavailable
-from service.fleet.messages import Attendance, Roll, Trouble
-from service.instances import Announcement
-from service.metrics import Metrics
+from api.ports import ServiceView
+from service.config.addresses import AddressBook
+from service.config.load import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
+from service.metadata.audit import AuditPage, AuditQuery, AuditRecord, Trail
+from service.metadata.instances import Announcement
+from service.metadata.sessions import Session
+from service.metadata.settings import Revisions
+from service.metadata.settings_change import Change, Edited, Standing, checked
+from service.peers.protocol import Attendance, Roll, Trouble
 from service.queries.addresses import (
     AddressAnswer,
     AddressesAnswer,
@@ -27,6 +27,7 @@ from service.queries.addresses import (
     DirectoryQuery,
     MemoryStatus,
 )
+from service.queries.errors import NameInUse, NotPossible, Unavailable
 from service.queries.ids import (
     ChangeAnswer,
     Clearing,
@@ -43,6 +44,7 @@ from service.queries.ids import (
     RememberedId,
     Sighting,
 )
+from service.queries.inbox import Desk, Inbox
 from service.queries.publishers import (
     NumberChange,
     PublisherAnswer,
@@ -51,11 +53,10 @@ from service.queries.publishers import (
     PublishersAnswer,
     PublishersQuery,
 )
+from service.queries.registry import Answer, Query
 from service.queries.settings import EffectiveSetting, Forgotten, ForgottenAnswer, ForgottenQuery
-from service.queries.table import Answer, Query
-from service.revisions import Revisions
-from service.sessions import Session
-from service.status import Info, PartitionStatus, Status, StatusBoard
+from service.queries.status import Info, PartitionStatus, Status, StatusBoard
+from service.telemetry.metrics import Metrics
 from tests.api.fake_letters import FakeLetters, FakeRedrives
 from tests.waiting import LIMIT_S
 

@@ -13,12 +13,12 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generat
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from api.access import Access
 from api.app import ALL, WITHOUT_STATE, create_app
-from api.jwks import Jwks, JwksError
-from api.view import ServiceView
-from service.sections import ApiSettings
-from service.tokens import ROLES, entry_of
+from api.auth.authenticate import Access
+from api.auth.oidc import Jwks, JwksError
+from api.ports import ServiceView
+from service.config.model import ApiSettings
+from service.config.tokens import ROLES, entry_of
 
 HERE: Final = "http://127.0.0.1:8080"
 ISSUER: Final = "https://issuer.example"

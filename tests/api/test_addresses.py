@@ -9,9 +9,9 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from ringfence.headers import id_text
-from service.control import Inbox
 from service.queries.ids import IdAnswer, IdQuery
-from service.queries.table import Query
+from service.queries.inbox import Inbox
+from service.queries.registry import Query
 from tests.api.fake_service import RUNNING, Clock, make_view, serving
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from api.view import ServiceView
-from service.control import Inbox
+from api.ports import ServiceView
 from service.queries.addresses import AddressAnswer, AddressQuery
 from service.queries.ids import ChangeAnswer
-from service.queries.table import Answer, Query
+from service.queries.inbox import Inbox
+from service.queries.registry import Answer, Query
 from tests.api.fake_service import STARTING, Clock, FakeAudit, answering, make_view, running
 from tests.api.guarded import TOKENS, client_of, filled, guarded, operations, settings
 

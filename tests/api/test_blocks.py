@@ -23,11 +23,10 @@ from starlette.testclient import TestClient
 
 from pipeline.command import app as jobs
 from service.bridge.config import load_lenient as load_bridge
-from service.cli import app
-from service.config import load_lenient
-from service.document import BRIDGE_SECTIONS, read_document
-from service.tokens import entry_of, new_token
-from tests.unit.service.commands.test_table import parsed
+from service.config.load import BRIDGE_SECTIONS, load_lenient, read_document
+from service.config.tokens import entry_of, new_token
+from service.main.cli import app
+from tests.unit.service.cli.test_registry import parsed
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = sorted(

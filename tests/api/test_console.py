@@ -12,8 +12,8 @@ from starlette.testclient import TestClient
 
 from api.console.pages.addresses import is_short
 from api.console.pages.partitions import by_owner
-from api.view import ServiceView
-from service.status import Status, WorkerStatus
+from api.ports import ServiceView
+from service.queries.status import Status, WorkerStatus
 from tests.api.console_pages import EVERY, Page, page_of
 from tests.api.fake_service import RESTORING_PARTITION, RUNNING, STARTED_AT, STARTING, STRANGE
 from tests.api.guarded import client_of

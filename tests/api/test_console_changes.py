@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from starlette.testclient import TestClient
 
-from api.view import ServiceView
+from api.ports import ServiceView
 from tests.api.console_pages import EVERY, Form, Page, page_of
 from tests.api.fake_letters import LETTER, FakeLetters, FakeRedrives
 from tests.api.guarded import HERE, TOKENS, client_of

@@ -10,12 +10,12 @@ from typing import Final
 import pytest
 from starlette.testclient import TestClient
 
-from api.view import ServiceView
-from service.control import Inbox
+from api.ports import ServiceView
 from service.queries.addresses import AddressAnswer, AddressQuery, MemoryStatus
+from service.queries.inbox import Inbox
+from service.queries.registry import Answer, Query
 from service.queries.settings import EffectiveSetting
-from service.queries.table import Answer, Query
-from service.status import Status
+from service.queries.status import Status
 from tests.api.conversation import Conversation
 from tests.api.fake_letters import FakeLetters, FakeRedrives
 from tests.api.fake_service import (

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from api.view import ServiceView
-from service.tokens import entry_of
+from api.ports import ServiceView
+from service.config.tokens import entry_of
 from tests.api.fake_letters import LETTER, FakeLetters
 from tests.api.guarded import TOKENS, client_of, guarded, settings
 

@@ -8,12 +8,13 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from api.hosts import allowed_hosts
-from api.view import ServiceView
-from service.control import Inbox, NotRestored
+from api.ports import ServiceView
+from service.config.model import ApiSettings
 from service.queries.addresses import AddressQuery
-from service.queries.table import Answer, Query
-from service.sections import ApiSettings
-from service.status import Info
+from service.queries.errors import NotRestored
+from service.queries.inbox import Inbox
+from service.queries.registry import Answer, Query
+from service.queries.status import Info
 from tests.api.fake_service import INFO, answering, running
 from tests.api.guarded import client_of
 

@@ -12,7 +12,7 @@ from httpx2 import Response
 
 from api.app import create_app
 from api.examples import FILE, examples
-from api.view import ServiceView
+from api.ports import ServiceView
 from tests.api.guarded import client_of, operations
 
 SHOWN = "ringfence_consumer_lag_records"

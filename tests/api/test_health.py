@@ -2,7 +2,7 @@
 
 from starlette.testclient import TestClient
 
-from api.view import ServiceView
+from api.ports import ServiceView
 from tests.api.fake_service import RUNNING, Clock, board_of
 from tests.api.guarded import client_of
 

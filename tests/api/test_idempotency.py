@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from api import idempotency
-from api.idempotency import KEEP_S, Replies
-from api.view import ServiceView
+from api.middleware import idempotency
+from api.middleware.idempotency import KEEP_S, Replies
+from api.ports import ServiceView
 from service.queries.addresses import AddressAnswer, AddressQuery
 from service.queries.ids import ChangeAnswer, ImportAnswer
-from service.queries.table import Answer, Query
+from service.queries.registry import Answer, Query
 from tests.api.fake_service import Clock, FakeAudit, answering
 from tests.api.guarded import TOKENS, client_of, filled, operations
 from tests.waiting import LIMIT_S

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from api.media import LINE_BYTES_MAX, NDJSON
+from api.content import LINE_BYTES_MAX, NDJSON
 from service.queries.ids import IdsImport, ImportAnswer
-from service.queries.table import Query
+from service.queries.registry import Query
 from tests.api.fake_service import answering
 from tests.api.guarded import client_of
 

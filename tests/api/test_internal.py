@@ -12,13 +12,13 @@ from fastapi import FastAPI
 from httpx2 import Response
 from starlette.testclient import TestClient
 
+from api.ports import ServiceView
 from api.restored import require_restored
 from api.server import serve_in_thread
-from api.view import ServiceView
-from service.control import NotPossible
-from service.fleet.hearing import Hearing
-from service.fleet.key import WINDOW_S, Asker, PeerKey
-from service.fleet.messages import (
+from service.dedup.record import Known
+from service.metadata.instances import Announcement
+from service.peers.client import Peers
+from service.peers.protocol import (
     ACTOR,
     FORWARDED,
     PATH,
@@ -30,11 +30,12 @@ from service.fleet.messages import (
     question_text,
     reply_of,
 )
-from service.fleet.peers import Peers
-from service.instances import Announcement
-from service.queries.ids import ChangeAnswer, Clearing, IdAnswer, IdQuery, IdsImport, Known
-from service.queries.table import Query
-from service.status import Status
+from service.peers.server import Hearing
+from service.peers.signing import WINDOW_S, Asker, PeerKey
+from service.queries.errors import NotPossible
+from service.queries.ids import ChangeAnswer, Clearing, IdAnswer, IdQuery, IdsImport
+from service.queries.registry import Query
+from service.queries.status import Status
 from tests.api.fake_service import RUNNING, STARTING
 from tests.api.guarded import HERE, PEER, client_of, guarded, settings
 from tests.waiting import LIMIT_S

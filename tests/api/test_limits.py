@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from api.attempts import FAILURES_MAX, WINDOW_S, Attempts
-from api.view import ServiceView
+from api.auth.rate_limit import FAILURES_MAX, WINDOW_S, Attempts
+from api.ports import ServiceView
 from tests.api.fake_service import Clock
 from tests.api.guarded import TOKENS, Issuer, claims, client_of, counted, guarded, settings, signed
 

@@ -7,10 +7,10 @@ import pytest
 from httpx2 import Headers
 from starlette.testclient import TestClient
 
-from api import cookies
 from api.app import create_app
-from api.view import ServiceView
-from service.tokens import entry_of
+from api.auth import cookies
+from api.ports import ServiceView
+from service.config.tokens import entry_of
 from tests.api.guarded import HERE, KEY, PEER, TOKENS, claims, client_of, guarded, settings, signed
 
 CLEAR = "/v1/addresses/orders:clear"
@@ -18,7 +18,7 @@ CLEAR = "/v1/addresses/orders:clear"
 
 @pytest.fixture(autouse=True)
 def _files_are_looked_at_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.watched._LOOK_S", 0.0)
+    monkeypatch.setattr("service.file_watcher._LOOK_S", 0.0)
 
 
 def logged_in(view: ServiceView, token: str = TOKENS["operator"]) -> TestClient:

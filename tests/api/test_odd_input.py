@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from api.view import ServiceView
+from api.ports import ServiceView
 from tests.api.console_pages import EVERY, Page
 from tests.api.fake_service import answering, remembering
 from tests.api.guarded import HERE, client_of, filled, operations

@@ -9,13 +9,13 @@ from starlette.testclient import TestClient
 from starlette.types import Scope
 
 from api.app import create_app
-from api.documents import Documented
-from api.roles import FREE, Principal, Rule, Rules
-from api.view import ServiceView
-from service.fleet.messages import ACTOR
-from service.gauges import OTHER
-from service.metrics import Metrics
-from service.tokens import LEVELS, PAYLOAD_READ, ROLES
+from api.openapi import Documented
+from api.ports import ServiceView
+from api.principal import FREE, Principal, Rule, Rules
+from service.config.tokens import LEVELS, PAYLOAD_READ, ROLES
+from service.peers.protocol import ACTOR
+from service.telemetry.gauges import OTHER
+from service.telemetry.metrics import Metrics
 from tests.api.fake_service import RUNNING as RUNS
 from tests.api.fake_service import FakeAudit, board_of
 from tests.api.guarded import (

@@ -9,9 +9,9 @@ from httpx2 import Response
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from api.media import NDJSON
-from api.view import ServiceView
-from service.status import Status, WorkerStatus
+from api.content import NDJSON
+from api.ports import ServiceView
+from service.queries.status import Status, WorkerStatus
 from tests.api.fake_service import (
     RUNNING,
     STARTED_AT,

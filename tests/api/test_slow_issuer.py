@@ -11,11 +11,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from api import jwks
-from api.access import Access
 from api.app import create_app
+from api.auth import oidc as jwks
+from api.auth.authenticate import Access
+from api.ports import ServiceView
 from api.server import serve_in_thread
-from api.view import ServiceView
 from tests.api.guarded import TOKENS, claims, settings, signed
 from tests.waiting import LIMIT_S
 

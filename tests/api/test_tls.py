@@ -10,10 +10,9 @@ import pytest
 import trustme
 
 from api.app import create_app
-from api.certificates import Certificates
-from api.server import ServerHandle, serve_in_thread
-from api.view import ServiceView
-from service.sections import ApiSettings
+from api.ports import ServiceView
+from api.server import Certificates, ServerHandle, serve_in_thread
+from service.config.model import ApiSettings
 from tests.waiting import LIMIT_S
 
 

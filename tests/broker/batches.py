@@ -14,11 +14,11 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from service.clock import SystemClock
-from service.commit import Committer, OutcomeUnknownError, TransactionAbortedError
-from service.config import Config, load
-from service.kafka import KafkaClients
-from service.plan import Output, Plan
-from state.edit import Edit, Source
+from service.config.load import Config, load
+from service.dedup.plan import Output, Plan
+from service.kafka.clients import KafkaClients
+from service.processor.transaction import Committer, OutcomeUnknownError, TransactionAbortedError
+from state.model import Edit, Source
 from tests.broker.proxy import Proxy
 from tests.broker.reading import drained, still_open
 from tests.broker.service import configuration

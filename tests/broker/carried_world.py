@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaException, TopicPartition
 
 from ringfence.headers import ORIGIN
-from service.topics import BY_ADDRESS, by_address, changelog, fallback
+from service.kafka.topics import BY_ADDRESS, by_address, changelog, fallback
 from tests.broker.reading import committed, drained, follow
 from tests.broker.topics import create_topic
 from tests.broker.workload import (

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple, cast
 from confluent_kafka import Message, Producer
 
 from ringfence.headers import DeadLetter
-from service.topics import BY_ADDRESS, changelog
-from state.redriven import KIND
+from service.kafka.topics import BY_ADDRESS, changelog
+from state.redrive_progress import KIND
 from tests.broker.reading import messages
 from tests.broker.service import Stage
 from tests.broker.topics import create_topic

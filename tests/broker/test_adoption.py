@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 from confluent_kafka import Producer
 
-from api.media import NDJSON
+from api.content import NDJSON
 from ringfence.headers import DUPLICATE_ID, DeadLetter
 from tests.broker.reading import drained
 from tests.broker.service import Stage, ringfence

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from service.audit import AuditQuery, AuditRecord, new_id
-from service.audit_topic import SURPLUS_MIN, AuditTopic
-from service.bulletin import Bulletin
 from service.clock import SystemClock
-from service.config import load
-from service.control import Unavailable
-from service.kafka import KafkaClients
-from service.tokens import entry_of
+from service.config.load import load
+from service.config.tokens import entry_of
+from service.kafka.clients import KafkaClients
+from service.metadata.audit import AuditQuery, AuditRecord, new_id
+from service.metadata.audit_log import SURPLUS_MIN, AuditTopic
+from service.metadata.watcher import Bulletin
+from service.queries.errors import Unavailable
 from tests.broker.conftest import NewWorld
 from tests.broker.service import Answer, configuration
 from tests.broker.topics import create_topic

@@ -13,7 +13,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from state.run import FORMAT
+from state.segment import FORMAT
 from tests.broker.desk import SERVICE_ENDS_S, Desk, sentence
 from tests.broker.topics import create_topic
 from tests.waiting import eventually

@@ -22,10 +22,10 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from api.app import create_app
-from api.media import NDJSON
+from api.content import NDJSON
 from api.problems import MEDIA_TYPE
-from service.control import Inbox
-from service.tokens import entry_of
+from service.config.tokens import entry_of
+from service.queries.inbox import Inbox
 from tests.api.fake_service import RUNNING, Clock, make_view
 from tests.broker.world import Manner, World
 from tests.waiting import eventually

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import murmur2
 
-from ringfence.courier import State
-from ringfence.publish_errors import AwayError, NameInUseError, RefusedError
-from ringfence.publish_file import Owner
-from ringfence.publish_store import PublishStore, Room
-from ringfence.publisher import Publisher
+from ringfence.publisher.errors import AwayError, NameInUseError, RefusedError
+from ringfence.publisher.outbox import Owner, PublishStore, Room
+from ringfence.publisher.publisher import Publisher
+from ringfence.publisher.sender import State
 from tests.broker.reading import drained, ends
 from tests.broker.service import Service, Stage
 from tests.broker.topics import create_topic

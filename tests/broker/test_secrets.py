@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from service.tokens import entry_of
+from service.config.tokens import entry_of
 from tests.broker.conftest import NewWorld
 from tests.broker.service import configuration, ringfence
 from tests.waiting import eventually

@@ -20,12 +20,17 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from service import arrivals, cli, kafka, loop, run
-from service.apply import apply
-from service.crew import child, supervisor
-from service.watchdog import HANG_LIMIT_S
-from state import rocks
-from state.restore import Restorer
+from service.kafka import clients as kafka
+from service.main import cli
+from service.main import serve as run
+from service.processor import loop
+from service.processor import takeover as arrivals
+from service.processor.restore import Restorer
+from service.processor.transaction import apply
+from service.supervisor import supervisor
+from service.supervisor import worker_process as child
+from service.supervisor.watchdog import HANG_LIMIT_S
+from state import rocksdb_store as rocks
 
 
 class Step(StrEnum):

@@ -20,11 +20,11 @@ from confluent_kafka import (
 )
 
 from ringfence.headers import DeadLetter
-from service.topics import changelog, fallback
-from state.edit import Source
+from service.kafka.topics import changelog, fallback
 from state.keys import address_of
-from state.rocks import RocksStores
-from state.run import Run, decode
+from state.model import Source
+from state.rocksdb_store import RocksStores
+from state.segment import Run, decode
 from tests.broker.reading import committed, drained, still_open
 from tests.broker.service import Service, Stage, configuration
 from tests.broker.topics import create_topic

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from selenium.webdriver import Chrome
 
-from pipeline.reconcile.findings import Fault
 from pipeline.reconcile.report import to_html
+from pipeline.reconcile.results import Fault
 from tests.browser.seen import BROWSER
 from tests.unit.pipeline.reconcile.found import COUNTED, LONG, SHORT, findings
 from tools.pictures.browser import Look, complaints, dress, hosts_asked

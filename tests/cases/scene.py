@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Final
 
 from ringfence.headers import EPOCH, MARK, DeadLetter, Reason
-from service.addresses import AddressBook
-from service.config import RouteSettings
-from service.loop import Loop
+from service.config.addresses import AddressBook
+from service.config.load import RouteSettings
+from service.processor.loop import Loop
 from service.queries.addresses import AddressAnswer, AddressQuery
 from service.queries.ids import IdAnswer, IdQuery
 from service.queries.publishers import NumberChange, PublisherAnswer, PublisherQuery

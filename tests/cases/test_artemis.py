@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, MARK, DeadLetter
-from service.config import ConfigErrors, load
+from service.config.load import ConfigErrors, load
 from tests.cases.case import MANNERS, Case, Manner, every_case, every_manner
 from tests.cases.scene import BY_ADDRESS, Scene
 from tests.cases.trace import ADDRESS, fates, headers_of

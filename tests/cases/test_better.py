@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from ringfence.headers import DUPLICATE_ID, DeadLetter
-from service.commit import OutcomeUnknownError
+from service.processor.transaction import OutcomeUnknownError
 from service.queries.ids import Sighting
 from tests.cases.case import Manner, Settings, every_manner
 from tests.cases.scene import BY_ADDRESS, Scene

@@ -1,5 +1,6 @@
 """What an administrator does to a live cache: cases 20, 21 and 23, and the promises about it."""
 
+from service.dedup.record import Known
 from service.queries.ids import (
     ChangeAnswer,
     Clearing,
@@ -8,9 +9,8 @@ from service.queries.ids import (
     IdsImport,
     IdsQuery,
     ImportAnswer,
-    Known,
 )
-from service.queries.table import Query
+from service.queries.registry import Query
 from tests.cases.case import Manner, every_manner
 from tests.cases.scene import INPUT, Scene
 from tests.cases.trace import fates

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringfence.headers import STREAM
-from state.edit import Source
+from state.model import Source
 from tests.cases.case import Manner, every_manner
 from tests.cases.chance import manners, restarts
 from tests.cases.scene import BY_ADDRESS, Scene

@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec  # where the types are exported
 from confluent_kafka.cimpl import NewTopic  # where the types are exported
 
-from service.client_log import ConsumerLog
-from service.kafka import LIBRDKAFKA, PRODUCING
+from service.kafka.client_log import ConsumerLog
+from service.kafka.clients import LIBRDKAFKA, PRODUCING
 from tests.fakes.consumer import FakeConsumer, OnCommit
 from tests.fakes.delivery import FakeDelivery
 from tests.fakes.log import FakeCluster

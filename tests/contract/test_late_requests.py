@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Place
 
-from state.edit import Source
+from state.model import Source
 from tests.fakes.group import GroupMetadata
 from tests.fakes.log import Chance, FakeCluster
 from tests.fakes.producer import FakeProducer

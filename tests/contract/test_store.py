@@ -14,9 +14,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from state.edit import Edit, Source
-from state.memory import MemoryStores
-from state.rocks import RocksStores
+from state.memory_store import MemoryStores
+from state.model import Edit, Source
+from state.rocksdb_store import RocksStores
 from state.store import (
     Figures,
     Identity,

@@ -1,18 +1,18 @@
-"""The fake's answers to `service.cluster.Cluster`."""
+"""The fake's answers to `service.kafka.admin.Cluster`."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from confluent_kafka import KafkaError, KafkaException
 
-from service.cluster import SILENT, NewTopicInfo, TopicInfo
-from state.edit import Source
+from service.kafka.admin import SILENT, NewTopicInfo, TopicInfo
+from state.model import Source
 from tests.fakes.log import KEPT, OTHERS, FakeCluster
 from tests.fakes.partition import Partition
 
 
 class FakeAdmin:
-    """See `service.cluster.Cluster`; each question is a step at which a process may die."""
+    """See `service.kafka.admin.Cluster`; each question is a step at which a process may die."""
 
     def __init__(self, log: FakeCluster) -> None:
         self._log = log

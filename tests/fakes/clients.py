@@ -1,13 +1,13 @@
-"""The fake's `service.kafka.Clients`: what the loop gets in place of librdkafka."""
+"""The fake's `service.kafka.clients.Clients`: what the loop gets in place of librdkafka."""
 
 from collections.abc import Callable
 from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, Producer
 
-from service.client_log import ConsumerLog
-from service.kafka import LIBRDKAFKA
-from service.part import ONLY, Part, consumer_group
+from service.config.tasks import ONLY, Part, consumer_group
+from service.kafka.client_log import ConsumerLog
+from service.kafka.clients import LIBRDKAFKA
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.log import FakeCluster

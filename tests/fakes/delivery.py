@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from state.edit import Source
+from state.model import Source
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Headers, Record
 from tests.fakes.producer import OnDelivery, Queued

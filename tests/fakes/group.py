@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 
-from state.edit import Source
+from state.model import Source
 from tests.fakes.errors import abortable
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ringfence.headers import EPOCH, NUMBER, PUBLISHER
-from ringfence.message import Headers, Message
-from ringfence.publish_errors import AwayError, NameInUseError
-from ringfence.session import Session
+from ringfence.publisher.errors import AwayError, NameInUseError
+from ringfence.publisher.message import Headers, Message
+from ringfence.publisher.session import Session
 
 ROOM = 7
 """What a wire takes before it has to be polled."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from confluent_kafka import KafkaError, KafkaException
 
-from state.edit import Source
+from state.model import Source
 from tests.fakes.group import Group
 from tests.fakes.partition import Partition, Record
 from tests.fakes.transactions import Producing

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import structlog
 
-from service import log
+from service.telemetry import logging as log
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as Place
 
-from state.edit import Source
+from state.model import Source
 from tests.fakes.errors import abortable, error_of, fenced, plain
 from tests.fakes.group import Committed, GroupMetadata
 from tests.fakes.log import FakeCluster

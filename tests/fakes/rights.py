@@ -1,11 +1,11 @@
-"""The fake's answers to `service.rights.Rights`: everything is granted save what is denied."""
+"""The fake's answers to `service.kafka.acls.Rights`: everything is granted save what is denied."""
 
 from collections.abc import Iterable
 
 from confluent_kafka import KafkaError
 
-from service.cluster import NewTopicInfo
-from service.rights import Granted
+from service.kafka.acls import Granted
+from service.kafka.admin import NewTopicInfo
 from tests.fakes.log import FakeCluster
 
 LOOKING = {"DESCRIBE", "DESCRIBE_CONFIGS"}
@@ -13,7 +13,7 @@ ALL = frozenset({"READ", "WRITE", "CREATE", "DELETE", "ALTER_CONFIGS"} | LOOKING
 
 
 class FakeRights:
-    """See `service.rights.Rights`."""
+    """See `service.kafka.acls.Rights`."""
 
     def __init__(self, log: FakeCluster, transaction_max_ms: int | None = None) -> None:
         self._log = log

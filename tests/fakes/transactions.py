@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError
 
-from state.edit import Source
+from state.model import Source
 from tests.fakes.errors import fenced, in_no_transaction, plain
 from tests.fakes.group import Committed, Group
 from tests.fakes.partition import Fate, Partition, Record, Transaction

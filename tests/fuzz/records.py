@@ -27,10 +27,10 @@ from ringfence.headers import (
     STREAM,
     DeadLetter,
 )
-from service.caches import AUDIT, BRIDGE
-from service.route import ADDRESS_BYTES_MAX
-from service.target import size_bytes
-from state.parked import HEADERS_MAX
+from service.config.addresses import AUDIT, BRIDGE
+from service.dedup.output import size_bytes
+from service.dedup.route import ADDRESS_BYTES_MAX
+from state.pending_group import HEADERS_MAX
 from tests.fakes.log import START_MS
 from tests.fakes.partition import Headers, Record
 

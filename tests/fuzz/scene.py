@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ringfence.headers import DeadLetter, Reason
-from service.addresses import AddressBook
-from service.carried import source_of, untraced
-from service.config import RouteSettings
-from service.loop import Loop
-from service.part import Part, hops_of
-from service.topics import ENVELOPE_BYTES, by_address
-from state.edit import Source
-from state.parked import parked_in
+from service.config.addresses import AddressBook
+from service.config.load import RouteSettings
+from service.config.tasks import Part, hops_of
+from service.dedup.record import source_of, untraced
+from service.kafka.topics import ENVELOPE_BYTES, by_address
+from service.processor.loop import Loop
+from state.model import Source
+from state.pending_group import parked_in
 from tests.fakes.clients import FakeClients
 from tests.fakes.partition import Record
 from tests.fuzz.records import ADDRESS, TARGETS, TO, number_of, record_of, told

@@ -13,15 +13,15 @@ import pytest
 from confluent_kafka import Message
 from structlog.testing import capture_logs
 
-from ringfence.headers import BOOKMARK, DUPLICATE_ID, MARK, Reason
-from service import consume
-from service.checks import Checks
-from service.desk import Desk
-from service.place import Place
-from service.record import Record as Read
-from service.route import Headers
-from service.target import Placing, Target
-from state.claim import Claim
+from ringfence.headers import BOOKMARK, DUPLICATE_ID, MARK, Headers, Reason
+from service.dedup import batch as consume
+from service.dedup.address import Place
+from service.dedup.checks import Checks
+from service.dedup.evaluator import Desk
+from service.dedup.output import Placing, Target
+from service.dedup.record import Record as Read
+from service.kafka import io
+from state.model import Claim
 from tests.fakes.partition import Record
 from tests.fuzz.records import NOT_TEXT, UNFORESEEN, number_of, told
 from tests.fuzz.scene import Scene, place_of
@@ -40,11 +40,11 @@ ADDED: Final = {DUPLICATE_ID, BOOKMARK, MARK}
 @pytest.fixture(autouse=True)
 def _world(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fakes cannot do: names that are not text, and checks that fail as nobody foresaw."""
-    read = consume.read_headers
+    read = io.read_headers
 
     def read_headers(messages: Sequence[Message]) -> list[Headers | None]:
         return [
-            consume.UNREADABLE if any(name == NOT_TEXT for name, _ in headers or ()) else headers
+            io.UNREADABLE if any(name == NOT_TEXT for name, _ in headers or ()) else headers
             for headers in read(messages)
         ]
 

@@ -8,14 +8,21 @@ from typing import Any
 
 import pytest
 
-from service.addresses import AddressSettings
-from service.rules import Choice, Flag, Rule, Share, Text, Texts, Whole, rules_of
-from service.sections import (
+from service.config.addresses import AddressSettings
+from service.config.model import (
     ApiSettings,
+    Choice,
+    Flag,
     LogSettings,
     RouteSettings,
+    Rule,
     ServiceSettings,
+    Share,
+    Text,
+    Texts,
     TracingSettings,
+    Whole,
+    rules_of,
 )
 from tests.helm.chart import CHART_DIR
 

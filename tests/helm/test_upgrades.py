@@ -15,8 +15,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient
 
 from ringfence.headers import DUPLICATE_ID
-from service.version import product_version
-from state.run import Run
+from service.clock import product_version
+from state.segment import Run
 from tests.broker.recorder import Recorder
 from tests.broker.service import REPOSITORY
 from tests.broker.workload import PARTITIONS, Record

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from state.run import FORMAT
+from state.segment import FORMAT
 from tests.broker.service import REPOSITORY
 
 PACKAGES: Final = ("ringfence", "service", "state", "api", "pipeline", "tools")

@@ -14,7 +14,7 @@ TESTS: Final = (
     *("-k", "not killed"),  # of the cases' manners those that decide the same after a restart
     *(
         f"--ignore=tests/unit/service/{other}"
-        for other in ("adoption", "bridge", "commands", "crew", "fleet")
+        for other in ("bridge", "cli", "import_ids", "peers", "supervisor")
     ),
     *(
         f"--deselect=tests/cases/{slow}"
@@ -36,27 +36,18 @@ MARKS: Final = (
 
 GROUPS: Final = {
     "state": ("state/*.py", "state/strategies/*.py"),
-    "loop": (
-        *(f"service/{name}.py" for name in ("loop", "intake", "decide", "commit", "takeover")),
-        *(f"service/{name}.py" for name in ("grouping", "assignment", "desk", "lane", "place")),
-        *(f"service/{name}.py" for name in ("plan", "partition", "checks", "redecide")),
+    "dedup": ("service/dedup/*.py",),
+    "processor": tuple(
+        f"service/processor/{name}.py"
+        for name in ("loop", "poll", "transaction", "takeover", "assignment", "dynamic_settings")
     ),
-    "settings": tuple(
-        f"service/{name}.py"
-        for name in ("settings", "layout", "overlay", "revisions", "config_topic", "following")
+    "metadata": tuple(
+        f"service/metadata/{name}.py"
+        for name in ("image", "layout", "settings", "topic", "file_routes")
     ),
-    "hops": tuple(
-        f"service/{name}.py"
-        for name in ("carry", "carried", "claim", "marks", "first_start", "arrivals", "inputs")
+    "dead_letters": ("service/dead_letters/*.py",),
+    "publisher": tuple(
+        f"ringfence/publisher/{name}.py" for name in ("publisher", "sender", "session")
     ),
-    "letters": tuple(
-        f"service/{name}.py"
-        for name in (
-            *("blame", "letters", "letter", "letter_reader", "letter_ways", "refusals", "fates"),
-            *("file_routes", "dead_letter"),
-        )
-    ),
-    "redrive": ("service/redrive/*.py",),
-    "publisher": ("ringfence/publisher.py", "ringfence/courier.py", "ringfence/session.py"),
 }
 """Of the core; `make mutants ARGS=NAME` takes one, or a path."""

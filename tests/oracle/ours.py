@@ -4,10 +4,9 @@ import copy
 from collections.abc import Iterable
 from typing import Final
 
-from state.edit import Origin, Source
-from state.run import decode
-from state.spots import Spots
-from state.strategies.whole_ring import WholeRing
+from state.model import Origin, Source, Spots
+from state.segment import decode
+from state.strategies.ring_memory import WholeRing
 from tests.oracle.model import DequeRing
 
 ADDRESS: Final = "oracle"

@@ -14,11 +14,9 @@ from typing import Final, NamedTuple
 import pytest
 
 from ringfence.headers import Reason
-from service.addresses import AddressSettings
-from state.claim import Claim
-from state.edit import Origin, Source
-from state.spots import Spots
-from state.strategies.table import STRATEGIES
+from service.config.addresses import AddressSettings
+from state.model import Claim, Origin, Source, Spots
+from state.strategies.registry import STRATEGIES
 from tests.oracle import genuine
 
 pytestmark = pytest.mark.oracle

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from service.cli import app
-from service.config import load_lenient
+from service.config.load import load_lenient
 from service.errors import AdminExit, ExitCode, ExitError
+from service.main.cli import app
 
 pytestmark = pytest.mark.security
 

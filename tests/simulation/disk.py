@@ -6,8 +6,8 @@ Each write is a step at which the process may die, before it and after it.
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 
-from state.edit import Edit, Source
-from state.memory import MemoryStore
+from state.memory_store import MemoryStore
+from state.model import Edit, Source
 from state.store import Position, StoreCorruptError
 
 

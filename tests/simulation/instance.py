@@ -7,17 +7,17 @@ from functools import partial
 
 from confluent_kafka import KafkaException
 
-from service.commit import OutcomeUnknownError
-from service.control import Inbox
+from service.config.tasks import Part
 from service.errors import ExitCode, ExitError
-from service.faults import Fault
-from service.loop import Loop, NotAppliedError
-from service.metrics import Metrics
-from service.part import Part
-from service.queries.table import Answer, Query
-from service.status import Status, StatusBoard
-from service.watch import Watch
-from service.worker import Worker
+from service.kafka.errors import Fault
+from service.processor.loop import Loop, NotAppliedError
+from service.processor.reporter import Watch
+from service.processor.transaction import OutcomeUnknownError
+from service.queries.inbox import Inbox
+from service.queries.registry import Answer, Query
+from service.queries.status import Status, StatusBoard
+from service.supervisor.worker import Worker
+from service.telemetry.metrics import Metrics
 from state.store import StoreFailedError
 from tests.fakes.clients import FakeClients
 from tests.fakes.log import FakeCluster
@@ -92,7 +92,7 @@ class Instance:
         return self.loop is not None
 
     def turn(self) -> None:
-        """Begin a life, or give it one turn; see `service.worker`."""
+        """Begin a life, or give it one turn; see `service.supervisor.worker`."""
         self._live(self._turn)
 
     def ask(self, query: Query) -> Answer | None:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ringfence.headers import DeadLetter, Reason
-from service.part import Hop, consumer_group
-from service.topics import BY_ADDRESS, by_address, changelog
-from state.changelog import decode as decode_metadata
-from state.edit import Source
+from service.config.tasks import Hop, consumer_group
+from service.kafka.topics import BY_ADDRESS, by_address, changelog
 from state.keys import RUNS, address_of, prefix
-from state.run import FORGOTTEN, ID_BYTES_MAX, decode
+from state.model import Source
+from state.offset_metadata import decode as decode_metadata
+from state.segment import FORGOTTEN, ID_BYTES_MAX, decode
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Entry, Headers, Partition, Record, committed_records
 from tests.simulation.disk import Disk

@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-import service.following
-import service.intake
+import service.processor.dynamic_settings
+import service.processor.poll
 import state.cache
-import state.run
+import state.segment
 import state.strategies.ring
 import state.strategies.window
-from service.lane import Lanes
-from service.traffic import Traffic
-from service.watch import Watch
+from service.dedup.evaluator import Lanes
+from service.processor.reporter import Traffic, Watch
 from state.cache import Cache
-from state.strategies.compact_ring import CompactRing
+from state.strategies.ring_memory import CompactRing
 from tests.fakes.log import FakeCluster
 
 
@@ -59,13 +58,13 @@ def turned(knobs: Knobs, log: FakeCluster) -> Iterator[None]:
     What stands between a commit and the end of its application are steps as well.
     """
     met = log.met
-    runs = (state.run, state.strategies.ring, state.strategies.window)
+    runs = (state.segment, state.strategies.ring, state.strategies.window)
     sizes = (
         (state.cache, "WHOLE_IDS_MAX", knobs.whole_ids_max),
         (state.cache, "SMALL_IDS_MAX", knobs.small_ids_max),
         *((module, "RUN_IDS_MAX", knobs.run_ids_max) for module in runs),
-        (service.intake, "_AT_ONCE", knobs.at_once),
-        (service.following, "PIECE_CACHES_MAX", knobs.piece_caches_max),
+        (service.processor.poll, "_AT_ONCE", knobs.at_once),
+        (service.processor.dynamic_settings, "PIECE_CACHES_MAX", knobs.piece_caches_max),
     )
     with ExitStack() as undo:
         for module, name, value in sizes:

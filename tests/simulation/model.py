@@ -9,14 +9,12 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ringfence.headers import BOOKMARK, DUPLICATE_ID, MARK, Reason, bookmark
-from service.caches import AUDIT, BRIDGE
-from service.claim import is_stamp
+from ringfence.headers import BOOKMARK, DUPLICATE_ID, MARK, Headers, Reason, bookmark
+from service.config.addresses import AUDIT, BRIDGE
+from service.dedup.claim import is_stamp
 from service.queries.ids import Clearing, IdForgetting, IdsImport
-from service.route import Headers
-from state.claim import NO_CLAIM, Claim
-from state.edit import Source
-from state.run import FORGOTTEN
+from state.model import NO_CLAIM, Claim, Source
+from state.segment import FORGOTTEN
 from tests.oracle.model import DequeRing
 from tests.simulation.rules import (
     GROUP_SIZE_MAX,

@@ -38,7 +38,7 @@ class Mutant(NamedTuple):
 MUTANTS: Final = (
     Mutant(
         "apply before commit",
-        "service/loop.py",
+        "service/processor/loop.py",
         "        self._committer.commit(plan, outputs, marks, member)\n",
         "        outputs = list(outputs)\n"
         "        for each in plan.sealed:\n"
@@ -48,63 +48,63 @@ MUTANTS: Final = (
     ),
     Mutant(
         "the generation of now in place of the batch's",
-        "service/assignment.py",
+        "service/processor/assignment.py",
         "        return self._member\n",
         "        return _metadata(self._consumer)\n",
         left_out="a partition is given away only when its owner has served the callback",
     ),
     Mutant(
         "a store that is ahead of the offset is not wiped",
-        "service/takeover.py",
+        "service/processor/takeover.py",
         "    if position.input_next > (facts.committed_offset or 0):\n",
         "    if False:\n",
         left_out="every write to a store follows a commit, so none is ahead; a second guard",
     ),
     Mutant(
         "the ring holds one less",
-        "state/strategies/whole_ring.py",
+        "state/strategies/ring_memory.py",
         "                if number >= following - capacity and number >= floor:\n",
         "                if number > following - capacity and number >= floor:\n",
     ),
     Mutant(
         "an origin names the deciding partition",
-        "service/desk.py",
+        "service/dedup/evaluator.py",
         "        self._base = places.spots.base(inlet.source)\n",
         "        self._base = places.spots.base(progress.source)\n",
     ),
     Mutant(
         "the sweep goes one record too far",
-        "service/sweep.py",
+        "service/processor/input_topics.py",
         "{source: at for source, at in decided.items() if at}",
         "{source: at + 1 for source, at in decided.items() if at}",
     ),
     Mutant(
         "no abort after an error",
-        "service/commit.py",
+        "service/processor/transaction.py",
         "        raise TransactionAbortedError(self._abort(producer, fault, began_s))\n",
         "        raise TransactionAbortedError(fault)\n",
     ),
     Mutant(
         "the mark of a redrive is not written",
-        "service/redrive/owner.py",
+        "service/processor/handlers/redrives.py",
         "        _write(partition, [put(command.redrive, letters, after())], plan)\n",
         "        _write(partition, [], plan)\n",
     ),
     Mutant(
         "the mark of a redrive is written too far",
-        "service/redrive/owner.py",
+        "service/processor/handlers/redrives.py",
         "[put(command.redrive, letters, after())]",
         "[put(command.redrive, letters, after()._replace(done=after().done + 1))]",
     ),
     Mutant(
         "a producer is never suspected for what the client tells",
-        "service/commit.py",
+        "service/processor/transaction.py",
         'a copy of it may still arrive."""\n        self._suspect = True\n',
         'a copy of it may still arrive."""\n',
     ),
     Mutant(
         "ends are asked before the committed offset",
-        "service/arrivals.py",
+        "service/processor/takeover.py",
         "        try:\n            committed = self._consumer.committed(\n",
         "        logs = [log for p in partitions for log in (p.source, p.changelog) if log]\n"
         "        ends = self._cluster.ends(logs)\n"
@@ -117,32 +117,32 @@ MUTANTS: Final = (
     ),
     Mutant(
         "what was kept is not forgotten at a rewind",
-        "service/intake.py",
+        "service/processor/poll.py",
         '        """Everything is read again from where it was committed."""\n'
         "        self._kept = []\n",
         '        """Everything is read again from where it was committed."""\n',
     ),
     Mutant(
         "a short changelog is believed at once",
-        "service/arrivals.py",
+        "service/processor/takeover.py",
         "_SHORT_S: Final = 10.0\n",
         "_SHORT_S: Final = 0.0\n",
     ),
     Mutant(
         "an old store is not wiped",
-        "service/takeover.py",
+        "service/processor/takeover.py",
         "    return now_ms - position.level_at_ms > tombstones_kept_ms // 2\n",
         "    return False\n",
     ),
     Mutant(
         "a truncated changelog passes",
-        "service/takeover.py",
+        "service/processor/takeover.py",
         "changelog_next <= facts.metadata.last_offset:\n",
         "changelog_next < 0:\n",
     ),
     Mutant(
         "a rebalance amid a transaction is ignored",
-        "service/loop.py",
+        "service/processor/loop.py",
         "            batch = self._intake.go_on(plan, self._refusals.records_max)\n"
         "            if self.assignment.rebalances != rebalances:\n",
         "            batch = self._intake.go_on(plan, self._refusals.records_max)\n"
@@ -151,51 +151,51 @@ MUTANTS: Final = (
     ),
     Mutant(
         "the group is not heard before a change over REST",
-        "service/loop.py",
+        "service/processor/loop.py",
         "        rebalances = self.assignment.rebalances\n        self._intake.serve()\n",
         "        rebalances = self.assignment.rebalances\n",
         left_out="the broker refuses the generation",
     ),
     Mutant(
         "an epoch is fenced by itself",
-        "service/checks.py",
+        "service/dedup/checks.py",
         "        if epoch < newest:\n",
         "        if epoch <= newest:\n",
     ),
     Mutant(
         "an unknown inlet is not doubted",
-        "service/inlets.py",
+        "service/dedup/route.py",
         "            doubt(source.topic)\n",
         "",
     ),
     Mutant(
         "the writer of settings does not read to the end",
-        "service/config_topic.py",
+        "service/metadata/topic.py",
         "            follower.catch_up(may_fence=False)\n",
         "            follower.poll()\n",
     ),
     Mutant(
         "an input that was created again passes at the takeover",
-        "service/takeover.py",
+        "service/processor/takeover.py",
         "    if told.input_topic_id != facts.identity.input_topic_id:\n",
         "    if False:\n",
     ),
     Mutant(
         "the floor of a compact ring may go back",
-        "state/strategies/compact_ring.py",
-        "        self.floor = max(self.floor, run.floor)\n",
-        "        self.floor = run.floor\n",
+        "state/strategies/ring_memory.py",
+        "\n        self.floor = max(self.floor, run.floor)\n",
+        "\n        self.floor = run.floor\n",
         left_out="equivalent: `RingDraft.seal` never lowers it",
     ),
     Mutant(
         "a run is deleted one too early",
-        "state/run.py",
+        "state/segment.py",
         "    count = bisect_right(firsts, floor) - (floor < following)\n",
         "    count = bisect_right(firsts, floor)\n",
     ),
     Mutant(
         "only the damaged partition is taken over again",
-        "service/loop.py",
+        "service/processor/loop.py",
         "            for source in plan.next_offsets:\n"
         "                self.assignment.retake(source, wipe=False)\n"
         "            raise\n",
@@ -203,44 +203,44 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a commit that timed out may be aborted",
-        "service/commit.py",
+        "service/processor/transaction.py",
         "fault.remedy is Remedy.ABORT and not maybe_committed:\n",
         "fault.remedy is not Remedy.RETRY or self._waited_s(started_s) > 1:\n",
         left_out="the client refuses to abort while a commit is in progress, and the life ends",
     ),
     Mutant(
         "offsets are sent without a membership",
-        "service/commit.py",
+        "service/processor/transaction.py",
         "producer.send_offsets_to_transaction(offsets, group, _STEP_TIMEOUT_S)",
         "producer.send_offsets_to_transaction(offsets, type(group)(group.group), _STEP_TIMEOUT_S)",
     ),
     Mutant(
         "a rewind keeps what was read",
-        "service/loop.py",
+        "service/processor/loop.py",
         "            self._intake.forget()\n",
         "",
     ),
     Mutant(
         "a redrive that has ended is decided",
-        "service/redrive/owner.py",
+        "service/processor/handlers/redrives.py",
         "    if not job.is_running:\n        return RedriveAnswer",
         "    if False:\n        return RedriveAnswer",
     ),
     Mutant(
         "a stale job is believed",
-        "service/redrive/owner.py",
+        "service/processor/handlers/redrives.py",
         "    if not is_level:\n",
         "    if False:\n",
     ),
     Mutant(
         "the time of a partition goes back",
-        "service/desk.py",
+        "service/dedup/evaluator.py",
         "            if timestamp > time_ms:\n",
         "            if True:\n",
     ),
     Mutant(
         "a compact ring does not see its draft",
-        "state/strategies/compact_ring.py",
+        "state/strategies/ring_memory.py",
         "            number = drafted.get(identifier)\n            if number",
         "            number = None\n            if number",
     ),
@@ -252,26 +252,26 @@ MUTANTS: Final = (
     ),
     Mutant(
         "what was stamped is remembered with the address's own",
-        "service/place.py",
+        "service/dedup/address.py",
         "        return self._at(place.name, BRIDGE + place.name)\n",
         "        return self._at(place.name, place.name)\n",
     ),
     Mutant(
         "the membership outlasts its loss",
-        "service/assignment.py",
+        "service/processor/assignment.py",
         "        self._let_go(consumer, taken)\n        self._member = None\n",
         "        self._let_go(consumer, taken)\n",
         left_out="the broker refuses a member that it has forgotten",
     ),
     Mutant(
         "a restore is done one offset early",
-        "state/restore.py",
+        "service/processor/restore.py",
         "        return self.position.changelog_next >= self.end\n",
         "        return self.position.changelog_next >= self.end - 1\n",
     ),
     Mutant(
         "the restorer takes a record twice",
-        "state/restore.py",
+        "service/processor/restore.py",
         "        if replay is None or (message.offset() or 0) < replay.reached:\n",
         "        if replay is None:\n",
         left_out="equivalent: an edit that is made twice is the same edit",
@@ -279,19 +279,19 @@ MUTANTS: Final = (
     # A fix taken out: each of these was a fault of the service once.
     Mutant(
         "a transaction begins on any producer",
-        "service/commit.py",
+        "service/processor/transaction.py",
         "        producer = self._trusted()\n",
         "        producer = self._trusted() if self._producer is None else self._producer\n",
     ),
     Mutant(
         "the first piece is decided in the transaction",
-        "service/commit.py",
+        "service/processor/transaction.py",
         "            first = next(parts, ())\n",
         "            first = ()\n",
     ),
     Mutant(
         "a transaction takes in more whatever its age",
-        "service/loop.py",
+        "service/processor/loop.py",
         "            if self.cache.is_full or self._decided_for_s > self._load_s_max / 2:\n",
         "            if self.cache.is_full:\n",
         left_out="a second guard: a piece that has to load something then is not decided",
@@ -304,48 +304,48 @@ MUTANTS: Final = (
     ),
     Mutant(
         "an older file gives up what a newer one has a route for",
-        "service/terms.py",
+        "service/processor/dynamic_settings.py",
         "        wanted = self.following.wanting(topic)\n",
         "        wanted = None\n",
     ),
     Mutant(
         "an input that was created again is read on",
-        "service/assignment.py",
+        "service/processor/assignment.py",
         "        if _is_replaced(partition, reading):\n",
         "        if False:\n",
     ),
     Mutant(
         "a short end of an input is believed at once",
-        "service/takeover.py",
+        "service/processor/takeover.py",
         "    if is_same and facts.input.end < (facts.committed_offset or 0):\n",
         "    if False:\n",
     ),
     Mutant(
         "a change that was committed and not applied is forgotten",
-        "service/loop.py",
+        "service/processor/loop.py",
         "            raise NotAppliedError(repr(error)) from error\n",
         "            raise\n",
     ),
     Mutant(
         "a piece that was not delivered is taken for one that was",
-        "service/commit.py",
+        "service/processor/transaction.py",
         "marks({} if changelog.awaited else changelog.written)",
         "marks(changelog.written)",
     ),
     Mutant(
         "an answer counts from when it was looked at",
-        "service/arrivals.py",
+        "service/processor/takeover.py",
         "            if self._is_short(partition, told, asked_s):\n",
         "            if self._is_short(partition, told, self._clock.monotonic_s()):\n",
     ),
     Mutant(
         "a record has more headers than the state can count",
-        "service/grouping.py",
+        "service/dedup/transaction_group.py",
         "        if len(kept) > HEADERS_MAX:\n",
         "        if False:\n",
     ),
 )
-"""Ends by the last stable offset are not among them: the fake answers for `service.cluster`."""
+"""Ends by the last stable offset are not among them: the fake answers for `service.kafka.admin`."""
 
 
 def hunt(mutant: Mutant, seeds_max: int) -> str | None:

@@ -15,12 +15,22 @@ from typing import NamedTuple, TypeVar
 from confluent_kafka import KafkaException
 
 from ringfence.headers import Reason
-from service.config_record import ConfigRecord
-from service.config_topic import Writer
-from service.letter import view_of
-from service.letter_reader import SpanReader
-from service.letter_values import MODES, DeadLetterView, LetterFilter, LetterPlace, Order
-from service.letter_ways import Ways
+from service.dead_letters.owners import Ways
+from service.dead_letters.reader import SpanReader
+from service.dead_letters.redrive_steps import Drive, Step, halves
+from service.dedup.dead_letter import (
+    MODES,
+    DeadLetterView,
+    LetterFilter,
+    LetterPlace,
+    Order,
+    view_of,
+)
+from service.kafka.topics import by_address, config_topic
+from service.metadata.image import Settings
+from service.metadata.record import ConfigRecord
+from service.metadata.redrive_job import Job, Span
+from service.metadata.topic import Writer
 from service.queries.ids import ChangeAnswer
 from service.queries.redrives import (
     LettersRedrive,
@@ -30,12 +40,8 @@ from service.queries.redrives import (
     RedriveAnswer,
     ToldMark,
 )
-from service.queries.table import Answer, Query
-from service.redrive.drive import Drive, Step, halves
-from service.redrive.job import Job, Span
-from service.settings import Settings
-from service.topics import by_address, config_topic
-from state.edit import Source
+from service.queries.registry import Answer, Query
+from state.model import Source
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.clients import FakeClients
 from tests.fakes.partition import committed_records

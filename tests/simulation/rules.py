@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from ringfence.headers import Reason
-from state.claim import Claim
+from state.model import Claim
 
 WINDOW_MS = 15
 WINDOW_SIZE = 4

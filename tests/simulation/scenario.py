@@ -22,12 +22,11 @@ from ringfence.headers import (
 from ringfence.headers import (
     GROUP as GROUP_NAME,
 )
-from service.addresses import AddressBook, OnDuplicate
-from service.config import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
-from service.part import Hop, hops_of
-from service.sections import LostOffset, MissingId, ResetOffset, Scope
-from state.claim import NO_CLAIM, Claim
-from state.edit import Source
+from service.config.addresses import AddressBook, OnDuplicate
+from service.config.load import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
+from service.config.model import LostOffset, MissingId, ResetOffset, Scope
+from service.config.tasks import Hop, hops_of
+from state.model import NO_CLAIM, Claim, Source
 from tests.fakes.partition import Headers, Record
 from tests.simulation.knobs import Knobs
 from tests.simulation.rules import RULES, SETTINGS

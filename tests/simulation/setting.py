@@ -5,14 +5,14 @@ import random
 from collections.abc import Callable
 from typing import cast
 
-from service.bulletin import Bulletin
-from service.changes import Standing
-from service.control import Unavailable
-from service.editor import Editor
-from service.overlay import Keys, Overlay
-from service.part import Part
-from service.topics import config_topic
-from state.changelog import decode
+from service.config.tasks import Part
+from service.kafka.topics import config_topic
+from service.metadata.settings import Keys, Overlay
+from service.metadata.settings_change import Standing
+from service.metadata.settings_service import Editor
+from service.metadata.watcher import Bulletin
+from service.queries.errors import Unavailable
+from state.offset_metadata import decode
 from tests.fakes.clients import FakeClients
 from tests.fakes.group import Committed
 from tests.fakes.log import FakeCluster

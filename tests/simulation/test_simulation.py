@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 
-from service.part import Part
+from service.config.tasks import Part
 from tests.simulation.coverage import missed, rare, table
 from tests.simulation.mutants import MUTANTS, found
 from tests.simulation.runs import RUNS, SEED, TIMEOUT_S, faults_of, found_by, told

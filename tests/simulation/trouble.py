@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError
 
-from state.edit import Source
+from state.model import Source
 from state.store import StoreCorruptError, StoreFailedError
 from tests.fakes.errors import abortable, fenced, plain, retriable
 from tests.fakes.log import Chance

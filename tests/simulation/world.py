@@ -7,16 +7,17 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaException
 
-from ringfence.topics import internal
-from service.config_record import ConfigRecord
-from service.config_topic import Writer
+from ringfence.headers import internal
+from service.config.tasks import Hop, Part, consumer_group
+from service.dedup.record import Known
 from service.errors import ExitError
-from service.part import Hop, Part, consumer_group
-from service.queries.ids import Clearing, IdForgetting, IdsImport, Known
-from service.sessions import Session, record_of
-from service.settings import Settings
-from service.topics import by_address, config_topic
-from state.edit import Source
+from service.kafka.topics import by_address, config_topic
+from service.metadata.image import Settings
+from service.metadata.record import ConfigRecord
+from service.metadata.sessions import Session, record_of
+from service.metadata.topic import Writer
+from service.queries.ids import Clearing, IdForgetting, IdsImport
+from state.model import Source
 from tests.fakes.clients import FakeClients
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Entry, Fate

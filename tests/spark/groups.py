@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from pipeline.reconcile.findings import Findings
+from pipeline.reconcile.results import Findings
 from ringfence.headers import GROUP, GROUP_POSITION, GROUP_SIZE, DeadLetter, Reason
 from tests.spark.judging import named
 from tests.spark.ledger import START_MS, Entry, Ledger, Row

@@ -12,14 +12,13 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.admin import Partition, Span
-from pipeline.reconcile.cut import Cut, Judged
-from pipeline.reconcile.findings import Findings
-from pipeline.reconcile.judge import Evidence, Look, judge
-from pipeline.reconcile.plan import Plan, Rule
-from pipeline.reconcile.settings import Earlier
-from ringfence.spark_columns import RECORD
-from service.addresses import AddressBook
-from service.redrive import job
+from pipeline.reconcile.analyze import Evidence, Look, judge
+from pipeline.reconcile.results import Findings
+from pipeline.reconcile.scope import Earlier, Plan, Rule
+from pipeline.reconcile.snapshot import Cut, Judged
+from ringfence.spark.columns import RECORD
+from service.config.addresses import AddressBook
+from service.metadata import redrive_job as job
 from tests.spark.ledger import Entry, Ledger, Row
 
 Lanes = list[list[Row]]

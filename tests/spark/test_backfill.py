@@ -15,15 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Row as SparkRow
 from typer.testing import CliRunner
 
-from pipeline.backfill.judge import Row
-from pipeline.backfill.run import Count, Pace, Source, backfill, inputs_of
+from pipeline.backfill.decider import Row
+from pipeline.backfill.run import Count, Pace, Source, backfill, inputs_of, read_verdicts
 from pipeline.backfill.seed import seed
-from pipeline.backfill.target import read_verdicts
 from pipeline.command import app
 from pipeline.errors import CONTRADICTION, USAGE, PipelineError
-from ringfence.spark_columns import RECORD
-from service.config import Config, load
-from state.edit import Source as Partition
+from ringfence.spark.columns import RECORD
+from service.config.load import Config, load
+from state.model import Source as Partition
 from tests.unit.pipeline.backfill.histories import NOW_MS, history
 from tests.unit.pipeline.backfill.the_service import Said, TheService
 

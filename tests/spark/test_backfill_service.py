@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import Result
 
-from pipeline.backfill.target import read_verdicts
+from pipeline.backfill.run import read_verdicts
 from ringfence.headers import DUPLICATE_ID, NUMBER, PREVIOUS, PUBLISHER, STREAM
 from tests.broker.service import REPOSITORY
 from tests.broker.workload import PARTITIONS, Record

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from ringfence.headers import DeadLetter
-from ringfence.spark import dead_letters, messages
-from ringfence.spark_columns import CLAIM, DEAD_LETTERS, MESSAGES, RECORD
+from ringfence.spark.columns import CLAIM, DEAD_LETTERS, MESSAGES, RECORD
+from ringfence.spark.reader import dead_letters, messages
 
 pytestmark = pytest.mark.spark
 

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.admin import Partition
-from pipeline.reconcile.findings import AddressFound, Findings
-from pipeline.reconcile.settings import UNKNOWN
+from pipeline.reconcile.results import AddressFound, Findings
+from pipeline.reconcile.scope import UNKNOWN
 from ringfence.headers import DeadLetter
 from tests.spark.groups import (
     DROPPED,

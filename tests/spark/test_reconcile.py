@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from typer.testing import Result
 
 from pipeline.errors import CONTRADICTION, PipelineError
-from pipeline.reconcile.findings import from_json
+from pipeline.reconcile.results import from_json
 from pipeline.reconcile.run import Cluster, reconcile
-from service.config import load
+from service.config.load import load
 from tests.broker.carried_world import world_of
 from tests.broker.conftest import create_topic
 from tests.broker.world import Manner

@@ -19,17 +19,14 @@ from cryptography.hazmat.primitives.serialization import (
 from pyspark.sql import SparkSession
 
 from pipeline.admin import Admin
-from pipeline.backfill.run import Pace, Source, backfill
-from pipeline.backfill.target import Target
-from pipeline.client import java_properties
-from pipeline.config_topic import as_served
+from pipeline.backfill.run import Pace, Source, Target, backfill
+from pipeline.config import as_served, config_topic_of, read_config
 from pipeline.errors import BROKER, PipelineError
-from pipeline.served import config_topic_of, read_config
+from pipeline.java_properties import java_properties
 from ringfence.headers import DUPLICATE_ID
-from service.config import Config
-from service.kafka_properties import KafkaSettings
-from service.overlay import Overlay
-from service.revisions import Revisions
+from service.config.kafka_properties import KafkaSettings
+from service.config.load import Config
+from service.metadata.settings import Overlay, Revisions
 from tests.broker.conftest import create_topic
 from tests.waiting import LIMIT_S
 from tools.broker import secured

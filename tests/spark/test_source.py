@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.errors import USAGE, PipelineError
 from pipeline.source import read_topics
-from ringfence.spark import kafka_options, topics_option
+from ringfence.spark.reader import kafka_options, topics_option
 
 pytestmark = pytest.mark.spark
 

@@ -4,11 +4,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from pipeline.templates import filled, filled_text, input_topic
-from ringfence.spark_columns import RECORD
-from service.identifier import identifier_of
-from service.letter_values import Letter
-from service.route import Template, UnrenderableError
+from pipeline.tables import filled, filled_text, input_topic
+from ringfence.spark.columns import RECORD
+from service.dedup.claim import identifier_of
+from service.dedup.dead_letter import Letter
+from service.dedup.record import UnrenderableError
+from service.dedup.route import Template
 
 pytestmark = pytest.mark.spark
 

@@ -6,11 +6,11 @@ from typing import TypeVar
 
 import pytest
 
-from service import answers
-from service.control import at_once
 from service.errors import ExitCode, ExitError
-from service.loop import Loop
-from service.queries.table import Answer, Query
+from service.processor.handlers import dispatch as answers
+from service.processor.loop import Loop
+from service.queries.inbox import at_once
+from service.queries.registry import Answer, Query
 
 T = TypeVar("T")
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from ringfence.headers import Reason
-from ringfence.publisher import Publisher
-from service.addresses import AddressSettings
-from service.errors import ExitCode
-from service.sections import (
+from ringfence.publisher.publisher import Publisher
+from service.config.addresses import AddressSettings
+from service.config.model import (
     ApiSettings,
     BridgeSettings,
     LogSettings,
@@ -19,6 +18,7 @@ from service.sections import (
     ServiceSettings,
     TracingSettings,
 )
+from service.errors import ExitCode
 from tools.broker.artifacts import versions
 
 DOCS = Path(__file__).parents[2] / "docs"

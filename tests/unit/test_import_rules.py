@@ -10,22 +10,21 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("ringfence", "service", "state", "api", "pipeline", "tools")
 PLANTS = {
-    "Imports point one way": ("state/directory.py", "import service.errors"),
-    "The loop stands on its steps": ("service/consume.py", "import service.decide"),
-    "The crew stands on its messages": ("service/crew/link.py", "import service.crew.member"),
-    "The supervisor starts without": ("service/crew/supervisor.py", "import service.worker"),
-    "The bridge stands on its steps": ("service/bridge/stamp.py", "import service.bridge.loop"),
-    "The command line stands on its call": (
-        "service/commands/cells.py",
-        "import service.commands.screen",
+    "Imports point one way": ("state/rocksdb_store.py", "import service.errors"),
+    "The service stands on its rules": ("service/dedup/batch.py", "import service.processor.poll"),
+    "No package imports a sibling": ("service/dedup/record.py", "import service.dedup.decider"),
+    "The rules know no clock": ("state/strategies/ring.py", "import time"),
+    "State knows no Kafka": ("state/cache.py", "import confluent_kafka"),
+    "Only state.rocksdb_store imports RocksDB": ("service/processor/loop.py", "import rocksdict"),
+    "The supervisor starts without": (
+        "service/supervisor/supervisor.py",
+        "import service.supervisor.worker",
     ),
-    "The command line knows the service": ("service/commands/ids.py", "import service.queries"),
-    "Strategies know no Kafka": ("state/strategies/ring.py", "import time"),
-    "Only state.rocks touches RocksDB": ("service/loop.py", "import rocksdict"),
-    "Kafka stays at the edge": ("service/route.py", "import confluent_kafka"),
-    "The publisher stands on its parts": ("ringfence/session.py", "import ringfence.courier"),
-    "What users import needs no more": ("ringfence/message.py", "import pydantic"),
-    "The API sees values": ("api/health.py", "import service.loop"),
+    "The command line is a client": ("service/cli/ids.py", "import service.queries.ids"),
+    "The API sees values": ("api/resources/health.py", "import service.processor.loop"),
+    "The pipeline reads Kafka": ("pipeline/source.py", "import confluent_kafka"),
+    "A backfill decides without Spark": ("pipeline/backfill/decider.py", "import pyspark"),
+    "What users import needs no more": ("ringfence/publisher/message.py", "import pydantic"),
 }
 
 
@@ -55,3 +54,8 @@ def test_a_planted_violation_is_caught(tree: Path, rule: str) -> None:
     with (tree / file).open("a") as planted:
         planted.write(f"\n{line}\n")
     assert rule in broken_contracts(tree)
+
+
+def test_a_file_without_a_place_is_caught(tree: Path) -> None:
+    (tree / "service" / "helpers.py").write_text("")
+    assert "The service stands on its rules" in broken_contracts(tree)

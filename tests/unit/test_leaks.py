@@ -12,7 +12,8 @@ SECRET = "s" * 40
 TESTS = f"""
 import io, logging, sys
 import pytest
-from service.tokens import entry_of, new_token, secret_of
+from service.config.tokens import entry_of, new_token
+from service.credentials import secret_of
 
 SECRET = {SECRET!r}
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from service.version import product_version
+from service.clock import product_version
 from tools.image import base
 from tools.image.buildah import Buildah
 from tools.image.dockerfile import digest

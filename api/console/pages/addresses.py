@@ -10,9 +10,8 @@ from starlette.responses import Response
 from api.console.client import Api, Reply
 from api.console.forms import asked, read, see, segment, to
 from api.console.history import History
-from api.console.render import page
-from api.console.shown import shown
-from service.sizing import duration_ms
+from api.console.render import page, shown
+from service.queries.sizing import duration_ms
 
 PAGE_SIZE: Final = 50
 NEWEST: Final = 20

@@ -5,10 +5,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.console.client import Api
-from api.console.differences import between
+from api.console.diff import between
 from api.console.forms import asked
-from api.console.render import page
-from api.console.shown import shown
+from api.console.render import page, shown
 
 PAGE_SIZE = 50
 

@@ -9,12 +9,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from api.console import words
+from api.console import formatting as words
 from api.console.charts import Chart, chart
 from api.console.client import Api
 from api.console.history import SPANS_S, History, Point
-from api.console.render import page
-from api.console.shown import shown
+from api.console.render import page, shown
 
 _STEPS: Final = dict(zip(SPANS_S, (5, 3, 4), strict=True))
 """Into how many parts the marks below a chart cut it."""

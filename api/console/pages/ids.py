@@ -8,8 +8,7 @@ from starlette.responses import Response
 
 from api.console.client import Api, Problem
 from api.console.forms import asked, read, see, segment
-from api.console.render import page
-from api.console.shown import shown
+from api.console.render import page, shown
 
 EMPTY_ID: Final = "hex:"
 """How the empty id is written in a path."""

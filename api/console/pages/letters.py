@@ -5,10 +5,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.console.client import Api
-from api.console.forms import asked, segment
-from api.console.letter_filter import REASONS, LetterFilter
-from api.console.render import page
-from api.console.shown import shown
+from api.console.forms import REASONS, LetterFilter, asked, segment
+from api.console.render import page, shown
 
 PAGE_SIZE = 25
 

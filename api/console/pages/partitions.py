@@ -8,8 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.console.client import Api
-from api.console.render import page
-from api.console.shown import shown
+from api.console.render import page, shown
 
 
 def add(routes: APIRouter) -> None:

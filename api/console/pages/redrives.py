@@ -8,10 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.console.client import Api, Reply
-from api.console.forms import asked, read, see, segment
-from api.console.letter_filter import REASONS, LetterFilter
-from api.console.render import page
-from api.console.shown import shown
+from api.console.forms import REASONS, LetterFilter, asked, read, see, segment
+from api.console.render import page, shown
 
 MODES: Final = {
     "through": "Decide again. What is remembered is refused again; nothing is forgotten.",

@@ -8,11 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.console.client import Api, Document, Failed, Problem, Reply
-from api.console.differences import between
-from api.console.forms import asked, read, see, segment
-from api.console.render import page
-from api.console.shown import shown
-from api.console.toml_text import as_toml, from_toml
+from api.console.diff import between
+from api.console.forms import as_toml, asked, from_toml, read, see, segment
+from api.console.render import page, shown
 from api.problems import INVALID, NOT_FOUND
 
 COLLECTIONS: Final = {"route": "/v1/routes", "address": "/v1/address-settings"}

@@ -20,10 +20,9 @@ from starlette.responses import Response
 from api import connections, server
 from api.app import ALL, create_app
 from api.connections import HEAD_BYTES_MAX, LIMITS, Connection, Gate, Limits
-from api.opening import listening
-from api.server import serve_in_thread
-from service.control import Inbox
-from service.sections import ApiSettings
+from api.server import listening, serve_in_thread
+from service.config.model import ApiSettings
+from service.queries.inbox import Inbox
 from tests.api.fake_service import RUNNING, Clock, make_view
 from tests.fakes.logs import logging_to
 from tests.waiting import LIMIT_S, eventually

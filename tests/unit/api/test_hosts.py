@@ -3,7 +3,7 @@
 import pytest
 
 from api.hosts import allowed_hosts, is_allowed
-from service.sections import ApiSettings
+from service.config.model import ApiSettings
 from tests.unit.helpers import some
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what is asked

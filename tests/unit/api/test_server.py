@@ -14,8 +14,8 @@ import pytest
 from api.app import create_app
 from api.connections import Gate
 from api.server import BindError, ServerHandle, serve_in_thread
-from service.control import Inbox
 from service.queries.ids import Sighting
+from service.queries.inbox import Inbox
 from tests.api.fake_service import RUNNING, Clock, make_view, remembering, serving
 from tests.waiting import LIMIT_S
 

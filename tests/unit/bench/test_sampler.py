@@ -5,8 +5,15 @@ import inspect
 import pytest
 
 from bench.sampler import REST, STAGES, stage_of
-from service import apply, commit, consume, decide, loop, worker
-from state import cache, rocks, run
+from service.dedup import batch as consume
+from service.dedup import decider as decide
+from service.processor import loop
+from service.processor import transaction as apply
+from service.processor import transaction as commit
+from service.supervisor import worker
+from state import cache
+from state import rocksdb_store as rocks
+from state import segment as run
 from state.strategies import ring
 
 LOOP = ["loop.py:Loop._commit", "loop.py:Loop.turn", "worker.py:Worker._turn", "run.py:serve"]
@@ -15,21 +22,28 @@ LOOP = ["loop.py:Loop._commit", "loop.py:Loop.turn", "worker.py:Worker._turn", "
 @pytest.mark.parametrize(
     ("stack", "stage"),
     [
-        (["commit.py:_send", "commit.py:Committer._write"], "produce"),
+        (["transaction.py:_send", "transaction.py:Committer._write"], "produce"),
         (
-            ["commit.py:_send", "commit.py:_Changelog._write", "commit.py:Committer._write"],
+            [
+                "transaction.py:_send",
+                "transaction.py:_Changelog._write",
+                "transaction.py:Committer._write",
+            ],
             "changelog",
         ),
-        (["decide.py:_Decider.decide", "commit.py:Committer._write"], "decide"),
+        (["decider.py:_Decider.decide", "transaction.py:Committer._write"], "decide"),
         (
-            ["whole_ring.py:WholeRing.admitter.<locals>.admit", "decide.py:_Decider.decide"],
+            ["ring_memory.py:WholeRing.admitter.<locals>.admit", "decider.py:_Decider.decide"],
             "decide",
         ),
-        (["ring.py:RingDraft.seal", "decide.py:_Decider.seal"], "changelog"),
-        (["whole_ring.py:WholeRing.absorb", "cache.py:Cache.absorb", "apply.py:apply"], "apply"),
-        (["consume.py:read_headers", "decide.py:_Decider.decide"], "headers"),
-        (["commit.py:Committer._flush", "commit.py:Committer.commit"], "commit"),
-        (["watch.py:Watch.committed"], REST),
+        (["ring.py:RingDraft.seal", "decider.py:_Decider.seal"], "changelog"),
+        (
+            ["ring_memory.py:WholeRing.absorb", "cache.py:Cache.absorb", "transaction.py:apply"],
+            "apply",
+        ),
+        (["io.py:read_headers", "decider.py:_Decider.decide"], "headers"),
+        (["transaction.py:Committer._flush", "transaction.py:Committer.commit"], "commit"),
+        (["reporter.py:Watch.committed"], REST),
     ],
 )
 def test_the_innermost_function_that_is_known_tells_the_stage(stack: list[str], stage: str) -> None:

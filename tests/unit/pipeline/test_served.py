@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.config import read_config
 from pipeline.errors import PipelineError
-from pipeline.served import read_config
-from service.config import Config
+from service.config.load import Config
 
 
 def config(tmp_path: Path, rest: str) -> Config:
@@ -30,7 +30,7 @@ tls_key_file = "/etc/ringfence-api-tls/tls.key"
 
 
 def test_nor_what_sends_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.tracing_checks.find_spec", lambda _name: None)
+    monkeypatch.setattr("service.config.validation.find_spec", lambda _name: None)
     traced = '[[routes]]\ninputs = ["b"]\n[tracing]\nendpoint = "http://collector:4318"\n'
     assert config(tmp_path, traced).tracing.endpoint == "http://collector:4318"
 

@@ -4,11 +4,10 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from ringfence.courier import Courier, Manners
-from ringfence.message import Message
-from ringfence.publish_errors import PublisherError
-from ringfence.publish_file import Owner
-from ringfence.publish_store import PublishStore, Room
+from ringfence.publisher.errors import PublisherError
+from ringfence.publisher.message import Message
+from ringfence.publisher.outbox import Owner, PublishStore, Room
+from ringfence.publisher.sender import Courier, Manners
 from tests.fakes.judge import FakeSessions, FakeWire, Judge
 
 ACK_WAIT_S = 5.0

@@ -7,28 +7,25 @@ from itertools import chain
 
 from confluent_kafka import Message
 
-from ringfence.headers import DUPLICATE_ID, DeadLetter
-from service.addresses import AddressBook
-from service.apply import apply
-from service.checks import Rules
-from service.cluster import TopicInfo
-from service.config import RouteSettings
-from service.consume import Batch, Slice, read
-from service.decide import decide, redrive
-from service.inlet import Inlet
-from service.inlets import finder
-from service.letter_values import Letter, Mode
-from service.part import Hop
-from service.partition import Facts, Log, Partition, Phase
-from service.plan import Output, Plan
-from service.redecide import Outcome
-from service.rejection import RejectedError
-from service.route import Headers, InputRoute
-from service.target import Placing
-from service.topics import ByAddress, Targets
+from ringfence.headers import DUPLICATE_ID, DeadLetter, Headers
+from service.config.addresses import AddressBook
+from service.config.load import RouteSettings
+from service.config.tasks import Hop
+from service.dedup.batch import Batch, Slice, read
+from service.dedup.checks import Rules
+from service.dedup.dead_letter import Letter, Mode
+from service.dedup.decider import Outcome, decide, redrive
+from service.dedup.output import Placing
+from service.dedup.partition import Facts, Log, Partition, Phase
+from service.dedup.plan import Output, Plan
+from service.dedup.record import RejectedError
+from service.dedup.route import Inlet, InputRoute, finder
+from service.kafka.admin import TopicInfo
+from service.kafka.topics import ByAddress, Targets
+from service.processor.transaction import apply
 from state.cache import Cache
-from state.edit import Source
-from state.memory import MemoryStore
+from state.memory_store import MemoryStore
+from state.model import Source
 from state.store import Identity
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import FakeCluster

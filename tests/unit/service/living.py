@@ -8,21 +8,21 @@ from confluent_kafka import KafkaError, KafkaException
 
 from ringfence.headers import DUPLICATE_ID, GROUP_POSITION, GROUP_SIZE, DeadLetter
 from ringfence.headers import GROUP as GROUP_NAME
-from service.addresses import AddressBook
-from service.assignment import Assignment
-from service.config import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
-from service.control import Inbox
-from service.file_routes import FileRoutes
-from service.layout import Layout
-from service.loop import Loop
-from service.metrics import Metrics
-from service.partition import Phase
-from service.registry import Registry
-from service.status import Status, StatusBoard
-from service.topics import config_topic
-from service.watch import Watch
-from service.worker import Worker
-from state.edit import Source
+from service.config.addresses import AddressBook
+from service.config.load import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
+from service.dedup.partition import Phase
+from service.kafka.topics import config_topic
+from service.metadata.file_routes import FileRoutes
+from service.metadata.layout import Layout
+from service.metadata.session_service import Registry
+from service.processor.assignment import Assignment
+from service.processor.loop import Loop
+from service.processor.reporter import Watch
+from service.queries.inbox import Inbox
+from service.queries.status import Status, StatusBoard
+from service.supervisor.worker import Worker
+from service.telemetry.metrics import Metrics
+from state.model import Source
 from state.store import Stores
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.clients import FakeClients

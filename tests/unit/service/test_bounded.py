@@ -9,16 +9,16 @@ import pytest
 from confluent_kafka import Message
 
 from ringfence.headers import DUPLICATE_ID
-from service.addresses import AddressBook
-from service.commit import Committer
-from service.loop import Loop
-from service.plan import Plan
-from service.status import StatusBoard
-from service.worker import Worker
+from service.config.addresses import AddressBook
+from service.dedup.plan import Plan
+from service.processor.loop import Loop
+from service.processor.transaction import Committer
+from service.queries.status import StatusBoard
+from service.supervisor.worker import Worker
 from state.cache import Cache, TooMuchAtOnceError
-from state.edit import Source
+from state.model import Source
 from state.store import Store
-from state.strategies.strategy import Memory, Strategy
+from state.strategies.base import Memory, Strategy
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.group import Committed
 from tests.fakes.log import Chance
@@ -172,7 +172,7 @@ def test_a_transaction_that_the_broker_ended_keeps_the_partitions_and_what_is_in
 def test_a_transaction_uses_no_more_memory_than_there_is(
     at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.intake._AT_ONCE", at_once)
+    monkeypatch.setattr("service.processor.poll._AT_ONCE", at_once)
     living = Living(BY_KEY)
     addresses = [f"a{number}" for number in range(60)]
     for number in range(20):

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.headers import DUPLICATE_ID, ORIGIN, DeadLetter, Reason
-from service.config import RouteSettings
-from service.letter_values import Letter
-from service.part import Hop
-from service.redecide import Misdirected
-from state.edit import Source
-from state.parked import decode
+from service.config.load import RouteSettings
+from service.config.tasks import Hop
+from service.dedup.dead_letter import Letter
+from service.dedup.decider import Misdirected
+from state.model import Source
+from state.pending_group import decode
 from tests.fakes.log import FakeCluster
 from tests.oracle.model import DequeRing
 from tests.unit.helpers import some

@@ -6,10 +6,10 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from service.config import Config, load_lenient
+from service.config.kafka_properties import KNOWN, Property, read_kafka
+from service.config.load import Config, load_lenient
+from service.config.model import Given
 from service.errors import Problem
-from service.kafka_properties import KNOWN, Property, read_kafka
-from service.reading import Given
 
 
 def read(**environ: str) -> tuple[Config, list[Problem]]:

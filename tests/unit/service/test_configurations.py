@@ -17,8 +17,8 @@ from typing import Final
 
 import pytest
 
-from service import config
 from service.bridge import config as bridge
+from service.config import load as config
 from service.errors import Problem
 
 FOLDER: Final = Path(__file__).parent / "configurations"

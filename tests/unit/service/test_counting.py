@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import Message
 
 from ringfence.headers import BOOKMARK, DUPLICATE_ID, MARK, DeadLetter, Reason, bookmark
-from service.config import RouteSettings
-from service.partition import addresses_of
+from service.config.load import RouteSettings
+from service.dedup.partition import addresses_of
 from state.cache import Cache
 from tests.unit.service.deciding import NOW_MS, World, reasons, record, told, topics
 

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from ringfence.headers import DUPLICATE_ID
-from service.checks import Rules
-from service.commit import TransactionAbortedError
-from service.plan import Output, Plan
-from state.edit import Source
+from service.dedup.checks import Rules
+from service.dedup.plan import Output, Plan
+from service.processor.transaction import TransactionAbortedError
+from state.model import Source
 from tests.fakes.consumer import FakeConsumer
 from tests.simulation.disk import Disk
 from tests.unit.service.living import ORDERS, Living, in_group, turns, waiting_for
-from tests.unit.service.test_intake import at_read
+from tests.unit.service.processor.test_poll import at_read
 
 
 def test_who_is_no_member_of_the_group_commits_nothing() -> None:

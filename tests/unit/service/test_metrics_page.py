@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.metrics import Metrics
-from service.sample import Fill, Sample
-from service.status import StatusBoard
+from service.queries.status import StatusBoard
+from service.telemetry.gauges import Fill, Sample
+from service.telemetry.metrics import Metrics
 from tests.api.fake_service import RUNNING, Clock
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "metrics.md"

@@ -6,13 +6,13 @@ from itertools import cycle, repeat
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from service.commit import OutcomeUnknownError
+from service.dedup.output import TargetMissingError
+from service.dedup.plan import Output
 from service.errors import ExitCode
-from service.faults import fault_of
-from service.plan import Output
-from service.target import TargetMissingError
-from state.edit import Edit, Source
-from state.run import key
+from service.kafka.errors import fault_of
+from service.processor.transaction import OutcomeUnknownError
+from state.model import Edit, Source
+from state.segment import key
 from state.store import StoreCorruptError
 from tests.fakes.log import Chance
 from tests.unit.helpers import ending, some

@@ -6,15 +6,16 @@ import pytest
 from confluent_kafka import murmur2
 
 from ringfence.headers import DUPLICATE_ID, NUMBER, PUBLISHER, DeadLetter
-from service.config import RouteSettings
-from service.control import NotPossible, Unavailable
+from service.config.load import RouteSettings
+from service.config.tasks import Hop, Part
+from service.dedup.record import Known
 from service.errors import ExitCode
-from service.loop import Loop
-from service.part import Hop, Part
-from service.queries.ids import IdAnswer, IdQuery, IdsImport, Known
+from service.metadata.session_service import Registry
+from service.processor.loop import Loop
+from service.queries.errors import NotPossible, Unavailable
+from service.queries.ids import IdAnswer, IdQuery, IdsImport
 from service.queries.publishers import NumberChange, PublisherAnswer, PublisherQuery
-from service.registry import Registry
-from state.edit import Source
+from state.model import Source
 from tests.fakes.clients import FakeClients
 from tests.fakes.partition import Record
 from tests.simulation.disk import Disk

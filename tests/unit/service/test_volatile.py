@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from service.config import RouteSettings
+from service.config.load import RouteSettings
 from state.cache import Cache
 from state.keys import RUNS, prefix
 from tests.unit.service.deciding import World, named, reasons, topics

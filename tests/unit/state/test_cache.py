@@ -6,14 +6,12 @@ from hypothesis import strategies as st
 
 import state.cache
 from state.cache import AnyRing, Cache, TooMuchAtOnceError
-from state.edit import Edit, Origin, Source
-from state.memory import MemoryStore
-from state.run import key
-from state.spots import Spots
+from state.memory_store import MemoryStore
+from state.model import Edit, Origin, Source, Spots
+from state.segment import key
 from state.store import Identity, Position, StoreCorruptError
-from state.strategies.compact_ring import CompactRing
 from state.strategies.ring import RingContent
-from state.strategies.whole_ring import WholeRing
+from state.strategies.ring_memory import CompactRing, WholeRing
 
 SOURCE = Source("orders", 0)
 OTHER = Source("orders", 1)

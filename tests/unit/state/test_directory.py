@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from state.directory import Directory, DirectoryHeldError
-from state.edit import Source
-from state.rocks import RocksStores
+from state.model import Source
+from state.rocksdb_store import RocksStores
 from tests.waiting import LIMIT_S
 
 

@@ -14,21 +14,20 @@ from typing import Any, Final
 
 import pytest
 
-from service.addresses import AddressBook
-from state import parked
-from state.changelog import OffsetMetadata, decode, encode
-from state.edit import IMPORTED, Edit, Origin, Source
+from service.config.addresses import AddressBook
+from state import pending_group as parked
 from state.keys import RUNS, UnknownFormatError, prefix
-from state.parked import Parked, Seat
-from state.rocks import RocksStores
-from state.run import FORGOTTEN, FORMAT, RUN_IDS_MAX, Run, key
-from state.run import decode as decode_run
-from state.run import encode as encode_run
-from state.spots import Spots
+from state.model import IMPORTED, Edit, Origin, Source, Spots
+from state.offset_metadata import OffsetMetadata, decode, encode
+from state.pending_group import Parked, Seat
+from state.rocksdb_store import RocksStores
+from state.segment import FORGOTTEN, FORMAT, RUN_IDS_MAX, Run, key
+from state.segment import decode as decode_run
+from state.segment import encode as encode_run
 from state.store import Identity, Position
 from state.strategies import audit, ordered, sequence
-from state.strategies.publishers import ByPublisher
-from state.strategies.table import STRATEGIES, check
+from state.strategies.per_publisher import ByPublisher
+from state.strategies.registry import STRATEGIES, check
 from tests.unit.helpers import some
 
 FORMATS: Final = Path(__file__).parent / "formats"

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.edit import IMPORTED, Source
-from state.spots import Spots
+from state.model import IMPORTED, Source, Spots
 
 FIRST = Source("in", 0)
 SOURCES = st.builds(Source, st.sampled_from(["in", "other"]), st.integers(0, 3))

@@ -3,9 +3,8 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.console.differences import between
-from api.console.letter_filter import LetterFilter
-from api.console.toml_text import as_toml
+from api.console.diff import between
+from api.console.forms import LetterFilter, as_toml
 
 VALUES = st.booleans() | st.integers(-(2**62), 2**62) | st.text() | st.lists(st.text(), max_size=3)
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from random import Random
 
+from pipeline.backfill.decider import Row
 from pipeline.backfill.inputs import Inputs
-from pipeline.backfill.judge import Row
-from service.config import RouteSettings
-from service.route import Headers
-from state.edit import Source
+from ringfence.headers import Headers
+from service.config.load import RouteSettings
+from state.model import Source
 from tests.unit.pipeline.backfill.the_service import value_of
 
 NOW_MS = 1_700_000_000_000

@@ -5,15 +5,15 @@ from random import Random
 
 import pytest
 
+from pipeline.backfill.decider import Judge, Row
 from pipeline.backfill.inputs import Inputs
-from pipeline.backfill.judge import Judge, Row
-from pipeline.backfill.memories import Memories, Number, Shelf, shelves_of
-from pipeline.backfill.shelves import Shelves, shelf_of_page, unpacked_entries
+from pipeline.backfill.paged_store import Shelves, shelf_of_page, unpacked_entries
+from pipeline.backfill.seed import Memories, Number, Shelf, shelves_of
 from ringfence.headers import DUPLICATE_ID, NUMBER, PUBLISHER
-from service.adoption.past import Line
-from state.edit import Source
+from service.import_ids.source import Line
+from state.model import Source
 from tests.unit.pipeline.backfill.histories import NOW_MS, STRATEGIES, history, inputs_of, route
-from tests.unit.pipeline.backfill.test_judge import BY_ADDRESS, OWN, Dict
+from tests.unit.pipeline.backfill.test_decider import BY_ADDRESS, OWN, Dict
 from tests.unit.pipeline.backfill.the_service import TheService
 
 HOLDS_ALL = {

@@ -10,29 +10,27 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
-from api.id_schemas import ImportedLine
-from api.publisher_schemas import Number as NumberIn
+from api.resources.id_schemas import ImportedLine
+from api.resources.publishers import Number as NumberIn
+from pipeline.backfill.decider import ACCEPTED, Row
 from pipeline.backfill.inputs import Inputs
-from pipeline.backfill.judge import ACCEPTED, Row
-from pipeline.backfill.memories import Number
-from ringfence.headers import MARK, DeadLetter
-from service.adoption.past import Line
-from service.apply import apply
-from service.carried import name_of, trace
-from service.checks import Rules
-from service.cluster import TopicInfo
-from service.consume import Batch, Slice, read
-from service.decide import decide, import_ids, place_publisher
-from service.inlets import finder
-from service.partition import Facts, Log, Partition, Phase
-from service.plan import Plan
-from service.route import Headers
-from service.target import Placing
-from service.topics import Targets
+from pipeline.backfill.seed import Number
+from ringfence.headers import MARK, DeadLetter, Headers
+from service.dedup.batch import Batch, Slice, read
+from service.dedup.checks import Rules
+from service.dedup.decider import decide, import_ids, place_publisher
+from service.dedup.output import Placing
+from service.dedup.partition import Facts, Log, Partition, Phase
+from service.dedup.plan import Plan
+from service.dedup.record import name_of, trace
+from service.dedup.route import finder
+from service.import_ids.source import Line
+from service.kafka.admin import TopicInfo
+from service.kafka.topics import Targets
+from service.processor.transaction import apply
 from state.cache import Cache
-from state.claim import Claim
-from state.edit import Source
-from state.memory import MemoryStore
+from state.memory_store import MemoryStore
+from state.model import Claim, Source
 from state.store import Identity
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import FakeCluster

@@ -1,6 +1,6 @@
 """Findings for tests of what is made of them."""
 
-from pipeline.reconcile.findings import AddressFound, Distances, Fault, Findings, Slot
+from pipeline.reconcile.results import AddressFound, Distances, Fault, Findings, Slot
 
 SHORT = AddressFound(
     "orders", "ring", 1_000, 90_000, 900, 100, 1_000, 900, 1_500, 4_000, 7_000, is_exact=True

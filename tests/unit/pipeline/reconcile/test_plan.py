@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.config import read_config
 from pipeline.errors import USAGE, PipelineError
-from pipeline.reconcile.plan import Rule, planned, redriven_of
-from pipeline.served import read_config
+from pipeline.reconcile.scope import Rule, planned, redriven_of
 from ringfence.headers import DUPLICATE_ID
-from service.config import Config
-from service.letter_values import LetterFilter, LetterPlace, Order
-from service.redrive.job import Job, Span
+from service.config.load import Config
+from service.dedup.dead_letter import LetterFilter, LetterPlace, Order
+from service.metadata.redrive_job import Job, Span
 
 TOPICS = {"a.eu", "a.us", "b", "b.out", "a.eu.unique", "g.dead-letters", "a.eu.dlq", "x", "y", "z"}
 

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-from pipeline.reconcile.settings import UNKNOWN, Former, earlier_of, memory_of
-from pipeline.served import overlaid, read_config
-from service.addresses import AddressBook
-from service.config import Config
-from service.overlay import Overlay
-from service.revisions import Revisions
+from pipeline.config import overlaid, read_config
+from pipeline.reconcile.scope import UNKNOWN, Former, earlier_of, memory_of
+from service.config.addresses import AddressBook
+from service.config.load import Config
+from service.metadata.settings import Overlay, Revisions
 
 
 def config(tmp_path: Path, routes: str) -> Config:

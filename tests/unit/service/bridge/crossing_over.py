@@ -9,12 +9,12 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from ringfence.headers import DeadLetter
 from service.bridge.config import BridgeConfig
 from service.bridge.loop import Loop
-from service.bridge.watch import Watch
-from service.kafka_properties import KafkaSettings
-from service.metrics import Metrics
-from service.sections import ApiSettings, BridgeSettings
-from service.status import Status, StatusBoard
-from state.edit import Source
+from service.bridge.reporter import Watch
+from service.config.kafka_properties import KafkaSettings
+from service.config.model import ApiSettings, BridgeSettings
+from service.queries.status import Status, StatusBoard
+from service.telemetry.metrics import Metrics
+from state.model import Source
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.consumer import FakeConsumer, OnCommit
 from tests.fakes.delivery import FakeDelivery

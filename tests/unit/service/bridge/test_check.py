@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from service.bridge.check import Asked, report_of
 from service.bridge.config import BridgeConfig
+from service.config.kafka_properties import KafkaSettings
+from service.config.model import ApiSettings, BridgeSettings
 from service.errors import Problem
-from service.kafka_properties import KafkaSettings
-from service.sections import ApiSettings, BridgeSettings
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import FakeCluster
 from tests.fakes.rights import FakeRights

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from service.bridge.config import BridgeConfig, load
-from service.config import load as load_service
-from service.sections import ApiSettings, BridgeSettings
+from service.config.load import load as load_service
+from service.config.model import ApiSettings, BridgeSettings
 
 MINIMAL = """
 [bridge]

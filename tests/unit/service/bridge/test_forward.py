@@ -6,12 +6,11 @@ import pytest
 from confluent_kafka import KafkaError, Message
 
 from ringfence.headers import Reason
-from service.bridge.crossing import Crossing
+from service.bridge.consumer import Position
 from service.bridge.forward import Rules, Shipment, forward
-from service.bridge.positions import Position
-from service.consume import UNREADABLE
-from state.edit import Source
-from state.rejection import Rejection
+from service.bridge.topics import Crossing
+from service.kafka.io import UNREADABLE
+from state.model import Rejection, Source
 
 SOURCE = Source("orders", 5)
 CROSSING = Crossing("orders", "eu.orders", 3, 1000)

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from service.errors import ExitCode, ExitError
-from state.edit import Source
+from state.model import Source
 from tests.fakes.errors import plain, retriable
 from tests.fakes.partition import Record
 from tests.fakes.producer import FakeProducer

@@ -2,9 +2,9 @@
 
 import pytest
 
-from service.bridge.stamp import has_claim, stamped
-from service.consume import UNREADABLE
-from service.route import Headers
+from ringfence.headers import Headers
+from service.bridge.forward import has_claim, stamped
+from service.kafka.io import UNREADABLE
 
 PREFIX = b"cluster/orders/3/"
 

@@ -5,12 +5,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ringfence.headers import Reason
-from service.addresses import AddressSettings
-from state.claim import Claim
-from state.edit import Origin, Source
-from state.spots import Spots
-from state.strategies.strategy import Memory
-from state.strategies.table import STRATEGIES, check
+from service.config.addresses import AddressSettings
+from state.model import Claim, Origin, Source, Spots
+from state.strategies.base import Memory
+from state.strategies.registry import STRATEGIES, check
 
 SOURCE: Final = Source("orders", 1)
 ADDRESS: Final = "a.b"

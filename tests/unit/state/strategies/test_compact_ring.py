@@ -6,14 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from state.edit import Origin
 from state.keys import UnknownFormatError
-from state.run import RUN_IDS_MAX, Outline, Row, decode, encode, outline, row_of
-from state.spots import Spots
-from state.strategies import ring_index
-from state.strategies.compact_ring import CompactRing
-from state.strategies.ring_index import Index
-from state.strategies.whole_ring import WholeRing
+from state.model import Origin, Spots
+from state.segment import RUN_IDS_MAX, Outline, Row, decode, encode, outline, row_of
+from state.strategies import ring_memory as ring_index
+from state.strategies.ring_memory import CompactRing, Index, WholeRing
 from tests.oracle.ours import SOURCE
 from tests.unit.helpers import some
 from tests.unit.state.strategies.test_ring import STEPS, Step

@@ -8,22 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.edit import Edit, Origin
 from state.keys import UnknownFormatError
-from state.memory import MemoryStore
-from state.run import ID_BYTES_MAX, RUN_IDS_MAX, Run, key, put
-from state.spots import Spots
+from state.memory_store import MemoryStore
+from state.model import Edit, Origin, Spots
+from state.segment import ID_BYTES_MAX, RUN_IDS_MAX, Run, key, put
 from state.store import Identity, Position
-from state.strategies.ring_edits import (
-    bounds,
-    clear,
-    entries,
-    entries_upwards,
-    extent,
-    forget_all,
-)
-from state.strategies.strategy import Extent
-from state.strategies.whole_ring import WholeRing
+from state.strategies.base import Extent
+from state.strategies.ring_admin import bounds, clear, entries, entries_upwards, extent, forget_all
+from state.strategies.ring_memory import WholeRing
 from tests.oracle.ours import ADDRESS, SOURCE, OurModel, OurRing
 
 

@@ -10,12 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.headers import Reason
-from state.claim import Claim
-from state.edit import Origin
 from state.keys import UnknownFormatError
-from state.run import RUN_IDS_MAX, decode
-from state.spots import Spots
-from state.strategies.table import check
+from state.model import Claim, Origin, Spots
+from state.segment import RUN_IDS_MAX, decode
+from state.strategies.registry import check
 from state.strategies.window import parts_of
 from tests.unit.helpers import some
 from tests.unit.state.strategies.kept import SOURCE, Kept

@@ -1,0 +1,126 @@
+"""Access: what a request presents, and who that makes of it.
+
+Two things let somebody in: a token of the tokens file, and one of the issuer; and a cookie in the
+place of either. What instances share lets nobody in here: see `api.resources.internal`.
+"""
+
+import secrets
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from starlette.datastructures import Headers
+
+from api.auth.cookies import NAME, SECURE_NAME, Cookies, Login
+from api.auth.oidc import INVALID, Jwks, Oidc, Refused, Vouched
+from api.auth.rate_limit import Attempts
+from api.principal import ANYBODY, Principal
+from service.config.model import ApiSettings
+from service.config.tokens import Tokens, parse
+from service.credentials import secret_of
+from service.file_watcher import Watched
+
+MISSING = "missing"
+_SCHEME = "bearer"
+_JWT_DOTS = 2
+
+
+class Presented(NamedTuple):
+    """A token that lets somebody in."""
+
+    vouched: Vouched
+    digest: str
+
+
+class Access:
+    """Who is let in, by the settings of the API. A token of the issuer may wait for its keys."""
+
+    def __init__(self, settings: ApiSettings, jwks: Jwks | None = None) -> None:
+        """The files were checked with the configuration; ValueError or OSError if they changed."""
+        self.settings = settings
+        self.attempts = Attempts(time.monotonic)
+        self._tokens = (
+            Watched(settings.tokens_file, parse, time.monotonic) if settings.takes_tokens else None
+        )
+        self._oidc = None
+        if settings.takes_oidc:
+            keys = Jwks(settings.oidc_issuer, settings.oidc_jwks_url, time.monotonic)
+            self._oidc = Oidc(settings, jwks or keys)
+        self._cookies = Cookies(_cookie_key(settings.session_key_file))
+
+    @property
+    def asks_who(self) -> bool:
+        """Whether a request has to say who makes it."""
+        return self.settings.asks_who
+
+    async def principal(self, headers: Headers) -> Principal:
+        """Who makes a request with these headers. Refused, or Unavailable."""
+        if not self.asks_who:
+            return ANYBODY
+        token = bearer_of(headers)
+        if token is not None:
+            return (await self.present(token)).vouched.principal
+        cookie = cookie_of(headers)
+        if cookie is None:
+            raise Refused(MISSING)
+        return self._by_cookie(cookie)
+
+    async def present(self, token: str) -> Presented:
+        """Who presents a token. Refused, or Unavailable."""
+        found = None if self._tokens is None else self._tokens.value().find(token)
+        if found is not None:
+            vouched = Vouched(Principal(found.name, found.roles, "token"), _never())
+            return Presented(vouched, found.digest)
+        if self._oidc is None or token.count(".") != _JWT_DOTS:
+            raise Refused(INVALID)
+        return Presented(await self._oidc.vouched(token), "")
+
+    async def log_in(self, token: str) -> str:
+        """The cookie of who presents a token. Refused, or Unavailable."""
+        (principal, until_s), digest = await self.present(token)
+        until_s = min(until_s, int(time.time()) + self.settings.session_max_s)
+        return self._cookies.write(
+            Login(principal.name, tuple(sorted(principal.roles)), until_s, digest)
+        )
+
+    def log_out(self, headers: Headers) -> None:
+        """Have the cookie of a request let nobody in any more."""
+        self._cookies.end(cookie_of(headers) or "", time.time())
+
+    def _by_cookie(self, value: str) -> Principal:
+        login = self._cookies.read(value, time.time())
+        if login is None:
+            raise Refused("session-over")
+        if not login.digest:
+            return Principal(login.name, frozenset(login.roles), "oidc", by_cookie=True)
+        tokens = Tokens(()) if self._tokens is None else self._tokens.value()
+        found = tokens.by_digest(login.digest)
+        if found is None:
+            raise Refused("session-over")
+        return Principal(found.name, found.roles, "token", by_cookie=True)
+
+
+def bearer_of(headers: Headers) -> str | None:
+    """The token of `Authorization`; an empty one where it is of another scheme."""
+    sent = headers.get("authorization")
+    if sent is None:
+        return None
+    scheme, _, token = sent.partition(" ")
+    return token.strip() if scheme.lower() == _SCHEME else ""
+
+
+def cookie_of(headers: Headers) -> str | None:
+    """Our cookie, if there is one; that of TLS comes first."""
+    pairs = [pair.strip().partition("=") for pair in headers.get("cookie", "").split(";")]
+    sent = {name: value for name, _, value in reversed(pairs)}
+    return sent.get(SECURE_NAME, sent.get(NAME))
+
+
+def _cookie_key(path: str) -> bytes:
+    if not path:
+        return secrets.token_bytes()
+    return secret_of(Path(path).read_text(encoding="utf-8")).encode()
+
+
+def _never() -> int:
+    return 1 << 62

@@ -1,0 +1,100 @@
+"""Audit: what a request may change is written down before it is done, and what came of it after.
+
+Where the first record cannot be written, nothing is done (503). The second one goes out before the
+reply does, so whoever has the reply finds the record whole.
+"""
+
+import time
+from typing import Final
+from urllib.parse import parse_qsl, urlencode
+
+import structlog
+from anyio import to_thread
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api import problems
+from api.audit_context import actor_in, change_of
+from api.auth.authorize import client_of, rule_of
+from api.ports import AuditLog
+from api.principal import SAFE, principal_in
+from service.metadata.audit import AuditRecord, new_id
+from service.queries.errors import Unavailable
+
+_REASON: Final = "reason"
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class Audit:
+    """ASGI middleware around whatever changes something."""
+
+    def __init__(self, app: ASGIApp, log: AuditLog) -> None:
+        self._app = app
+        self._log = log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have a change recorded, and then made."""
+        if scope["type"] != "http" or not rule_of(scope).is_write or scope["method"] in SAFE:
+            await self._app(scope, receive, send)
+            return
+        record = _intent(scope)
+        try:
+            await to_thread.run_sync(self._log.write, record)
+        except Unavailable as error:
+            refusal = problems.try_later(error, scope, problems.NOT_AUDITED)
+            await refusal(scope, receive, send)
+            return
+        await self._recorded(record, scope, receive, send)
+
+    async def _recorded(
+        self, record: AuditRecord, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        started_s, is_told = time.monotonic(), False
+
+        async def end(status: int) -> None:
+            nonlocal is_told
+            is_told = True
+            change = change_of(scope)
+            done = record._replace(
+                before=None if change is None else change.before,
+                after=None if change is None else change.after,
+                status=status,
+                duration_ms=round((time.monotonic() - started_s) * 1000),
+            )
+            await to_thread.run_sync(self._tell, done)
+
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await end(int(message["status"]))
+            await send(message)
+
+        try:
+            await self._app(scope, receive, told)
+        except Exception:
+            if not is_told:
+                await end(problems.INTERNAL.status)
+            raise
+
+    def _tell(self, record: AuditRecord) -> None:
+        """The change is made, whatever becomes of this: the log has it too."""
+        _log.info("audit", **record.told)
+        try:
+            self._log.write(record)
+        except Unavailable as error:
+            _log.error("audit_outcome_not_written", id=record.id, cause=str(error))
+
+
+def _intent(scope: Scope) -> AuditRecord:
+    now_ms = time.time_ns() // 1_000_000
+    query = parse_qsl(bytes(scope["query_string"]).decode("latin-1"), keep_blank_values=True)
+    return AuditRecord(
+        id=new_id(now_ms),
+        time_ms=now_ms,
+        actor=actor_in(scope),
+        roles=tuple(sorted(principal_in(scope).roles)),
+        request_id=problems.trace_id(scope),
+        source=client_of(scope),
+        method=str(scope["method"]),
+        path=str(scope["path"]),
+        query=urlencode([pair for pair in query if pair[0] != _REASON]),
+        reason=next((value for name, value in query if name == _REASON), ""),
+    )

@@ -1,0 +1,84 @@
+"""Body limit: no body is larger than the configuration allows, told or not.
+
+One that tells its length is refused before any of it is read. The lines of an import are taken in
+as they come, so there may be as many as one likes; under an `Idempotency-Key` they are held whole.
+"""
+
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api import problems
+from api.auth.authorize import rule_of
+from api.content import NDJSON
+from api.middleware.idempotency import HEADER
+
+_IMPORT: Final = ":import"
+_INTERNAL: Final = "/v1/internal/"
+_GROWTH: Final = 4
+
+
+class _TooLarge(HTTPException):
+    """More came than was told."""
+
+
+class BodyLimit:
+    """ASGI middleware around whatever reads a body."""
+
+    def __init__(self, app: ASGIApp, bytes_max: int) -> None:
+        self._app = app
+        self._bytes_max = bytes_max
+        self._sentence = f"A body has at most {bytes_max} bytes; see api.body_bytes_max."
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and count what is read of it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        if _flows(scope, headers):
+            await self._app(scope, receive, send)
+            return
+        told, bytes_max = headers.get("content-length", ""), self._max_of(scope)
+        if told.isdecimal() and int(told) > bytes_max:
+            await self._refuse(scope, receive, send)
+            return
+        read = 0
+
+        async def counted() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > bytes_max:
+                raise _TooLarge(problems.TOO_LARGE.status, self._sentence)
+            return message
+
+        try:
+            await self._app(scope, counted, send)
+        except _TooLarge:
+            await self._refuse(scope, receive, send)
+
+    def _max_of(self, scope: Scope) -> int:
+        """What one instance passes on to another is larger than it was when it came."""
+        passed_on = (rule_of(scope).path or "").startswith(_INTERNAL)
+        return self._bytes_max * _GROWTH if passed_on else self._bytes_max
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {"Connection": "close"}
+        refusal = problems.problem_response(
+            problems.TOO_LARGE, self._sentence, scope, headers=headers
+        )
+        await refusal(scope, receive, send)
+
+
+def _flows(scope: Scope, headers: Headers) -> bool:
+    """Whether a body is taken in piece by piece, and held by nobody."""
+    rule = rule_of(scope)
+    return (
+        rule.is_write
+        and (rule.path or "").endswith(_IMPORT)
+        and headers.get("content-type", "").partition(";")[0].strip().lower() == NDJSON
+        and HEADER not in headers
+    )

@@ -1,0 +1,1 @@
+"""Resources: a module for each REST noun, with its schema and its handlers."""

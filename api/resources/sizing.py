@@ -1,0 +1,176 @@
+"""Schemas of plans: a rate and a retry window, and the size that they ask for. See `sizing.py`."""
+
+from typing import Annotated, Any, Final, Self
+from urllib.parse import quote
+
+from pydantic import BeforeValidator, Field
+
+from api.schemas import Document, Given, Held
+from service.config.addresses import LITERAL_MARKER
+from service.queries import sizing
+from service.queries.addresses import AddressAnswer
+from service.queries.errors import NotPossible
+from service.queries.sizing import Rates, Ring, Size
+
+_YEAR_MS: Final = 366 * 86_400_000
+_WILD: Final = frozenset("*#()")
+_SIZE_OF: Final = {"ring": "id_cache_size", "window": "window_size"}
+
+
+def _duration_ms(given: object) -> int:
+    text = str(given) if isinstance(given, int | float | str) and given is not True else ""
+    found = sizing.duration_ms(text) if len(text) <= 64 else None
+    if found is None or not 0 < found <= _YEAR_MS:
+        raise ValueError("a time is seconds, or as PT30M or 30m, of at most a year")
+    return found
+
+
+class Need(Given):
+    """What an address has to stand."""
+
+    retry_window: Annotated[
+        int,
+        BeforeValidator(_duration_ms, json_schema_input_type=str | float),
+    ] = Field(
+        description="The longest time after which a copy may come: seconds, or as `PT30M` or `30m`."
+    )
+    messages_per_second: float | None = Field(
+        default=None,
+        gt=0,
+        le=1e9,
+        allow_inf_nan=False,
+        description="That are accepted, on the whole address; by default what its ids tell.",
+    )
+
+
+class Request(Document):
+    """A request to this API."""
+
+    method: str = Field(description="The HTTP method.")
+    path: str = Field(description="The path.")
+    body: dict[str, Any] = Field(description="The JSON body.")
+
+
+class SizingPlan(Document):
+    """How large an address has to be, what that takes, and how to set it."""
+
+    address: str = Field(description="The address.")
+    strategy: str = Field(description="How duplicates are recognised: `ring`, `window` and so on.")
+    retry_window_ms: int = Field(description="The longest time after which a copy may come, in ms.")
+    messages_per_second: float = Field(description="Accepted, on the whole address.")
+    busiest_partition_messages_per_second: float = Field(
+        description="Accepted, on the partition with most."
+    )
+    rate_is_observed: bool = Field(description="False: it was given.")
+    partitions: int = Field(description="That hold something of the address; each has the size.")
+    ids_needed: int = Field(description="On the busiest partition, with nothing to spare.")
+    safety_factor: float = Field(description="By how much more is recommended than is needed.")
+    setting: str = Field(description="`id_cache_size`, or `window_size`.")
+    recommended: int = Field(description="Ids for each deciding partition.")
+    present: int = Field(description="The size now, in ids for each deciding partition.")
+    is_enough: bool = Field(description="Whether the present size holds what is needed.")
+    present_reach_ms: int | None = Field(
+        description="For how long the present size remembers at this rate."
+    )
+    horizon_ms: int | None = Field(
+        description="How far back it remembers now; null until it has forgotten an id."
+    )
+    memory_bytes: int = Field(description="On all partitions, at the recommended size.")
+    disk_bytes: int = Field(description="On all partitions, at the recommended size.")
+    changelog_bytes: int = Field(
+        description="On the broker for each replica, at the recommended size."
+    )
+    measured_id_bytes: int = Field(description="Length of the ids that bytes were measured with.")
+    request: Request | None = Field(description="What sets it; null where it is enough already.")
+    complete: bool = Field(description="False: another instance may hold more of the address.")
+
+    @classmethod
+    def of(cls, answer: AddressAnswer, need: Need) -> Self:
+        """Plan; NotPossible where no size can be told, and why."""
+        strategy = str(answer.settings["strategy"].value)
+        if strategy not in _SIZE_OF:
+            raise NotPossible(_no_size(answer.address, strategy))
+        rings = [
+            Ring(each.ids_held or 0, each.oldest_time_ms, each.newest_time_ms)
+            for each in answer.partitions
+        ]
+        rates, window_ms = _rates(answer.address, need, rings), need.retry_window
+        size = sizing.sized(rates, window_ms, len(rings), is_window=strategy == "window")
+        if size is None:
+            raise NotPossible(_too_large(answer.address))
+        present = _present(answer, strategy)
+        is_enough = present >= size.ids_needed and _keeps(answer, strategy, window_ms)
+        return cls(
+            address=answer.address,
+            strategy=strategy,
+            retry_window_ms=window_ms,
+            messages_per_second=rates.total,
+            busiest_partition_messages_per_second=rates.busiest,
+            rate_is_observed=need.messages_per_second is None,
+            partitions=len(rings),
+            ids_needed=size.ids_needed,
+            safety_factor=sizing.SAFETY,
+            setting=_SIZE_OF[strategy],
+            recommended=size.size,
+            present=present,
+            is_enough=is_enough,
+            present_reach_ms=sizing.reach_ms(present, rates),
+            horizon_ms=Held.of(answer.partitions).horizon_ms,
+            memory_bytes=size.memory_bytes,
+            disk_bytes=size.stored_bytes,
+            changelog_bytes=size.stored_bytes,
+            measured_id_bytes=sizing.ID_BYTES,
+            request=None if is_enough else _request(answer, strategy, size, window_ms),
+            complete=answer.complete,
+        )
+
+
+def _rates(address: str, need: Need, rings: list[Ring]) -> Rates:
+    if need.messages_per_second is not None:
+        return sizing.asked(need.messages_per_second, rings)
+    found = sizing.observed(rings)
+    if found is None:
+        sentence = (
+            f"The ids that {address} holds tell no rate: there are too few of them, or none; "
+            "tell messages_per_second."
+        )
+        raise NotPossible(sentence)
+    return found
+
+
+def _present(answer: AddressAnswer, strategy: str) -> int:
+    return int(answer.settings[_SIZE_OF[strategy]].value)
+
+
+def _keeps(answer: AddressAnswer, strategy: str, window_ms: int) -> bool:
+    """Whether its time is long enough, where it forgets by time."""
+    return strategy == "ring" or int(answer.settings["window_ms"].value) >= window_ms
+
+
+def _request(answer: AddressAnswer, strategy: str, size: Size, window_ms: int) -> Request:
+    """The PUT that sets it for this address alone, with what is set for it already."""
+    address = answer.address
+    opening, closing = LITERAL_MARKER
+    pattern = f"{opening}{address}{closing}" if _WILD & set(address) else address
+    settings = answer.settings.items()
+    body: dict[str, Any] = {key: each.value for key, each in settings if each.pattern == pattern}
+    body[_SIZE_OF[strategy]] = max(size.size, _present(answer, strategy))
+    if strategy == "window":
+        body["window_ms"] = max(window_ms, int(answer.settings["window_ms"].value))
+    return Request(method="PUT", path=f"/v1/address-settings/{quote(pattern, safe='')}", body=body)
+
+
+def _no_size(address: str, strategy: str) -> str:
+    if strategy == "off":
+        return f"The address {address} has strategy off and remembers nothing; set ring or window."
+    return (
+        f"The address {address} has strategy {strategy}: it remembers the numbers of publishers, "
+        "for however long; only a ring and a window have a size in ids."
+    )
+
+
+def _too_large(address: str) -> str:
+    return (
+        f"{address} would need more than {sizing.SIZE_MAX:,} ids on one partition; shorten the "
+        "retry window, or spread the messages over more addresses or partitions."
+    )

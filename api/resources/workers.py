@@ -1,0 +1,20 @@
+"""The processes of the instance: `/v1/workers`."""
+
+from fastapi import APIRouter
+
+from api.openapi import errors
+from api.ports import ServiceView
+from api.schemas import Worker, Workers
+
+
+def router(view: ServiceView) -> APIRouter:
+    """Return the route that lists the processes."""
+    routes = APIRouter(tags=["service"])
+
+    @routes.get("/v1/workers", responses=errors())
+    async def workers() -> Workers:
+        """Return the processes that do the work of this instance, and how each does."""
+        found = tuple(Worker.model_validate(each) for each in view.workers())
+        return Workers(instance=view.board.read().instance, workers=found)
+
+    return routes

@@ -1,0 +1,324 @@
+"""Judge: everything that is found, from the records of inputs, outputs and dead letters.
+
+Frames in, findings out: where the records come from is not known here.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import reduce
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as sf
+
+from pipeline.reconcile import cache_model as rings
+from pipeline.reconcile import tolerated as remains
+from pipeline.reconcile import violations as faults
+from pipeline.reconcile.cache_model import is_held, with_greatest_gaps
+from pipeline.reconcile.extract import Prints, inputs_of, letters_of, outputs_of
+from pipeline.reconcile.join import matched, with_letters
+from pipeline.reconcile.results import (
+    ACCEPTED,
+    DUPLICATE,
+    MARKED,
+    NONE,
+    REJECTED,
+    AddressFound,
+    Distances,
+    Fault,
+    Findings,
+    Slot,
+)
+from pipeline.reconcile.scope import Plan, memory_of
+from pipeline.reconcile.snapshot import Cut
+from pipeline.reconcile.tolerated import excused
+from service.metadata.redrive_job import Span
+
+ADDRESSES_MAX: Final = 200
+
+DRAWN_MAX: Final = 4
+
+_SLOTS: Final = 60
+
+_SHARES: Final = (0.99, 0.999, 1.0)
+
+_PRECISION: Final = 100_000
+
+_WIDTHS_MS: Final = (
+    *(1, 10, 100, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000),
+    *(4 * 3_600_000, 24 * 3_600_000, 7 * 24 * 3_600_000, 30 * 24 * 3_600_000),
+    365 * 24 * 3_600_000,
+)
+
+
+def address_rows(measured: DataFrame) -> tuple[tuple[AddressFound, ...], int]:
+    """The addresses that matter most, and how many there are."""
+    accepted = sf.col("fate") == ACCEPTED
+    needed = sf.percentile_approx("needed", list(_SHARES), _PRECISION)
+    per_address = measured.groupBy("cache").agg(
+        sf.first("strategy").alias("strategy"),
+        sf.first("size").alias("size"),
+        sf.count_if(accepted).alias("accepted"),
+        sf.count_if(sf.col("fate").isin(DUPLICATE, MARKED)).alias("duplicates"),
+        sf.count_if(_missed()).alias("missed"),
+        sf.count("needed").alias("copies"),
+        needed.alias("needed"),
+        sf.max("since_ms").alias("latest"),
+        sf.min("exact").alias("exact"),
+    )
+    ordered = per_address.orderBy(sf.desc("missed"), sf.desc("copies"), "cache")
+    return tuple(map(_address, ordered.limit(ADDRESSES_MAX).collect())), per_address.count()
+
+
+def distances(measured: DataFrame, drawn: tuple[AddressFound, ...]) -> tuple[Distances, ...]:
+    """How far back copies stood, for these addresses."""
+    names = [found.address for found in drawn if found.copies]
+    power = sf.ceil(sf.log2(sf.col("needed"))).cast("int")
+    rows = (
+        measured.where(sf.col("cache").isin(*names) & sf.col("needed").isNotNull())
+        .groupBy("cache", power.alias("power"))
+        .agg(sf.count_if(~_missed()).alias("caught"), sf.count_if(_missed()).alias("missed"))
+        .orderBy("cache", "power")
+        .collect()
+    )
+    return tuple(
+        Distances(row["cache"], row["power"], row["caught"], row["missed"]) for row in rows
+    )
+
+
+def time_slots(judged: DataFrame) -> tuple[tuple[Slot, ...], int]:
+    """What came when, by the times of the records, and how long a slot is.
+
+    The few that are far out count in the first and last slot.
+    """
+    (ends,) = judged.select(sf.percentile_approx("time_ms", [0.002, 0.998]).alias("e")).collect()
+    if ends["e"] is None:
+        return (), 1
+    low, high = ends["e"]
+    width = next((w for w in _WIDTHS_MS if (high - low) / w <= _SLOTS), _WIDTHS_MS[-1])
+    first = low - low % width
+    slot = sf.floor((sf.least(sf.greatest("time_ms", sf.lit(low)), sf.lit(high)) - first) / width)
+    latency = sf.col("letter.decided_ms") - sf.col("letter.input_ms")
+    rows = (
+        judged.groupBy(slot.cast("int").alias("slot"))
+        .agg(
+            sf.count_if(sf.col("fate") == ACCEPTED).alias("accepted"),
+            sf.count_if(sf.col("fate").isin(DUPLICATE, MARKED)).alias("duplicates"),
+            sf.count_if(sf.col("fate") == REJECTED).alias("rejected"),
+            sf.percentile_approx(latency, [0.5, 0.99]).alias("latency"),
+        )
+        .orderBy("slot")
+        .collect()
+    )
+    return tuple(_slot(row, first, width) for row in rows), width
+
+
+def _slot(row: Row, first_ms: int, width_ms: int) -> Slot:
+    half, nearly_all = row["latency"] or (None, None)
+    begin_ms = first_ms + row["slot"] * width_ms
+    return Slot(begin_ms, row["accepted"], row["duplicates"], row["rejected"], half, nearly_all)
+
+
+def _address(row: Row) -> AddressFound:
+    share_99, share_999, share_all = row["needed"] or (0, 0, 0)
+    return AddressFound(
+        row["cache"],
+        row["strategy"],
+        row["size"],
+        row["accepted"],
+        row["duplicates"],
+        row["missed"],
+        row["copies"],
+        share_99,
+        share_999,
+        share_all,
+        row["latest"] or 0,
+        row["exact"],
+    )
+
+
+def _missed() -> Column:
+    """Whether a copy was accepted because its id was forgotten."""
+    return (sf.col("fate") == ACCEPTED) & sf.col("gap").isNotNull() & ~is_held()
+
+
+class Look(NamedTuple):
+    """How closely to look."""
+
+    redriven: bool = False
+    """Whether any dead letter may have been redriven, and not only those that the plan lists."""
+    resized: bool = False
+    """Whether the file had other sizes once: then nobody knows what its rings held."""
+    faults_max: int = 10_000
+    """How many faults are named; all are counted."""
+
+
+class Evidence(NamedTuple):
+    """What there is to look at: records as the connector gives them, up to the cut."""
+
+    plan: Plan
+    cut: Cut
+    inputs: DataFrame
+    outputs: DataFrame
+    letters: DataFrame
+    carried: DataFrame
+    """Places of inputs that are on their way between the hops."""
+
+
+def judge(spark: SparkSession, given: Evidence, look: Look) -> Findings:
+    """What the records tell of all that the group has decided."""
+    origins, pairs = _paired(spark, given, look)
+    known = _known(spark, given, origins, pairs)
+    measured = kept(with_greatest_gaps(kept(rings.measured(known.where("judged")))))
+    begins, complete = given.plan.from_the_first_fate, given.cut.is_complete
+    lost = kept(excused(known, measured, given.carried, begins=begins, complete=complete))
+    named = kept(_faults(given, origins, known, measured, lost))
+    judged = known.where("judged")
+    addresses, addresses_total = address_rows(measured)
+    slots, slot_ms = time_slots(judged)
+    return Findings(
+        group=given.plan.group,
+        made_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        inputs=given.plan.inputs,
+        fates=_fates(judged, lost),
+        faults_total=_totals(named),
+        faults=_first(named, look.faults_max),
+        addresses=addresses,
+        addresses_total=addresses_total,
+        distances=distances(measured, addresses[:DRAWN_MAX]),
+        slots=slots,
+        slot_ms=slot_ms,
+    )
+
+
+def _paired(spark: SparkSession, given: Evidence, look: Look) -> tuple[DataFrame, DataFrame]:
+    """Inputs with their letters, and the pairs that they make with outputs."""
+    plan, cut = given.plan, given.cut
+    prints = Prints.of(cut.cluster_id, plan.inputs, stamps=plan.stamps)
+    inputs = inputs_of(given.inputs, plan.rules, prints)
+    letters = letters_of(given.letters, plan.inputs)
+    if look.redriven:
+        letters = letters.withColumn("redriven", sf.lit(col=True))
+    else:
+        letters = _with_redriven(spark, letters, plan.redriven)
+    limits = sf.broadcast(_limits(spark, cut))
+    judged = sf.col("place.offset") < sf.col("committed")
+    there = sf.col("origin.offset") >= sf.coalesce("begin", sf.lit(0))
+    origins = kept(
+        with_letters(
+            rings.in_order(_limited(inputs, "place", limits).withColumn("judged", judged)).drop(
+                "begin", "committed"
+            ),
+            _limited(letters, "origin", limits).where(there).drop("begin", "committed"),
+        )
+    )
+    outputs = outputs_of(given.outputs, prints)
+    there_is = origins.where(sf.col("place").isNotNull())
+    # A record without a time, or with the time 0, goes out with that of its decision.
+    timeless = not there_is.where(sf.col("time_ms") <= 0).isEmpty()
+    return origins, matched(there_is, outputs, by_time=cut.keeps_time and not timeless)
+
+
+def _known(spark: SparkSession, given: Evidence, origins: DataFrame, pairs: DataFrame) -> DataFrame:
+    """The pairs, with how their addresses remember, and whether a fate of theirs may be gone."""
+    known = kept(rings.remembered(pairs, _settings(spark, given, origins)))
+    written = {**given.cut.outputs, **given.cut.letters}
+    ways = remains.shortened(given.plan, given.cut.inputs, written)
+    unsure = remains.with_unsure(spark, known, ways)
+    return kept(unsure) if ways else unsure
+
+
+def _settings(spark: SparkSession, given: Evidence, origins: DataFrame) -> DataFrame:
+    """How the addresses that were met remember."""
+    met = origins.select("address").where(sf.col("address").isNotNull()).distinct().collect()
+    book, earlier = given.plan.book, given.plan.earlier
+    own = [memory_of(book, row[0], earlier) for row in met]
+    bridged = [memory_of(book, row[0], earlier, bridged=True) for row in met]
+    names = [row[0] for row in met]
+    return rings.settings_frame(spark, zip(names, own, bridged, strict=True))
+
+
+def _faults(
+    given: Evidence,
+    origins: DataFrame,
+    known: DataFrame,
+    measured: DataFrame,
+    lost: DataFrame,
+) -> DataFrame:
+    every = (
+        faults.of_inputs(lost),
+        faults.of_outputs(known, complete=given.cut.is_complete),
+        faults.of_letters(origins),
+        faults.of_order(known),
+        faults.of_rings(measured),
+        faults.of_originals(known),
+    )
+    return reduce(DataFrame.unionByName, every)
+
+
+def _totals(named: DataFrame) -> dict[str, int]:
+    found = {row["kind"]: row["count"] for row in named.groupBy("kind").count().collect()}
+    return {kind: found.get(kind, 0) for kind in faults.KINDS}
+
+
+def _first(named: DataFrame, limit: int) -> tuple[Fault, ...]:
+    rows = named.orderBy("kind", "topic", "partition", "offset").limit(limit).collect()
+    return tuple(Fault(*row) for row in rows)
+
+
+def _fates(judged: DataFrame, lost: DataFrame) -> dict[str, int]:
+    """How many inputs had which fate; excuses stand for those that had none."""
+    reason = sf.when(sf.col("fate") == REJECTED, sf.concat(sf.lit("rejected: "), "letter.reason"))
+    went_out_later = sf.col("redriven") & sf.col("output").isNotNull()
+    seen = judged.where(sf.col("fate").isNotNull() & (sf.col("fate") != NONE))
+    without = lost.select(
+        sf.coalesce(sf.concat(sf.lit("excused: "), "excuse"), sf.lit(NONE)).alias("fate")
+    )
+    rows = (
+        seen.select(
+            sf.when(went_out_later, "redriven").otherwise(sf.coalesce(reason, "fate")).alias("fate")
+        )
+        .unionByName(without)
+        .groupBy("fate")
+        .count()
+        .orderBy("fate")
+        .collect()
+    )
+    return {row["fate"]: row["count"] for row in rows}
+
+
+def _with_redriven(spark: SparkSession, letters: DataFrame, redriven: Sequence[Span]) -> DataFrame:
+    """Dead letters, with whether a redrive went over them; no two spans share any."""
+    spans = spark.createDataFrame(list(redriven), "log string, number int, start long, end long")
+    is_inside = (
+        (sf.col("place.topic") == sf.col("log"))
+        & (sf.col("place.partition") == sf.col("number"))
+        & (sf.col("place.offset") >= sf.col("start"))
+        & (sf.col("place.offset") < sf.col("end"))
+    )
+    found = letters.join(sf.broadcast(spans), is_inside, "left")
+    return found.withColumn("redriven", sf.col("log").isNotNull()).drop(*spans.columns)
+
+
+def _limits(spark: SparkSession, cut: Cut) -> DataFrame:
+    rows = [
+        (topic, number, judged.span.begin, judged.committed)
+        for (topic, number), judged in cut.inputs.items()
+    ]
+    return spark.createDataFrame(rows, "in_topic string, in_number int, begin long, committed long")
+
+
+def _limited(frame: DataFrame, place: str, limits: DataFrame) -> DataFrame:
+    same = (sf.col(f"{place}.topic") == limits["in_topic"]) & (
+        sf.col(f"{place}.partition") == limits["in_number"]
+    )
+    return frame.join(limits, same, "left").drop("in_topic", "in_number")
+
+
+def kept(frame: DataFrame) -> DataFrame:
+    """The frame, computed once, on disk where memory is short, until nothing refers to it.
+
+    Unlike one that is cached it forgets how it was made. Plans that hold one another grow so large
+    that Spark spends longer on writing them down than on all of the records.
+    """
+    return frame.localCheckpoint()

@@ -1,0 +1,248 @@
+"""Remains: what retention has left of outputs and dead letters, and whose fate may be gone with it.
+
+Records of an input partition stand in the order of their offsets in each partition that they were
+written to; with scope `address`, those of one address do. So where such a partition has lost its
+beginning, the first that is left of them is a limit: what came before it may have had its fate in
+what is gone, what came behind it has not. Where nothing is left of them, there is no limit.
+Pure: frames in, frames out.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as sf
+
+from pipeline.admin import Partition, Span
+from pipeline.reconcile.cache_model import may_be_held
+from pipeline.reconcile.results import ACCEPTED, MARKED, NONE
+from pipeline.reconcile.scope import Plan
+from ringfence.headers import Reason
+
+_LANE: Final = ("in_topic", "in_number", "by")
+
+_INTO: Final = ("into_topic", "into_number")
+
+_NO_LIMIT: Final = 2**62
+
+
+class Way(NamedTuple):
+    """From an input partition to one that has lost its beginning."""
+
+    in_topic: str
+    in_number: int
+    into_topic: str
+    into_number: int
+
+
+def shortened(
+    plan: Plan, inputs: Collection[Partition], written: Mapping[Partition, Span]
+) -> tuple[Way, ...]:
+    """The ways that fates may have gone and are not seen any more; none where all is there."""
+    count = Counter(each.topic for each in (*inputs, *written))
+    gone = [each for each, span in written.items() if span.begin > 0]
+    return tuple(
+        Way(*lane, *into)
+        for lane in inputs
+        for into in gone
+        if into.topic in plan.targets[lane.topic]
+        # With as many partitions on both sides a record keeps its number.
+        and (into.number == lane.number or count[into.topic] != count[lane.topic])
+    )
+
+
+def with_unsure(spark: SparkSession, known: DataFrame, ways: Collection[Way]) -> DataFrame:
+    """Inputs with `unsure`: whether its fate, or that of one that looks alike, may be gone."""
+    if not ways:
+        return known.withColumn("unsure", sf.lit(col=False))
+    lanes = (
+        known.withColumn("in_topic", sf.col("place.topic"))
+        .withColumn("in_number", sf.col("place.partition"))
+        .withColumn("by", sf.when(sf.col("decider") == "", sf.col("address")))
+        .withColumn("by", sf.coalesce("by", sf.lit("")))
+    )
+    limits = _limits(lanes.where(sf.col("place").isNotNull()), _frame(spark, ways))
+    unsure = (
+        lanes.join(limits, [*_LANE])
+        .where(sf.col("place.offset") < sf.col("limit"))
+        .select("first", sf.lit(col=True).alias("unsure"))
+        .distinct()
+    )
+    return known.join(unsure, "first", "left").withColumn(
+        "unsure", sf.coalesce("unsure", sf.lit(col=False))
+    )
+
+
+def _limits(lanes: DataFrame, ways: DataFrame) -> DataFrame:
+    """Where the worst way of each lane is whole from."""
+    # Records of a transaction group take effect at its end, and stand in another order.
+    alone = lanes.where(sf.col("tx_id").isNull())
+    into = sf.explode(sf.array(_output(), _letter())).alias("into")
+    left = alone.select(*_LANE, sf.col("place.offset").alias("offset"), into)
+    firsts = (
+        left.where(sf.col("into").isNotNull())
+        .groupBy(
+            *_LANE,
+            sf.col("into.topic").alias("into_topic"),
+            sf.col("into.partition").alias("into_number"),
+        )
+        .agg(sf.min("offset").alias("first_left"))
+    )
+    return (
+        lanes.select(*_LANE)
+        .distinct()
+        .join(sf.broadcast(ways), ["in_topic", "in_number"])
+        .join(firsts, [*_LANE, *_INTO], "left")
+        .groupBy(*_LANE)
+        .agg(sf.max(sf.coalesce("first_left", sf.lit(_NO_LIMIT))).alias("limit"))
+    )
+
+
+def _output() -> Column:
+    """Where it went out, if nothing looks like it: an output may be that of any of its like."""
+    went_out = sf.col("fate").isin(ACCEPTED, MARKED) & ~sf.col("twins")
+    return sf.when(went_out, _partition("output"))
+
+
+def _letter() -> Column:
+    return sf.when(sf.col("letter.redrives") == 0, _partition("letter.place"))
+
+
+def _partition(place: str) -> Column:
+    return sf.struct(
+        sf.col(f"{place}.topic").alias("topic"), sf.col(f"{place}.partition").alias("partition")
+    )
+
+
+def _frame(spark: SparkSession, ways: Collection[Way]) -> DataFrame:
+    columns = "in_topic string, in_number int, into_topic string, into_number int"
+    return spark.createDataFrame([*ways], columns)
+
+
+_OF_WHOLE_GROUPS: Final = (Reason.DUPLICATE_IN_GROUP, Reason.OUT_OF_ORDER)
+"""Other reasons may be those of one record, and the rest of its group waits on."""
+
+_GROUP: Final = ("decider", "address", "tx_id")
+
+
+def waiting(members: DataFrame, *, complete: bool) -> DataFrame:
+    """Records of groups -> places of those without a fate that wait, or left no trace.
+
+    `silenced` is whether the address may have known its id. Without `complete` some inputs are
+    gone, and a group may lack a position for that.
+    """
+    lost, offset = sf.col("fate") == NONE, sf.col("place.offset")
+    lane = Window.partitionBy(*_GROUP, "place.topic", "place.partition")
+    copies = Window.partitionBy(*_GROUP, "place.topic", "place.partition", "tx_position")
+    position = Window.partitionBy(*_GROUP, "tx_position")
+    group = Window.partitionBy(*_GROUP)
+    is_open = sf.col("open")
+    replaced = lost & sf.col("silent") & (offset < sf.max("place.offset").over(copies))
+    overtaken = lost & (offset <= sf.max(sf.when(_settled(), offset)).over(lane))
+    passed_over = sf.col("nth") <= sf.max("decided").over(group) - sf.col("decided")
+    positions = sf.size(sf.collect_set(sf.when(is_open, sf.col("tx_position"))).over(group))
+    return (
+        members.withColumn("replaced", replaced)
+        .withColumn("overtaken", sf.coalesce(overtaken & ~sf.col("replaced"), sf.lit(col=False)))
+        .withColumn("open", lost & ~sf.col("replaced") & ~sf.col("overtaken"))
+        # Whatever was decided had every position.
+        .withColumn("decided", sf.count_if(_decided() | sf.col("overtaken")).over(position))
+        .withColumn("nth", sf.count_if(is_open).over(position.orderBy("place")))
+        .withColumn("open", is_open & ~(passed_over & sf.lit(complete)))
+        .withColumn("whole", positions >= sf.col("tx_size"))
+        .withColumn("hushed", sf.max(is_open & sf.col("silenced")).over(group))
+        .where(lost)
+        .select(
+            "place",
+            (is_open & ~sf.col("whole")).alias("waits"),
+            (sf.col("replaced") | (is_open & sf.col("hushed"))).alias("traceless"),
+        )
+    )
+
+
+def _decided() -> Column:
+    """Whether it is told that its group was whole."""
+    refused = sf.col("letter.reason").isin(*(reason.value for reason in _OF_WHOLE_GROUPS))
+    went_out = sf.col("fate").isin(ACCEPTED, MARKED)
+    return went_out | sf.coalesce(refused, sf.lit(col=False))
+
+
+def _settled() -> Column:
+    """Whether it is told that its group, whole or not, had come to its end."""
+    given_up = sf.col("letter.reason") == Reason.GROUP_INCOMPLETE.value
+    return _decided() | sf.coalesce(given_up, sf.lit(col=False))
+
+
+LATER: Final = "after the cut"
+
+BEFORE: Final = "before the group began"
+
+CARRIED: Final = "between the hops"
+
+PARKED: Final = "in an open transaction group"
+
+SILENT: Final = "duplicate without a trace"
+
+GONE: Final = "before what retention has left"
+
+
+def excused(
+    known: DataFrame, measured: DataFrame, carried: DataFrame, *, begins: bool, complete: bool
+) -> DataFrame:
+    """Inputs, of which those without a fate have an excuse or null.
+
+    `begins`: the group began where its first fate is; what lies before it was never its own.
+    `complete`: the inputs are there from their beginning.
+    """
+    held = measured.where((sf.col("fate") == NONE) & sf.col("silent") & may_be_held())
+    lost = (
+        known.where(sf.col("fate") == NONE)
+        .join(
+            carried.select(
+                sf.col("origin").alias("place"), sf.lit(col=True).alias("carried")
+            ).distinct(),
+            "place",
+            "left",
+        )
+        .join(held.select("place", sf.lit(col=True).alias("silenced")), "place", "left")
+        .withColumn("silenced", sf.coalesce("silenced", sf.lit(col=False)))
+    )
+    early = (
+        sf.when(~sf.col("judged"), LATER)
+        .when(sf.col("place.offset") < sf.coalesce("begin", sf.lit(0)), BEFORE)
+        .when(sf.col("carried"), CARRIED)
+    )
+    lost = _begun(lost, known, begins=begins).withColumn("early", early).drop("begin", "carried")
+    excuse = (
+        sf.when(sf.col("early").isNotNull(), sf.col("early"))
+        .when(sf.col("waits"), PARKED)
+        .when(sf.col("silenced") | sf.col("traceless"), SILENT)
+        .when(sf.col("unsure"), GONE)
+    )
+    members = _members(known, lost)
+    return lost.join(waiting(members, complete=complete), "place", "left").select(
+        "place", "fate", "time_ms", excuse.alias("excuse")
+    )
+
+
+def _begun(lost: DataFrame, known: DataFrame, *, begins: bool) -> DataFrame:
+    """With the offset that the group began at; 0 where it began at the beginning."""
+    if not begins:
+        return lost.withColumn("begin", sf.lit(0))
+    first = (
+        known.where(sf.col("fate") != NONE)
+        .groupBy("place.topic", "place.partition")
+        .agg(sf.min("place.offset").alias("begin"))
+        .select(sf.struct("topic", "partition").alias("lane"), "begin")
+    )
+    lane = sf.struct("place.topic", "place.partition")
+    return lost.withColumn("lane", lane).join(sf.broadcast(first), "lane", "left").drop("lane")
+
+
+def _members(known: DataFrame, lost: DataFrame) -> DataFrame:
+    """Records of transaction groups: those with a fate, and those that ought to have one."""
+    fated = known.where(sf.col("fate") != NONE)
+    overdue = lost.where(sf.col("early").isNull()).drop("early")
+    members = fated.withColumn("silenced", sf.lit(col=False)).unionByName(overdue)
+    return members.where(sf.col("tx_id").isNotNull())

@@ -1,0 +1,120 @@
+"""Watch: what the bridge tells the outside: heartbeat, status, metrics, a line where it matters."""
+
+import platform
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+import structlog
+
+from service.bridge.consumer import Position, Positions
+from service.bridge.forward import Shipment
+from service.clock import Clock
+from service.queries.status import PartitionStatus, ServicePhase, Status, StatusBoard
+from service.telemetry.metrics import Metrics
+
+_PUBLISH_S: Final = 0.25
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class Watch:
+    """Totals, and what is pinned on the board."""
+
+    def __init__(self, group_id: str, clock: Clock, board: StatusBoard, metrics: Metrics) -> None:
+        self._clock = clock
+        self._board = board
+        self._metrics = metrics
+        self._status = Status.starting(
+            platform.node(), group_id, datetime.fromtimestamp(clock.wall_ms() / 1000, UTC)
+        )
+        self._published_s = float("-inf")
+        self._waiting: str | None = None
+
+    def beat(self) -> None:
+        """The loop lives."""
+        self._board.beat()
+
+    def forwarded(self, shipments: Iterable[tuple[Position, Shipment]]) -> None:
+        """Everything of a batch was delivered, and its offsets are committed."""
+        now = self._status
+        consumed = letters = 0
+        for position, (records, stamped, dead_letters) in shipments:
+            topic = position.source.topic
+            consumed, letters = consumed + len(records), letters + len(dead_letters)
+            self._metrics.bridged(topic, len(records) - len(dead_letters), stamped)
+            for reason in dead_letters:
+                self._metrics.dead_letters(topic, reason, 1)
+        self._status = now._replace(
+            records_consumed=now.records_consumed + consumed,
+            records_accepted=now.records_accepted + consumed - letters,
+            dead_letters=now.dead_letters + letters,
+            last_commit_at=datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC),
+        )
+
+    def not_delivered(self, cause: str, *, of_record: bool) -> None:
+        """A batch is sent again."""
+        _log.warning("not_delivered", cause=cause, of_record=of_record)
+
+    def wait(self, sentence: str) -> None:
+        """The bridge waits for the world: not ready, and the sentence says for what."""
+        if self._waiting != sentence:
+            _log.warning("waiting", reason=sentence)
+        self._waiting = sentence
+        self.publish("waiting")
+
+    def go_on(self) -> None:
+        """Nothing is waited for any more."""
+        if self._waiting is not None:
+            _log.info("going_on", reason=self._waiting)
+            self._waiting = None
+            self._published_s = float("-inf")
+
+    def turned(self, positions: Positions) -> None:
+        """A round is over; a few times a second its status is published."""
+        now_s = self._clock.monotonic_s()
+        if now_s - self._published_s < _PUBLISH_S:
+            return
+        self._published_s = now_s
+        found = [_status_of(each, positions) for _, each in sorted(positions.running.items())]
+        granted = [
+            PartitionStatus(*source, "assigned", None, None, None, None, None, 0, None, 0, 0)
+            for source in sorted(positions.granted)
+        ]
+        self._tell_changes(found)
+        self._status = self._status._replace(partitions=(*found, *granted))
+        joined: ServicePhase = "running" if positions.rebalances else "starting"
+        self.publish("waiting" if self._waiting else joined)
+
+    def publish(self, phase: ServicePhase) -> None:
+        """Pin the status on the board."""
+        self._status = self._status._replace(phase=phase, waiting_for=self._waiting)
+        self._board.publish(self._status)
+
+    def _tell_changes(self, found: list[PartitionStatus]) -> None:
+        """A line for each partition that began to run or is gone."""
+        before = {each[:2] for each in self._status.partitions if each.phase == "running"}
+        now = {each[:2]: each for each in found}
+        for place in sorted(now.keys() - before):
+            name, offset = "{}-{}".format(*place), now[place].next_offset
+            _log.info("partition_running", partition=name, next_offset=offset)
+        for place in sorted(before - now.keys()):
+            _log.info("partition_released", partition="{}-{}".format(*place))
+
+
+def _status_of(position: Position, positions: Positions) -> PartitionStatus:
+    log = positions.log(position)
+    offset = position.committed if position.committed >= 0 else None
+    return PartitionStatus(
+        topic=position.source.topic,
+        partition=position.source.partition,
+        phase="running",
+        committed_offset=offset,
+        next_offset=offset,
+        end_offset=None if log is None else log[1],
+        lag_records=positions.lag(position),
+        changelog_next_offset=None,
+        restored_records=0,
+        restore_remaining_records=None,
+        addresses=0,
+        groups_open=0,
+    )

@@ -1,0 +1,1 @@
+"""Command line: a client of the REST API, and nothing else."""

@@ -1,0 +1,347 @@
+"""`ringfence address …`: what an address remembers, how far back that reaches, how it is set."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any, Final
+from urllib.parse import unquote
+
+import typer
+
+from service.cli import cells
+from service.cli.arguments import Document, pairs_of, path_of
+from service.cli.cells import (
+    Cell,
+    age,
+    count,
+    duration_ms,
+    several,
+    share,
+    size,
+    source,
+    span,
+    text_of,
+    word,
+)
+from service.cli.command import Address, Call, Limit, Takes, noun, sure, verb
+from service.cli.page import Facts, Page, Part, Table, Title
+from service.cli.problem import RefusedError
+from service.cli.settings_change import make, standing
+from service.errors import ExitCode
+
+app = noun("Addresses: what each remembers, how far back that reaches, and its settings.")
+
+
+class Sort(StrEnum):
+    """By what addresses are sorted; a minus is the largest first."""
+
+    NAME = "name"
+    HORIZON = "horizon"
+    LONGEST_HORIZON = "-horizon"
+    FULLEST = "-fill"
+    EMPTIEST = "fill"
+    MOST_IDS = "-ids_held"
+    FEWEST_IDS = "ids_held"
+    MOST_DUPLICATES = "-duplicates"
+    FEWEST_DUPLICATES = "duplicates"
+    MOST_ACCEPTED = "-accepted"
+    FEWEST_ACCEPTED = "accepted"
+
+
+SortBy = Annotated[Sort, typer.Option("--sort", help="By what; a minus is the largest first.")]
+
+Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Whose names begin so.")]
+
+Window = Annotated[
+    str,
+    typer.Option("--retry-window", metavar="TIME", help="After which a copy may come: 30m, 2h."),
+]
+
+Rate = Annotated[
+    float | None,
+    typer.Option("--rate", metavar="N", help="Accepted per second; else as its ids tell."),
+]
+
+_TITLES: Final = (
+    "address",
+    "strategy",
+    "full",
+    "ids",
+    "capacity",
+    "horizon",
+    "accepted",
+    "duplicates",
+    "partitions",
+)
+
+_SPARE: Final = ("partitions", "strategy", "capacity")
+
+
+@verb(
+    app,
+    "ls",
+    "address ls",
+    "address ls --sort horizon --prefix flights. --limit 20",
+)
+def ls(call: Call, *, sort: SortBy = Sort.NAME, prefix: Prefix = "", limit: Limit = 50) -> None:
+    """List addresses: how full they are, how far back they remember, what came to them.
+
+    With --sort horizon those come first that forget soonest.
+    """
+    found = call.api.pages("/v1/addresses", "addresses", limit, sort=sort.value, prefix=prefix)
+    rows = [
+        [
+            word(each["address"], "strong"),
+            word(each["strategy"]),
+            share(each["fill"], 1),
+            count(each["ids_held"]),
+            count(each["capacity"]),
+            _horizon(each["horizon_ms"]),
+            count(each["accepted"]),
+            count(each["duplicates"]),
+            count(each["partitions"]),
+        ]
+        for each in found["addresses"]
+    ]
+    call.screen.show(found, lambda: [Table(_TITLES, rows, "No address is known.", _SPARE)])
+    if found["next_page_token"] and not call.screen.as_json:
+        call.screen.note("There are more; see --limit and --prefix.")
+
+
+@verb(
+    app,
+    "plan",
+    "address plan orders --retry-window 2h",
+    "address plan orders --retry-window 2h --rate 500 --json | jq .request",
+)
+def plan(call: Call, address: Address, *, retry_window: Window, rate: Rate = None) -> None:
+    """Turn a rate and a retry window into a size, with the memory and disk that it takes.
+
+    Changes nothing. Exit 1 when the present size is not enough.
+    """
+    need: Document = {"retry_window": duration_ms(retry_window) / 1_000}
+    need |= {} if rate is None else {"messages_per_second": rate}
+    try:
+        found = call.api.post("/v1/addresses:plan", need, name=address)
+    except RefusedError as refused:
+        if rate is None and refused.kind == "not-possible":
+            call.screen.note("With --rate N it needs no ids to go by.")
+        raise
+    call.screen.show(found, lambda: _plan(found))
+    if not found["is_enough"]:
+        if not call.screen.as_json:
+            call.screen.note(f"Set it: {_command_of(found)}")
+        raise typer.Exit(ExitCode.NO)
+
+
+@verb(app, "show", "address show orders", "address show flights.JFK --json | jq .partitions")
+def show(call: Call, address: Address) -> None:
+    """Show what an address remembers on each partition, and its settings with their patterns."""
+    found = read(call, address)
+    call.screen.show(found, lambda: page(found, utc=call.screen.utc))
+    call.note_strange(found)
+
+
+@verb(app, "clear", "address clear orders --dry-run", takes=Takes.RISK)
+def clear(call: Call, address: Address) -> None:
+    """Forget all that an address remembers: copies of what it accepted are accepted again."""
+    found = read(call, address)
+    told = f"{address} remembers {_held(found)}."
+    if call.dry_run:
+        call.screen.show(found, lambda: [Title(told), _rings(found)])
+        return
+    sure(call, f"{told} Forget all of them? Copies of their records are accepted then.")
+    done = call.api.post("/v1/addresses:clear", name=address, reason=call.reason)
+    call.screen.show(done, lambda: [Facts([("forgotten", count(done["ids"]))])])
+
+
+def read(call: Call, address: str) -> Document:
+    """What the API tells of an address."""
+    return call.api.get(path_of("v1", "addresses", address))
+
+
+def page(found: Mapping[str, Any], *, utc: bool) -> Page:
+    """The page of an address."""
+    other = "" if found["complete"] else ", and what other instances hold"
+    held = f"{_held(found)} in {size(found['bytes']).shown}{other}"
+    rows = [
+        ("strategy", word(found["strategy"])),
+        ("horizon", _horizon(found["horizon_ms"])),
+        ("accepted", count(found["accepted"])),
+        ("duplicates", count(found["duplicates"])),
+        ("counted since", cells.when(found["counted_since"], utc=utc)),
+    ]
+    parts: list[Part] = [
+        Title(f"{found['address']}: {held}"),
+        Facts([(name, cell._replace(right=False)) for name, cell in rows]),
+    ]
+    if found["partitions"]:
+        parts.append(_rings(found))
+    return [*parts, Title("Settings"), _settings(found["settings"])]
+
+
+def _held(found: Mapping[str, Any]) -> str:
+    """How many ids it holds; of what is not in memory, nobody knows before it is loaded."""
+    return "ids" if found["ids_held"] is None else several(found["ids_held"], "id")
+
+
+def _plan(found: Mapping[str, Any]) -> Page:
+    seen = "as its ids tell" if found["rate_is_observed"] else "as given"
+    verdict = "is enough" if found["is_enough"] else "is not enough"
+    rows = [
+        ("retry window", span(found["retry_window_ms"])),
+        ("messages per second", word(f"{found['messages_per_second']:,.1f}, {seen}")),
+        ("ids needed", count(found["ids_needed"])),
+        ("recommended", count(found["recommended"], "strong")),
+        ("present", count(found["present"], "good" if found["is_enough"] else "bad")),
+        ("remembers for", span(found["present_reach_ms"])),
+        ("horizon now", _horizon(found["horizon_ms"])),
+        ("memory", size(found["memory_bytes"])),
+        ("disk", size(found["disk_bytes"])),
+        ("changelog", size(found["changelog_bytes"])),
+    ]
+    head = f"{found['address']}: {found['setting']} = {found['present']:,} {verdict}"
+    return [Title(head), Facts([(name, cell._replace(right=False)) for name, cell in rows])]
+
+
+def _command_of(found: Mapping[str, Any]) -> str:
+    """The command that sets what a plan recommends."""
+    request = found["request"]
+    pattern = unquote(request["path"].rpartition("/")[2])
+    pairs = [f"{key}={text_of(value)}" for key, value in request["body"].items()]
+    return shlex.join(["ringfence", "address", "set", pattern, *pairs])
+
+
+def _horizon(horizon_ms: int | None) -> Cell:
+    """How far back it remembers; all that came so far, until it has forgotten an id."""
+    if horizon_ms is None:
+        return Cell("", "all so far", "dim", right=True)
+    return span(horizon_ms)
+
+
+def _rings(found: Mapping[str, Any]) -> Table:
+    rows = [_ring(each) for each in found["partitions"]]
+    titles = ("partition", "full", "ids", "capacity", "memory", "horizon", "oldest id", "newest id")
+    return Table(titles, rows, "It remembers nothing.", ("memory", "newest id", "ids"))
+
+
+def _ring(ring: Mapping[str, Any]) -> Sequence[Cell]:
+    return [
+        source(ring),
+        share(ring["ids_held"], ring["capacity"]),
+        count(ring["ids_held"]),
+        count(ring["capacity"]),
+        size(ring["bytes"]),
+        _horizon(ring["horizon_ms"]),
+        age(ring["oldest_time"]),
+        age(ring["newest_time"]),
+    ]
+
+
+def _settings(settings: Mapping[str, Mapping[str, Any]]) -> Table:
+    rows = [
+        [word(name), word(text_of(each["value"])), word(each["pattern"], "dim")]
+        for name, each in settings.items()
+    ]
+    return Table(("setting", "value", "from"), rows, "")
+
+
+settings = noun("Address settings: which pattern gives which key.")
+
+app.add_typer(settings, name="settings")
+
+Pattern = Annotated[
+    str, typer.Argument(metavar="PATTERN", help="Of addresses: * is one word, # any number.")
+]
+
+Pairs = Annotated[
+    list[str], typer.Argument(metavar="KEY=VALUE", help="Keys of [addresses] in the file.")
+]
+
+Unset = Annotated[
+    list[str] | None,
+    typer.Option("--unset", metavar="KEY", help="Leave it to other patterns; may be repeated."),
+]
+
+Ids = Annotated[int, typer.Argument(metavar="IDS", min=0, help="How many; 0 detects nothing.")]
+
+_SETTINGS: Final = "/v1/address-settings"
+
+_TOLD: Final = frozenset({"pattern", "source", "etag"})
+
+
+@verb(
+    app,
+    "set",
+    "address set 'flights.#' id_cache_size=400000 --dry-run",
+    "address set orders strategy=window window_ms=600000 --yes",
+    takes=Takes.RISK,
+)
+def set_keys(call: Call, pattern: Pattern, keys: Pairs, *, unset: Unset = None) -> None:
+    """Set keys of a pattern beside those that it has; what is held is resized at once.
+
+    Shows what would be forgotten, by age, and asks where anything would.
+    """
+    _set(call, pattern, pairs_of(keys), unset or ())
+
+
+@verb(app, "resize", "address resize orders 5000 --dry-run", takes=Takes.RISK)
+def resize(call: Call, address: Address, ids: Ids) -> None:
+    """Have an address remember so many ids on each partition; the newest stay."""
+    _set(call, _pattern_of(address), {"id_cache_size": ids}, ())
+
+
+@verb(settings, "ls", "address settings ls")
+def ls_settings(call: Call) -> None:
+    """List the patterns with the keys that each gives."""
+    found = call.api.pages(_SETTINGS, "address_settings", 100_000)
+    rows = [
+        [word(each["pattern"], "strong"), word(_keys(each)), word(each["source"], "dim")]
+        for each in found["address_settings"]
+    ]
+    titles = ("pattern", "gives", "from")
+    call.screen.show(found, lambda: [Table(titles, rows, "No pattern gives anything.")])
+
+
+@verb(settings, "show", "address settings show 'flights.#'")
+def show_settings(call: Call, pattern: Pattern) -> None:
+    """Show what one pattern gives."""
+    found = call.api.get(_SETTINGS, name=pattern)
+    rows = [(key, word(text_of(value))) for key, value in found.items() if key != "etag"]
+    call.screen.show(found, lambda: [Facts(rows)])
+
+
+@verb(settings, "delete", "address settings delete 'flights.#' --dry-run", takes=Takes.RISK)
+def delete_settings(call: Call, pattern: Pattern) -> None:
+    """Have a pattern give nothing any more, what the file says of it included."""
+    etag = call.api.read(_SETTINGS, name=pattern).etag
+    make(
+        call,
+        f"Delete the settings of {pattern}",
+        lambda query: call.api.delete(_SETTINGS, etag, name=pattern, **query),
+        always_ask=True,
+    )
+
+
+def _set(call: Call, pattern: str, keys: Mapping[str, Any], unset: Sequence[str]) -> None:
+    """Put what a pattern gives, changed, in the place of what was read."""
+    now = standing(call, _SETTINGS, name=pattern)
+    given = {key: value for key, value in (now.document if now else {}).items() if key not in _TOLD}
+    body = {key: value for key, value in {**given, **keys}.items() if key not in unset}
+
+    def send(query: Mapping[str, object]) -> Document:
+        if now is None:
+            return call.api.create(_SETTINGS, body, name=pattern, **query)
+        return call.api.put(_SETTINGS, body, now.etag, name=pattern, **query)
+
+    make(call, f"Set {', '.join([*keys, *unset])} of {pattern}", send)
+
+
+def _pattern_of(address: str) -> str:
+    """The pattern of one address alone; an address may hold what would be a wildcard."""
+    is_wild = any(each in {"*", "#"} for each in address.split("."))
+    return f"({address})" if is_wild or address[:1] == "(" else address
+
+
+def _keys(setting: Mapping[str, Any]) -> str:
+    return "  ".join(f"{key}={text_of(each)}" for key, each in setting.items() if key not in _TOLD)

@@ -1,0 +1,197 @@
+"""Cells: values as people read them on a terminal, and as programs read them in a pipe.
+
+The plain form is whole and exact: digits without separators, bytes, milliseconds, RFC 3339 in UTC.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal, NamedTuple
+
+from service.errors import ExitCode, ExitError
+
+Tone = Literal["", "good", "warn", "bad", "dim", "strong"]
+
+NOTHING: Final = "-"
+
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
+_SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+_PHASES: Final[Mapping[str, Tone]] = {
+    **dict.fromkeys(("running", "done", "active", "open", "accepted", "applied"), "good"),
+    **dict.fromkeys(("starting", "restoring", "assigned", "waiting", "paused", "stopping"), "warn"),
+    **dict.fromkeys(("ended", "failed", "lost", "cancelled", "refused"), "bad"),
+}
+
+
+class Cell(NamedTuple):
+    """One value."""
+
+    plain: str
+    text: str | None = None
+    """For people, where that differs."""
+    tone: Tone = ""
+    right: bool = False
+    """Numbers stand with their last digits in line."""
+    wraps: bool = False
+    """Free text may go over several lines."""
+    ratio: float | None = None
+    """From 0 to 1: a bar stands before the text."""
+
+    @property
+    def shown(self) -> str:
+        """What people read."""
+        return self.plain if self.text is None else self.text
+
+
+def word(text: object, tone: Tone = "") -> Cell:
+    """A name, a sentence, anything that is text."""
+    if text is None or text == "":
+        return Cell("", NOTHING, "dim")
+    return Cell(str(text), tone=tone, wraps=True)
+
+
+def phase(text: str | None) -> Cell:
+    """A state, in the colour of how well that is."""
+    return word(text, _PHASES.get(text or "", ""))
+
+
+def yes(value: bool | None) -> Cell:  # noqa: FBT001 - the value to show
+    """Yes or no."""
+    return word(None if value is None else ("yes" if value else "no"))
+
+
+def count(number: int | None, tone: Tone = "") -> Cell:
+    """How many."""
+    if number is None:
+        return Cell("", NOTHING, "dim", right=True)
+    return Cell(str(number), f"{number:,}", tone, right=True)
+
+
+def size(size_bytes: int | None) -> Cell:
+    """How many bytes."""
+    if size_bytes is None:
+        return count(None)
+    value, unit = float(size_bytes), 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    digits = 0 if unit == 0 or value >= 100 else 1
+    return Cell(str(size_bytes), f"{value:.{digits}f} {_UNITS[unit]}", right=True)
+
+
+def span(span_ms: float | None) -> Cell:
+    """How long."""
+    if span_ms is None:
+        return count(None)
+    return Cell(str(round(span_ms)), span_text(span_ms), right=True)
+
+
+def span_text(span_ms: float) -> str:
+    """A duration in its two largest units."""
+    if span_ms < 1_000:
+        return f"{round(span_ms)} ms"
+    if span_ms < 10_000:
+        return f"{span_ms / 1_000:.1f} s"
+    rest = round(span_ms / 1_000)
+    parts: list[str] = []
+    for seconds, unit in _SPANS:
+        amount, rest = divmod(rest, seconds)
+        if amount or parts:
+            parts.append(f"{amount} {unit}" if amount else "")
+    return " ".join(part for part in parts[:2] if part)
+
+
+def when(time: str | None, *, utc: bool, now: datetime | None = None) -> Cell:
+    """A time of the API, with its zone; how long ago, where `now` is given."""
+    if time is None:
+        return word(None)
+    moment = datetime.fromisoformat(time)
+    local = moment.astimezone(UTC if utc else None)
+    shown = local.isoformat(sep=" ", timespec="seconds")
+    if utc:
+        shown = shown.replace("+00:00", "Z")
+    if now is not None:
+        age_ms = (now - moment).total_seconds() * 1_000
+        shown += f"  ({span_text(age_ms)} ago)" if age_ms >= 0 else f"  (in {span_text(-age_ms)})"
+    return Cell(moment.astimezone(UTC).isoformat().replace("+00:00", "Z"), shown)
+
+
+def share(part: float | None, whole: float | None) -> Cell:
+    """A part of a whole, as a bar and in per cent."""
+    if part is None or not whole:
+        return Cell("", NOTHING, "dim")
+    ratio = min(1.0, max(0.0, part / whole))
+    return Cell(f"{100 * ratio:.1f}%", f"{100 * ratio:3.0f} %", ratio=ratio)
+
+
+def place(document: Mapping[str, Any] | None) -> Cell:
+    """Where a record stands: topic-partition@offset."""
+    if document is None:
+        return word(None)
+    offset = document.get("offset")
+    end = "@?" if offset is None else f"@{offset}"
+    return word(f"{document['topic']}-{document['partition']}{end}")
+
+
+def source(document: Mapping[str, Any]) -> Cell:
+    """A partition of a topic."""
+    return Cell(f"{document['topic']}-{document['partition']}")
+
+
+def age(time: str | None) -> Cell:
+    """How long ago that was."""
+    if time is None:
+        return word(None)
+    moment = datetime.fromisoformat(time)
+    passed_ms = (datetime.now(UTC) - moment).total_seconds() * 1_000
+    plain = moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return Cell(plain, f"{span_text(max(0, passed_ms))} ago", right=True)
+
+
+def text_of(value: object) -> str:
+    """A value of a document as text: text as it is, all else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def several(number: int, thing: str, things: str = "") -> str:
+    """So many things, as a sentence says it."""
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
+
+
+_AGO: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|min|m|h|d)")
+
+_UNIT_MS: Final = {
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+
+
+def moment(text: str | None) -> str | None:
+    """Return RFC 3339 for a time (`2026-01-02T03:04:05Z`, local without a zone) or `90m` ago."""
+    if text is None:
+        return None
+    if _AGO.fullmatch(text):
+        return (datetime.now(UTC) - timedelta(milliseconds=duration_ms(text))).isoformat()
+    try:
+        return datetime.fromisoformat(text).astimezone().isoformat()
+    except (ValueError, OverflowError) as error:
+        sentence = (
+            f"{text!r} is no time ({error}); write 2026-01-02T03:04:05Z, the same without zone "
+            "for local time, or how long ago: 30s, 90m, 2h, 7d."
+        )
+        raise ExitError(ExitCode.USAGE, sentence) from error
+
+
+def duration_ms(text: str) -> int:
+    """Return how many milliseconds `30s`, `90m`, `2h` or `7d` are."""
+    found = _AGO.fullmatch(text)
+    if found is None:
+        sentence = f"{text!r} is no duration; write 250ms, 30s, 90m, 2h or 7d."
+        raise ExitError(ExitCode.USAGE, sentence)
+    return round(float(found[1]) * _UNIT_MS[found[2]])

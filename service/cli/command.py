@@ -1,0 +1,319 @@
+"""The command: what all that ask the API have in common, declared once.
+
+A function that takes a `Call` and what is its own becomes a command of Typer that takes the shared
+options too: where the API is, how to show its answer, and for what changes something, why. A value
+that is made of several options, by its `of`, is a parameter like another.
+"""
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from service.cli.screen import Screen
+from service.cli.target import Asked, where
+
+if TYPE_CHECKING:
+    from typer._click import Command, Context, HelpFormatter
+
+    from service.cli.http import Api
+import sys
+from collections.abc import Iterable
+
+from service.errors import ExitCode, ExitError
+from service.printable import visible
+
+WHERE: Final = "Where and how"
+
+F = TypeVar("F", bound=Callable[..., None])
+
+
+class Takes(IntEnum):
+    """How much a command does; each takes the options of those before it."""
+
+    READ = 0
+    WRITE = 1
+    RISK = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a command: whom to ask, where to show it, and what the user allows."""
+
+    api: "Api"
+    screen: Screen
+    reason: str | None = None
+    assume_yes: bool = False
+    dry_run: bool = False
+
+    def note_strange(self, address: Mapping[str, Any]) -> None:
+        """Say beside the answer that an address, as the API tells it, was perhaps mistyped."""
+        if address["complete"] and not address["partitions"] and not self.screen.as_json:
+            self.screen.note(f"No record of the address {address['address']} was ever seen.")
+
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="The admin API [RINGFENCE_URL; else http://127.0.0.1:8080].",
+        rich_help_panel=WHERE,
+    ),
+]
+
+Context_ = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        metavar="NAME",
+        help="A place of ringfence context.",
+        rich_help_panel=WHERE,
+    ),
+]
+
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="A file that holds the token [RINGFENCE_TOKEN_FILE, RINGFENCE_TOKEN].",
+        rich_help_panel=WHERE,
+    ),
+]
+
+CaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-file",
+        metavar="FILE",
+        help="Certificates to trust [RINGFENCE_CA_FILE].",
+        rich_help_panel=WHERE,
+    ),
+]
+
+Timeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        help="How long to wait for an answer.",
+        min=0.1,
+        rich_help_panel=WHERE,
+    ),
+]
+
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the API's document.", rich_help_panel=WHERE)
+]
+
+Utc = Annotated[
+    bool,
+    typer.Option("--utc", help="Show times in UTC, not in local time.", rich_help_panel=WHERE),
+]
+
+Reason = Annotated[
+    str | None,
+    typer.Option("--reason", metavar="TEXT", help="Why; it is kept in the audit."),
+]
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
+
+_OF_WRITES: Final = {"reason": (Reason, None)}
+
+_OF_RISKS: Final = {"yes": (Yes, False), "dry_run": (DryRun, False)}
+
+_OF_ALL: Final[dict[str, tuple[object, object]]] = {
+    "as_json": (AsJson, False),
+    "utc": (Utc, False),
+    "url": (Url, None),
+    "context": (Context_, None),
+    "token_file": (TokenFile, None),
+    "ca_file": (CaFile, None),
+    "timeout_s": (Timeout, 10.0),
+}
+
+
+class Sectioned(TyperCommand):
+    """A command whose help shows what all commands share in a section of its own, at the end."""
+
+    def format_options(self, ctx: "Context", formatter: "HelpFormatter") -> None:
+        """Write arguments, own options, shared options."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], WHERE: []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                is_argument = param.param_type_name == "argument"
+                panel = getattr(param, "rich_help_panel", None)
+                sections[panel or ("Arguments" if is_argument else "Options")].append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+class Verbs(TyperGroup):
+    """A group whose help shows the whole sentence of each command."""
+
+    def format_commands(self, ctx: "Context", formatter: "HelpFormatter") -> None:  # noqa: ARG002 - as typer calls it
+        """Write a line or two for each."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, first_of(each)) for name, each in self.commands.items()])
+
+
+def first_of(command: "Command") -> str:
+    """The first paragraph of a help."""
+    return " ".join((command.help or "").partition("\n\n")[0].split())
+
+
+def noun(help_text: str) -> typer.Typer:
+    """A group of commands about one kind of thing."""
+    app = typer.Typer(
+        cls=Verbs,
+        help=help_text,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        add_completion=False,
+    )
+    app.callback()(_nothing)  # a group stays one when it has one command
+    return app
+
+
+def single() -> typer.Typer:
+    """A command without a noun."""
+    return typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+def _nothing() -> None:
+    pass
+
+
+def verb(
+    app: typer.Typer, name: str, *examples: str, takes: Takes = Takes.READ
+) -> Callable[[F], F]:
+    """Register a function that begins with a `Call` as a command, with examples under its help."""
+
+    def register(function: F) -> F:
+        app.command(name, cls=Sectioned, epilog=example(*examples))(_with_shared(function, takes))
+        return function
+
+    return register
+
+
+def example(*examples: str) -> str:
+    """What stands under the help of a command."""
+    lines = [f"  ringfence {example}" for example in examples]
+    return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *lines])
+
+
+def _with_shared(function: Callable[..., None], takes: Takes) -> Callable[..., None]:
+    """The same with the shared options, and a `Call` made of them."""
+    shared: dict[str, tuple[object, object]] = {
+        **(_OF_WRITES if takes >= Takes.WRITE else {}),
+        **(_OF_RISKS if takes >= Takes.RISK else {}),
+        **_OF_ALL,
+    }
+
+    own = list(inspect.signature(function).parameters.values())[1:]
+    made = {each.name: each.annotation.of for each in own if _is_made(each.annotation)}
+    parts = {name: inspect.signature(of).parameters for name, of in made.items()}
+
+    @functools.wraps(function)
+    def run(**given: Any) -> None:  # noqa: ANN401 - whatever a command takes
+        options = {name: given.pop(name, None) for name in (*_OF_WRITES, *_OF_RISKS, *_OF_ALL)}
+        for name, of in made.items():
+            given[name] = of(**{part: given.pop(part) for part in parts[name]})
+        _run(function, options, given)
+
+    taken = [part for each in own for part in parts.get(each.name, {each.name: each}).values()]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    added = [
+        inspect.Parameter(name, keyword, default=default, annotation=annotation)
+        for name, (annotation, default) in shared.items()
+    ]
+    parameters = [*(each.replace(kind=keyword) for each in taken), *added]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer reads
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def _is_made(annotation: object) -> bool:
+    """Whether a value is made of options, and is none itself."""
+    return isinstance(annotation, type) and hasattr(annotation, "of")
+
+
+def _run(function: Callable[..., None], options: dict[str, Any], given: dict[str, Any]) -> None:
+    from service.cli.http import Api  # noqa: PLC0415 - and so httpx2, when it is needed
+
+    screen = Screen(as_json=options["as_json"], utc=options["utc"])
+    asked = Asked(options["url"], options["token_file"], options["ca_file"], options["context"])
+    with Api(where(asked, os.environ), options["timeout_s"], screen.note) as api:
+        call = Call(
+            api=api,
+            screen=screen,
+            reason=options["reason"],
+            assume_yes=bool(options["yes"]),
+            dry_run=bool(options["dry_run"]),
+        )
+        function(call, **given)
+
+
+def sure(call: Call, question: str) -> None:
+    """Return when the user wants it; end otherwise."""
+    if call.assume_yes:
+        return
+    if not sys.stdin.isatty():
+        sentence = f"{question} Nobody can be asked here: say --yes, or look with --dry-run first."
+        raise ExitError(ExitCode.USAGE, sentence)
+    try:
+        wanted = typer.confirm(f"\n{visible(question)}", default=False, err=True)
+    except typer.Abort:
+        typer.echo(err=True)
+        wanted = False
+    if not wanted:
+        raise ExitError(ExitCode.NO, "Nothing was changed.")
+
+
+def lines_to(call: Call, out: Path | None, lines: Iterable[str]) -> int:
+    """Write lines and return how many; what broke off leaves no file behind."""
+    if out is None:
+        number = 0
+        for number, line in enumerate(lines, 1):  # noqa: B007 - it is returned
+            call.screen.json_line(line)
+        return number
+    draft = out.with_name(f"{out.name}.part")
+    number = 0
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            for line in lines:
+                file.write(line + "\n")
+                number += 1
+                if number % 1_000 == 0:
+                    call.screen.progress(f"{number:,} lines …")
+        draft.replace(out)
+    except OSError as error:
+        sentence = f"{out} cannot be written ({error}); name another --out."
+        raise ExitError(ExitCode.USAGE, sentence) from error
+    finally:
+        draft.unlink(missing_ok=True)
+    return number
+
+
+Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many at most.")]
+
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="A file, instead of standard output.")
+]
+
+Address = Annotated[str, typer.Argument(metavar="ADDRESS", help="Any characters.")]
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="As text; any bytes as hex:… or base64:….")]

@@ -1,0 +1,69 @@
+"""Problems: what the API refuses, as a sentence for stderr and the exit code to leave with.
+
+0 done, 1 the answer is no, 2 asked wrongly, 3 not found, 4 somebody else was first or holds it,
+5 not allowed, 6 not reached. See docs/cli.md.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from service.errors import AdminExit, ExitCode, ExitError
+from service.printable import visible
+
+NOT_FOUND: Final = 404
+_PREFIX: Final = "urn:ringfence:problem:"
+_CODES: Final[Mapping[int, ExitCode | AdminExit]] = {
+    400: ExitCode.USAGE,
+    401: AdminExit.NOT_ALLOWED,
+    403: AdminExit.NOT_ALLOWED,
+    NOT_FOUND: AdminExit.NOT_FOUND,
+    405: ExitCode.USAGE,
+    406: ExitCode.USAGE,
+    409: AdminExit.CONFLICT,
+    412: AdminExit.CONFLICT,
+    413: ExitCode.USAGE,
+    415: ExitCode.USAGE,
+    421: AdminExit.UNREACHABLE,
+    422: ExitCode.USAGE,
+    428: ExitCode.USAGE,
+    429: AdminExit.UNREACHABLE,
+    503: AdminExit.UNREACHABLE,
+}
+_NO: Final = frozenset({"not-possible"})
+"""It was asked as it should be; the answer is no."""
+_NEXT: Final[Mapping[int, str]] = {
+    401: "Name a file with a token: --token-file or RINGFENCE_TOKEN_FILE.",
+    403: "Ask with a token whose role allows it.",
+    412: "Somebody else changed it meanwhile: run the command again.",
+    429: "Run it again later.",
+    503: "Run it again, or have it wait longer with --timeout.",
+}
+
+
+class RefusedError(ExitError):
+    """The API said no, and why."""
+
+    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
+        self.status = status
+        self.kind = str(problem.get("type", "")).removeprefix(_PREFIX)
+        super().__init__(_code(status, self.kind), _sentence(status, problem))
+
+
+def _code(status: int, kind: str) -> ExitCode | AdminExit:
+    if kind in _NO:
+        return ExitCode.NO
+    # What gives no kind is not the service, but something before it.
+    return _CODES.get(status, ExitCode.NO if kind else AdminExit.UNREACHABLE)
+
+
+def _sentence(status: int, problem: Mapping[str, Any]) -> str:
+    """The detail, each fault that it does not tell, and what to do next."""
+    detail = str(problem.get("detail") or problem.get("title") or f"It answered {status}.")
+    lines = [detail]
+    faults = [each for each in problem.get("errors") or () if str(each.get("detail")) not in detail]
+    lines += [f"{each.get('pointer')}: {each.get('detail')}" for each in faults]
+    if status in _NEXT:
+        lines.append(_NEXT[status])
+    if status >= 500 and status != 503:
+        lines.append(f"Look for {problem.get('trace_id')} in its log.")
+    return "\n".join(map(visible, lines))

@@ -1,0 +1,124 @@
+"""`ringfence route …`, `pause` and `resume`: what is read, where it is decided, where it goes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from service.cli.arguments import STDIN, Document, document_of, path_of
+from service.cli.cells import phase, text_of, word
+from service.cli.command import Call, Takes, noun, single, verb
+from service.cli.page import Facts, Page, Table, Title
+from service.cli.settings_change import make, standing
+from service.errors import ExitCode, ExitError
+
+app = noun("Routes: which topics are read, where ids are decided, where records go.")
+pausing = single()
+resuming = single()
+
+Name = Annotated[str, typer.Argument(metavar="ROUTE", help="As route ls names it.")]
+Keys = Annotated[
+    Path, typer.Argument(metavar="[FILE]", help="Keys in JSON or TOML; - is standard input.")
+]
+_TITLES: Final = ("route", "state", "inputs", "scope", "output", "dead letters", "from")
+
+
+@verb(app, "ls", "route ls", "route ls --json | jq -r '.routes[].name'")
+def ls(call: Call) -> None:
+    """List the routes, in the order in which topics are matched."""
+    found = call.api.pages("/v1/routes", "routes", 100_000)
+    rows = [
+        [
+            word(each["name"], "strong"),
+            phase("paused" if each["paused"] else "running"),
+            word(", ".join(each["inputs"])),
+            word(each["scope"]),
+            word(each["output"]),
+            word(each["dead_letter"]),
+            word(each["source"], "dim"),
+        ]
+        for each in found["routes"]
+    ]
+    call.screen.show(
+        found, lambda: [Table(_TITLES, rows, "There are no routes.", ("scope", "from"))]
+    )
+
+
+@verb(app, "show", "route show orders", "route show orders --json > orders.json")
+def show(call: Call, route: Name) -> None:
+    """Show all keys of a route, where it comes from and whether it is paused."""
+    found = call.api.get(path_of("v1", "routes", route))
+    call.screen.show(found, lambda: _page(found))
+
+
+@verb(
+    app,
+    "put",
+    "route put orders orders.json --dry-run",
+    "route put orders --reason 'a second input' <<< 'inputs = [\"orders\", \"orders-eu\"]'",
+    takes=Takes.RISK,
+)
+def put(call: Call, route: Name, file: Keys = STDIN) -> None:
+    """Make a route, or put another in its place; shows the difference.
+
+    Takes the keys of [[routes]], as a file or from a pipe; what is left out has its default.
+    """
+    keys = document_of(file)
+    if keys.pop("name", route) != route:
+        sentence = f"{file} is of another route than {route}; name the one that it is of."
+        raise ExitError(ExitCode.USAGE, sentence)
+    path = path_of("v1", "routes", route)
+    now = standing(call, path)
+
+    def send(query: Mapping[str, object]) -> Document:
+        if now is None:
+            return call.api.create(path, keys, **query)
+        return call.api.put(path, keys, now.etag, **query)
+
+    make(call, f"{'Make' if now is None else 'Change'} the route {route}", send)
+
+
+@verb(app, "delete", "route delete orders --dry-run", takes=Takes.RISK)
+def delete(call: Call, route: Name) -> None:
+    """Delete a route: its inputs are read no more, on all instances."""
+    path = path_of("v1", "routes", route)
+    etag = call.api.read(path).etag
+    make(
+        call,
+        f"Delete the route {route}",
+        lambda query: call.api.delete(path, etag, **query),
+        always_ask=True,
+    )
+
+
+@verb(app, "pause", "route pause orders --reason 'the consumer is down'", takes=Takes.WRITE)
+def pause(call: Call, route: Name) -> None:
+    """Read the inputs of a route no further, on all instances and over restarts."""
+    _turn(call, route, "pause")
+
+
+@verb(app, "resume", "route resume orders", takes=Takes.WRITE)
+def resume(call: Call, route: Name) -> None:
+    """Read the inputs of a route again, from where they were left."""
+    _turn(call, route, "resume")
+
+
+verb(pausing, "pause", "pause orders --reason 'the consumer is down'", takes=Takes.WRITE)(pause)
+verb(resuming, "resume", "resume orders", takes=Takes.WRITE)(resume)
+
+
+def _turn(call: Call, route: str, how: str) -> None:
+    path = path_of("v1", "routes", f"{route}:{how}")
+    what = f"{how.capitalize()} the route {route}"
+    make(call, what, lambda query: call.api.post(path, None, **query))
+
+
+def _page(found: Mapping[str, Any]) -> Page:
+    rows = [
+        (key, word(text_of(value) if not isinstance(value, list) else ", ".join(value)))
+        for key, value in found.items()
+        if key not in {"name", "etag", "paused"}
+    ]
+    state = phase("paused" if found["paused"] else "running")
+    return [Title(f"Route {found['name']}"), Facts([("state", state), *rows])]

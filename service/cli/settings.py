@@ -1,0 +1,136 @@
+"""`ringfence settings …`: all that is set over REST as one document, its history, the way back."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.cli.arguments import STDIN, Document, document_of, path_of
+from service.cli.cells import count, word
+from service.cli.command import Call, Limit, Out, Takes, lines_to, noun, verb
+from service.cli.page import Facts, Table, Title
+from service.cli.settings_change import difference, make
+
+app = noun("Settings: all that is set over REST as one document, its history, the way back.")
+
+File = Annotated[Path, typer.Argument(metavar="[FILE]", help="JSON or TOML; - is standard input.")]
+Revision = Annotated[
+    int, typer.Argument(metavar="REVISION", help="Of settings history; 0 is the file.", min=0)
+]
+Subject = Annotated[
+    str, typer.Argument(metavar="FILE|REVISION", help="A document, or a number of the history.")
+]
+_PATH = "/v1/settings"
+
+
+@verb(app, "export", "settings export --out settings.json")
+def export(call: Call, *, out: Out = None) -> None:
+    """Write all that is set as JSON, to be kept or applied elsewhere."""
+    document = call.api.get(_PATH)
+    lines_to(call, out, [json.dumps(document, indent=2, ensure_ascii=False)])
+
+
+@verb(
+    app,
+    "apply",
+    "settings apply settings.json --dry-run",
+    "settings apply settings.json --yes --reason 'release 12'",
+    takes=Takes.RISK,
+)
+def apply(call: Call, file: File = STDIN) -> None:
+    """Set a document in place of all that is set; shows the difference and asks."""
+    body = document_of(file)
+    now = call.api.read(_PATH)
+    since = now.document["revision"]
+    if body.get("revision", since) != since and not call.screen.as_json:
+        call.screen.note(
+            f"{file} was exported at revision {body['revision']}, and {since} holds now: "
+            "what came since is taken back too."
+        )
+    make(
+        call,
+        "Apply the settings",
+        lambda query: call.api.put(_PATH, body, now.etag, **query),
+        always_ask=True,
+    )
+
+
+@verb(app, "history", "settings history", "settings history -n 5 --json")
+def history(call: Call, *, limit: Limit = 20) -> None:
+    """List what was set when, by whom and why; the newest first."""
+    found = call.api.pages("/v1/settings/revisions", "revisions", limit)
+    rows = [
+        [
+            count(each["revision"]),
+            call.screen.when(each["time"]),
+            word(each["actor"]),
+            word(each["reason"]),
+            word("; ".join(each["changes"])),
+        ]
+        for each in found["revisions"]
+    ]
+    titles = ("revision", "time", "by", "reason", "changes")
+    call.screen.show(found, lambda: [Table(titles, rows, "Nothing was ever set over REST.")])
+
+
+@verb(app, "show", "settings show 12")
+def show(call: Call, revision: Revision) -> None:
+    """Show one revision: when, by whom, why, and all that it sets."""
+    found = call.api.get(_revision(revision))
+    rows = [
+        ("time", call.screen.since(found["time"])),
+        ("by", word(found["actor"])),
+        ("reason", word(found["reason"])),
+        *(("changes", word(each)) for each in found["changes"]),
+        ("sets", word(json.dumps(found["settings"], ensure_ascii=False))),
+    ]
+    call.screen.show(found, lambda: [Title(f"Revision {revision}"), Facts(rows)])
+
+
+@verb(app, "diff", "settings diff settings.json", "settings diff 11")
+def diff(call: Call, subject: Subject) -> None:
+    """Show what applying a file, or going back to a revision, would change. Exit 1 if anything."""
+    tried = (
+        _rollback(call, int(subject), {"dry_run": True})
+        if subject.isdigit()
+        else _applied(call, subject)
+    )
+    call.screen.show(tried, lambda: difference(f"Set {subject}", tried))
+    if tried["effect"]:
+        raise typer.Exit(1)
+
+
+@verb(
+    app,
+    "rollback",
+    "settings rollback 11 --reason 'INC-17'",
+    "settings rollback 0",
+    takes=Takes.RISK,
+)
+def rollback(call: Call, revision: Revision) -> None:
+    """Set again what was set at a revision, or with 0 nothing; shows the difference and asks."""
+    etag = call.api.read(_PATH).etag
+    make(
+        call,
+        f"Go back to revision {revision}",
+        lambda query: _rollback(call, revision, query, etag),
+        always_ask=True,
+    )
+
+
+def _applied(call: Call, subject: str) -> Document:
+    body = document_of(Path(subject))
+    return call.api.put(_PATH, body, call.api.read(_PATH).etag, dry_run=True)
+
+
+def _rollback(
+    call: Call, revision: int, query: Mapping[str, object], etag: str | None = None
+) -> Document:
+    path = f"{_revision(revision)}:rollback"
+    return call.api.post(path, None, etag, **query)
+
+
+def _revision(revision: int) -> str:
+    return path_of("v1", "settings", "revisions", str(revision))

@@ -1,0 +1,120 @@
+"""Changes of settings: tried out, shown, confirmed where ids would be lost, made, waited for."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from service.cli.arguments import Document, Read
+from service.cli.cells import age, count, several, source, text_of, word
+from service.cli.command import Call, sure
+from service.cli.page import Facts, Page, Part, Table, Title
+from service.cli.problem import NOT_FOUND, RefusedError
+from service.errors import ExitCode, ExitError
+
+_NOT_SET = ("etag", "revision", "source", "name", "pattern")
+"""What a document tells of itself."""
+
+
+def make(
+    call: Call,
+    what: str,
+    send: Callable[[Mapping[str, object]], Document],
+    *,
+    always_ask: bool = False,
+) -> None:
+    """Try a change out, show it, ask where it takes something away, make it.
+
+    `send` makes the request with the parameters that it is given.
+    """
+    tried = send({"dry_run": True})
+    if call.dry_run or not tried["effect"]:
+        call.screen.show(tried, lambda: difference(what, tried))
+        return
+    forgets = tried.get("forgets") or {}
+    is_lossy = bool(forgets.get("ids_forgotten") or forgets.get("needs_force"))
+    if (is_lossy or always_ask) and not call.assume_yes:
+        call.screen.beside(difference(what, tried))
+        lost = f" {several(forgets['ids_forgotten'], 'id')} would be forgotten." if is_lossy else ""
+        sure(call, f"{what}?{lost}")
+    done = send(
+        {
+            "wait": "applied",
+            "timeout": f"{round(min(60.0, call.api.patience_s) * 1_000)}ms",
+            "reason": call.reason,
+            **({"force": True} if forgets.get("needs_force") else {}),
+        }
+    )
+    call.screen.show(done, lambda: difference(what, done))
+    if done["applied"] is False:
+        sentence = (
+            f"Revision {done['revision']} is written and holds from now on, but not all partitions "
+            "go by it yet; look at ringfence status, or wait longer with --timeout."
+        )
+        raise ExitError(ExitCode.NO, sentence)
+
+
+def standing(call: Call, path: str, **query: object) -> Read | None:
+    """The document as it is; None where there is none."""
+    try:
+        return call.api.read(path, **query)
+    except RefusedError as refused:
+        if refused.status != NOT_FOUND:
+            raise
+        return None
+
+
+def difference(what: str, outcome: Mapping[str, Any]) -> Page:
+    """What a change has done, or would do: no more than the difference."""
+    before, after = outcome["before"] or {}, outcome["after"] or {}
+    keys = [key for key in {**before, **after} if key not in _NOT_SET]
+    changed = [key for key in keys if before.get(key) != after.get(key)]
+    parts: list[Part] = [Title(_headline(what, outcome))]
+    if changed and "addresses" not in after:  # all settings at once are told entry by entry
+        rows = [
+            [word(key), _value(before, key), word("→", "dim"), _value(after, key)]
+            for key in changed
+        ]
+        parts.append(Table(("key", "was", "", "is"), rows, ""))
+    elif outcome["effect"]:
+        parts.append(Facts([("changes", word(each)) for each in outcome["effect"]]))
+    return [*parts, *_forgotten(outcome.get("forgets"))]
+
+
+def _headline(what: str, outcome: Mapping[str, Any]) -> str:
+    if not outcome["effect"]:
+        return f"{what}: nothing changes."
+    if outcome["dry_run"]:
+        return f"{what}: this would change."
+    return f"{what}: done; revision {outcome['revision']} holds."
+
+
+def _value(document: Mapping[str, Any], key: str) -> Any:  # noqa: ANN401 - a cell
+    return word(text_of(document[key])) if key in document else word(None)
+
+
+def _forgotten(forgets: Mapping[str, Any] | None) -> Page:
+    if not forgets or not forgets["caches_changed"]:
+        return []
+    more = "" if forgets["complete"] else ", and what other instances hold"
+    if not forgets["ids_forgotten"]:
+        return [Title(f"No id is forgotten{more}")]
+    rows = [
+        [
+            word(each["address"]),
+            source(each),
+            word(_strategies(each)),
+            count(each["ids_held"]),
+            count(each["ids_forgotten"], "warn" if each["ids_forgotten"] else ""),
+            age(each["oldest_time"]),
+            age(each["newest_time"]),
+        ]
+        for each in forgets["addresses"]
+    ]
+    titles = ("address", "partition", "strategy", "ids", "forgotten", "oldest", "newest")
+    verb = "is" if forgets["ids_forgotten"] == 1 else "are"
+    head = f"{several(forgets['ids_forgotten'], 'id')} {verb} forgotten{more}"
+    return [Title(head), Table(titles, rows, "")]
+
+
+def _strategies(forgotten: Mapping[str, Any]) -> str:
+    was, now = forgotten["strategy"], forgotten["new_strategy"]
+    return was if was == now else f"{was} → {now}"

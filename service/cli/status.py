@@ -1,0 +1,294 @@
+"""`ringfence status`: the service, its partitions and its processes on one page."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+
+from service.cli.cells import Cell, age, count, phase, several, share, size, span, span_text, word
+from service.cli.command import Call, noun, single, verb
+from service.cli.page import Facts, Page, Part, Table, Title
+from service.cli.problem import NOT_FOUND, RefusedError
+from service.errors import ExitCode
+
+app = single()
+
+Watch = Annotated[
+    bool, typer.Option("--watch", "-w", help="Go on showing it, with rates, until Ctrl-C.")
+]
+
+Every = Annotated[
+    float, typer.Option("--every", metavar="SECONDS", help="How often, with --watch.", min=0.2)
+]
+
+LAG_RECORDS_WARN: Final = 10_000
+
+_PARTITION_TITLES: Final = (
+    "topic",
+    "partition",
+    "phase",
+    "committed",
+    "end",
+    "lag",
+    "restored",
+    "addresses",
+    "groups",
+    "instance",
+)
+
+_WORKER_TITLES: Final = (
+    "worker",
+    "hop",
+    "pid",
+    "phase",
+    "since",
+    "owns",
+    "restored",
+    "memory",
+    "beat",
+    "restarts",
+)
+
+_COUNTED: Final = ("records_consumed", "records_accepted", "duplicates", "dead_letters")
+
+
+class Look(NamedTuple):
+    """What the API told at one moment."""
+
+    at_s: float
+    status: Mapping[str, Any]
+    partitions: Mapping[str, Any]
+    workers: Mapping[str, Any]
+
+    @property
+    def document(self) -> Mapping[str, object]:
+        """As one document."""
+        return {
+            "status": self.status,
+            "partitions": self.partitions["partitions"],
+            "workers": self.workers["workers"],
+        }
+
+
+@verb(app, "status", "status", "status --watch", "status --json | jq .status.phase")
+def status(call: Call, *, watch: Watch = False, every: Every = 2.0) -> None:
+    """Show what the service does now: counts, partitions with lag, processes.
+
+    With --watch the page stays and shows rates, as top does; in a pipe each look is printed.
+    Exit 1 when it does not run.
+    """
+    if watch:
+        last: list[Look] = []
+
+        def again() -> tuple[object, Page]:
+            now = _look(call)
+            before = last[-1] if last else None
+            last[:] = [now]
+            return now.document, page(call, now, before)
+
+        call.screen.follow(again, every)
+    now = _look(call)
+    call.screen.show(now.document, lambda: page(call, now, None))
+    if now.status["phase"] not in {"running", "waiting"}:
+        raise typer.Exit(1)
+
+
+def _look(call: Call) -> Look:
+    api = call.api
+    return Look(
+        time.monotonic(),
+        api.get("/v1/status"),
+        api.get("/v1/partitions"),
+        _workers_of(call),
+    )
+
+
+def _workers_of(call: Call) -> Mapping[str, Any]:
+    """The processes; a bridge has none but the one that answers."""
+    try:
+        return call.api.get("/v1/workers")
+    except RefusedError as refused:
+        if refused.status != NOT_FOUND:
+            raise
+        return {"workers": []}
+
+
+def page(call: Call, now: Look, before: Look | None) -> Page:
+    """The page of one look; with rates where there was one before it."""
+    return [*_head(call, now.status), _flow(now, before), *_partitions(now), *_workers(now)]
+
+
+def _head(call: Call, status: Mapping[str, Any]) -> Sequence[Part]:
+    rows = [
+        ("phase", phase(status["phase"])),
+        ("group", word(f"{status['group_id']}, instance {status['instance']}")),
+        ("at", word(call.api.url)),
+        ("started", call.screen.since(status["started_at"])),
+        ("last commit", call.screen.since(status["last_commit_at"])),
+    ]
+    if status.get("config_fault"):
+        rows.insert(1, ("settings", word(status["config_fault"], "bad")))
+    if status["waiting_for"]:
+        rows.insert(1, ("waits for", word(status["waiting_for"], "warn")))
+    return [Facts(rows)]
+
+
+def _flow(now: Look, before: Look | None) -> Table:
+    """Counts since the start, and per second since the look before."""
+    status = now.status
+    titles = ["since the start", "total", *([] if before is None else ["per second"]), "share"]
+    rows = []
+    for key in _COUNTED:
+        tone: Any = "warn" if key == "dead_letters" and status[key] else ""
+        row = [word(key.removeprefix("records_").replace("_", " ")), count(status[key], tone)]
+        if before is not None:
+            passed_s = max(0.001, now.at_s - before.at_s)
+            row.append(count(round((status[key] - before.status[key]) / passed_s)))
+        rows.append([*row, share(status[key], status["records_consumed"])])
+    return Table(titles, rows, "")
+
+
+def _partitions(now: Look) -> Sequence[Part]:
+    found = now.partitions["partitions"]
+    lag = sum(each["lag_records"] or 0 for each in found)
+    more = "" if now.partitions["complete"] else ", and more that are not told of"
+    head = f"{several(len(found), 'partition')}{more}; {several(lag, 'record')} to go"
+    return [Title(head), partitions_table(found)]
+
+
+def partitions_table(found: Sequence[Mapping[str, Any]]) -> Table:
+    """A table of partitions."""
+    rows = [
+        [
+            word(each["topic"]),
+            count(each["partition"]),
+            phase("paused" if each.get("paused") else each["phase"]),
+            count(each["committed_offset"]),
+            count(each["end_offset"]),
+            _lag(each["lag_records"]),
+            _restored(each, is_done=each["phase"] == "running"),
+            count(each["addresses"]),
+            count(each["groups_open"]),
+            word(each.get("instance")),
+        ]
+        for each in found
+    ]
+    empty = "No partition is owned yet."
+    return Table(_PARTITION_TITLES, rows, empty, ("groups", "addresses", "committed"))
+
+
+def _lag(records: int | None) -> Cell:
+    return count(records, "warn" if records and records > LAG_RECORDS_WARN else "")
+
+
+def _restored(told: Mapping[str, Any], *, is_done: bool) -> Cell:
+    """Of a partition or of a process."""
+    remaining = told["restore_remaining_records"]
+    if is_done or remaining is None:
+        return share(None, None)
+    return share(told["restored_records"], told["restored_records"] + remaining)
+
+
+def _workers(now: Look) -> Sequence[Part]:
+    found = now.workers["workers"]
+    beat = span_text(now.status["heartbeat_age_ms"])
+    if not found:
+        return [Title(f"heard {beat} ago")]
+    head = f"{several(len(found), 'process', 'processes')}; the quietest was heard {beat} ago"
+    return [Title(head), workers_table(found)]
+
+
+def workers_table(found: Sequence[Mapping[str, Any]]) -> Table:
+    """A table of processes."""
+    rows = [
+        [
+            count(each["worker"]),
+            word(each["hop"]),
+            word(each["pid"]),
+            phase(each["phase"]),
+            age(each["since"]),
+            count(each["partitions_owned"]),
+            _restored(each, is_done=not each["partitions_restoring"]),
+            size(each["memory_bytes"]),
+            span(each["heartbeat_age_ms"]),
+            count(each["restarts"], "warn" if each["restarts"] else ""),
+        ]
+        for each in found
+    ]
+    return Table(_WORKER_TITLES, rows, "No processes are told of.")
+
+
+instance = noun("Instances: all of the group, and how each does.")
+
+partition = noun("Partitions: owners, offsets, lag and restore.")
+
+worker = noun("Workers: the processes of this instance.")
+
+_TITLES: Final = (
+    "instance",
+    "phase",
+    "partitions",
+    "restoring",
+    "lag",
+    "revision",
+    "version",
+    "at",
+    "started",
+)
+
+_SPARE: Final = ("started", "version", "revision")
+
+
+@verb(instance, "ls", "instance ls", "instance ls --json | jq .complete")
+def instances(call: Call) -> None:
+    """List the instances of the group, and how each does. Exit 1 when one is not reachable."""
+    found = call.api.get("/v1/instances")
+    call.screen.show(found, lambda: _instances(call, found))
+    lost = [each for each in found["instances"] if not each["reachable"]]
+    for each in lost if not call.screen.as_json else ():
+        call.screen.note(f"Instance {each['instance']} is not reachable: {each['trouble']}")
+    if lost:
+        raise typer.Exit(ExitCode.NO)
+
+
+@verb(partition, "ls", "partition ls", "partition ls --json | jq '.partitions[].lag_records'")
+def partitions(call: Call) -> None:
+    """List the partitions with their offsets, lag and restore."""
+    found = call.api.get("/v1/partitions")
+    call.screen.show(found, lambda: [partitions_table(found["partitions"])])
+    if not found["complete"] and not call.screen.as_json:
+        call.screen.note("There are more partitions than are told of here.")
+
+
+@verb(worker, "ls", "worker ls")
+def workers(call: Call) -> None:
+    """List the processes, how each does and what it owns."""
+    found = call.api.get("/v1/workers")
+    call.screen.show(found, lambda: [workers_table(found["workers"])])
+
+
+def _instances(call: Call, found: Mapping[str, Any]) -> Page:
+    rows = [
+        [
+            word(f"{each['instance']} (asked)" if each["own"] else each["instance"], "strong"),
+            phase(each["phase"] if each["reachable"] else "lost"),
+            count(each["partitions_owned"]),
+            count(each["partitions_restoring"]),
+            _lag_cell(each["lag_records"]),
+            count(each["revision"]),
+            word(each["version"]),
+            word(each["url"]),
+            call.screen.when(each["started_at"]),
+        ]
+        for each in found["instances"]
+    ]
+    whole = "" if found["complete"] else "; not every partition has an owner that answers"
+    return [
+        Title(several(len(rows), "instance") + whole),
+        Table(_TITLES, rows, "None is known.", _SPARE),
+    ]
+
+
+def _lag_cell(records: int | None) -> Cell:
+    return count(records, "warn" if (records or 0) > LAG_RECORDS_WARN else "")

@@ -1,0 +1,128 @@
+"""`ringfence why`: the reason of a drop, by the dead letter, the record's place, or its id."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from service.cli import dead_letters, ids
+from service.cli.arguments import PAGE_MAX, Place, place_of
+from service.cli.command import Call, single, verb
+from service.cli.dead_letters import letter_page
+from service.cli.page import Page
+from service.cli.problem import NOT_FOUND, RefusedError
+from service.errors import AdminExit, ExitError
+
+app = single()
+
+Subject = Annotated[
+    str, typer.Argument(metavar="PLACE|ADDRESS", help="topic-partition@offset, or an address.")
+]
+Id = Annotated[
+    str | None, typer.Argument(metavar="[ID]", help="With an address: text, hex:… or base64:….")
+]
+Among = Annotated[
+    int, typer.Option("--among", metavar="N", min=1, help="Newest dead letters to look through.")
+]
+
+
+@verb(app, "why", "why orders.dlq-0@17", "why orders-3@1042", "why orders order-17")
+def why(call: Call, subject: Subject, identifier: Id = None, *, among: Among = 100_000) -> None:
+    """Tell why a record was dropped, and which one was accepted in its stead.
+
+    Name the place of its dead letter, or its own place in the input, or its address and id. By its
+    own place, the newest dead letters are looked through. Exit 3 where there is no answer. With
+    --json: the dead letter and what is known of the id, each as the API tells it, or null.
+    """
+    if identifier is not None:
+        found = ids.lookup(call, subject, identifier)
+        _show(call, None, found)
+        if not found["known"]:
+            raise typer.Exit(AdminExit.NOT_FOUND)
+        return
+    at = place_of(subject)
+    letter = _letter_at(call, at)
+    if letter is None:
+        _require_record(call, at)
+        letter = _letter_of(call, at, among)
+    if letter is None:
+        sentence = (
+            f"Neither is {at} a dead letter, nor is one of its record among the {among:,} newest: "
+            "it was accepted, or it is not decided yet, or look further with --among."
+        )
+        raise ExitError(AdminExit.NOT_FOUND, sentence)
+    _show(call, letter, _id_of(call, letter))
+    if call.screen.terminal and letter["reason"] == "duplicate":
+        here = f"{letter['topic']}-{letter['partition']}@{letter['offset']}"
+        call.screen.note(f"To let it through: ringfence redrive start --mode forget {here}")
+
+
+def _show(call: Call, letter: Mapping[str, Any] | None, found: Mapping[str, Any] | None) -> None:
+    def page() -> Page:
+        told = [] if letter is None else letter_page(call, letter)
+        return [*told, *([] if found is None else ids.page(call, found))]
+
+    call.screen.show({"dead_letter": letter, "id": found}, page)
+
+
+def _id_of(call: Call, letter: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What the address knows of its id now, and so when the original was accepted."""
+    if letter["address"] is None or letter["id"] is None:
+        return None
+    try:
+        return ids.lookup(call, letter["address"], letter["id"])
+    except RefusedError as refused:
+        # The dead letter is an answer by itself.
+        call.screen.note(f"What is known of its id now cannot be told: {refused.sentence}")
+        return None
+
+
+def _letter_at(call: Call, at: Place) -> Mapping[str, Any] | None:
+    """The dead letter that stands there."""
+    try:
+        return dead_letters.read(call, at)
+    except RefusedError as refused:
+        if refused.status != NOT_FOUND:
+            raise
+        return None
+
+
+def _require_record(call: Call, at: Place) -> None:
+    """ExitError where no input can have a record at a place, as far as its partitions are known."""
+    known = call.api.get("/v1/partitions")
+    if not known["complete"]:
+        return
+    ends = {
+        each["partition"]: each["end_offset"]
+        for each in known["partitions"]
+        if each["topic"] == at.topic
+    }
+    if not ends:
+        fault = f"no route reads the topic {at.topic} now; see ringfence route ls"
+    elif at.partition not in ends:
+        fault = f"the input {at.topic} has no partition {at.partition}"
+    elif (end := ends[at.partition]) is not None and at.offset >= end:
+        fault = f"{at.topic}-{at.partition} ends at offset {end}, so no record is there yet"
+    else:
+        return
+    raise ExitError(AdminExit.NOT_FOUND, f"{at} is no dead letter, and {fault}.")
+
+
+def _letter_of(call: Call, at: Place, among: int) -> Mapping[str, Any] | None:
+    """The newest dead letter of the record that stands there."""
+    token: str | None = None
+    looked = 0
+    while looked < among:
+        found = call.api.get("/v1/dead-letters", newest=True, page_size=PAGE_MAX, page_token=token)
+        for letter in found["dead_letters"]:
+            source = letter["source"]
+            if source and at == (source["topic"], source["partition"], source["offset"]):
+                return dead_letters.read(
+                    call, Place(letter["topic"], letter["partition"], letter["offset"])
+                )
+        looked += len(found["dead_letters"])
+        token = found["next_page_token"]
+        if not token:
+            break
+        call.screen.progress(f"{looked:,} dead letters looked at …")
+    return None

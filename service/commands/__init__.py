@@ -1,1 +1,0 @@
-"""The command line over the admin API: a module for each noun, on a client, a screen and a call."""

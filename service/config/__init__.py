@@ -1,0 +1,1 @@
+"""Configuration: file and environment become validated settings. Nothing else validates them."""

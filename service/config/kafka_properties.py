@@ -1,0 +1,317 @@
+"""Kafka properties by their librdkafka names: which exist, which the service keeps to itself.
+
+The service owns whatever exactly-once, its consumer group or its restarts rest on; such a property
+is refused with the reason and our setting instead. Everything else is passed on untouched.
+Values that may be secrets are never shown: not in problems, not in a repr.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Final
+
+from service.config.model import Given, nearest, shown
+from service.errors import Problem
+
+_EVERY = """
+    allow.auto.create.topics api.version.fallback.ms api.version.request
+    api.version.request.timeout.ms bootstrap.servers broker.address.family broker.address.ttl
+    broker.version.fallback client.dns.lookup client.id client.rack connections.max.idle.ms
+    debug enable.metrics.push enable.random.seed enable.sasl.oauthbearer.unsecure.jwt
+    enable.ssl.certificate.verification https.ca.location https.ca.pem log.connection.close
+    log.thread.name log_level max.in.flight max.in.flight.requests.per.connection
+    message.copy.max.bytes message.max.bytes metadata.broker.list metadata.max.age.ms
+    metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy plugin.library.paths
+    receive.message.max.bytes reconnect.backoff.jitter.ms reconnect.backoff.max.ms
+    reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms sasl.kerberos.keytab
+    sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.principal
+    sasl.kerberos.service.name sasl.mechanism sasl.mechanisms
+    sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
+    sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
+    sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
+    sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
+    sasl.oauthbearer.assertion.jwt.template.file sasl.oauthbearer.assertion.private.key.file
+    sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.private.key.pem
+    sasl.oauthbearer.client.credentials.client.id
+    sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.client.id
+    sasl.oauthbearer.client.secret sasl.oauthbearer.config sasl.oauthbearer.extensions
+    sasl.oauthbearer.grant.type sasl.oauthbearer.metadata.authentication.type
+    sasl.oauthbearer.method sasl.oauthbearer.scope sasl.oauthbearer.sub.claim.name
+    sasl.oauthbearer.token.endpoint.url sasl.password sasl.username security.protocol
+    socket.blocking.max.ms socket.connection.setup.timeout.ms socket.keepalive.enable
+    socket.max.fails socket.nagle.disable socket.receive.buffer.bytes socket.send.buffer.bytes
+    socket.timeout.ms ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.certificate.pem
+    ssl.cipher.suites ssl.crl.location ssl.curves.list ssl.endpoint.identification.algorithm
+    ssl.engine.id ssl.engine.location ssl.key.location ssl.key.password ssl.key.pem
+    ssl.keystore.location ssl.keystore.password ssl.providers ssl.sigalgs.list
+    statistics.interval.ms topic.blacklist topic.metadata.propagation.max.ms
+    topic.metadata.refresh.fast.cnt topic.metadata.refresh.fast.interval.ms
+    topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse
+"""
+
+_CONSUMER = """
+    auto.commit.enable auto.commit.interval.ms auto.offset.reset check.crcs
+    consume.callback.max.messages coordinator.query.interval.ms enable.auto.commit
+    enable.auto.offset.store enable.partition.eof fetch.error.backoff.ms fetch.max.bytes
+    fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms group.id
+    group.instance.id group.protocol group.protocol.type group.remote.assignor
+    heartbeat.interval.ms isolation.level max.partition.fetch.bytes max.poll.interval.ms
+    max.poll.records offset.store.method offset.store.path offset.store.sync.interval.ms
+    partition.assignment.strategy queued.max.messages.kbytes queued.min.messages
+    session.timeout.ms share.acknowledgement.mode
+"""
+
+_PRODUCER = """
+    acks batch.num.messages batch.size compression.codec compression.level compression.type
+    delivery.report.only.error delivery.timeout.ms enable.gapless.guarantee enable.idempotence
+    linger.ms message.send.max.retries message.timeout.ms partitioner produce.offset.report
+    queue.buffering.backpressure.threshold queue.buffering.max.kbytes
+    queue.buffering.max.messages queue.buffering.max.ms queuing.strategy request.required.acks
+    request.timeout.ms retries sticky.partitioning.linger.ms transaction.timeout.ms
+    transactional.id
+"""
+
+EVERY_CLIENT: Final = frozenset(_EVERY.split())
+
+CONSUMER_ONLY: Final = frozenset(_CONSUMER.split())
+
+PRODUCER_ONLY: Final = frozenset(_PRODUCER.split())
+
+Property = str | int | float | bool
+
+SCOPES: Final = ("common", "consumer", "producer", "admin")
+"""`[kafka]` itself, then its tables."""
+
+Owned = Mapping[str, tuple[str, str]]
+"""Properties that nobody else may set: for each the reason and the mend."""
+
+Elsewhere = Mapping[str, str]
+"""Properties that have no effect in a table: for each the table where it has."""
+
+SERVERS: Final = "bootstrap.servers"
+
+_ALIASES: Final = {"metadata.broker.list": SERVERS}
+"""Another name of one property: whoever looks for it needs to know the one alone."""
+
+KNOWN: Final = EVERY_CLIENT | CONSUMER_ONLY | PRODUCER_ONLY
+
+_SECRET = re.compile(r"password|passphrase|secret|\.pem$|oauthbearer\.config|key\.pem")
+
+_OFFSETS = "input offsets are committed in the transaction with the outputs, or not at all"
+
+_EXACTLY_ONCE = "the service sets it, and exactly once rests on it"
+
+_PARTITIONS = "equal keys must reach the same output partition as in Java and Spark"
+
+_TIMEOUT = "it follows from the transaction timeout"
+
+_GROUP = "partitions move by the rules of the service"
+
+_BATCH = "a whole batch must fit the queue of the producer"
+
+_REMOVE = "remove it"
+
+OF_OFFSETS: Final = (
+    "enable.auto.commit",
+    "auto.commit.enable",
+    "auto.commit.interval.ms",
+    "enable.auto.offset.store",
+    "offset.store.method",
+    "offset.store.path",
+    "offset.store.sync.interval.ms",
+)
+"""When and where the client keeps offsets: never by itself."""
+
+OF_READERS: Final[Owned] = {
+    "isolation.level": ("messages of aborted transactions must never be read", _REMOVE),
+    "check.crcs": ("a damaged message must never be read", _REMOVE),
+}
+"""What no reader leaves open."""
+
+_OWNED: Final[Owned] = {
+    **dict.fromkeys(OF_OFFSETS, (_OFFSETS, _REMOVE)),
+    "auto.offset.reset": (
+        "a lost offset must not skip messages silently",
+        "use service.on_missing_offset and service.on_lost_offset",
+    ),
+    **OF_READERS,
+    "enable.partition.eof": ("the service reads without end markers", _REMOVE),
+    "group.id": ("the service names its group", "use service.group_id"),
+    "group.instance.id": ("it follows from the group and the instance", "use service.instance"),
+    "group.protocol": (_GROUP, _REMOVE),
+    "group.protocol.type": (_GROUP, _REMOVE),
+    "group.remote.assignor": (_GROUP, _REMOVE),
+    "partition.assignment.strategy": (_GROUP, _REMOVE),
+    "session.timeout.ms": ("the service sets it", "use service.session_timeout_ms"),
+    "heartbeat.interval.ms": ("it follows from the session", "use service.session_timeout_ms"),
+    "transactional.id": ("it follows from the group and the instance", "use service.instance"),
+    "transaction.timeout.ms": ("the service sets it", "use service.transaction_timeout_ms"),
+    "message.timeout.ms": (_TIMEOUT, "use service.transaction_timeout_ms"),
+    "delivery.timeout.ms": (_TIMEOUT, "use service.transaction_timeout_ms"),
+    "enable.idempotence": (_EXACTLY_ONCE, _REMOVE),
+    "acks": (_EXACTLY_ONCE, _REMOVE),
+    "request.required.acks": (_EXACTLY_ONCE, _REMOVE),
+    "queuing.strategy": ("the order of messages rests on it", _REMOVE),
+    "delivery.report.only.error": ("the place of a changelog record is read from it", _REMOVE),
+    "partitioner": (_PARTITIONS, _REMOVE),
+    "batch.size": (_BATCH, "use service.batch_bytes_max"),
+    "log.connection.close": ("each connection that the client loses must be known", _REMOVE),
+    "queue.buffering.max.kbytes": (_BATCH, "use service.batch_bytes_max"),
+    "queue.buffering.max.messages": (_BATCH, "use service.batch_records_max"),
+    "message.max.bytes": ("the limit of each topic decides", "set max.message.bytes of the topics"),
+    "allow.auto.create.topics": (
+        "a mistyped topic must not come into being",
+        "use service.create_topics for outputs and dead letters",
+    ),
+    "topic.blacklist": ("it would hide inputs in silence", "narrow the inputs of the route"),
+}
+
+_OWNED_THERE: Final[Mapping[str, Owned]] = {
+    "producer": {
+        "connections.max.idle.ms": (
+            "by the service's own value it knows which of its requests may still arrive",
+            "set it in [kafka] for the other clients",
+        )
+    }
+}
+"""The same in one table alone."""
+
+_OF_CONSUMERS = dict.fromkeys(CONSUMER_ONLY, "[kafka.consumer]")
+
+_OF_PRODUCERS = dict.fromkeys(PRODUCER_ONLY, "[kafka.producer]")
+
+_ELSEWHERE: Final[Mapping[str, Elsewhere]] = {
+    "common": {},
+    "consumer": _OF_PRODUCERS,
+    "producer": _OF_CONSUMERS,
+    "admin": _OF_CONSUMERS | _OF_PRODUCERS,
+}
+
+_IN_FLIGHT = "an idempotent producer keeps at most 5 requests in flight"
+
+_RETRIES = "without retries a passing fault would abort the transaction"
+
+_BOUNDED: Final[Mapping[str, tuple[int, int, str]]] = {
+    "max.in.flight": (1, 5, _IN_FLIGHT),
+    "max.in.flight.requests.per.connection": (1, 5, _IN_FLIGHT),
+    "retries": (1, 2**31 - 1, _RETRIES),
+    "message.send.max.retries": (1, 2**31 - 1, _RETRIES),
+}
+
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "security.protocol": ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"),
+}
+
+FILES: Final = (
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.keystore.location",
+    "ssl.crl.location",
+)
+"""Properties that name a file, of which the client says only that it could not use it."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class KafkaSettings:
+    """`[kafka]`: properties for every client, and those that refine them for one kind."""
+
+    common: Mapping[str, Property]
+    consumer: Mapping[str, Property]
+    producer: Mapping[str, Property]
+    admin: Mapping[str, Property]
+
+    def __repr__(self) -> str:
+        tables = (f"{table.name}={_listed(getattr(self, table.name))}" for table in fields(self))
+        return f"KafkaSettings({', '.join(tables)})"
+
+
+def _listed(properties: Mapping[str, Property]) -> str:
+    lines = (f"{name} = {redacted(name, value)}" for name, value in properties.items())
+    return f"[{', '.join(lines)}]"
+
+
+def redacted(name: str, value: object) -> str:
+    """Write a value as TOML would, unless it may be a secret."""
+    return '"***"' if _SECRET.search(name) else shown(value)
+
+
+def read_kafka(tables: Mapping[str, Mapping[str, Given]], problems: list[Problem]) -> KafkaSettings:
+    """Sort properties to the clients that know them; each refused one adds a problem."""
+    sorted_out: dict[str, dict[str, Property]] = {scope: {} for scope in SCOPES}
+    for scope in SCOPES:  # the common ones first, so that the tables refine them
+        given, owned = tables.get(scope, {}), {**_OWNED, **_OWNED_THERE.get(scope, {})}
+        for name, value in read_properties(given, owned, _ELSEWHERE[scope], problems).items():
+            sorted_out[_home(scope, name)][name] = value
+    problems.extend(no_servers(sorted_out["common"], "kafka", "KAFKA_BOOTSTRAP_SERVERS"))
+    return KafkaSettings(**sorted_out)
+
+
+def read_properties(
+    given: Mapping[str, Given], owned: Owned, elsewhere: Elsewhere, problems: list[Problem]
+) -> dict[str, Property]:
+    """Read the properties of one table; each that is refused adds a problem and is left out."""
+    accepted: dict[str, Property] = {}
+    for name, each in given.items():
+        fault = next(_faults(name, each, owned, elsewhere), None)
+        if fault is not None:
+            problems.append(fault)
+        elif isinstance(each.value, (str, int, float)):
+            accepted[_ALIASES.get(name, name)] = each.value
+    return accepted
+
+
+def no_servers(properties: Mapping[str, Property], table: str, variable: str) -> Iterator[Problem]:
+    """Yield a problem where nothing says which cluster is meant."""
+    if SERVERS not in properties:
+        what = f'{table}."{SERVERS}" is missing'
+        mend = f'write "bootstrap.servers" = "host:9092" in [{table}] or set {variable}'
+        yield Problem(what, mend)
+
+
+def _home(scope: str, name: str) -> str:
+    """Keep what only one kind of client knows from the others, which would warn about it."""
+    if scope == "common" and name in CONSUMER_ONLY:
+        return "consumer"
+    if scope == "common" and name in PRODUCER_ONLY:
+        return "producer"
+    return scope
+
+
+def _faults(name: str, given: Given, owned: Owned, elsewhere: Elsewhere) -> Iterator[Problem]:
+    """Yield what is wrong with a property, the most telling first."""
+    if name in owned:
+        reason, mend = owned[name]
+        yield Problem(f"{given.name} is refused: {reason}", mend)
+    if name not in KNOWN:
+        near = nearest(name, KNOWN, cutoff=0.7)
+        mend = f"the nearest is {near}: rename or remove it" if near else _REMOVE
+        yield Problem(f"{given.name} is not a property that librdkafka knows", mend)
+    if name in elsewhere:
+        yield Problem(f"{given.name} has no effect there", f"move it to {elsewhere[name]}")
+    if not isinstance(given.value, (str, int, float)):
+        yield Problem(
+            f"{given.name} is {redacted(name, given.value)}: allowed is text, a number or a flag",
+            "write a list as one text with commas",
+        )
+    choices = _CHOICES.get(name)
+    if choices is not None and str(given.value).lower() not in choices:
+        what = f"{given.name} is {shown(given.value)}: allowed is {' or '.join(choices)}"
+        yield Problem(what, "write one of them")
+    low, high, reason = _BOUNDED.get(name, (0, 0, ""))
+    if reason and not low <= _number(given.value) <= high:
+        yield Problem(
+            f"{given.name} is {shown(given.value)}: {reason}",
+            f"write a whole number from {low} to {high}, or remove it",
+        )
+
+
+def compresses(producer: Mapping[str, Property]) -> bool:
+    """Whether a producer with these properties compresses what it sends."""
+    names = ("compression.type", "compression.codec")
+    return any(producer.get(name, "none") != "none" for name in names)
+
+
+def _number(value: object) -> int:
+    text = str(value)
+    return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else -1

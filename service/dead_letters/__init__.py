@@ -1,0 +1,1 @@
+"""Dead letters: browsing them, and redriving them as jobs."""

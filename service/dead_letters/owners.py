@@ -1,0 +1,94 @@
+"""Letter ways: in which topics dead letters of a group stand, and which partition decides each."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, Literal
+
+from confluent_kafka import murmur2
+
+from ringfence.headers import Reason
+from service.config.load import Config, RouteSettings
+from service.dedup.dead_letter import DeadLetterView, letter_of
+from service.dedup.record import RejectedError, name_of
+from service.dedup.route import Inlet, InputRoute, Template, finder, resolve
+from service.kafka.admin import Cluster, TopicInfo
+from service.kafka.topics import by_address, fallback
+from state.model import Source
+
+Skip = Literal["foreign", "unreadable-headers", "no-route", "no-input", "no-address"]
+_ANYTHING: Final = ".+"
+
+
+def dead_letter_topics(
+    routes: Iterable[RouteSettings], names: Collection[str], group_id: str
+) -> tuple[str, ...]:
+    """The dead-letter topics among the topics that exist, in order.
+
+    Of a template that depends on the record, those of its allowed outputs that it can name.
+    """
+    routes = tuple(routes)
+    found = {fallback(group_id)}
+    inputs = list(resolve(routes, names, group_id).values())
+    inputs += [  # which may be gone, and their letters are there
+        InputRoute.bind(route, name)
+        for route in routes
+        for name in route.inputs
+        if not name.startswith("^")
+    ]
+    for route in inputs:
+        pattern = _pattern(route.dead_letter)
+        candidates = route.settings.allowed_outputs
+        found |= {name for name in candidates if pattern.fullmatch(name)}
+        found |= {route.dead_letter.constant} - {None}  # type: ignore[arg-type]  # that one is gone
+    return tuple(sorted(found & set(names)))
+
+
+class Ways:
+    """Which partition decides a dead letter, by the routes and topics there are."""
+
+    def __init__(self, config: Config, topics: Mapping[str, TopicInfo]) -> None:
+        """`topics` are the inputs that exist."""
+        service = config.service
+        self._topics = topics
+        self._find = finder(config.routes, service.group_id, lambda: topics)
+        self._by_address = by_address(service.group_id)
+        self._partitions = service.by_address_partitions
+        self._inlets: dict[Source, Inlet] = {}
+
+    @classmethod
+    def now(cls, config: Config, cluster: Cluster) -> "Ways":
+        """By the topics that there are now."""
+        routes = resolve(config.routes, cluster.names(), config.service.group_id)
+        return cls(config, cluster.topics(routes))
+
+    def way(self, view: DeadLetterView) -> Source | Skip:
+        """The partition that decides it, or why it cannot be redriven."""
+        letter = letter_of(view)
+        if letter is None or view.reason == Reason.UNREADABLE_HEADERS:
+            # Those with unreadable headers stand there without any.
+            return "foreign" if letter is None else "unreadable-headers"
+        inlet = self._inlet(letter.source)
+        if inlet.fault is not None:
+            return "no-route"
+        try:
+            address = inlet.address(letter.own_key, letter.headers)
+        except RejectedError:
+            return "no-address"
+        if inlet.route.settings.scope == "address":
+            return Source(self._by_address, murmur2(address.encode(), self._partitions))
+        return letter.source if self._is_there(letter.source) else "no-input"
+
+    def _is_there(self, source: Source) -> bool:
+        info = self._topics.get(source.topic)
+        return info is not None and source.partition < info.partitions
+
+    def _inlet(self, source: Source) -> Inlet:
+        found = self._inlets.get(source)
+        if found is None:
+            found = self._inlets[source] = self._find(name_of(source))
+        return found
+
+
+def _pattern(template: Template) -> re.Pattern[str]:
+    pieces = (re.escape(each) if isinstance(each, str) else _ANYTHING for each in template.pieces)
+    return re.compile("".join(pieces))

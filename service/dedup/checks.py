@@ -1,0 +1,319 @@
+"""Checks: what the contract asks of a record, one step each; `fates.py` has their order.
+
+A step that is not passed raises RejectedError, and the record goes to the dead letters for it.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ringfence.headers import BOOKMARK, DUPLICATE_ID, MARK, REPEATED, Headers, Reason, bookmark
+from service.config.addresses import COUNTING, AddressBook
+from service.dedup.address import Place, Places
+from service.dedup.claim import (
+    NAME_OF_PUBLISHER,
+    identifier_of,
+    is_stamp,
+    named,
+    published,
+    read_claim,
+    read_epoch,
+    stamp_prefix,
+)
+from service.dedup.dead_letter import Envelope
+from service.dedup.output import Placing, Target
+from service.dedup.plan import Example, Output, Tally
+from service.dedup.record import Record, RejectedError, name_of, trace
+from service.dedup.route import Inlet
+from service.kafka.topics import ByAddress
+from state.cache import Cache
+from state.model import Claim, Origin, Rejection, Source
+from state.pending_group import Parked
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What decisions depend on, beside the records and the state."""
+
+    cluster_id: str
+    group_id: str
+    epochs: Mapping[str, int]
+    """Of the publishers that have a session."""
+    book: AddressBook
+    cache: Cache
+    placing: Placing
+    inlets: Callable[[bytes], Inlet]
+    """By the names that carried records bear."""
+    by_address: ByAddress
+    """Where records go whose address has many partitions."""
+    batch_bytes_max: int = sys.maxsize
+    """Of the groups that end in one transaction."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a partition is decided in one transaction; all of its inlets share it."""
+
+    source: Source
+    """The partition that decides."""
+    time_ms: int
+    """Its own time."""
+    now_ms: int = 0
+    outputs: list[Output] = field(default_factory=list)
+    """Of the slice at hand."""
+
+
+class Checks:
+    """For the records of one inlet in one transaction."""
+
+    def __init__(
+        self, inlet: Inlet, rules: Rules, tally: Tally, places: Places, progress: Progress
+    ) -> None:
+        self._inlet = inlet
+        self._source = inlet.source
+        self._settings = inlet.route.settings
+        self._rules = rules
+        self._tally = tally
+        self._places = places
+        self._progress = progress
+        self._identifier = identifier_of(inlet.route.settings.id)
+        self._nowhere = Envelope(inlet.source, None)
+        self._envelopes: dict[str, Envelope] = {}
+
+    def check_inlet(self) -> None:
+        """RejectedError where the record's input belongs to no route."""
+        self._inlet.check()
+
+    def address(self, record: Record, headers: Headers) -> str:
+        """RejectedError when the record names none."""
+        return self._inlet.address(record.key(), headers)
+
+    def place(self, record: Record, headers: Headers) -> Place:
+        """Where the record is judged; RejectedError when it names no address."""
+        return self._places.at(self.address(record, headers))
+
+    def claim(self, record: Record, headers: Headers, place: Place) -> Claim:
+        """What the record says of itself, as far as its address asks for it."""
+        if self._identifier is None:
+            claim = read_claim(headers)
+        else:
+            identifier = self._identifier.of(record, headers)
+            claim = named(read_claim(headers, frozenset()), identifier)
+        strategy = place.settings.strategy
+        if strategy == "window":
+            return published(claim, headers, NAME_OF_PUBLISHER)
+        if strategy not in COUNTING:
+            return claim
+        return published(claim, headers)
+
+    def is_bridged(self, place: Place, claim: Claim) -> bool:
+        """Whether all that the record claims was stamped on its way."""
+        if self._identifier is not None or not is_stamp(claim.identifier):
+            return False
+        return place.settings.strategy not in COUNTING or not place.strategy.claims(claim)
+
+    def with_id(self, record: Record, headers: Headers, place: Place, claim: Claim) -> Headers:
+        """The headers to send on, an id among them where the route makes one for who has none."""
+        if place.strategy.claims(claim) or place.settings.strategy == "sequence":
+            return headers
+        match self._settings.missing_id:
+            case "dead_letter":
+                cause = f"it has no {DUPLICATE_ID}, and the route asks for one"
+                raise RejectedError(Reason.MISSING_ID, cause)
+            case "stamp" if claim.identifier is None:
+                # The same on every attempt. The one that stamps does not remember it.
+                stamp = stamp_prefix(self._rules.cluster_id, self._source)
+                return [*headers, (DUPLICATE_ID, b"%b%d" % (stamp, record.offset() or 0))]
+            case _:
+                return headers
+
+    def bookmarked(self, record: Record, headers: Headers, place: Place, claim: Claim) -> Headers:
+        """The headers of what goes out of a sequence: its number, or its place for want of one.
+
+        Nothing ever repeats a place, so it is neither judged nor remembered.
+        """
+        if place.settings.strategy != "sequence":
+            return headers
+        publisher, number = claim.publisher or "", claim.number or 0
+        if not place.strategy.claims(claim):
+            topic, partition = self._source
+            publisher = f"{publisher}@{self._rules.group_id}/{topic}/{partition}"
+            number = (record.offset() or 0) + 1
+        return [*headers, (BOOKMARK, bookmark(publisher, number))]
+
+    def check_epoch(self, headers: Headers) -> None:
+        """RejectedError when the publisher's name belongs to a later session."""
+        epochs = self._rules.epochs
+        told = read_epoch(headers) if epochs else None
+        if told is None:
+            return
+        publisher, epoch = told
+        newest = epochs.get(publisher, 0)
+        if epoch < newest:
+            what = f"of epoch {epoch}" if epoch else "of no session"
+            cause = f"{publisher} has opened a session of epoch {newest}, and this record is {what}"
+            raise RejectedError(Reason.NAME_IN_USE, cause)
+
+    def check_time(self, place: Place, claim: Claim) -> None:
+        """RejectedError when the record came too late."""
+        if claim.expires_at_ms is not None and place.settings.process_expired:
+            late_ms = self._progress.now_ms - claim.expires_at_ms
+            if late_ms > 0:
+                cause = f"expired {late_ms} ms before it was read"
+                raise RejectedError(Reason.EXPIRED, cause)
+
+    def judged(self, record: Record, place: Place, claim: Claim) -> Rejection | None:
+        """What the record repeats, if it does; RejectedError where it may not be remembered."""
+        if not counts(place, claim):
+            return None
+        at = self.at(record)
+        why = place.draft.verdict(claim, at)
+        if why is None:
+            self._places.check_room(place)
+        elif why.reason is Reason.DUPLICATE:
+            place.draft.repeated(claim, at)
+        else:
+            raise RejectedError(*why)
+        return why
+
+    def told(self, headers: Headers, place: Place, repetition: Rejection | None) -> Headers:
+        """The headers of what goes out; RejectedError for a duplicate that does not."""
+        if repetition is not None and place.settings.on_duplicate != "mark":
+            raise RejectedError(*repetition)
+        if repetition is None:
+            return headers
+        return [*headers, (MARK, (repetition.original or "").encode())]
+
+    def check_refusal(self, offset: int) -> None:
+        """RejectedError where the broker has refused what was decided at this offset before."""
+        self._rules.placing.check_refusal((self._progress.source, offset))
+
+    def target(self, record: Record, headers: Headers, place: Place) -> Target:
+        """Where the record goes; RejectedError when it names no such place, or does not fit."""
+        placing, key = self._rules.placing, record.key()
+        target = placing.output(self._inlet, key, headers, place.name)
+        placing.check_size(target, key, record.value(), headers)
+        return target
+
+    def at(self, record: Record) -> Origin:
+        """The record's place in its input, and the time of the decision."""
+        return Origin(*self._source, record.offset() or 0, self._progress.time_ms)
+
+    def traced(self, record: Record, headers: Headers) -> Headers:
+        """The headers to keep a record with: they name its inlet, where that is another one."""
+        if self._source == self._progress.source:
+            return headers
+        return [*headers, trace(name_of(self._source), record.offset() or 0)]
+
+    def envelope(self, place: Place) -> Envelope:
+        """What the dead letters of an address have in common; most addresses have none."""
+        found = self._envelopes.get(place.cache)
+        if found is None:
+            settings = place.settings
+            found = Envelope(self._source, place.name, settings.strategy)
+            self._envelopes[place.cache] = found
+        return found
+
+    def pass_on(
+        self,
+        place: Place,
+        record: Record,
+        headers: Headers,
+        target: Target,
+        claim: Claim,
+        repetition: Rejection | None,
+    ) -> None:
+        """Send the record on, and remember what it claims unless it repeats something."""
+        outputs = self._progress.outputs
+        outputs.append(output_of(record, target, headers, max(record.timestamp()[1], 0)))
+        label = (self._settings.name, place.name)
+        if repetition is not None:
+            self._count(place, record, headers, claim, repetition)
+        elif counts(place, claim):
+            self._places.admit(place)
+            place.draft.remember(claim, self.at(record))
+        else:
+            self._tally.accepted[label] += 1
+
+    def reject(
+        self,
+        record: Record,
+        headers: Headers,
+        place: Place | None,
+        claim: Claim,
+        why: Rejection,
+        blamed: int,
+    ) -> None:
+        """Send the record to the dead letters; the broker's refusal blames what is at an offset."""
+        tally, route = self._tally, self._settings.name
+        if why.reason in REPEATED and place is not None:
+            self._count(place, record, headers, claim, why)
+            if place.settings.on_duplicate == "drop" or not self._is_first(
+                record, place, claim, why
+            ):
+                return
+        address = None if place is None else place.name
+        envelope = self._nowhere if place is None else self.envelope(place)
+        letter = envelope.letter(record, headers, claim.identifier, why)
+        blame = (self._progress.source, blamed)
+        target = self._rules.placing.dead_letter(
+            self._inlet, record, letter, address, why.reason, blame
+        )
+        tally.dead_letters[route, why.reason] += 1
+        self._progress.outputs.append(output_of(record, target, letter, self._progress.now_ms))
+
+    def _count(
+        self, place: Place, record: Record, headers: Headers, claim: Claim, why: Rejection
+    ) -> None:
+        """Count a duplicate, and tell what is known of it."""
+        tally, label = self._tally, (self._settings.name, place.name)
+        tally.duplicates[label] += 1
+        if why.accepted_ms is not None:
+            tally.distances_ms.append(self._progress.time_ms - why.accepted_ms)
+        if tally.example is None:
+            offset, identifier = record.offset() or 0, claim.identifier
+            tally.example = Example(*label, self._source, offset, identifier, why.original, headers)
+
+    def _is_first(self, record: Record, place: Place, claim: Claim, why: Rejection) -> bool:
+        """Whether a duplicate is to be dead-lettered: the first of its id, where that is asked.
+
+        Counted from the record that was accepted, so an id that is forgotten starts over. A record
+        without what its strategy reads has no id: of a rejected group it comes each time.
+        """
+        told = claim.identifier if claim.number is None else b"%d" % claim.number
+        if not place.settings.dead_letter_audit or told is None or not counts(place, claim):
+            return True
+        audit = self._places.audit(place)
+        self._places.admit(audit)
+        name = f"{why.original} {claim.publisher} ".encode() + told
+        again, at = Claim(identifier=name), self.at(record)
+        if audit.draft.verdict(again, at) is not None:
+            audit.draft.repeated(again, at)
+            return False
+        audit.draft.remember(again, at)
+        return True
+
+
+def counts(place: Place, claim: Claim) -> bool:
+    """Whether the claim is one that its address judges and remembers."""
+    return place.settings.remembers and place.strategy.claims(claim)
+
+
+class Opened(NamedTuple):
+    """A record of a group, as its inlet has it, and what checks it."""
+
+    checks: Checks
+    record: Record
+    headers: Headers
+
+
+Open = Callable[[Parked], Opened]
+"""Takes a record out of the state: it may have come by way of another inlet."""
+
+
+def output_of(record: Record, target: Target, headers: Headers, timestamp_ms: int) -> Output:
+    """A record on its way to a topic."""
+    key = record.key()
+    place = target.partition(key)
+    return (target.topic, record.value(), key, place, None, None, timestamp_ms, headers)

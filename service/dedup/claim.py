@@ -1,0 +1,257 @@
+"""Claim: what the headers of a record say of it: an id, when it expires, or nothing."""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from ringfence.headers import (
+    DUPLICATE_ID,
+    DUPLICATE_ID_ALIASES,
+    EPOCH,
+    EXPIRES_AT,
+    GROUP,
+    GROUP_BYTES_MAX,
+    GROUP_POSITION,
+    GROUP_SIZE,
+    ID_BYTES_MAX,
+    NUMBER,
+    NUMBER_MAX,
+    PREVIOUS,
+    PUBLISHER,
+    PUBLISHER_BYTES_MAX,
+    STREAM,
+    Headers,
+    Reason,
+)
+from service.dedup.record import Field, Record, RejectedError
+from service.kafka.io import UNREADABLE
+from state.model import NO_CLAIM, Claim, Source
+
+BESIDES: Final = frozenset({EXPIRES_AT, GROUP})
+"""What is looked at whatever the strategy; the other headers of a group need not be known."""
+
+BESIDES_IN_SESSIONS: Final = BESIDES | {PUBLISHER}
+"""The same while some publisher has a session."""
+
+_OF_GROUPS: Final = frozenset({GROUP, GROUP_SIZE, GROUP_POSITION})
+
+OF_PUBLISHERS: Final = frozenset({PUBLISHER, NUMBER, STREAM, PREVIOUS})
+
+NAME_OF_PUBLISHER: Final = frozenset({PUBLISHER})
+
+_STAMP: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._-]{1,249}/[0-9]{1,10}/[0-9]{1,19}")
+
+_DIGITS: Final = re.compile(rb"[0-9]{1,19}")
+
+_MILLISECONDS: Final = re.compile(rb"[0-9]{1,18}")
+
+
+class Membership(NamedTuple):
+    """The place of a record in a transaction group: `position`, from 1 on, of `size`."""
+
+    group: bytes
+    size: int
+    position: int
+
+
+def read_claim(headers: Headers, ids: AbstractSet[str] = DUPLICATE_ID_ALIASES) -> Claim:
+    """What the headers claim. Of several with one name the first counts, null is absent.
+
+    `ids` are the names of headers that hold an id; none where a route makes ids of its own.
+    """
+    found: dict[str, bytes] = {}
+    for name, value in headers:
+        if value is not None and (name in ids or name == EXPIRES_AT):
+            found.setdefault(name, value)
+    if not found:
+        return NO_CLAIM
+    expires = found.pop(EXPIRES_AT, None)
+    if expires is not None and not _MILLISECONDS.fullmatch(expires):
+        raise RejectedError(Reason.INVALID_CLAIM, f"{EXPIRES_AT} is no number of milliseconds")
+    distinct = set(found.values())
+    if len(distinct) > 1:
+        raise RejectedError(Reason.INVALID_CLAIM, f"{' and '.join(sorted(found))} differ")
+    claim = Claim(expires_at_ms=None if expires is None else int(expires))
+    return named(claim, distinct.pop()) if distinct else claim
+
+
+def named(claim: Claim, identifier: bytes | None) -> Claim:
+    """A claim with this id; RejectedError where it is too long to be one."""
+    if identifier is not None and len(identifier) > ID_BYTES_MAX:
+        cause = f"the id has {len(identifier)} bytes; at most {ID_BYTES_MAX} are allowed"
+        raise RejectedError(Reason.INVALID_CLAIM, cause)
+    return claim._replace(identifier=identifier)
+
+
+def published(claim: Claim, headers: Headers, names: AbstractSet[str] = OF_PUBLISHERS) -> Claim:
+    """A claim with what its publisher tells under these names: its own, and numbers."""
+    found: dict[str, bytes] = {}
+    for name, value in headers:
+        if value is not None and name in names:
+            found.setdefault(name, value)
+    publisher = found.pop(PUBLISHER, None)
+    numbers = {name: _number(name, value) for name, value in found.items()}
+    return claim._replace(
+        publisher=None if publisher is None else _publisher(publisher),
+        number=numbers.get(NUMBER),
+        stream=numbers.get(STREAM),
+        previous=numbers.get(PREVIOUS),
+    )
+
+
+def is_stamp(identifier: bytes | None) -> bool:
+    """Whether an id was stamped on the way; one of an application may look alike."""
+    return identifier is not None and _STAMP.fullmatch(identifier) is not None
+
+
+def read_epoch(headers: Headers) -> tuple[str, int] | None:
+    """A publisher and the epoch of its session, 0 where none is told; None without a publisher."""
+    found: dict[str, bytes] = {}
+    for name, value in headers:
+        if value is not None:
+            found.setdefault(name, value)
+    if PUBLISHER not in found:
+        return None
+    return _publisher(found[PUBLISHER]), _number(EPOCH, found.get(EPOCH, b"0"))
+
+
+def read_membership(headers: Headers) -> Membership | None:
+    """The group that a record belongs to; RejectedError where it does not tell its place."""
+    found: dict[str, bytes] = {}
+    for name, value in headers:
+        if value is not None and name in _OF_GROUPS:
+            found.setdefault(name, value)
+    group = found.pop(GROUP, None)
+    if group is None:
+        return None
+    if len(group) > GROUP_BYTES_MAX:
+        cause = f"{GROUP} is longer than {GROUP_BYTES_MAX} bytes"
+        raise RejectedError(Reason.INVALID_CLAIM, cause)
+    numbers = {name: _number(name, value) for name, value in found.items()}
+    size, position = numbers.get(GROUP_SIZE, 0), numbers.get(GROUP_POSITION, 0)
+    if not 0 < position <= size:
+        cause = f"a record of a group needs {GROUP_SIZE}, and {GROUP_POSITION} from 1 to that"
+        raise RejectedError(Reason.INVALID_CLAIM, cause)
+    return Membership(group, size, position)
+
+
+def _publisher(value: bytes) -> str:
+    try:
+        name = value.decode()
+    except UnicodeDecodeError:
+        raise RejectedError(Reason.INVALID_CLAIM, f"{PUBLISHER} is not UTF-8 text") from None
+    if not name or len(value) > PUBLISHER_BYTES_MAX:
+        cause = f"{PUBLISHER} is empty or longer than {PUBLISHER_BYTES_MAX} bytes"
+        raise RejectedError(Reason.INVALID_CLAIM, cause)
+    return name
+
+
+def _number(name: str, value: bytes) -> int:
+    if not _DIGITS.fullmatch(value) or int(value) > NUMBER_MAX:
+        raise RejectedError(Reason.INVALID_CLAIM, f"{name} is no number from 0 to {NUMBER_MAX}")
+    return int(value)
+
+
+def stamp_prefix(cluster_id: str, source: Source) -> bytes:
+    """What is stamped on a record that claims nothing, but for its offset at the end."""
+    return f"{cluster_id}/{source.topic}/{source.partition}/".encode()
+
+
+def is_plain(headers: Headers, besides: AbstractSet[str]) -> bool:
+    """Whether the headers claim nothing besides an id."""
+    return all(name not in besides for name, _ in headers)
+
+
+def plain_ids(
+    records: Iterable[Headers | None], besides: AbstractSet[str] = BESIDES
+) -> list[bytes | None]:
+    """For each record its id, where one header of ours says it all; else `read_claim` looks."""
+    read = DUPLICATE_ID_ALIASES | besides
+    found: list[bytes | None] = []
+    add = found.append
+    for headers in records:
+        if headers is not None and len(headers) == 1:  # the usual case
+            ((name, value),) = headers
+            is_id = name == DUPLICATE_ID or name in DUPLICATE_ID_ALIASES
+            add(value if is_id and value is not None and len(value) <= ID_BYTES_MAX else None)
+        else:
+            add(_plain_id(headers or (), read))
+    if b"/" in b"".join(filter(None, found)):  # at once, since hardly any id has one
+        return [None if is_stamp(identifier) else identifier for identifier in found]
+    return found
+
+
+def _plain_id(headers: Headers, read: AbstractSet[str]) -> bytes | None:
+    found = None
+    for name, value in headers:
+        if name in read:
+            if found is not None or name not in DUPLICATE_ID_ALIASES:
+                return None
+            found = value
+    return found if found is None or len(found) <= ID_BYTES_MAX else None
+
+
+_FIELD: Final = re.compile(r"\{(key|header:[^{}]+|sha256:value)\}")
+
+Part = Callable[[Record, Headers], bytes | None]
+
+
+class Identifier:
+    """The ids of one route's records."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+
+    def of(self, record: Record, headers: Headers) -> bytes | None:
+        """The id of a record, or None where a field is missing."""
+        found = []
+        for part in self._parts:
+            value = part(record, headers)
+            if value is None:
+                return None
+            found.append(value)
+        return b"".join(found)
+
+    def plain(
+        self,
+        messages: Sequence[Record],
+        column: Sequence[Headers | None],
+        besides: AbstractSet[str] = BESIDES,
+    ) -> list[bytes | None]:
+        """The ids of records of which nothing else has to be looked at; None for the others."""
+        found: list[bytes | None] = []
+        for message, headers in zip(messages, column, strict=True):
+            identifier = None
+            if headers is not UNREADABLE and is_plain(headers or (), besides):
+                identifier = self.of(message, headers or ())
+            is_long = identifier is not None and len(identifier) > ID_BYTES_MAX
+            found.append(None if is_long else identifier)
+        return found
+
+
+@lru_cache
+def identifier_of(template: str) -> Identifier | None:
+    """What makes the ids of a route; None where the headers tell."""
+    pieces = _FIELD.split(template)
+    parts = [_part(piece) if at % 2 else _text(piece) for at, piece in enumerate(pieces) if piece]
+    return Identifier(parts) if parts else None
+
+
+def _part(name: str) -> Part:
+    if name == "sha256:value":
+        return _digest
+    field = Field(None if name == "key" else name.removeprefix("header:"))
+    return lambda record, headers: field.of(record.key(), headers)
+
+
+def _text(text: str) -> Part:
+    constant = text.encode()
+    return lambda _record, _headers: constant
+
+
+def _digest(record: Record, _headers: Headers) -> bytes | None:
+    value = record.value()
+    return None if value is None else hashlib.sha256(value).hexdigest().encode()

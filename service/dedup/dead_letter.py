@@ -1,0 +1,418 @@
+"""Dead letter: the headers that tell why a record is here, after the headers it came with."""
+
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple
+
+from ringfence.headers import REPEATED, DeadLetter, Headers, Reason, id_text
+from service.dedup.record import Record
+from state.model import IMPORTED, Origin, Rejection, Source
+
+ID_CHARS_MAX: Final = 1024
+"""A longer id is cut in the envelope; whole, it stands in the record's own header."""
+
+
+# Plain strings, made once: the binding takes no other, and duplicates may be most of the records.
+_REASON, _CAUSE, _TOPIC, _PARTITION, _OFFSET, _TIMESTAMP, _ADDRESS, _STRATEGY, _ID, _ORIGINAL = (
+    name.value for name in DeadLetter if name is not DeadLetter.REDRIVES
+)
+
+_DUPLICATE: Final = (_REASON, Reason.DUPLICATE.value.encode())
+
+
+class Envelope:
+    """What is the same for all dead letters of one partition and address, made once."""
+
+    __slots__ = ("_address", "_place")
+
+    def __init__(self, source: Source, address: str | None, strategy: str = "") -> None:
+        topic, number = source
+        self._place = ((_TOPIC, topic.encode()), (_PARTITION, b"%d" % number))
+        self._address: tuple[tuple[str, bytes], ...] = ()
+        if address is not None:
+            self._address = ((_ADDRESS, address.encode()), (_STRATEGY, strategy.encode()))
+
+    def letter(
+        self, record: Record, headers: Headers, identifier: bytes | None, why: Rejection
+    ) -> Headers:
+        """The original headers, then ours; what is not known is left out."""
+        letter = [
+            *headers,
+            (_REASON, why.reason.encode()),
+            (_CAUSE, why.cause.encode()),
+            *self._place,
+            (_OFFSET, b"%d" % (record.offset() or 0)),
+            (_TIMESTAMP, b"%d" % record.timestamp()[1]),
+            *self._address,
+        ]
+        if identifier is not None:
+            letter.append((_ID, _text(identifier)))
+        if why.original is not None:
+            letter.append((_ORIGINAL, why.original.encode()))
+        return letter
+
+    def repetition(
+        self, headers: Headers, offset: int, timestamp_ms: int, identifier: bytes, origin: Origin
+    ) -> Headers:
+        """The letter of a duplicate, of which there may be as many as there are records.
+
+        The same as `letter` with `repetition_of(origin)`, in bytes from the beginning.
+        """
+        topic, partition, accepted_at, _ = origin
+        if accepted_at == IMPORTED:
+            return self._imported(headers, offset, timestamp_ms, identifier)
+        original = b"%b-%d@%d" % (topic.encode(), partition, accepted_at)
+        return [
+            *headers,
+            _DUPLICATE,
+            (_CAUSE, b"its id was accepted at %b already" % original),
+            *self._place,
+            (_OFFSET, b"%d" % offset),
+            (_TIMESTAMP, b"%d" % timestamp_ms),
+            *self._address,
+            (_ID, _text(identifier)),
+            (_ORIGINAL, original),
+        ]
+
+    def _imported(
+        self, headers: Headers, offset: int, timestamp_ms: int, identifier: bytes
+    ) -> Headers:
+        """The letter of a duplicate of which nobody knows the original."""
+        return [
+            *headers,
+            _DUPLICATE,
+            (_CAUSE, b"its id was imported"),
+            *self._place,
+            (_OFFSET, b"%d" % offset),
+            (_TIMESTAMP, b"%d" % timestamp_ms),
+            *self._address,
+            (_ID, _text(identifier)),
+        ]
+
+
+def _text(identifier: bytes) -> bytes:
+    return id_text(identifier)[:ID_CHARS_MAX].encode()
+
+
+Mode = Literal["through", "forget", "bypass"]
+
+MODES: Final[tuple[Mode, ...]] = ("through", "forget", "bypass")
+
+State = Literal["running", "done", "cancelled", "failed"]
+
+
+class LetterPlace(NamedTuple):
+    """Where a dead letter stands."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class Letter(NamedTuple):
+    """A dead letter as its input had it, on its way to be decided anew; see `Record`."""
+
+    at: int
+    """Where it stands among the dead letters of its partition."""
+    topic: str
+    partition: int
+    own_offset: int
+    timestamp_ms: int
+    own_key: bytes | None
+    own_value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    redrives: int
+    """How often it was redriven before."""
+
+    @property
+    def source(self) -> Source:
+        """The partition of the input that it came from."""
+        return Source(self.topic, self.partition)
+
+    def key(self) -> bytes | None:
+        """See `Record.key`."""
+        return self.own_key
+
+    def value(self) -> bytes | None:
+        """See `Record.value`."""
+        return self.own_value
+
+    def offset(self) -> int:
+        """See `Record.offset`."""
+        return self.own_offset
+
+    def timestamp(self) -> tuple[int, int]:
+        """A kind that nobody asks for, and its time."""
+        return 1, self.timestamp_ms
+
+
+class LetterFilter(NamedTuple):
+    """Which dead letters are meant; what is empty or None leaves none out."""
+
+    topics: tuple[str, ...] = ()
+    address: str | None = None
+    reasons: tuple[str, ...] = ()
+    from_ms: int | None = None
+    """Of the decision, inclusive."""
+    to_ms: int | None = None
+    """Of the decision, exclusive."""
+    headers: tuple[tuple[str, bytes], ...] = ()
+    """Of the original headers; one of that name has that value, for each of them."""
+    key: bytes | None = None
+
+    @property
+    def looks_into_payload(self) -> bool:
+        """Whether who asks learns something of keys or headers."""
+        return bool(self.headers) or self.key is not None
+
+
+class ToldPlace(NamedTuple):
+    """The input record that a dead letter was made of."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class DeadLetterView(NamedTuple):
+    """A dead letter as it is read; of one that is not ours, `reason` and `source` are None."""
+
+    place: LetterPlace
+    time_ms: int
+    """Of the decision."""
+    reason: str | None
+    cause: str | None
+    source: ToldPlace | None
+    address: str | None
+    strategy: str | None
+    identifier: str | None
+    """In REST notation, perhaps cut."""
+    original: str | None
+    redrives: int
+    """How often it was redriven before it came here."""
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    """The original ones."""
+
+
+class LetterPage(NamedTuple):
+    """Dead letters that a search has found."""
+
+    letters: tuple[DeadLetterView, ...]
+    scanned: int
+    place: object | None
+    """Where the search goes on, which JSON can hold; None at the end."""
+
+
+class LetterCounts(NamedTuple):
+    """What was counted of dead letters."""
+
+    scanned: int
+    matched: int
+    foreign: int
+    """Records that no Ringfence has written."""
+    by_reason: dict[str, int]
+    by_address: dict[str, int]
+    by_topic: dict[str, int]
+    by_hour_ms: dict[int, int]
+    """By the beginning of the hour."""
+    place: object | None
+    """Where the count goes on; None at the end."""
+
+
+class Order(NamedTuple):
+    """What somebody wants redriven, and how."""
+
+    mode: Mode
+    filter: LetterFilter
+    letters: tuple[LetterPlace, ...] = ()
+    """These and no others; empty for all that the filter lets through."""
+    max_per_second: float | None = None
+    limit: int | None = None
+    reason: str = ""
+    actor: str = ""
+
+
+class Progress(NamedTuple):
+    """How far a redrive has come, in records."""
+
+    scanned: int = 0
+    matched: int = 0
+    sent: int = 0
+    accepted: int = 0
+    """Written to an output."""
+    refused: int = 0
+    """Refused again: a dead letter once more, or dropped."""
+    waiting: int = 0
+    """Parked until its transaction group is whole."""
+    failed: int = 0
+    """Given up: the broker or the route does not take them."""
+    skipped: dict[str, int] = {}  # noqa: RUF012 - a default of a tuple, never changed
+    """Not redriven, by reason."""
+
+
+class RedriveView(NamedTuple):
+    """A redrive as it stands."""
+
+    id: str
+    order: Order
+    state: State
+    created_at_ms: int
+    updated_at_ms: int
+    ended_at_ms: int | None
+    records_total: int
+    """How many records there were to look at when it was ordered, about."""
+    progress: Progress
+    rate_per_second: float
+    eta_s: float | None
+    """None while nobody can tell."""
+    waiting_for: str | None
+    """Why it does not go on, in a sentence."""
+    error: str | None
+    """Why it has failed, in a sentence."""
+
+    @property
+    def share(self) -> float:
+        """How much of it is done, from 0 to 1: of the records, or of its limit."""
+        if self.state == "done":
+            return 1.0
+        shares = [self.progress.scanned / max(1, self.records_total)]
+        if self.order.limit is not None:
+            shares.append(self.progress.matched / self.order.limit)
+        return min(1.0, max(shares))
+
+
+class RedrivePreview(NamedTuple):
+    """What a redrive would be about."""
+
+    order: Order
+    records_total: int
+    counts: LetterCounts
+    skipped: dict[str, int]
+    """What cannot be redriven, by reason; foreign records do not count as matched."""
+    samples: tuple[DeadLetterView, ...]
+
+    @property
+    def redrives(self) -> int:
+        """How many of those that were counted would be redriven, at most."""
+        unable = sum(number for why, number in self.skipped.items() if why != "foreign")
+        able = self.counts.matched - unable
+        return able if self.order.limit is None else min(able, self.order.limit)
+
+    @property
+    def doubles(self) -> int:
+        """How many of those that match the output would then hold twice, at most."""
+        if self.order.mode == "through":
+            return 0
+        found = sum(self.counts.by_reason.get(reason, 0) for reason in REPEATED)
+        return min(found, self.redrives)
+
+
+_OURS: Final = frozenset(name.value for name in DeadLetter)
+
+_PARTITIONS_MAX: Final = 2**31
+
+_OFFSETS_MAX: Final = 2**63
+
+
+class Told(NamedTuple):
+    """The headers of a dead letter: the original ones, and what ours say."""
+
+    original: Headers
+    ours: dict[str, str]
+    source: ToldPlace | None
+    """None of a record that is not ours."""
+
+
+def told(headers: Headers) -> Told:
+    """What the headers of a record in a dead-letter topic tell."""
+    start = next((row for row in reversed(range(len(headers))) if _begins(headers[row])), None)
+    if start is None:
+        return Told(headers, {}, None)
+    ours = {
+        name: value.decode(errors="replace")
+        for name, value in headers[start:]
+        if name in _OURS and value is not None
+    }
+    source = _source(ours)
+    if source is None:
+        return Told(headers, {}, None)
+    rest = [header for header in headers[start:] if header[0] not in _OURS]
+    return Told([*headers[:start], *rest], ours, source)
+
+
+def view_of(
+    place: LetterPlace, time_ms: int, key: bytes | None, value: bytes | None, headers: Headers
+) -> DeadLetterView:
+    """A record of a dead-letter topic as it is shown."""
+    original, ours, source = told(headers)
+    return DeadLetterView(
+        place=place,
+        time_ms=time_ms,
+        reason=ours.get(DeadLetter.REASON),
+        cause=ours.get(DeadLetter.CAUSE),
+        source=source,
+        address=ours.get(DeadLetter.ADDRESS),
+        strategy=ours.get(DeadLetter.STRATEGY),
+        identifier=ours.get(DeadLetter.ID),
+        original=ours.get(DeadLetter.ORIGINAL),
+        redrives=_number(ours.get(DeadLetter.REDRIVES), _OFFSETS_MAX) or 0,
+        key=key,
+        value=value,
+        headers=tuple(original),
+    )
+
+
+def letter_of(view: DeadLetterView) -> Letter | None:
+    """The record that a dead letter was made of; None where it is not ours."""
+    if view.source is None:
+        return None
+    topic, partition, offset, timestamp_ms = view.source
+    return Letter(
+        at=view.place.offset,
+        topic=topic,
+        partition=partition,
+        own_offset=offset,
+        timestamp_ms=timestamp_ms,
+        own_key=view.key,
+        own_value=view.value,
+        headers=view.headers,
+        redrives=view.redrives,
+    )
+
+
+def matches(view: DeadLetterView, wanted: LetterFilter) -> bool:
+    """Whether a filter lets a dead letter through; its topics are not looked at."""
+    if wanted.address is not None and view.address != wanted.address:
+        return False
+    if wanted.reasons and view.reason not in wanted.reasons:
+        return False
+    if wanted.from_ms is not None and view.time_ms < wanted.from_ms:
+        return False
+    if wanted.to_ms is not None and view.time_ms >= wanted.to_ms:
+        return False
+    if wanted.key is not None and view.key != wanted.key:
+        return False
+    return all(header in view.headers for header in wanted.headers)
+
+
+def _begins(header: Sequence[object]) -> bool:
+    return header[0] == DeadLetter.REASON.value
+
+
+def _source(ours: dict[str, str]) -> ToldPlace | None:
+    topic = ours.get(DeadLetter.TOPIC)
+    partition = _number(ours.get(DeadLetter.PARTITION), _PARTITIONS_MAX)
+    offset = _number(ours.get(DeadLetter.OFFSET), _OFFSETS_MAX)
+    if not topic or partition is None or offset is None:
+        return None
+    time = ours.get(DeadLetter.TIMESTAMP, "")
+    timestamp_ms = _number(time, _OFFSETS_MAX)
+    return ToldPlace(topic, partition, offset, -1 if timestamp_ms is None else timestamp_ms)
+
+
+def _number(text: str | None, limit: int) -> int | None:
+    if text is None or not (text.isascii() and text.isdigit()) or len(text) > 19:
+        return None
+    return int(text) if int(text) < limit else None

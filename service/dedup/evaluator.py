@@ -1,0 +1,378 @@
+"""Lane: how plain records of one address are decided, without a look at what is always the same.
+
+A record is plain when an id is all that it claims. Invariant: a lane is a short cut and nothing
+else; without any, every record has the same fate.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from confluent_kafka import Message
+
+from ringfence.headers import ID_BYTES_MAX, Headers, Reason
+from service.dedup.address import Place, Places
+from service.dedup.checks import Checks, Progress, Rules, output_of
+from service.dedup.claim import (
+    BESIDES,
+    BESIDES_IN_SESSIONS,
+    identifier_of,
+    plain_ids,
+    read_membership,
+)
+from service.dedup.output import Placing, Target
+from service.dedup.pending_groups import GroupName
+from service.dedup.plan import Example, Output, Tally
+from service.dedup.record import Carried, Record, RejectedError
+from service.dedup.route import Inlet, Template
+from service.dedup.transaction_group import Grouping
+from service.kafka.io import UNREADABLE, UNREADABLE_CAUSE
+from state.model import NO_CLAIM, Rejection, repetition_of
+from state.strategies.ring import RingDraft
+
+# For the key, the headers and the envelope of any plain record: an id has 64 KiB at most.
+_ROOM_BYTES: Final = 2 * ID_BYTES_MAX
+
+
+# Where a dropped duplicate's original is has to be looked up for the sake of metrics alone.
+_LOOKS_MAX: Final = 16
+
+
+@dataclass(slots=True)  # not frozen: one is made for each address of a slice, and read often
+class Lane:
+    """What no plain record of the slice changes."""
+
+    admit: Callable[[bytes, int, int], int | None]
+    topic: str
+    keyed: int
+    unkeyed: int
+    drops: bool
+    label: tuple[str, str]
+    place: Place
+    draft: RingDraft
+    dead_letter: Target | None
+    """None where it depends on more than the address."""
+    repeats: int = 0
+    """Duplicates that it has answered; counted at the end of the slice."""
+    dropped: tuple[int, int, int, bytes, Headers] | None = None
+    """The first that left no trace: its number, its offset, its time, its id, its headers."""
+
+
+class Lanes:
+    """The lanes of one inlet in one transaction, opened when an address is met first."""
+
+    def __init__(self, inlet: Inlet, places: Places, placing: Placing) -> None:
+        self._inlet = inlet
+        self._places = places
+        self._placing = placing
+        self._value_bytes_max = 0
+        route = inlet.route
+        self.field = route.address.field
+        """The one field that decides the address, if it is one."""
+        self.by_value: dict[bytes | None, Lane | None] = {}
+        """By the value of that field; None where the address is the same for all."""
+        self._has_any = (
+            not placing.refused
+            and inlet.fault is None
+            and route.output.is_fixed_by_address
+            # Several fields: no single value stands for the address.
+            and (route.address.constant is not None or self.field is not None)
+        )
+        self._closed: list[Lane] = []
+        self._fixed: dict[str, Target | None] = {}
+        """Targets that are the same for all addresses."""
+
+    def make_room(self, value_bytes_max: int) -> None:
+        """Records so large come next: a lane that was opened for smaller ones is opened anew."""
+        if value_bytes_max > self._value_bytes_max:
+            self._value_bytes_max = 2 * value_bytes_max
+            self._closed += [lane for lane in self.by_value.values() if lane is not None]
+            self.by_value.clear()
+
+    def count(self, tally: Tally) -> None:
+        """Tell of the duplicates that lanes have answered."""
+        looks = _LOOKS_MAX
+        for lane in (*self._closed, *self.by_value.values()):
+            if lane is not None and lane.repeats:
+                tally.duplicates[lane.label] += lane.repeats
+                if not lane.drops:
+                    tally.dead_letters[lane.label[0], Reason.DUPLICATE] += lane.repeats
+                elif looks > 0:
+                    looks -= 1
+                    self._look(lane, tally)
+
+    def _look(self, lane: Lane, tally: Tally) -> None:
+        """One of the duplicates that a lane has dropped stands for the rest."""
+        assert lane.dropped is not None  # it has dropped some
+        number, offset, time_ms, identifier, headers = lane.dropped
+        origin = lane.draft.origin(number)
+        tally.distances_ms.append(time_ms - origin.time_ms)
+        if tally.example is None:
+            place, original = self._inlet.source, repetition_of(origin).original
+            tally.example = Example(*lane.label, place, offset, identifier, original, headers)
+
+    def open(self, value: bytes | None, key: bytes | None, headers: Headers) -> Lane | None:
+        """Let plain records of this address pass from now on, where nothing else can differ."""
+        if not self._has_any or value in self.by_value:
+            return None
+        lane = None
+        with suppress(RejectedError):
+            lane = self._opened(key, headers)
+        self.by_value[value] = lane
+        return lane
+
+    def _opened(self, key: bytes | None, headers: Headers) -> Lane | None:
+        placing, route = self._placing, self._inlet.route
+        place = self._places.at(self._inlet.address(key, headers))
+        if not isinstance(place.draft, RingDraft) or not place.settings.capacity:
+            return None
+        self._places.check_room(place)
+        target = self._target(route.output, place)
+        if target is None or not (placing.compressing or self._has_room(target)):
+            return None
+        # A plain record is remembered, or its address is not new.
+        self._places.admit(place)
+        return Lane(
+            place.draft.admit,
+            target.topic,
+            target.keyed,
+            target.unkeyed,
+            drops=place.settings.on_duplicate == "drop",
+            label=(route.settings.name, place.name),
+            place=place,
+            draft=place.draft,
+            dead_letter=self._dead_letter(place),
+        )
+
+    def _dead_letter(self, place: Place) -> Target | None:
+        """Where every plain duplicate of an address goes, if that is one topic with room."""
+        if place.settings.on_duplicate == "mark" or place.settings.dead_letter_audit:
+            return None
+        template = self._inlet.route.dead_letter
+        target = self._target(template, place) if template.is_fixed_by_address else None
+        return target if target is not None and self._has_room(target) else None
+
+    def _target(self, template: Template, place: Place) -> Target | None:
+        """What a template names that depends on the address alone; None if that is not allowed."""
+        if template.constant in self._fixed:
+            return self._fixed[template.constant]
+        target = None
+        with suppress(RejectedError):
+            target = self._placing.named(self._inlet, template, None, (), place.name)
+        if template.constant is not None:
+            self._fixed[template.constant] = target
+        return target
+
+    def _has_room(self, target: Target) -> bool:
+        """Whether every record of the slice fits, unless key or headers are enormous.
+
+        Then the broker refuses it, and the loop finds it out.
+        """
+        return 2 * self._value_bytes_max + _ROOM_BYTES <= target.record_bytes_max
+
+
+class Fates:
+    """The records of one inlet in one transaction."""
+
+    def __init__(self, places: Places, checks: Checks) -> None:
+        self._places = places
+        self._checks = checks
+
+    def decide(
+        self,
+        record: Record,
+        headers: Headers,
+        offset: int,
+        grouping: Grouping,
+        *,
+        forgives: bool = False,
+    ) -> None:
+        """Give one record its fate; `offset` is where it stands in the partition that decides.
+
+        With `forgives`, what it repeats is forgotten and it goes out.
+        """
+        checks, claim = self._checks, NO_CLAIM
+        place: Place | None = None
+        try:
+            if headers is UNREADABLE:
+                headers = []
+                raise RejectedError(Reason.UNREADABLE_HEADERS, UNREADABLE_CAUSE)
+            checks.check_inlet()
+            home = place = checks.place(record, headers)
+            member = read_membership(headers)
+            claim = checks.claim(record, headers, place)
+            if member is None and checks.is_bridged(place, claim):
+                place = self._places.bridge(place)
+            checks.check_epoch(headers)
+            outgoing = headers if member else checks.with_id(record, headers, place, claim)
+            checks.check_time(place, claim)
+            if member is not None:
+                grouping.join(checks, record, headers, place, member, offset, forgives=forgives)
+                return
+            known = checks.judged(record, place, claim)
+            verdict = None if forgives else known
+            outgoing = checks.bookmarked(record, outgoing, home, claim)
+            outgoing = checks.told(outgoing, place, verdict)
+            checks.check_refusal(offset)
+            target = checks.target(record, outgoing, place)
+        except RejectedError as rejected:
+            checks.reject(record, headers, place, claim, rejected.why, offset)
+        else:
+            if known is not verdict:
+                claim = self._places.let_go(place, claim)
+            checks.pass_on(place, record, outgoing, target, claim, verdict)
+
+    def fail(
+        self, record: Record, headers: Headers, offset: int, grouping: Grouping, why: Rejection
+    ) -> None:
+        """Dead-letter a record whose checks failed, and the group that it would complete.
+
+        Only its group is read again; where that fails too, it has none.
+        """
+        checks = self._checks
+        if headers is UNREADABLE:
+            headers = []
+        checks.reject(record, headers, None, NO_CLAIM, why, offset)
+        name, position = None, 0
+        with suppress(Exception):
+            member = read_membership(headers)
+            if member is not None:
+                name = GroupName(checks.address(record, headers), member.group)
+                position = member.position
+        if name is not None:
+            cause = f"the record that completes its group is {checks.at(record)}: {why.cause}"
+            grouping.fail(name, position, Rejection(why.reason, cause), offset)
+
+
+class Columns(NamedTuple):
+    """Records of one inlet, in order; columns of equal length."""
+
+    messages: Sequence[Message]
+    offsets: Sequence[int]
+    """In the partition that decides."""
+    own_offsets: Sequence[int]
+    """In the inlet."""
+    times_ms: Sequence[int]
+    headers: Sequence[Headers | None]
+    sizes_bytes: Sequence[int]
+    """Of the values."""
+
+
+class Desk:
+    """See the module."""
+
+    def __init__(
+        self,
+        inlet: Inlet,
+        rules: Rules,
+        tally: Tally,
+        places: Places,
+        progress: Progress,
+    ) -> None:
+        self.checks = Checks(inlet, rules, tally, places, progress)
+        self.lanes = Lanes(inlet, places, rules.placing)
+        self.inlet = inlet
+        self.route = inlet.route.settings.name
+        self._base = places.spots.base(inlet.source)
+        self._is_own = inlet.source == progress.source
+        self._source, self._tally = inlet.source, tally
+        self._distance = tally.distances_ms.append
+        self._progress = progress
+        self.fates = Fates(places, self.checks)
+        self._identifier = identifier_of(inlet.route.settings.id)
+        self._besides = BESIDES_IN_SESSIONS if rules.epochs else BESIDES
+
+    def decide(self, columns: Columns, grouping: Grouping) -> None:
+        """Give every record its fate; what goes out for it is added to the progress.
+
+        This is the one loop that runs for each record. What all records have is read in columns,
+        by callers written in C; a record's parts are not kept once it is sent, so they stay in
+        the processor's cache.
+        """
+        progress, base = self._progress, self._base
+        field, lane_of = self.lanes.field, self.lanes.by_value.get
+        output, now_ms, time_ms = progress.outputs.append, progress.now_ms, progress.time_ms
+        ids = self._plain_ids(columns.messages, columns.headers)
+        own_offsets = columns.own_offsets
+        spots = [base + offset for offset in own_offsets] if base else own_offsets
+        rows = zip(
+            columns.messages,
+            columns.offsets,
+            spots,
+            columns.times_ms,
+            columns.headers,
+            ids,
+            strict=True,
+        )
+        for message, offset, spot, timestamp, headers, identifier in rows:
+            if timestamp > time_ms:
+                time_ms = timestamp if timestamp <= now_ms else max(time_ms, now_ms)
+            key = message.key()
+            if identifier is None or timestamp <= 0:
+                lane = None
+            else:
+                named = None if field is None else field.of(key, headers)
+                lane = lane_of(named) or self.lanes.open(named, key, headers or ())
+            if lane is not None and identifier is not None:
+                number = lane.admit(identifier, spot, time_ms)
+                if number is None:
+                    place = lane.unkeyed if key is None else lane.keyed
+                    value = message.value()
+                    output((lane.topic, value, key, place, None, None, timestamp, headers or []))
+                    continue
+                if lane.drops:
+                    if not lane.repeats:
+                        lane.dropped = (number, spot - base, time_ms, identifier, headers or [])
+                    lane.repeats += 1
+                    continue
+                if lane.dead_letter is not None:
+                    lane.repeats += 1
+                    repeated = (identifier, headers or [], spot - base, timestamp, time_ms)
+                    output(self._repetition(message, *repeated, lane, number))
+                    continue
+            progress.time_ms = time_ms
+            record: Record = message if self._is_own else Carried(message, spot - base)
+            self.fates.decide(record, [] if headers is None else headers, offset, grouping)
+        progress.time_ms = time_ms
+
+    def fail(self, columns: Columns, grouping: Grouping, why: Rejection) -> None:
+        """Dead-letter records whose checks failed; no check runs again."""
+        rows = zip(
+            columns.messages, columns.offsets, columns.own_offsets, columns.headers, strict=True
+        )
+        for message, offset, own_offset, headers in rows:
+            record: Record = message if self._is_own else Carried(message, own_offset)
+            self.fates.fail(record, headers or [], offset, grouping, why)
+
+    def _repetition(
+        self,
+        message: Message,
+        identifier: bytes,
+        headers: Headers,
+        offset: int,
+        timestamp_ms: int,
+        time_ms: int,
+        lane: Lane,
+        number: int,
+    ) -> Output:
+        """A plain duplicate on its way to its dead-letter topic."""
+        place, target = lane.place, lane.dead_letter
+        assert target is not None  # the caller looked
+        origin = lane.draft.origin(number)
+        self._distance(time_ms - origin.time_ms)
+        if self._tally.example is None:
+            original = repetition_of(origin).original
+            source = self._source
+            example = Example(*lane.label, source, offset, identifier, original, headers)
+            self._tally.example = example
+        envelope = self.checks.envelope(place)
+        letter = envelope.repetition(headers, offset, timestamp_ms, identifier, origin)
+        return output_of(message, target, letter, self._progress.now_ms)
+
+    def _plain_ids(
+        self, messages: Sequence[Message], column: Sequence[Headers | None]
+    ) -> Sequence[bytes | None]:
+        if self._identifier is None:
+            return plain_ids(column, self._besides)
+        return self._identifier.plain(messages, column, self._besides)

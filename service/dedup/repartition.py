@@ -1,0 +1,92 @@
+"""Carry: the first hop of a record whose address has many partitions: to the one that decides it.
+
+Nothing is judged and nothing remembered here. The record goes as it is into the topic by-address,
+to the partition of its address, and carries where it came from.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from confluent_kafka import Message
+
+from ringfence.headers import Headers, Reason
+from service.dedup.address import Places
+from service.dedup.batch import Slice
+from service.dedup.checks import Checks, Progress, Rules
+from service.dedup.partition import Partition
+from service.dedup.plan import Output, Plan
+from service.dedup.record import RejectedError, name_of, trace
+from service.kafka.io import UNREADABLE, UNREADABLE_CAUSE
+from state.model import NO_CLAIM
+
+_KNOWN_MAX: Final = 100_000
+
+
+class Carrier:
+    """The records of one partition in one transaction."""
+
+    def __init__(self, partition: Partition, rules: Rules, plan: Plan) -> None:
+        assert partition.inlet is not None  # what is carried comes from an input
+        self._inlet = inlet = partition.inlet
+        self._rules = rules
+        self._plan = plan
+        self._progress = Progress(partition.source, partition.time_ms)
+        places = Places(partition, rules.book, rules.cache)  # none is opened
+        self._checks = Checks(inlet, rules, plan.tally, places, self._progress)
+        self._name = name_of(inlet.source)
+        self._field = inlet.route.address.field
+        self._places: dict[bytes | None, int] = {}
+        """The partition of an address, by the value of the one field that decides it."""
+
+    def decide(self, part: Slice, now_ms: int) -> list[Output]:
+        """Where every record goes, in order."""
+        progress, name = self._progress, self._name
+        progress.outputs, progress.now_ms = [], now_ms
+        topic, rejected = self._rules.by_address.topic, 0
+        times_ms = [timestamp for _, timestamp in map(Message.timestamp, part.messages)]
+        if self._plan.look is not None:
+            self._plan.look(part.headers)
+        rows = zip(part.messages, part.offsets, times_ms, part.headers, strict=True)
+        for message, offset, timestamp, found in rows:
+            headers, key = found or (), message.key()
+            try:
+                if found is UNREADABLE:
+                    headers = ()
+                    raise RejectedError(Reason.UNREADABLE_HEADERS, UNREADABLE_CAUSE)
+                number = self._place(key, headers, offset)
+            except RejectedError as error:
+                rejected += 1
+                self._checks.reject(message, headers, None, NO_CLAIM, error.why, offset)
+                continue
+            traced = [*headers, trace(name, offset)]
+            value, time_ms = message.value(), max(timestamp, 0)
+            progress.outputs.append((topic, value, key, number, None, None, time_ms, traced))
+        self._count(part, rejected)
+        return progress.outputs
+
+    def seal(self) -> Sequence[Output]:
+        """Nothing is left to tell."""
+        return ()
+
+    def _place(self, key: bytes | None, headers: Headers, offset: int) -> int:
+        """The partition that decides a record; RejectedError where it names no address."""
+        if self._rules.placing.refused:
+            self._checks.check_refusal(offset)
+        field, constant = self._field, self._inlet.route.address.constant
+        if constant is None and field is None:
+            return self._rendered(key, headers)
+        value = None if field is None else field.of(key, headers)
+        number = self._places.get(value)
+        if number is None:
+            if len(self._places) >= _KNOWN_MAX:
+                self._places.clear()
+            number = self._places[value] = self._rendered(key, headers)
+        return number
+
+    def _rendered(self, key: bytes | None, headers: Headers) -> int:
+        return self._rules.by_address.partition_of(self._inlet.address(key, headers))
+
+    def _count(self, part: Slice, rejected: int) -> None:
+        tally, route = self._plan.tally, self._inlet.route.settings.name
+        tally.consumed[route] += rejected
+        tally.carried[route] += len(part.offsets) - rejected

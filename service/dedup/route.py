@@ -1,0 +1,263 @@
+"""Route: which topics are read, and for each record its address and the topics it may go to.
+
+Templates know {topic} {key} {header:NAME}, and {address} for targets. Bound to one input topic,
+most of them are constant, and a constant costs nothing per record.
+Invariants: a topic that a route writes, and every internal one, is never an input; a topic that
+fits two routes belongs to the first.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from ringfence.headers import Headers, Reason
+from service.config.addresses import AUDIT
+from service.config.load import Config, RouteSettings, ServiceSettings
+from service.config.model import EXPRESSION_MARKER
+from service.config.tasks import Hop
+from service.config.validation import fits
+from service.dedup.record import Field, RejectedError, UnrenderableError, source_of
+from service.kafka.admin import TopicInfo
+from service.kafka.topics import BY_ADDRESS, by_address, changelog
+from state.model import Source
+
+ADDRESS_BYTES_MAX: Final = 4096
+
+_FIELD: Final = re.compile(r"\{(topic|key|address|header:[^{}]+)\}")
+
+_LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class Template(NamedTuple):
+    """Text with fields."""
+
+    pieces: tuple[str | Field | None, ...]
+    """Text that stands for itself, fields of the record, and None for the address."""
+    constant: str | None
+    """The text, when no record changes it."""
+    field: Field | None
+    """The field that alone decides the text, if it is one."""
+    is_fixed_by_address: bool
+    """Whether records of one address all have the same text."""
+
+    @classmethod
+    def parse(cls, text: str, topic: str) -> "Template":
+        """Read a template and bind {topic}."""
+        bound = text.replace("{topic}", topic)
+        parts = _FIELD.split(bound)
+        pieces = [_field(part) if place % 2 else part for place, part in enumerate(parts)]
+        fields = set(parts[1::2])
+        only = next(iter(fields)) if len(fields) == 1 and fields != {"address"} else None
+        return cls(
+            pieces=tuple(piece for piece in pieces if piece != ""),
+            constant=None if fields else bound,
+            field=None if only is None else _field(only),
+            is_fixed_by_address=fields <= {"address"},
+        )
+
+    def render(self, key: bytes | None, headers: Headers, address: str) -> str:
+        """The text for one record; UnrenderableError when a field has no text in it."""
+        return "".join([_rendered(piece, key, headers, address) for piece in self.pieces])
+
+
+def _rendered(piece: str | Field | None, key: bytes | None, headers: Headers, address: str) -> str:
+    if piece is None:
+        return address
+    return piece if isinstance(piece, str) else piece.text(key, headers)
+
+
+def _field(name: str) -> Field | None:
+    if name == "address":
+        return None
+    return Field(None if name == "key" else name.removeprefix("header:"))
+
+
+class InputRoute(NamedTuple):
+    """A route as it applies to one of its input topics."""
+
+    settings: RouteSettings
+    topic: str
+    address: Template
+    output: Template
+    dead_letter: Template
+
+    @classmethod
+    def bind(cls, settings: RouteSettings, topic: str) -> "InputRoute":
+        """Bind a route to an input topic; what the address is bound to reaches the targets."""
+        address = Template.parse(settings.address, topic)
+        fixed = address.constant
+        targets = [
+            Template.parse(text if fixed is None else text.replace("{address}", fixed), topic)
+            for text in (settings.output, settings.dead_letter)
+        ]
+        return cls(settings, topic, address, *targets)
+
+    def targets(self) -> set[str]:
+        """Every topic that it names without looking at a record."""
+        fixed = {self.output.constant, self.dead_letter.constant} - {None}
+        return {name for name in fixed if name is not None} | set(self.settings.allowed_outputs)
+
+
+def is_legal_topic(name: str) -> bool:
+    """Whether Kafka takes it as a topic's name."""
+    return _LEGAL_TOPIC.fullmatch(name) is not None and name not in {".", ".."}
+
+
+def resolve(
+    routes: Iterable[RouteSettings], topics: Iterable[str], group_id: str
+) -> dict[str, InputRoute]:
+    """The inputs among the topics that exist, each with its route."""
+    routes = tuple(routes)
+    candidates = {
+        name: InputRoute.bind(route, name)
+        for name in sorted(topics)
+        if not name.startswith((f"{group_id}.", "__"))
+        for route in [next((route for route in routes if reads(route.inputs, name)), None)]
+        if route is not None
+    }
+    written = written_topics(candidates)
+    return {name: route for name, route in candidates.items() if name not in written}
+
+
+def missing_inputs(routes: Iterable[RouteSettings], topics: Collection[str]) -> list[str]:
+    """Topics that routes name as their inputs and that do not exist."""
+    named = [name for route in routes for name in route.inputs]
+    return absent(named, topics)
+
+
+def absent(named: Iterable[str], topics: Collection[str]) -> list[str]:
+    """Those of the topics to read that are named and do not exist."""
+    return sorted({name for name in named if name not in topics and not name.startswith("^")})
+
+
+def written_topics(inputs: Mapping[str, InputRoute]) -> set[str]:
+    """Every topic that the routes of these inputs may write."""
+    return set().union(*(route.targets() for route in inputs.values()))
+
+
+def reads(topics: Iterable[str], topic: str) -> bool:
+    """Whether a topic is one of those to read: by its name, or by a regular expression."""
+    return any(
+        fits(name, topic) if name.startswith(EXPRESSION_MARKER) else name == topic
+        for name in topics
+    )
+
+
+class Inlet(NamedTuple):
+    """One partition of an input."""
+
+    source: Source
+    route: InputRoute
+    partitions: int
+    """How many partitions the input has; 0 where that is not known."""
+    fault: str | None = None
+    """Why nothing of it can be decided: it belongs to no route."""
+
+    def address(self, key: bytes | None, headers: Headers) -> str:
+        """The address of a record; RejectedError when it names none."""
+        address = self.route.address.constant
+        if address is not None:
+            return address
+        try:
+            address = self.route.address.render(key, headers, "")
+        except UnrenderableError as error:
+            raise RejectedError(Reason.NO_ADDRESS, f"no address: {error}") from None
+        if not address or len(address.encode()) > ADDRESS_BYTES_MAX:
+            cause = f"the address is empty or longer than {ADDRESS_BYTES_MAX} bytes"
+            raise RejectedError(Reason.NO_ADDRESS, cause)
+        if address.startswith(AUDIT):
+            cause = f"the address begins with {AUDIT}, where dead letters are remembered"
+            raise RejectedError(Reason.NO_ADDRESS, cause)
+        return address
+
+    def check(self) -> None:
+        """RejectedError where nothing of it can be decided."""
+        if self.fault is not None:
+            raise RejectedError(Reason.NO_OUTPUT, self.fault)
+
+
+Find = Callable[[bytes], Inlet]
+
+
+def finder(
+    routes: Iterable[RouteSettings],
+    group_id: str,
+    topics: Callable[[], Mapping[str, TopicInfo]],
+    doubt: Callable[[str], None] = lambda _topic: None,
+) -> Find:
+    """What finds the inlets of these routes; `topics` are the inputs that exist now.
+
+    An input that was deleted is known all the same: what has come from it is decided. `doubt` is
+    called with the topic of one before it is said to belong to no route, and raises where its route
+    may be a new one.
+    """
+    settings = tuple(routes)
+
+    def find(written: bytes) -> Inlet:
+        source = source_of(written)
+        if source is None or not is_legal_topic(source.topic):
+            name = written.decode(errors="replace")[:300]
+            return lost(Source(name, 0), "it does not tell which input it came from")
+        bound = resolve(settings, [source.topic], group_id).get(source.topic)
+        if bound is None:
+            doubt(source.topic)
+            return lost(source, f"its input {source.topic} belongs to no route any more")
+        info = topics().get(source.topic)
+        return Inlet(source, bound, 0 if info is None else info.partitions)
+
+    return find
+
+
+def lost(source: Source, fault: str) -> Inlet:
+    """An inlet that belongs to no route."""
+    stand_in = RouteSettings(name=source.topic, inputs=(source.topic,))
+    return Inlet(source, InputRoute.bind(stand_in, source.topic), 0, fault)
+
+
+class Reading(NamedTuple):
+    """A topic that is read."""
+
+    partitions: int
+    route: InputRoute | None
+    """None where records of many inputs come together."""
+    changelog: str | None
+    """Where the decisions on it are remembered; None where it is only passed on."""
+    topic_id: str = ""
+    changelog_id: str = ""
+    """Ids of both topics: one that is deleted and created again has another id."""
+
+
+def readings_of(
+    service: ServiceSettings,
+    hop: Hop,
+    routes: Mapping[str, InputRoute],
+    topics: Mapping[str, TopicInfo],
+    own_ids: Mapping[str, str],
+) -> dict[str, Reading]:
+    """What a hop reads, given the inputs that exist and the ids of our own topics."""
+    group_id = service.group_id
+    if hop is Hop.ADDRESSES:
+        name, log = by_address(group_id), changelog(group_id, BY_ADDRESS)
+        count, ids = service.by_address_partitions, (own_ids.get(name, ""), own_ids.get(log, ""))
+        return {name: Reading(count, None, log, *ids)}
+    logs = {name: _log(group_id, routes[name]) for name in topics}
+    return {
+        name: Reading(
+            topic.partitions,
+            routes[name],
+            logs[name],
+            topic.topic_id,
+            own_ids.get(logs[name] or "", ""),
+        )
+        for name, topic in topics.items()
+    }
+
+
+def decides_by_address(config: Config) -> bool:
+    """Whether some route has two hops."""
+    return any(route.scope == "address" for route in config.routes)
+
+
+def _log(group_id: str, route: InputRoute) -> str | None:
+    """The changelog of an input whose records are decided where they stand."""
+    return changelog(group_id, route.topic) if route.settings.scope == "partition" else None

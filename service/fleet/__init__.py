@@ -1,1 +1,0 @@
-"""Fleet: the instances of a group, each of which answers for all."""

@@ -1,0 +1,100 @@
+"""Past: the ids that records of a live topic bear, as their route would have read them.
+
+The records are the originals: a copy of one of them will name its place. Nothing is judged here;
+of an id that comes twice the first counts, as it would have.
+"""
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+
+from ringfence.headers import Headers, Reason, id_text
+from service.config.addresses import BRIDGE, AddressBook, settings_of
+from service.dedup.claim import (
+    NAME_OF_PUBLISHER,
+    identifier_of,
+    is_stamp,
+    named,
+    published,
+    read_claim,
+)
+from service.dedup.record import RejectedError
+from service.dedup.route import Inlet, InputRoute
+from service.kafka.io import UNREADABLE, UNREADABLE_CAUSE, read_headers
+from state.model import Claim, Source
+
+_TAKEN: Final = frozenset({"ring", "window"})
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Line(NamedTuple):
+    """An id that an address is to know, as an import takes it."""
+
+    address: str
+    row: dict[str, Any]
+
+
+class Past:
+    """Reads records as if they had come by one input; counts those that bear no id."""
+
+    def __init__(self, route: InputRoute, book: AddressBook, address: str | None = None) -> None:
+        """`address` stands in for what the route would make of each record."""
+        self._inlet = Inlet(Source(route.topic, 0), route, 0)
+        self._book = book
+        self._address = address
+        self._identifier = identifier_of(route.settings.id)
+        self.left_out = Counter[str]()
+        """How many records are not adopted, by the reason."""
+
+    def line(self, message: Message) -> Line | None:
+        """What one record has to be known by; None where it is not adopted."""
+        try:
+            return self._line(message)
+        except RejectedError as error:
+            self.left_out[error.why.cause] += 1
+            return None
+
+    def _line(self, message: Message) -> Line | None:
+        (headers,) = read_headers([message])
+        if headers is UNREADABLE:
+            raise RejectedError(Reason.UNREADABLE_HEADERS, UNREADABLE_CAUSE)
+        address = self._address or self._inlet.address(message.key(), headers or ())
+        settings = settings_of(self._book, address)
+        if settings.strategy not in _TAKEN or not settings.remembers:
+            self.left_out[f"their address has strategy {settings.strategy}"] += 1
+            return None
+        claim = self._claim(message, headers or (), settings.strategy)
+        if claim.identifier is None:
+            self.left_out["they bear no id"] += 1
+            return None
+        if claim.publisher is not None:
+            self.left_out["their window keeps ids of each publisher, which are not imported"] += 1
+            return None
+        is_stamped = self._identifier is None and is_stamp(claim.identifier)
+        return Line(BRIDGE + address if is_stamped else address, _row(message, claim.identifier))
+
+    def _claim(self, message: Message, headers: Headers, strategy: str) -> Claim:
+        if self._identifier is None:
+            claim = read_claim(headers)
+        else:
+            identifier = self._identifier.of(message, headers)
+            claim = named(read_claim(headers, frozenset()), identifier)
+        return published(claim, headers, NAME_OF_PUBLISHER) if strategy == "window" else claim
+
+
+def _row(message: Message, identifier: bytes) -> dict[str, Any]:
+    kind, time_ms = message.timestamp()
+    is_known = kind != TIMESTAMP_NOT_AVAILABLE and time_ms >= 0
+    return {
+        "id": id_text(identifier),
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "time": _written(time_ms) if is_known else None,
+    }
+
+
+def _written(time_ms: int) -> str:
+    return (_EPOCH + timedelta(milliseconds=time_ms)).isoformat()

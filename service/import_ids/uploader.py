@@ -1,0 +1,103 @@
+"""Sending: ids go to the admin API of the running service, which has their owner take them in.
+
+Lines of one address keep their order. What cannot be answered now is sent again: an import changes
+nothing where the id is known already.
+"""
+
+import json
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote
+
+import httpx2
+
+from service.errors import ExitCode, ExitError
+from service.http_errors import trouble_of
+from service.import_ids.source import Line
+
+_LINES_AT_ONCE: Final = 2_000
+_LINES_HELD_MAX: Final = 50_000
+_LATER: Final = frozenset({429, 503})
+
+
+@dataclass(slots=True)
+class Count:
+    """What became of the ids of one address."""
+
+    ids: int = 0
+    new: int = 0
+
+
+@dataclass(slots=True)
+class Sender:
+    """See the module."""
+
+    client: httpx2.Client
+    """It knows the API's address and whom to say that it is."""
+    query: dict[str, str]
+    patience_s: float = 60.0
+    counts: dict[str, Count] = field(default_factory=lambda: defaultdict(Count))
+    _held: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    _held_count: int = 0
+
+    def add(self, line: Line) -> None:
+        """Send it with others of its address."""
+        lines = self._held[line.address]
+        lines.append(json.dumps(line.row, separators=(",", ":")).encode())
+        self._held_count += 1
+        if len(lines) >= _LINES_AT_ONCE:
+            self._send(line.address)
+        elif self._held_count >= _LINES_HELD_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what waits."""
+        for address in list(self._held):
+            self._send(address)
+
+    def _send(self, address: str) -> None:
+        lines = self._held.pop(address)
+        self._held_count -= len(lines)
+        segment = address.replace(".", "%2E") if address in {".", ".."} else quote(address, safe="")
+        request = self.client.build_request(
+            "POST",
+            f"/v1/addresses/{segment}/ids:import",
+            content=b"\n".join(lines),
+            headers={"Content-Type": "application/x-ndjson"},
+            params=self.query,
+        )
+        told = told_of(self.client, request, self.patience_s)
+        count = self.counts[address]
+        count.ids += int(told["ids"])
+        count.new += int(told["new"])
+
+
+def told_of(client: httpx2.Client, request: httpx2.Request, patience_s: float) -> dict[str, Any]:
+    """What the API replies; what it cannot answer now is asked again, for so long."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            reply = client.send(request)
+        except httpx2.TransportError as error:
+            sentence = (
+                f"{client.base_url} gives no answer ({trouble_of(error).reason}); start the "
+                "service, or tell where it is with --url, and do it again: what is known stays "
+                "as it is."
+            )
+            raise ExitError(ExitCode.BROKER, sentence) from error
+        if reply.is_success:
+            document: dict[str, Any] = reply.json()
+            return document
+        if reply.status_code not in _LATER or time.monotonic() > deadline:
+            raise _refused(reply)
+        time.sleep(min(5.0, float(reply.headers.get("Retry-After", "1"))))
+
+
+def _refused(reply: httpx2.Response) -> ExitError:
+    try:
+        detail = str(reply.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        detail = f"it answered {reply.status_code}; is it Ringfence's admin API?"
+    return ExitError(ExitCode.NO, f"{reply.url.host} refused it: {detail}")

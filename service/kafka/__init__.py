@@ -1,0 +1,1 @@
+"""Kafka: clients, administration, topics and errors; what talks to a broker goes through it."""

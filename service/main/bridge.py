@@ -1,0 +1,92 @@
+"""Run: configuration → clients, loop and API, until SIGTERM. What `ringfence bridge` does."""
+
+import platform
+import signal
+import sys
+import time
+from datetime import UTC, datetime
+from types import FrameType
+from typing import Final
+
+import confluent_kafka
+import structlog
+
+from api.app import WITHOUT_STATE
+from api.hosts import allowed_hosts
+from api.ports import ServiceView
+from api.server import listening, opened
+from service.bridge.clients import KafkaClients, property_problems
+from service.bridge.config import BridgeConfig
+from service.bridge.loop import Loop
+from service.bridge.reporter import Watch
+from service.clock import SystemClock, product_version
+from service.config.load import ConfigErrors
+from service.errors import ExitCode
+from service.queries.inbox import Inbox
+from service.queries.status import Info, Status, StatusBoard
+from service.supervisor.watchdog import (
+    Watchdog,
+    calm_garbage_collector,
+    keep_freed_memory,
+    raise_descriptor_limit,
+)
+from service.telemetry import logging as log
+from service.telemetry.metrics import Metrics
+
+_HEARTBEAT_MAX_MS: Final = 60_000
+_log = structlog.stdlib.get_logger(__name__)
+
+
+def forward(config: BridgeConfig) -> int:
+    """Forward until SIGTERM or SIGINT; gives the exit code, raises ExitError for bad ends."""
+    log.configure(sys.stderr, config.log.level, config.log.format)
+    raise_descriptor_limit()
+    problems = property_problems(config)
+    if problems:
+        raise ConfigErrors(problems)
+    clock, clients, group_id = SystemClock(), KafkaClients(config), config.bridge.group_id
+    nothing_yet = Status.starting(platform.node(), group_id, datetime.now(UTC))
+    board = StatusBoard(nothing_yet, time.monotonic)
+    libraries = {
+        "confluent_kafka": str(confluent_kafka.__version__),
+        "librdkafka": confluent_kafka.libversion()[0],
+    }
+    metrics = Metrics(board, {"version": product_version(), **libraries}, addresses_max=1)
+    loop = Loop(config, clients, clock, Watch(group_id, clock, board, metrics))
+    _stop_on_signals(loop)
+    view = ServiceView(
+        info=lambda: Info(
+            version=product_version(),
+            python=platform.python_version(),
+            libraries=libraries,
+            cluster_id=clients.source.known_id,
+            instance=platform.node(),
+            group_id=group_id,
+        ),
+        board=board,
+        inbox=Inbox(1),  # nobody asks: there is no state to be asked for
+        metrics=metrics,
+        allowed_hosts=allowed_hosts(config.api),
+        heartbeat_max_ms=_HEARTBEAT_MAX_MS,
+        ask_timeout_s=0.0,
+        access=opened(config.api),
+    )
+    server = listening(view, WITHOUT_STATE, config.api)
+    _log.info("started", api=server.url, group_id=group_id)
+    keep_freed_memory()
+    calm_garbage_collector()
+    Watchdog(board).start()
+    try:
+        loop.run()
+    finally:
+        server.stop()
+    _log.info("stopped")
+    return ExitCode.DONE
+
+
+def _stop_on_signals(loop: Loop) -> None:
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        loop.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)

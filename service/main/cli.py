@@ -1,0 +1,416 @@
+"""The command `ringfence`: what to run, and how its end is told to a shell.
+
+Commands import what they need when they run, so that `--help` stays quick. A foreseeable error is
+one sentence on stderr and an exit code of the contract; a traceback is always a bug.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, NamedTuple, TypeVar
+
+import typer
+
+from service.cli.command import example
+from service.cli.registry import Commands
+from service.clock import leave
+from service.errors import ExitCode, ExitError, Problem
+from service.printable import visible
+
+T = TypeVar("T")
+
+app = typer.Typer(
+    help="Keeps duplicate messages out of Kafka topics, exactly once.",
+    no_args_is_help=True,
+    cls=Commands,
+    rich_markup_mode=None,  # rich alone would cost more than all the rest of --help
+    pretty_exceptions_enable=False,
+)
+broker = typer.Typer(
+    help="The embedded development broker: a real Apache Kafka.", rich_markup_mode=None
+)
+app.add_typer(broker, name="broker", no_args_is_help=True)
+
+ConfigFile = Annotated[
+    Path,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="The TOML file with all settings.",
+    ),
+]
+
+
+def main() -> None:
+    """Run the command line; the entry point of the package."""
+    try:
+        app(prog_name="ringfence")
+    except ExitError as error:
+        for sentence in error.sentence.split("\n"):
+            _say(f"ringfence: {sentence}", err=True)
+        raise SystemExit(error.exit_code) from None
+
+
+def _say(text: str, *, err: bool = False) -> None:
+    """Print lines, with no character that does more than be seen."""
+    typer.echo(visible(text, keep="\n"), err=err)
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001  the option's value, as typer hands it
+    if wanted:
+        from service.clock import product_version
+
+        typer.echo(f"ringfence {product_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Take what stands before a command."""
+
+
+def _be_stoppable() -> None:
+    """Who is told to end before it has begun ends as well as any: with 0, not by the signal."""
+    signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(ExitCode.DONE))
+
+
+@app.command(epilog=example("serve --config ringfence.toml"))
+def serve(config_file: ConfigFile) -> None:
+    """Run the processor and its admin API until SIGTERM."""
+    _be_stoppable()
+    from service.config.load import load
+
+    config = load(config_file, os.environ)
+    from service.main.serve import serve as run
+
+    leave(run(config))
+
+
+@app.command(epilog=example("bridge --config bridge.toml"))
+def bridge(config_file: ConfigFile) -> None:
+    """Forward topics to another cluster until SIGTERM."""
+    _be_stoppable()
+    from service.bridge.config import load
+
+    config = load(config_file, os.environ)
+    from service.main.bridge import forward as run
+
+    leave(run(config))
+
+
+@app.command(
+    epilog=example(
+        "adopt --config ringfence.toml --from-topic orders --since 7d --dry-run",
+        "adopt --config ringfence.toml --from-topic orders --address orders.eu",
+    )
+)
+def adopt(
+    config_file: ConfigFile,
+    *,
+    from_topic: Annotated[
+        str | None, typer.Option("--from-topic", metavar="TOPIC", help="A topic that is in use.")
+    ] = None,
+    from_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--from-file",
+            metavar="FILE",
+            help="Lines, as ids:export writes them; with --address.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    input_topic: Annotated[
+        str | None,
+        typer.Option(
+            "--input",
+            metavar="TOPIC",
+            help="The input that they stand for; by default the topic itself or the only input.",
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Instead of what the route makes of each record."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Only records that are no older, as 7d or PT12H."),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="The admin API [RINGFENCE_URL; else where the file has it]."
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="A file that holds the token [RINGFENCE_TOKEN_FILE, RINGFENCE_TOKEN].",
+        ),
+    ] = None,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--ca-file", metavar="FILE", help="Certificates to trust [RINGFENCE_CA_FILE]."
+        ),
+    ] = None,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the audit.")] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read and count; change nothing.")
+    ] = False,
+) -> None:
+    """Have the running service know the ids of a topic that was in use before it."""
+    import time
+
+    from service.config.load import load
+    from service.queries.sizing import duration_ms
+
+    if (from_topic is None) == (from_file is None):
+        raise ExitError(ExitCode.USAGE, "Name a topic with --from-topic, or a file (--from-file).")
+    age_ms = None if since is None else duration_ms(since)
+    if since is not None and age_ms is None:
+        raise ExitError(ExitCode.USAGE, f"--since {since} is no time; write it as 7d or PT12H.")
+    config = load(config_file, os.environ)
+    from service.cli.http import client_of
+    from service.cli.target import Asked, where
+    from service.import_ids.run import Wanted
+    from service.import_ids.run import adopt as run
+
+    wanted = Wanted(
+        topic=from_topic,
+        file=from_file,
+        input=input_topic,
+        address=address,
+        since_ms=None if age_ms is None else round(time.time() * 1000) - age_ms,
+        reason=reason,
+        dry_run=dry_run,
+    )
+    there = where(Asked(url, token_file, ca_file), os.environ, config.api.own_url)
+    with client_of(there, 30.0, lambda text: _say(text, err=True)) as client:
+        run(config, wanted, client, _say)
+
+
+@app.command(epilog=example("check --config ringfence.toml"))
+def check(config_file: ConfigFile) -> None:
+    """Check the configuration, then the broker."""
+    from service.config.load import BRIDGE_SECTIONS, read_document
+
+    sections = (read_document(config_file, []) or {}).keys()
+    findings = []
+    if not ("bridge" in sections and sections <= BRIDGE_SECTIONS):
+        findings.append(_check_service(config_file))
+    if "bridge" in sections:
+        findings.append(_check_bridge(config_file))
+    found = list(dict.fromkeys(problem for finding in findings for problem in finding.problems))
+    for finding in findings:
+        for name, topics in finding.topics.items():
+            _say(f"{name}: {', '.join(topics) or 'none'}")
+    for warning in dict.fromkeys(text for finding in findings for text in finding.warnings):
+        _say(f"warning: {warning}", err=True)
+    _say(_listed(found) if found else f"{config_file} is good.")
+    raise typer.Exit(ExitCode.NO if found else ExitCode.DONE)
+
+
+@app.command("try", epilog=example("try orders --config ringfence.toml"))
+def try_out(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="An input of a route.")],
+    config_file: ConfigFile,
+) -> None:
+    """Send one message twice to an input, and show what becomes of it."""
+    from service.config.load import load
+
+    config = load(config_file, os.environ)
+    from service.main.try_topic import trial
+
+    raise typer.Exit(ExitCode.DONE if trial(config, topic, _say) else ExitCode.NO)
+
+
+class Finding(NamedTuple):
+    """What a check has found: problems, topics by what they are, and what may stay as it is."""
+
+    problems: Sequence[Problem]
+    topics: Mapping[str, Sequence[str]]
+    warnings: Sequence[str] = ()
+
+
+def _check_service(config_file: Path) -> Finding:
+    from service.config.load import load_lenient
+    from service.config.validation import exposed_files
+    from service.kafka.clients import property_problems
+
+    config, problems = load_lenient(config_file, os.environ)
+    refused = property_problems(config) if config is not None else []
+    problems += refused
+    warnings = [] if config is None else list(exposed_files(config.api))
+    # Without an address there is no broker to ask; that it is missing is a problem already.
+    if config is None or refused or "bootstrap.servers" not in config.kafka.common:
+        return Finding(problems, {}, warnings)
+    from service.main.check import check as ask_broker
+
+    report = _answered(problems, lambda: ask_broker(config))
+    topics = {"inputs": report.inputs, "outputs": report.outputs}
+    return Finding([*problems, *report.problems], topics, warnings)
+
+
+def _check_bridge(config_file: Path) -> Finding:
+    from service.bridge.clients import property_problems
+    from service.bridge.config import load_lenient
+    from service.config.validation import exposed_files
+
+    config, problems = load_lenient(config_file, os.environ)
+    refused = property_problems(config) if config is not None else []
+    problems += refused
+    warnings = [] if config is None else list(exposed_files(config.api))
+    if config is None or refused or not config.has_servers:
+        return Finding(problems, {}, warnings)
+    from service.bridge.check import check as ask_brokers
+
+    report = _answered(problems, lambda: ask_brokers(config))
+    return Finding([*problems, *report.problems], {"bridged": report.crossings}, warnings)
+
+
+def _answered(problems: Sequence[Problem], ask: Callable[[], T]) -> T:
+    """What a broker says; where it does not answer, the problems so far are told all the same."""
+    try:
+        return ask()
+    except ExitError:
+        if problems:
+            _say(_listed(problems))
+        raise
+
+
+def _listed(problems: Sequence[Problem]) -> str:
+    count = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}:"
+    lines = (
+        f"{number:3}. {problem.what}\n     mend: {problem.mend}"
+        for number, problem in enumerate(problems, 1)
+    )
+    return "\n".join([count, *lines])
+
+
+@app.command(
+    epilog=example(
+        "token ada > ada.token", "token ada --roles operator --add-to tokens > ada.token"
+    )
+)
+def token(
+    name: Annotated[str, typer.Argument(help="Who will use it; the audit names him so.")],
+    roles: Annotated[
+        str,
+        typer.Option(
+            "--roles", help="viewer, operator or admin, and payload:read; commas between them."
+        ),
+    ] = "viewer",
+    tokens_file: Annotated[
+        Path | None,
+        typer.Option("--add-to", metavar="FILE", help="The tokens file: its line is added there."),
+    ] = None,
+) -> None:
+    """Make a token for the admin API: prints it once; what the tokens file needs is its line."""
+    from service.config.tokens import TokenError, entry_of, new_token
+
+    made = new_token()
+    try:
+        line = entry_of(name, roles, made).line
+    except TokenError as error:
+        raise ExitError(ExitCode.USAGE, f"{error}.") from error
+    if tokens_file is None:
+        typer.echo(f"Add this line to the tokens file (api.tokens_file):\n{line}", err=True)
+    else:
+        _add_line(tokens_file, line)
+    typer.echo(made)
+
+
+def _add_line(path: Path, line: str) -> None:
+    """Add a line at the end of a file, which is made where there is none."""
+    try:
+        with path.open("a+", encoding="utf-8") as file:
+            file.seek(0)
+            before = file.read()
+            start = "\n" if before and not before.endswith("\n") else ""
+            file.write(f"{start}{line}\n")
+    except OSError as error:
+        sentence = f"{path} cannot be written ({error.strerror}); name another file with --add-to."
+        raise ExitError(ExitCode.USAGE, sentence) from error
+
+
+@app.command(epilog=example("demo", "demo --exit"))
+def demo(
+    *,
+    exit_when_done: Annotated[
+        bool, typer.Option("--exit", help="End after the closing table.")
+    ] = False,
+) -> None:
+    """Play real flights through a real broker."""
+    try:
+        from tools.demo.run import demo as play
+    except ModuleNotFoundError as error:
+        sentence = "The demo belongs to a checkout and is not in this installation; see the README."
+        raise ExitError(ExitCode.USAGE, sentence) from error
+
+    raise typer.Exit(play(exit_after=exit_when_done))
+
+
+@broker.command(epilog=example("broker up"))
+def up() -> None:
+    """Start the broker, or find it running, and print where it answers."""
+    typer.echo(_asked(lambda broker: broker.up()))
+
+
+@broker.command(epilog=example("broker down"))
+def down() -> None:
+    """Stop the broker; its data stays."""
+    typer.echo("stopped" if _asked(lambda broker: broker.down()) else "not running")
+
+
+@broker.command(epilog=example("broker status"))
+def status() -> None:
+    """Print where the broker answers; exit 1 when it does not run."""
+    running = _asked(lambda broker: broker.status())
+    typer.echo(running or "not running")
+    raise typer.Exit(ExitCode.DONE if running else ExitCode.NO)
+
+
+def _asked(question: Callable[[ModuleType], T]) -> T:
+    try:
+        from tools.broker import detached
+        from tools.errors import ToolError
+    except ModuleNotFoundError as error:
+        sentence = "The development broker belongs to a checkout and is not in this installation."
+        raise ExitError(ExitCode.USAGE, sentence) from error
+    try:
+        return question(detached)
+    except ToolError as error:
+        raise ExitError(ExitCode.BROKER, str(error)) from error
+
+
+@app.command(
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def pipeline(context: typer.Context) -> None:
+    """Run a Spark job; see pipeline --help."""
+    try:
+        from pipeline.command import app as jobs
+    except ModuleNotFoundError as error:
+        sentence = f"{error.name} is not installed; the Spark jobs need requirements/spark.txt."
+        raise ExitError(ExitCode.USAGE, sentence) from error
+
+    jobs(context.args, prog_name="ringfence pipeline")
+
+
+if __name__ == "__main__":
+    main()

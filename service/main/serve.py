@@ -1,0 +1,86 @@
+"""Run: configuration → state folder, processes and API, until SIGTERM. What `serve` does.
+
+The process that is started supervises and answers; its children run the loops. They start while
+the API is still being imported here.
+"""
+
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import structlog
+
+from service.config.load import Config
+from service.errors import ExitCode, ExitError
+from service.supervisor.supervisor import Supervisor
+from service.supervisor.watchdog import HANG_LIMIT_S, raise_descriptor_limit
+from service.supervisor.worker_handle import PROGRAM
+from service.telemetry import logging as log
+from state.directory import Directory, DirectoryHeldError
+
+_HELD_S: Final = 3.0
+"""How long a process that was killed may take to let go of the folder."""
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+def serve(
+    config: Config, program: Sequence[str] = PROGRAM, hang_limit_s: float = HANG_LIMIT_S
+) -> int:
+    """Process until SIGTERM or SIGINT; gives the exit code, raises ExitError for bad ends.
+
+    `program` is what each child runs, as arguments of Python.
+    """
+    log.configure(sys.stderr, config.log.level, config.log.format)
+    raise_descriptor_limit()
+    directory = _held(config)
+    supervisor = _supervisor(config, directory.path, program, hang_limit_s)
+    try:
+        supervisor.start()
+        from service.main.serve_api import serve_api
+
+        server = serve_api(config, supervisor, hang_limit_s)
+        _log.info("started", api=server.url, group_id=config.service.group_id)
+        try:
+            supervisor.run()
+        finally:
+            server.stop()
+    finally:
+        supervisor.kill()
+        directory.release()
+    _log.info("stopped")
+    return ExitCode.DONE
+
+
+def _supervisor(
+    config: Config, folder: Path, program: Sequence[str], hang_limit_s: float
+) -> Supervisor:
+    supervisor = Supervisor(config, folder, hang_limit_s=hang_limit_s, program=program)
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        supervisor.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    return supervisor
+
+
+def _held(config: Config) -> Directory:
+    service = config.service
+    try:
+        return Directory(service.state_dir, service.group_id, service.instance, _HELD_S)
+    except DirectoryHeldError as error:
+        raise ExitError(
+            ExitCode.FENCED,
+            f"Another process runs as instance {service.instance} and holds {error}; "
+            "stop it, or set service.instance.",
+        ) from error
+    except OSError as error:
+        raise ExitError(
+            ExitCode.CONTRADICTION,
+            f"The state folder {service.state_dir} cannot be used ({error}); "
+            "set service.state_dir to a folder that can be written.",
+        ) from error

@@ -1,0 +1,40 @@
+"""In effect: what the running service goes by, for a command that has only its file.
+
+Routes and addresses that were set over REST override those of the file. Nothing is written: a
+writer of the config topic is not fenced, and a topic that does not exist is not made.
+"""
+
+from contextlib import closing
+from typing import NamedTuple
+
+from service.clock import Clock
+from service.config.load import Config
+from service.kafka.clients import Clients
+from service.kafka.topics import config_topic
+from service.metadata.settings import in_force, is_alone, tried
+from service.metadata.topic import Follower
+
+
+class InEffect(NamedTuple):
+    """A configuration, and what is wrong with the settings that it leaves out."""
+
+    config: Config
+    fault: str | None = None
+    """Why the newest settings do not hold with this file; None where they do."""
+
+
+def in_effect(file: Config, clients: Clients, clock: Clock) -> InEffect:
+    """Lay what was set over REST over the file. KafkaException where the broker refuses."""
+    topic = config_topic(file.service.group_id)
+    if is_alone(file) or topic not in clients.cluster.topics([topic]):
+        return InEffect(file)
+    with closing(Follower(clients, topic, clock)) as follower:
+        follower.catch_up(may_fence=False)
+        documents = follower.settings.documents
+    newest = documents.newest
+    fault = None if newest is None else tried(file, newest)[1]
+    config = in_force(file, documents)[0].config
+    if newest is None or fault is None:
+        return InEffect(config)
+    sentence = f"the settings of revision {newest.revision} do not hold with this file: {fault}"
+    return InEffect(config, sentence)

@@ -1,0 +1,75 @@
+"""Instances: who serves the API of the group, and where, as each announces itself.
+
+One record of the config topic for each name. One that ends in order takes its record away; that of
+one that died stays until it comes back, or somebody has found it gone for long.
+"""
+
+from typing import Final, NamedTuple
+
+from service.metadata.record import ConfigRecord, read
+
+_KIND: Final = "instance"
+
+
+class Announcement(NamedTuple):
+    """An instance, as it tells of itself."""
+
+    name: str
+    url: str
+    """Where other instances reach its API; empty where they cannot."""
+    started_at_ms: int
+    version: str
+
+    @property
+    def record(self) -> ConfigRecord:
+        """As the config topic holds it."""
+        return ConfigRecord.of([_KIND, self.name], self._asdict())
+
+
+def removal_of(name: str) -> ConfigRecord:
+    """What takes an announcement away."""
+    return ConfigRecord.gone([_KIND, name])
+
+
+class Instances:
+    """Those that are announced."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Announcement] = {}
+
+    def take(self, key: bytes | None, value: bytes | None) -> bool:
+        """One record; tells whether it is of an instance."""
+        name = _name(key)
+        if name is None:
+            return False
+        announced = _announcement(name, value)
+        if announced is None:
+            self._by_name.pop(name, None)
+        else:
+            self._by_name[name] = announced
+        return True
+
+    def get(self, name: str) -> Announcement | None:
+        """The one of this name, if it is announced."""
+        return self._by_name.get(name)
+
+    @property
+    def all(self) -> tuple[Announcement, ...]:
+        """By their names."""
+        return tuple(self._by_name[name] for name in sorted(self._by_name))
+
+
+def _name(key: bytes | None) -> str | None:
+    match read(key):
+        case [kind, str(name)] if kind == _KIND:
+            return name
+        case _:
+            return None
+
+
+def _announcement(name: str, value: bytes | None) -> Announcement | None:
+    match read(value):
+        case {"name": told, "url": str(url), "started_at_ms": int(at_ms), "version": str(version)}:
+            return Announcement(name, url, at_ms, version) if told == name else None
+        case _:
+            return None

@@ -1,0 +1,92 @@
+"""Registry: opens and ends the sessions of publishers, for all instances.
+
+An epoch is given out only when every deciding partition has committed it, so whoever holds it may
+send: nothing of an earlier session is accepted any more, and the numbers that are read from then
+on are the last ones of it.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from confluent_kafka import KafkaException
+
+from service.clock import Clock
+from service.config.load import Config
+from service.config.tasks import Hop
+from service.kafka.clients import Clients
+from service.kafka.topics import config_topic
+from service.metadata.image import Settings
+from service.metadata.record import ConfigRecord
+from service.metadata.sessions import Session, Sessions, record_of
+from service.metadata.settings import in_force
+from service.metadata.settings_service import Applied
+from service.metadata.topic import Writer
+from service.queries.errors import NameInUse, Unavailable
+
+_PATIENCE_S: Final = 15.0
+# A session may outlive an answer that never came: it is opened again, and counts anew.
+_AGAIN: Final = "ask again; a session that was opened is opened anew."
+
+
+class Registry:
+    """Blocks while it works; safe on any thread."""
+
+    def __init__(self, config: Config, clients: Callable[[Hop], Clients], clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+        self._applied = Applied(clients, clock)
+        self._writer = Writer(
+            lambda: clients(Hop.INPUTS), config_topic(config.service.group_id), clock
+        )
+
+    def open(self, publisher: str, user: str) -> Session:
+        """Give the name to this user; an earlier session of the same user is fenced.
+
+        NameInUse where it is another's; Unavailable where broker or instances do not answer.
+        """
+        opened: list[Session] = []
+
+        def change(settings: Settings) -> ConfigRecord:
+            last = _checked(settings.sessions, publisher, user)
+            epoch = 1 if last is None else last.epoch + 1
+            opened.append(Session(epoch, user, self._clock.wall_ms()))
+            return record_of(publisher, opened[-1])
+
+        self._write(change)
+        return opened[-1]
+
+    def end(self, publisher: str, user: str) -> None:
+        """Give the name back; nothing is checked under it until the next session."""
+
+        def change(settings: Settings) -> ConfigRecord:
+            last = _checked(settings.sessions, publisher, user)
+            ended = Session(0, user, 0) if last is None else last
+            return record_of(publisher, ended._replace(is_open=False))
+
+        self._write(change)
+
+    def _write(self, change: Callable[[Settings], ConfigRecord]) -> None:
+        configs: list[Config] = []
+
+        def noted(settings: Settings) -> ConfigRecord:
+            configs.append(in_force(self._config, settings.documents)[0].config)
+            return change(settings)
+
+        try:
+            revision = self._writer.write(noted)
+            late = self._applied.wait(configs[-1], lambda m: m.revision >= revision, _PATIENCE_S)
+        except KafkaException as error:
+            sentence = f"The broker answered {error.args[0].name()}; {_AGAIN}"
+            raise Unavailable(sentence) from error
+        if late:
+            names = ", ".join(late[:5])
+            raise Unavailable(f"{len(late)} partitions do not follow: {names}; {_AGAIN}")
+
+
+def _checked(sessions: Sessions, publisher: str, user: str) -> Session | None:
+    """The last session of a name that this user may have."""
+    last = sessions.by_publisher.get(publisher)
+    if last is not None and last.is_open and last.user != user:
+        sentence = f"{publisher} has a session of another user; end that one, or take another name."
+        raise NameInUse(sentence)
+    return last

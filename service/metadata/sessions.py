@@ -1,0 +1,65 @@
+"""Sessions: who may write under the name of a publisher, as the config topic tells it.
+
+Opening a session gives its publisher an epoch; from then on a record of a smaller epoch, or of
+none, is refused. AMPS disconnects the client that bore the name before; a log cannot, so the
+records of the earlier one are kept out instead. A publisher that never opened a session, or ended
+it, is not checked.
+"""
+
+from typing import Final, NamedTuple
+
+from service.metadata.record import ConfigRecord, read
+
+_KIND: Final = "session"
+
+
+class Session(NamedTuple):
+    """The last session of a publisher. Its epoch is never used again, ended or not."""
+
+    epoch: int
+    user: str
+    opened_at_ms: int
+    is_open: bool = True
+
+
+class Sessions:
+    """The last one of each publisher."""
+
+    def __init__(self) -> None:
+        self.by_publisher: dict[str, Session] = {}
+        self.epochs: dict[str, int] = {}
+        """Of open sessions."""
+
+    def take(self, key: bytes | None, value: bytes | None) -> bool:
+        """One record; tells whether it is of a session: other kinds are not ours."""
+        publisher, session = _publisher(key), _session(value)
+        if publisher is None or session is None:
+            return False
+        self.by_publisher[publisher] = session
+        if session.is_open:
+            self.epochs[publisher] = session.epoch
+        else:
+            self.epochs.pop(publisher, None)
+        return True
+
+
+def record_of(publisher: str, session: Session) -> ConfigRecord:
+    """A session as a record of the config topic."""
+    return ConfigRecord.of([_KIND, publisher], session._asdict())
+
+
+def _publisher(key: bytes | None) -> str | None:
+    match read(key):
+        case [kind, str(publisher)] if kind == _KIND:
+            return publisher
+        case _:
+            return None
+
+
+def _session(value: bytes | None) -> Session | None:
+    told = read(value)
+    try:
+        session = Session(*(told[name] for name in Session._fields))  # type: ignore[index]  # else
+    except (TypeError, KeyError):
+        return None
+    return session if [type(part) for part in session] == [int, str, int, bool] else None

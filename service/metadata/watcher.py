@@ -1,0 +1,108 @@
+"""Bulletin: what the config topic tells as a thread of this process reads it, for whoever asks.
+
+The settings documents, the instances that are announced, the redrives; and whoever keeps the
+records of the audit is told them. All by one consumer: each costs an instance some ten threads.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+from confluent_kafka import KafkaException
+
+from service.clock import Clock
+from service.kafka.clients import Clients
+from service.metadata.instances import Announcement
+from service.metadata.redrive_job import Job
+from service.metadata.settings import Revisions
+from service.metadata.topic import Follower, Hear
+from service.queries.errors import Unavailable
+
+_POLL_S: Final = 0.1
+_PAUSE_S: Final = 1.0
+_STOP_S: Final = 2.0
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class Bulletin:
+    """Any thread may read; only its own follows the topic."""
+
+    def __init__(
+        self, clients: Callable[[], Clients], topic: str, clock: Clock, audit: Hear
+    ) -> None:
+        """`audit` is told the records of the audit, again from the beginning after a fault."""
+        self._clients = clients
+        self._topic = topic
+        self._clock = clock
+        self._audit = audit
+        self._changed = threading.Condition()
+        self._documents: Revisions | None = None
+        self._instances: tuple[Announcement, ...] | None = None
+        self._redrives: Mapping[str, Job] | None = None
+        self.is_level = False
+        """Whether the end was reached, and nothing has failed since."""
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="ringfence-bulletin", daemon=True)
+
+    def start(self) -> None:
+        """Follow from now on, on a daemon thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Follow no longer; a client must not be at work when the process ends."""
+        self._stopping = True
+        self._thread.join(_STOP_S)
+
+    def read(self) -> Revisions:
+        """The documents as far as they are read; Unavailable before the end was reached once."""
+        if self._documents is None:
+            raise Unavailable("The settings are not read yet; ask again.")
+        return self._documents
+
+    @property
+    def instances(self) -> tuple[Announcement, ...] | None:
+        """Those that are announced; None before the end of the topic was reached once."""
+        return self._instances
+
+    @property
+    def redrives(self) -> Mapping[str, Job] | None:
+        """Those that are known, by id; None before the end of the topic was reached once."""
+        return self._redrives
+
+    def wait(self, revision: int, timeout_s: float) -> None:
+        """Until a document is read, or the time is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.revision >= revision, timeout_s)
+
+    @property
+    def revision(self) -> int:
+        """Of the newest document that is read; 0 before the first."""
+        return 0 if self._documents is None else self._documents.revision
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                self._follow()
+            except KafkaException as error:  # the children say what is wrong
+                _log.debug("config_topic_not_followed", cause=error.args[0].str())
+            self._clock.sleep(_PAUSE_S)
+
+    def _follow(self) -> None:
+        follower = Follower(self._clients(), self._topic, self._clock, self._audit)
+        try:
+            follower.catch_up()
+            self.is_level = True
+            while not self._stopping:
+                self._instances = follower.settings.instances.all
+                self._redrives = dict(follower.settings.redrives.by_id)
+                documents = follower.settings.documents
+                if self._documents is None or documents.revision != self.revision:
+                    with self._changed:
+                        self._documents = documents.copy()
+                        self._changed.notify_all()
+                follower.poll(_POLL_S)
+        finally:
+            self.is_level = False
+            follower.close()

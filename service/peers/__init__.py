@@ -1,0 +1,1 @@
+"""Peers: how instances find and ask each other."""

@@ -1,0 +1,240 @@
+"""Peers: the other instances, asked over HTTP, all at once and each once.
+
+One that cannot be reached, or replies what nobody understands, is left alone for some seconds, so
+that it slows one question and not each. All requests share one pool on a thread of its own, since
+whoever asks may live on any event loop.
+"""
+
+import asyncio
+import ssl
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+import httpx2
+import structlog
+
+from service.http_errors import trouble_of
+from service.metadata.instances import Announcement
+from service.peers.protocol import (
+    ACTOR,
+    FORWARDED,
+    PATH,
+    SIGNATURE,
+    CodecError,
+    Question,
+    Reply,
+    RollCall,
+    Trouble,
+    question_text,
+    reply_of,
+)
+from service.peers.signing import Asker, PeerKey
+from service.queries.registry import Query
+
+CONNECT_S: Final = 1.0
+LEFT_ALONE_S: Final = 5.0
+_CONNECTIONS_MAX: Final = 64
+_OK: Final = 200
+_REFUSED: Final = 403
+_NO_TIME: Final = Trouble("no-time", "there was no time left")
+_NO_URL: Final = Trouble("no-url", "it announces no URL; set its api.advertised_url")
+_NOT_ADMITTED: Final = Trouble(
+    "refused",
+    "it refuses our signature; see that all instances hold one secret in api.peer_token_file, and "
+    "that their clocks agree",
+)
+_NOT_SIGNED: Final = Trouble(
+    "not-signed", "what answers at its URL does not hold the secret of api.peer_token_file"
+)
+_OTHER: Final = Trouble(
+    "other-instance", "another instance answers at its URL; set its api.advertised_url"
+)
+_NOT_UNDERSTOOD: Final = Trouble(
+    "not-understood", "its reply is not understood; see that all instances have one version"
+)
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class Heard(NamedTuple):
+    """What came of a question to one instance: a reply, or why there is none."""
+
+    peer: Announcement
+    reply: Reply | None
+    trouble: Trouble | None
+
+
+class Lost(NamedTuple):
+    """An instance that was not reached, not once since."""
+
+    peer: Announcement
+    trouble: Trouble
+    since_s: float
+    until_s: float
+    """When it was not reached last."""
+
+
+class NotUnderstoodError(Exception):
+    """Something answers at the URL of an instance, and not as that instance does."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__(trouble.sentence)
+        self.trouble = trouble
+
+
+class Peers:
+    """Safe on any thread and any event loop."""
+
+    def __init__(
+        self,
+        own: str,
+        known: Callable[[], Iterable[Announcement]],
+        key: PeerKey | None,
+        tls: Callable[[], ssl.SSLContext] = ssl.create_default_context,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`own` is the name of this instance; with a `key` questions and replies are signed.
+
+        `tls` is asked once, before the first request.
+        """
+        self._own = own
+        self._known = known
+        self._key = key
+        self._tls = tls
+        self._now_s = monotonic_s
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._client: httpx2.AsyncClient | None = None
+        self._lost: dict[str, Lost] = {}
+
+    @property
+    def others(self) -> tuple[Announcement, ...]:
+        """All that are announced but ourselves."""
+        return tuple(peer for peer in self._known() if peer.name != self._own)
+
+    async def ask(self, query: Query | RollCall, timeout_s: float) -> tuple[Heard, ...]:
+        """Ask all others; never raises for what one of them does."""
+        others = self.others
+        if not others or timeout_s <= 0:
+            return tuple(Heard(peer, None, _NO_TIME) for peer in others)
+        work = asyncio.run_coroutine_threadsafe(
+            self._all(others, query, timeout_s), self._running_loop()
+        )
+        return await asyncio.wrap_future(work)
+
+    def lost_for(self, seconds: float) -> tuple[Announcement, ...]:
+        """Those that were not reached over such a time, however often they were asked."""
+        lost = tuple(self._lost.values())
+        return tuple(each.peer for each in lost if each.until_s - each.since_s > seconds)
+
+    def forget(self, name: str) -> None:
+        """Know nothing of what one did."""
+        self._lost.pop(name, None)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(
+                    target=self._loop.run_forever, name="ringfence-peers", daemon=True
+                ).start()
+            return self._loop
+
+    # On the thread of the pool.
+
+    async def _all(
+        self, others: tuple[Announcement, ...], query: Query | RollCall, timeout_s: float
+    ) -> tuple[Heard, ...]:
+        heard = await asyncio.gather(*(self._one(peer, query, timeout_s) for peer in others))
+        for name in self._lost.keys() - {peer.name for peer in others}:
+            self.forget(name)
+        return tuple(heard)
+
+    async def _one(self, peer: Announcement, query: Query | RollCall, timeout_s: float) -> Heard:
+        lost = self._lost.get(peer.name)
+        if lost is not None and lost.peer == peer and self._now_s() < lost.until_s + LEFT_ALONE_S:
+            return Heard(peer, None, lost.trouble)
+        if not peer.url:
+            return Heard(peer, None, _NO_URL)
+        try:
+            async with asyncio.timeout(timeout_s):
+                reply = await self._asked(peer, query, timeout_s)
+        except TimeoutError:
+            sentence = f"it did not reply within {timeout_s:.1f} s"
+            return self._not_reached(peer, Trouble("timeout", sentence))
+        except NotUnderstoodError as error:
+            return self._not_reached(peer, error.trouble)
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            code, reason = trouble_of(error)
+            return self._not_reached(peer, Trouble(code, f"it cannot be reached: {reason}"))
+        if self._lost.pop(peer.name, None) is not None:
+            _log.info("peer_reached_again", peer=peer.name, url=peer.url)
+        return Heard(peer, reply, None)
+
+    async def _asked(self, peer: Announcement, query: Query | RollCall, timeout_s: float) -> Reply:
+        asker = self._asker()
+        body = question_text(Question(peer.name, query, round(timeout_s * 1000)))
+        signed = None if self._key is None else self._key.signed(PATH, asker, body)
+        response = await self._pool().post(
+            peer.url.rstrip("/") + PATH,
+            content=body,
+            headers={
+                FORWARDED: asker.instance,
+                ACTOR: asker.actor,
+                "X-Request-Id": asker.request_id,
+                "Content-Type": "application/json",
+                **({} if signed is None else {"Authorization": signed.header}),
+            },
+        )
+        if response.status_code == _REFUSED:
+            raise NotUnderstoodError(_NOT_ADMITTED)
+        if response.status_code != _OK:
+            sentence = f"its URL answers with status {response.status_code}"
+            raise NotUnderstoodError(Trouble("status", sentence))
+        if self._key is not None and signed is not None:
+            signature = response.headers.get(SIGNATURE, "")
+            if not self._key.is_of_reply(signature, signed.nonce, response.content):
+                raise NotUnderstoodError(_NOT_SIGNED)
+        try:
+            reply = reply_of(response.content)
+        except CodecError as error:
+            raise NotUnderstoodError(_NOT_UNDERSTOOD) from error
+        if reply.instance != peer.name:
+            raise NotUnderstoodError(_OTHER)
+        return reply
+
+    def _asker(self) -> Asker:
+        """So that the lines of a request in the logs of all instances have the same name."""
+        bound = structlog.contextvars.get_contextvars()
+        request_id = str(bound.get("request_id") or uuid.uuid4().hex)
+        return Asker(self._own, quote(str(bound.get("actor", "")), safe="@"), request_id)
+
+    def _pool(self) -> httpx2.AsyncClient:
+        if self._client is None:
+            self._client = httpx2.AsyncClient(
+                verify=self._tls(),
+                # The deadline of a question bounds the whole of it; see `_one`.
+                timeout=httpx2.Timeout(None, connect=CONNECT_S),
+                limits=httpx2.Limits(max_connections=_CONNECTIONS_MAX),
+                trust_env=False,  # no proxy stands between instances
+            )
+        return self._client
+
+    def _not_reached(self, peer: Announcement, trouble: Trouble) -> Heard:
+        now_s, before = self._now_s(), self._lost.get(peer.name)
+        is_new = before is None or before.peer != peer
+        since_s = now_s if before is None or is_new else before.since_s
+        if is_new:
+            _log.warning(
+                "peer_not_reached",
+                peer=peer.name,
+                url=peer.url,
+                code=trouble.code,
+                cause=trouble.sentence,
+            )
+        self._lost[peer.name] = Lost(peer, trouble, since_s, now_s)
+        return Heard(peer, None, trouble)

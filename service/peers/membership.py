@@ -1,0 +1,112 @@
+"""Serving: the parts by which an instance is one of many, put together."""
+
+import socket
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import urlsplit
+
+import structlog
+
+from service.clock import Clock
+from service.config.load import Config
+from service.config.model import ApiSettings
+from service.errors import ExitCode, ExitError
+from service.kafka.clients import Clients
+from service.kafka.topics import config_topic
+from service.metadata.instances import Announcement
+from service.metadata.topic import Writer
+from service.metadata.watcher import Bulletin
+from service.peers.client import Peers
+from service.peers.presence import Presence
+from service.peers.protocol import Roll
+from service.peers.router import FleetDesk
+from service.peers.server import Hearing
+from service.peers.signing import PeerKey
+from service.queries.inbox import Desk
+from service.queries.status import Status
+
+_ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - they are recognised, not bound
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class Fleet:
+    """What an instance knows of the others, and what these know of it."""
+
+    def __init__(
+        self,
+        config: Callable[[], Config],
+        version: str,
+        bulletin: Bulletin,
+        crew: Desk,
+        status: Callable[[], Status],
+        clients: Callable[[], Clients],
+        clock: Clock,
+        check: Callable[[Status], None],
+    ) -> None:
+        """`config` is the one that holds now; `crew` and `status` are of this instance alone.
+
+        `check` raises where its state is not whole.
+        """
+        service, api = config().service, config().api
+        key = _key(api.peer_token_file)
+        self._mine = Announcement(
+            name=service.instance,
+            url=api.advertised_url.rstrip("/"),
+            started_at_ms=round(datetime.now(UTC).timestamp() * 1000),
+            version=version,
+        )
+        peers = Peers(
+            service.instance,
+            lambda: bulletin.instances or (),
+            key,
+            lambda: _tls(api),
+        )
+
+        def roll() -> Roll:
+            return Roll(version, bulletin.revision, status())
+
+        self.desk = FleetDesk(config, crew, roll, peers, lambda: self._mine)
+        self.hearing = Hearing(crew, roll, check, key)
+        self._presence = Presence(
+            lambda: self._mine,
+            lambda: bulletin.instances,
+            Writer(clients, config_topic(service.group_id), clock).write,
+            peers,
+            phase=lambda: status().phase,
+        )
+
+    def start(self, url: str) -> None:
+        """Follow the others, and be one of them once the group is joined; the API is at `url`."""
+        if not self._mine.url and urlsplit(url).hostname not in _ANY_ADDRESS:
+            self._mine = self._mine._replace(url=url)
+        if not self._mine.url:
+            _log.warning(
+                "peers_cannot_reach_us",
+                reason=f"{url} names no machine; set api.advertised_url",
+                machine=socket.gethostname(),
+            )
+        self._presence.start()
+
+    def stop(self) -> None:
+        """Be one of them no longer."""
+        self._presence.stop()
+
+
+def _key(path: str) -> PeerKey | None:
+    try:
+        return PeerKey(path) if path else None
+    except (OSError, ValueError) as error:
+        sentence = f"{path} of api.peer_token_file cannot be used ({error}); run `ringfence check`."
+        raise ExitError(ExitCode.USAGE, sentence) from error
+
+
+def _tls(api: ApiSettings) -> ssl.SSLContext:
+    """How others are trusted; where they ask for a certificate, it is the own one."""
+    context = ssl.create_default_context()
+    if api.tls_client_ca_file:
+        context.load_verify_locations(api.tls_client_ca_file)
+        context.load_cert_chain(api.tls_cert_file, api.tls_key_file)
+    return context

@@ -1,0 +1,220 @@
+"""Desk: puts a question to the own processes and, where these know a part, to other instances.
+
+Each of these is asked once and answers from its own processes alone, so that nothing goes round.
+What is read may be a part, and says so. What changes something is done by all whom it concerns, or
+ends with a reason.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final
+
+from service.config.load import Config
+from service.metadata.instances import Announcement
+from service.peers.client import Heard, Peers
+from service.peers.protocol import (
+    Attendance,
+    Place,
+    Refusal,
+    Reply,
+    Roll,
+    RollCall,
+    Trouble,
+    owned_by,
+    reason_of,
+)
+from service.queries.errors import Unavailable
+from service.queries.ids import IdsImport
+from service.queries.inbox import Desk
+from service.queries.publisher_numbers import check_change, deciding_inputs, written_partition
+from service.queries.publishers import (
+    NumberChange,
+    PublisherAnswer,
+    PublisherQuery,
+    merged_publisher,
+)
+from service.queries.registry import OF_ALL, OF_ONE, Answer, Query, merged
+from service.queries.status import Status
+from service.supervisor.router import gravest
+from state.model import Source
+
+_SHARE: Final = 0.8
+"""Of the time that is left: one that hangs must not take the answer of the others along."""
+
+
+class FleetDesk(Desk):
+    """See the module."""
+
+    def __init__(
+        self,
+        config: Callable[[], Config],
+        crew: Desk,
+        roll: Callable[[], Roll],
+        peers: Peers,
+        announced: Callable[[], Announcement],
+    ) -> None:
+        """`crew` are the own processes, `roll` tells how they do, `announced` who we are."""
+        self._config = config
+        self._crew = crew
+        self._roll = roll
+        self._peers = peers
+        self._announced = announced
+
+    async def roll_call(self, timeout_s: float) -> tuple[Attendance, ...]:
+        """How every instance does, by their names."""
+        own = Attendance(self._announced(), is_own=True, roll=self._roll(), trouble=None)
+        heard = await self._peers.ask(RollCall(), timeout_s)
+        return tuple(sorted([own, *map(_attendance, heard)], key=lambda each: each.announced.name))
+
+    def _answered(self, query: Query, timeout_s: float) -> Awaitable[Answer]:
+        deadline_s = time.monotonic() + timeout_s
+        if isinstance(query, NumberChange) and not self._status.complete:
+            return self._number_changed(query, deadline_s)
+        return self._asked(query, deadline_s)
+
+    @property
+    def _status(self) -> Status:
+        return self._roll().status
+
+    async def _asked(self, query: Query, deadline_s: float) -> Answer:
+        if isinstance(query, OF_ALL) and not self._status.complete:
+            await self._check_all_are_there(deadline_s)
+        own = await _told(self._crew.ask(query, _left_s(deadline_s)))
+        if isinstance(own, Answer) and (own.complete or _is_done(query, [own])):
+            return own._replace(complete=True)
+        if isinstance(own, Exception) and not self._others_may_answer(query, own):
+            raise own
+        heard = await self._peers.ask(query, _left_s(deadline_s) * _SHARE)
+        return self._merged(query, own, heard)
+
+    def _others_may_answer(self, query: Query, reason: Exception) -> bool:
+        """Whether a refusal of ours is no last word."""
+        if self._status.complete:
+            return False
+        return isinstance(reason, Unavailable) or isinstance(query, OF_ONE)
+
+    def _merged(self, query: Query, own: Answer | Exception, heard: Sequence[Heard]) -> Answer:
+        replies = [each.reply for each in heard if each.reply is not None]
+        told = [own, *(_outcome(reply) for reply in replies)]
+        answers = [each for each in told if isinstance(each, Answer)]
+        reasons = [each for each in told if isinstance(each, Exception)]
+        if isinstance(query, OF_ONE):
+            passing = [
+                *(each for each in reasons if isinstance(each, Unavailable)),
+                *_silent(heard),
+            ]
+            if answers and (_is_done(query, answers) or not passing):
+                return merged(query, answers, complete=True)
+            raise gravest([*_partly(answers), *passing, *reasons])
+        lasting = [each for each in reasons if not isinstance(each, Unavailable)]
+        if lasting or not answers:
+            raise gravest(lasting or reasons)
+        spoke = [reply for reply in replies if not isinstance(reply.told, Refusal)]
+        if isinstance(own, Answer):
+            spoke.append(self._own_reply(own))
+        is_whole = _is_whole(spoke)
+        if isinstance(query, OF_ALL) and not is_whole:
+            raise Unavailable(" ".join(map(str, [*_partly(answers), *reasons, *_silent(heard)])))
+        return merged(query, answers, complete=is_whole)
+
+    async def _check_all_are_there(self, deadline_s: float) -> None:
+        """Before a change is begun that is to reach every partition."""
+        heard = await self._peers.ask(RollCall(), _left_s(deadline_s) * _SHARE / 2)
+        replies = [each.reply for each in heard if each.reply is not None]
+        if not _is_whole([*replies, self._own_reply(self._roll())]):
+            sentence = "Not every partition has an owner that answers; nothing was changed."
+            raise Unavailable(" ".join([sentence, *map(str, _silent(heard))]), retry_after_s=2)
+
+    async def _number_changed(self, change: NumberChange, deadline_s: float) -> PublisherAnswer:
+        """As one loop does it: find the partition, change it there, tell how it stands after it."""
+        check_change(change, self._config().addresses)
+        question = PublisherQuery(change.publisher)
+        if change.topic is None or change.partition is None:
+            before = await self._asked(question, deadline_s)
+            assert isinstance(before, PublisherAnswer)  # that was the question
+            if not before.complete:
+                sentence = "Not every partition has an owner that answers; ask again, or name one."
+                raise Unavailable(sentence)
+            place = written_partition(change, before.places, await self._deciding(deadline_s))
+            change = change._replace(topic=place.topic, partition=place.partition)
+        told = await self._asked(change, deadline_s)
+        after = await self._asked(question, deadline_s)
+        assert isinstance(told, PublisherAnswer)  # of the one that decides
+        assert isinstance(after, PublisherAnswer)  # that was the question
+        return merged_publisher(question, [after, told]) if change.dry_run else after
+
+    async def _deciding(self, deadline_s: float) -> list[Source]:
+        """The partitions of inputs that decide, on all instances."""
+        heard = await self._peers.ask(RollCall(), _left_s(deadline_s) * _SHARE / 2)
+        told = [each.reply.told for each in heard if each.reply is not None]
+        statuses = [self._status, *(each.status for each in told if isinstance(each, Roll))]
+        return deciding_inputs(statuses, self._config().service.group_id)
+
+    def _own_reply(self, told: Answer | Roll) -> Reply:
+        status = self._status
+        return Reply(status.instance, told, owned_by(status), status.partitions_total)
+
+
+def _is_done(query: Query, answers: Sequence[Answer]) -> bool:
+    """Whether these leave nothing to others of what owners do each by itself.
+
+    Ids that are imported may belong to several.
+    """
+    if isinstance(query, IdsImport):
+        return sum(getattr(each, "ids", 0) for each in answers) >= len(query.ids) > 0
+    return isinstance(query, OF_ONE) and bool(answers)
+
+
+def _partly(answers: Sequence[Answer]) -> list[Exception]:
+    sentence = "The change was made on a part of the partitions; ask again for the rest."
+    return [Unavailable(sentence)] if answers else []
+
+
+def _is_whole(replies: Iterable[Reply]) -> bool:
+    """Whether these own every partition together."""
+    owned: set[Place] = set()
+    total = 0
+    for reply in replies:
+        owned.update(reply.owned)
+        total = max(total, reply.partitions_total)
+    return total > 0 and len(owned) >= total
+
+
+async def _told(answer: Awaitable[Answer]) -> Answer | Exception:
+    """What came of it."""
+    try:
+        return await answer
+    except Exception as reason:  # noqa: BLE001 - it is raised again where nobody else answers
+        return reason
+
+
+def _outcome(reply: Reply) -> Answer | Exception:
+    if isinstance(reply.told, Roll):
+        return Unavailable(f"Instance {reply.instance} answered another question.")
+    return reason_of(reply.told) if isinstance(reply.told, Refusal) else reply.told
+
+
+def _silent(heard: Iterable[Heard]) -> list[Exception]:
+    return [
+        Unavailable(f"Instance {each.peer.name} does not answer: {_why(each)}.", retry_after_s=2)
+        for each in heard
+        if each.reply is None
+    ]
+
+
+def _why(heard: Heard) -> str:
+    return "" if heard.trouble is None else heard.trouble.sentence
+
+
+def _attendance(heard: Heard) -> Attendance:
+    told = None if heard.reply is None else heard.reply.told
+    trouble = heard.trouble
+    if isinstance(told, Refusal):
+        trouble = Trouble("unavailable", told.sentence)
+    return Attendance(
+        heard.peer, is_own=False, roll=told if isinstance(told, Roll) else None, trouble=trouble
+    )
+
+
+def _left_s(deadline_s: float) -> float:
+    return max(0.0, deadline_s - time.monotonic())

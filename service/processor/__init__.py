@@ -1,0 +1,1 @@
+"""Processor: the loop that polls, decides, commits and applies."""

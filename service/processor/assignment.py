@@ -1,0 +1,435 @@
+"""Assignment: partitions come and go, and what has to be done before one is read.
+
+    granted ──▶ ASSIGNED ──▶ RESTORING ──▶ RUNNING
+                   ▲  │           │           │
+                   └──┼── retake ─┴───────────┤   (store damaged, offset lost)
+                      ▼                       ▼
+                   revoked or lost: everything local is dropped
+
+The group's callbacks only record; the work is done by `step`, in the loop. A partition is given
+to the consumer's fetcher only when it runs, with its exact offset, so that nothing is fetched
+before and no position has to be corrected. Invariant: a store is open iff its partition is owned
+and past ASSIGNED.
+"""
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from service.clock import Clock
+from service.config.load import ServiceSettings
+from service.dedup.partition import Partition, Phase
+from service.dedup.route import Inlet, Reading
+from service.kafka.admin import SILENT, Cluster, finds_a_broker
+from service.kafka.clients import Clients
+from service.kafka.topics import fallback
+from service.processor.fetcher import Fetching, place_of
+from service.processor.restore import Replay, Restorer
+from service.processor.takeover import Arrivals
+from service.telemetry.metrics import RebalanceKind
+from state.cache import Cache
+from state.model import Source
+from state.store import (
+    Stores,
+)
+
+_EVERY_S: Final = 5.0
+
+HELD_S: Final = 20.0
+"""So long a log stands still before it is told: a transaction is mostly shorter."""
+
+
+class Held:
+    """Asks from time to time, of the logs that stood still meanwhile."""
+
+    def __init__(self, cluster: Cluster, clock: Clock, stable: Callable[[Source], int]) -> None:
+        """`stable` asks the broker for the offset up to which a log can be read."""
+        self._cluster = cluster
+        self._clock = clock
+        self._stable = stable
+        self._looked_s = clock.monotonic_s()
+        self._since: dict[Source, tuple[int, float]] = {}
+        self.places: Mapping[Source, int] = {}
+        """From which offset on each log is held back."""
+
+    def look(self, positions: Callable[[], Mapping[Source, int]]) -> None:
+        """Told where all reading stands. What is not answered now is asked later."""
+        now_s = self._clock.monotonic_s()
+        if now_s - self._looked_s < _EVERY_S:
+            return
+        self._looked_s = now_s
+        standing = {}
+        for log, position in positions().items():
+            before, since_s = self._since.get(log, (position, now_s))
+            standing[log] = (position, since_s if before == position else now_s)
+        self._since = standing
+        still = {log: at for log, (at, since_s) in standing.items() if now_s - since_s >= HELD_S}
+        with suppress(KafkaException):
+            self.places = self._held_back(still)
+
+    def _held_back(self, still: Mapping[Source, int]) -> dict[Source, int]:
+        ends = self._cluster.ends(still) if still else {}
+        behind = {log: at for log, at in still.items() if at < ends[log]}
+        # Who stands still for another reason could read on; and markers alone hold nobody back.
+        return {log: at for log, at in behind.items() if self._stable(log) <= at}
+
+
+def sentence(places: Mapping[Source, int]) -> str | None:
+    """What is waited for, for people; None for nothing."""
+    if not places:
+        return None
+    log, offset = min(places.items())
+    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+    return (
+        f"{log.topic}-{log.partition}{more} to be readable from offset {offset} on: a transaction "
+        f"is open there; kafka-transactions.sh describe-producers --topic {log.topic} "
+        f"--partition {log.partition} names its producer id, and abort ends it"
+    )
+
+
+class Unread:
+    """Asks the group from time to time."""
+
+    def __init__(self, cluster: Cluster, group_id: str, clock: Clock) -> None:
+        self._cluster = cluster
+        self._group_id = group_id
+        self._clock = clock
+        self._asked_s = clock.monotonic_s()
+        self.partitions: frozenset[Source] = frozenset()
+        """What nobody read when the group was asked last."""
+
+    def forget(self) -> None:
+        """Everything is read."""
+        self.partitions, self._asked_s = frozenset(), self._clock.monotonic_s()
+
+    def look(self, wanted: frozenset[Source]) -> bool:
+        """Ask if it is time; tells whether some were unread the last time too.
+
+        Once is no proof: between two generations partitions are on their way.
+        """
+        if self._clock.monotonic_s() - self._asked_s < _EVERY_S:
+            return False
+        self._asked_s = self._clock.monotonic_s()
+        try:
+            assigned = self._cluster.assigned(self._group_id)
+        except KafkaException as error:
+            if error.args[0].code() not in SILENT:
+                raise
+            return False  # the client asks every broker: with one away there is no answer
+        unread = frozenset() if assigned is None else wanted - assigned
+        lasting, self.partitions = self.partitions & unread, unread
+        return bool(lasting)
+
+
+_LEAVE_S: Final = 2.0
+
+_LEAVE_SLICE_S: Final = 0.05
+
+_STABLE_TIMEOUT_S: Final = 2.0
+
+_LOOK_S: Final = 5.0
+
+
+class Assignment:
+    """The partitions that the group has given to this consumer."""
+
+    def __init__(
+        self,
+        clients: Clients,
+        stores: Stores,
+        cache: Cache,
+        settings: ServiceSettings,
+        clock: Clock,
+        on_doubt: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_doubt`: see `Clients.consumer`."""
+        self._cache = cache
+        self._settings = settings
+        self._clock = clock
+        cluster_id = clients.cluster.cluster_id()  # what may fail comes before what must be closed
+        self._consumer: Consumer = clients.consumer(on_doubt)
+        self._arrivals = Arrivals(
+            clients, cluster_id, self._consumer, stores, settings, clock, self._run, self._retake
+        )
+        self.fetching = Fetching(self._consumer, clients.cluster, clock)
+        self._readings: Mapping[str, Reading] = {}
+        self._idle: set[Source] = set()
+        """Granted partitions of topics that are not to be read."""
+        self.partitions: dict[Source, Partition] = {}
+        self.running: dict[Source, Partition] = {}
+        self.rebalances = 0
+        """How often the group has spoken; none before it was joined."""
+        self.changes: Counter[RebalanceKind] = Counter()
+        """The same by what it said."""
+        self._unread = Unread(clients.cluster, clients.group_id, clock)
+        self._held = Held(clients.cluster, clock, self._stable)
+        self._asks_to_look = False
+        self._looked_s = clock.monotonic_s()
+        self.is_astray = False
+        """Whether our consumer finds no broker."""
+        self._member: object | None = None
+
+    @property
+    def consumer(self) -> Consumer:
+        """The member of the group."""
+        return self._consumer
+
+    @property
+    def restorer(self) -> Restorer:
+        """What is being restored."""
+        return self._arrivals.restorer
+
+    @property
+    def settled(self) -> bool:
+        """Whether every partition that we own runs."""
+        return len(self.running) == len(self.partitions)
+
+    def subscribe(self, readings: Mapping[str, Reading]) -> None:
+        """Read these topics; called again when the inputs change."""
+        before, self._readings = self._readings, readings
+        for partition in list(self.partitions.values()):
+            self._adapt(partition, readings.get(partition.source.topic))
+        for source in [source for source in self._idle if source.topic in readings]:
+            self._idle.discard(source)
+            self.partitions[source] = _partition(source, readings[source.topic])
+        self.fetching.sort(self.running.values())
+        if readings.keys() != before.keys():
+            self._join()
+
+    def _adapt(self, partition: Partition, reading: Reading | None) -> None:
+        """The topic of a partition belongs to another route, or to none, or is another topic."""
+        source = partition.source
+        if reading is None:
+            self._release(partition)
+            del self.partitions[source]
+            self._idle.add(source)  # until the group takes it back
+            return
+        now = _partition(source, reading)
+        if now.changelog != partition.changelog:
+            self._release(partition)
+            self.partitions[source] = now
+            return
+        partition.inlet = now.inlet
+        if _is_replaced(partition, reading):
+            self._retake(partition)
+
+    def _join(self) -> None:
+        topics = sorted(self._readings)
+        if self._asks_to_look:
+            topics.append(fallback(self._settings.group_id))
+        self._consumer.subscribe(
+            topics,
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )
+
+    def membership(self) -> object | None:
+        """The group metadata of the generation that we were told of last; None without one.
+
+        Taken in the callbacks: what the client knows by now may be of a generation in which our
+        partitions are somebody else's, and the broker checks the generation alone.
+        """
+        return self._member
+
+    def step(self) -> str | None:
+        """Move every partition that does not run yet a little; tells what it waits for, if so."""
+        waiting, restorer = self._arrivals.step(self.partitions), self.restorer
+        self._held.look(self._positions)
+        self.fetching.look(self.running)
+        held = {log: at for log, at in self._held.places.items() if log in restorer.replays}
+        return waiting or sentence(held) or self._astray() or self._nobody_reads()
+
+    @property
+    def held(self) -> Mapping[Source, int]:
+        """Inputs that cannot be read beyond an offset: a transaction is open there."""
+        return {log: at for log, at in self._held.places.items() if log in self.running}
+
+    def _positions(self) -> dict[Source, int]:
+        """Where all reading stands, behind whatever markers were passed."""
+        found = {log: each.position.changelog_next for log, each in self.restorer.replays.items()}
+        read = {log: at for log, at in self.reached().items() if self.fetching.reads(log)}
+        return found | read
+
+    def reached(self) -> dict[Source, int]:
+        """How far each running partition is read: behind its last record, and markers after it."""
+        reached = {source: each.next_offset for source, each in self.running.items()}
+        places: list[TopicPartition] = []
+        with contextlib.suppress(KafkaException):  # what is not told now is told the next time
+            read = [each for each in self.running.values() if self.fetching.reads(each.source)]
+            places = self._consumer.position([place_of(each) for each in read])
+        for place in places:
+            source = Source(place.topic, place.partition)
+            reached[source] = max(place.offset, reached[source])
+        return reached
+
+    def _stable(self, log: Source) -> int:
+        place = TopicPartition(log.topic, log.partition)
+        return int(self._consumer.get_watermark_offsets(place, timeout=_STABLE_TIMEOUT_S)[1])
+
+    def rewind(self) -> None:
+        """Read every running partition again from what is committed: an abort rewinds nothing."""
+        self.fetching.rewind(self.running)
+
+    def retake(self, source: Source, *, wipe: bool) -> None:
+        """Take a partition over anew: its store is damaged or its offset is gone."""
+        partition = self.partitions.get(source)
+        if partition is not None:
+            self._retake(partition)
+            if wipe:
+                self._arrivals.wipe(source)
+
+    def close(self, *, leaves: bool) -> None:
+        """Close every store and the consumer.
+
+        A static member that only closes keeps its partitions until its session ends; one that
+        leaves has the others take them at once.
+        """
+        if leaves:
+            with contextlib.suppress(KafkaException):
+                self._leave()
+        self._consumer.close()
+        self.fetching.forget()  # nothing is fetched any more; a closed consumer must not be asked
+        for partition in list(self.partitions.values()):
+            self._release(partition)
+        self.partitions.clear()
+        self._arrivals.close()
+
+    def _leave(self) -> None:
+        self._consumer.unsubscribe()
+        deadline_s = self._clock.monotonic_s() + _LEAVE_S
+        while self.partitions and self._clock.monotonic_s() < deadline_s:
+            self._consumer.consume(1, _LEAVE_SLICE_S)  # it has the group take back what it gave
+
+    def replay(self, partition: Partition) -> Replay | None:
+        """What a partition that is being restored has still to read."""
+        return self._arrivals.replay(partition)
+
+    # The callbacks run inside `consume`; an exception there would lose the batch it returns.
+
+    def _on_assign(self, consumer: Consumer, granted: list[TopicPartition]) -> None:
+        self._note(consumer, "assigned")
+        consumer.incremental_assign([])
+        for place in granted:
+            source = Source(place.topic, place.partition)
+            reading = self._readings.get(place.topic)
+            if reading is None:
+                self._idle.add(source)
+            else:
+                self.partitions[source] = _partition(source, reading)
+
+    def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
+        self._note(consumer, "revoked")
+        self._let_go(consumer, taken)
+
+    def _on_lost(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
+        self._note(consumer, "lost")
+        self._let_go(consumer, taken)
+        self._member = None
+
+    def _note(self, consumer: Consumer, kind: RebalanceKind) -> None:
+        self.rebalances += 1
+        self.changes[kind] += 1
+        self._member = _metadata(consumer)
+
+    def _let_go(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
+        gone = [Source(place.topic, place.partition) for place in taken]
+        consumer.incremental_unassign([])  # else the client takes back what it was never given
+        self.fetching.end(gone)
+        self._idle.difference_update(gone)
+        for source in gone:
+            partition = self.partitions.pop(source, None)
+            if partition is not None:
+                self._release(partition)
+
+    def _astray(self) -> str | None:
+        """Look from time to time: a client without a broker is not told what it has lost."""
+        if self._readings and self._clock.monotonic_s() - self._looked_s > _LOOK_S:
+            self.is_astray = not finds_a_broker(self._consumer, min(self._readings))
+            self._looked_s = self._clock.monotonic_s()
+        return "the broker, which our consumer does not find" if self.is_astray else None
+
+    def _nobody_reads(self) -> str | None:
+        """Have the group share out partitions that it settled without, and tell of them.
+
+        The client joins anew only for a different subscription: it gets a topic more, of which
+        nothing is ever fetched, or one less.
+        """
+        if not self.rebalances or self.has_all:
+            self._unread.forget()
+        elif self._unread.look(self._all()):
+            self._asks_to_look = not self._asks_to_look
+            self._join()
+        unread = sorted(self._unread.partitions)
+        if not unread:
+            return None
+        names = ", ".join(f"{source.topic}-{source.partition}" for source in unread[:5])
+        return f"the group to share out {len(unread)} partitions that nobody reads: {names}"
+
+    @property
+    def has_all(self) -> bool:
+        """Whether no other instance owns a partition of an input."""
+        return len(self.partitions) == self.partitions_total
+
+    @property
+    def partitions_total(self) -> int:
+        """How many partitions the inputs have, whoever owns them."""
+        return sum(reading.partitions for reading in self._readings.values())
+
+    def _all(self) -> frozenset[Source]:
+        counts = {name: reading.partitions for name, reading in self._readings.items()}
+        return frozenset(Source(name, n) for name, count in counts.items() for n in range(count))
+
+    def _release(self, partition: Partition) -> None:
+        """Drop everything local: fetching, memory, store."""
+        self.running.pop(partition.source, None)
+        self.fetching.end([partition.source])
+        self._arrivals.drop(partition)
+        self._cache.drop(partition.source)
+        partition.drop()
+
+    def _retake(self, partition: Partition) -> None:
+        self._release(partition)
+        partition.phase = Phase.ASSIGNED
+
+    def _run(self, partition: Partition, offset: int) -> None:
+        """Have it read from this offset on."""
+        partition.next_offset = offset
+        self.fetching.begin(partition)
+        partition.phase = Phase.RUNNING
+        self.running[partition.source] = partition
+
+
+def _metadata(consumer: Consumer) -> object | None:
+    """What the group knows us by; None where the client does not tell.
+
+    One that is being closed raises a RuntimeError once it has left the group.
+    """
+    known: object | None = None
+    with contextlib.suppress(KafkaException, RuntimeError):
+        known = consumer.consumer_group_metadata()
+    return known
+
+
+def _is_replaced(partition: Partition, reading: Reading) -> bool:
+    """Whether the topic, or its changelog, was deleted and created again since the takeover.
+
+    Without an id the broker does not describe the topic now: that says nothing.
+    """
+    if partition.facts is None:
+        return False
+    identity = partition.facts.identity
+    return reading.topic_id not in {"", identity.input_topic_id} or (
+        reading.changelog_id not in {"", identity.changelog_topic_id}
+    )
+
+
+def _partition(source: Source, reading: Reading) -> Partition:
+    """One that was granted just now."""
+    route, log = reading.route, reading.changelog
+    inlet = None if route is None else Inlet(source, route, reading.partitions)
+    return Partition(source, inlet, None if log is None else Source(log, source.partition))

@@ -1,0 +1,438 @@
+"""Terms: by what a loop decides: what is set, the topics that this names, the rules of both.
+
+All three change together, between two batches and nowhere else. A document that the topics
+contradict changes none of them: what held before goes on, and the fault is told.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from service.clock import Clock
+from service.config.addresses import is_elsewhere, settings_of
+from service.config.kafka_properties import compresses
+from service.config.load import Config
+from service.dedup.checks import Rules
+from service.dedup.decider import resettle
+from service.dedup.output import Placing, Refusals
+from service.dedup.partition import Facts, Partition
+from service.dedup.plan import Output, Plan
+from service.dedup.route import Find, finder
+from service.errors import ExitCode, ExitError
+from service.kafka.clients import Clients
+from service.kafka.errors import DOUBTED, OUTDATED, fault_of
+from service.kafka.topics import ByAddress, Targets, by_address, config_topic, fallback
+from service.metadata.file_routes import FileRoutes
+from service.metadata.image import Settings
+from service.metadata.layout import Layout, contradiction
+from service.metadata.record import ConfigRecord
+from service.metadata.settings import Document, Effective, in_force, is_alone, lay_over, tried
+from service.metadata.topic import Follower, Writer
+from service.processor.input_topics import Inputs
+from service.processor.transaction import TransactionAbortedError
+from state.cache import Cache
+from state.model import Source
+from state.offset_metadata import OffsetMetadata, encode
+from state.segment import FORMAT
+
+PIECE_CACHES_MAX: Final = 256
+"""How many caches one transaction settles."""
+
+
+class Wanted(NamedTuple):
+    """A document that is to come into force."""
+
+    document: Document
+    effective: Effective
+
+
+class _Left(NamedTuple):
+    """What is left to settle on a partition, since one takeover, from one document to another."""
+
+    facts: Facts | None
+    applied: int
+    document: int
+    caches: list[str]
+
+
+class Following:
+    """See the module."""
+
+    def __init__(self, file: Config, clients: Clients, clock: Clock) -> None:
+        self._file = file
+        self._considered: int
+        self._left: dict[Source, _Left] = {}
+        self.revision: int
+        """Of the config topic, by which is decided."""
+        self.document: int
+        """The revision of the document in force; 0 while the file alone holds."""
+        self.effective: Effective
+        self.fault: str | None = None
+        """Why the newest document does not hold here."""
+        self.follower = Follower(clients, config_topic(file.service.group_id), clock)
+        try:
+            self.follower.catch_up()
+        except BaseException:
+            self.follower.close()
+            raise
+        self._begin()
+
+    @property
+    def settings(self) -> Settings:
+        """As far as the topic was read."""
+        return self.follower.settings
+
+    def poll(self, running: Iterable[Partition]) -> None:
+        """Read what has come; up to the end where a partition knows of more."""
+        settings = self.settings
+        self.follower.poll()
+        if any(partition.revision > settings.revision for partition in running):
+            self.follower.catch_up()
+            for partition in running:  # less than it was: the topic was made anew
+                partition.revision = min(partition.revision, settings.revision)
+
+    def has_more(self) -> bool:
+        """Read to the end; tells whether there is something by which is not decided yet."""
+        self.follower.catch_up()
+        return self.settings.revision != self.revision
+
+    def wanting(self, topic: str) -> str | None:
+        """What this process has to have before it may say that no route reads an input.
+
+        None where all has been read, and nobody with a newer file reads it.
+        """
+        if self.fault is not None:
+            return f"settings that may have a route for {topic}: {self.fault}"
+        document, instance = self.settings.documents.at(self.document), self._file.service.instance
+        replaced = document.overlay.routes if document and document.overlay else {}
+        newer = self.settings.file_routes.newer(instance, topic, replaced)
+        if newer is None:
+            return None
+        return (
+            f"a newer file: that of instance {newer} has a route for {topic}, and the file of "
+            f"instance {instance} has none; replace this instance too, or add the route to its file"
+        )
+
+    def wanted(self) -> Wanted | None:
+        """A document that came since and can hold; one that cannot is refused."""
+        newest = self.settings.documents.newest
+        if newest is None or newest.revision == self._considered or is_alone(self._file):
+            return None
+        effective, fault = tried(self._file, newest)
+        if fault is not None:
+            self.refuse(newest, fault)
+            return None
+        return Wanted(newest, effective)
+
+    def config_of(self, document: Document | None) -> Config:
+        """What would hold with a document; what holds, where it cannot."""
+        if document is None or is_alone(self._file):
+            return self._file
+        effective, fault = tried(self._file, document)
+        return (self.effective if fault else effective).config
+
+    def accept(self, wanted: Wanted) -> None:
+        """It is in force from now on."""
+        self._considered = self.document = wanted.document.revision
+        self.effective, self.fault = wanted.effective, None
+
+    def refuse(self, document: Document, sentence: str) -> None:
+        """It does not hold here; what held before does."""
+        self._considered = document.revision
+        self.fault = f"the settings of revision {document.revision} do not hold here: {sentence}"
+
+    def step_back(self, sentence: str) -> bool:
+        """The topics contradict the document in force: an older one holds; False for the file."""
+        documents = self.settings.documents
+        document = documents.at(self.document)
+        if document is None:
+            return False
+        if self.fault is None:
+            self.refuse(document, sentence)
+        older = [each for each in documents if each.number < document.number]
+        self.effective, self.document = in_force(self._file, older)
+        return True
+
+    def goes_on(self) -> None:
+        """All that was read is in force, or refused."""
+        self.revision = self.settings.revision
+
+    def is_late(self, partition: Partition) -> bool:
+        """Whether its committed offset has something to tell that it does not."""
+        is_behind = partition.revision < self.revision
+        return is_behind or self.applied_by(partition) != partition.applied
+
+    def applied_by(self, partition: Partition) -> int:
+        """The revision of the document that a partition has wholly applied."""
+        return partition.applied if self.left(partition) else self.document
+
+    def left(self, partition: Partition) -> list[str]:
+        """The caches of a partition that are still to be settled; take out what is done."""
+        if partition.applied == self.document:
+            return []
+        steps = (partition.facts, partition.applied, self.document)
+        known = self._left.get(partition.source)
+        if known is None or known[0] is not steps[0] or known[1:3] != steps[1:]:
+            known = self._left[partition.source] = _Left(*steps, self._changed(partition))
+        return known.caches
+
+    def settle(self, partition: Partition, rules: Rules, plan: Plan) -> Iterator[Sequence[Output]]:
+        """Fill the plan with what new settings make of caches of a partition: so many at once.
+
+        Of one partition, so that all of them are loaded before the transaction begins.
+        """
+        return resettle(partition, self.left(partition)[:PIECE_CACHES_MAX], rules, plan)
+
+    def settled(self, partition: Partition) -> None:
+        """What was settled last on a partition is committed."""
+        del self.left(partition)[:PIECE_CACHES_MAX]
+
+    def applied(self, running: Iterable[Partition]) -> int:
+        """The least that is applied in this process."""
+        deciding = [each.applied for each in running if each.changelog is not None]
+        return min([self.document, *deciding])
+
+    def close(self) -> None:
+        """Let the consumer go."""
+        self.follower.close()
+
+    def _begin(self) -> None:
+        """The newest document that can hold; the fault is that of the newest of all."""
+        documents = self.settings.documents
+        self.effective, self.document = in_force(self._file, documents)
+        newest = documents.newest
+        if newest and newest.revision != self.document and not is_alone(self._file):
+            self.refuse(newest, tried(self._file, newest)[1] or "")
+        self._considered, self.revision = documents.revision, self.settings.revision
+
+    def _changed(self, partition: Partition) -> list[str]:
+        """The caches whose settings are others than those by which they were settled last."""
+        base = self.settings.documents.overlay_at(partition.applied)
+        held = sorted(partition.addresses)
+        if base is None:
+            return held
+        before = lay_over(self._file, base)[0].config.addresses
+        now = self.effective.config.addresses
+        return [cache for cache in held if settings_of(before, cache) != settings_of(now, cache)]
+
+
+_ABSENT_S: Final = 3.0
+"""For how long a topic that was absent counts as absent: a record that names it is rejected."""
+
+
+class Terms:
+    """See the module."""
+
+    def __init__(
+        self,
+        following: Following,
+        clients: Clients,
+        clock: Clock,
+        cache: Cache,
+        refusals: Refusals,
+    ) -> None:
+        self.following = following
+        service, cluster = self.config.service, clients.cluster
+        self.inputs = self._first_inputs(clients, clock)
+        self._clock = clock
+        self._are_targets_stale = False
+        self.targets = Targets(cluster, are_made=service.create_topics)
+        self._refresh_targets()
+        self.rules = Rules(
+            cluster_id=cluster.cluster_id(),
+            group_id=service.group_id,
+            epochs=following.settings.sessions.epochs,
+            book=self.config.addresses,
+            cache=cache,
+            placing=Placing(
+                targets=self.targets,
+                fallback=fallback(service.group_id),
+                compressing=compresses(self.config.kafka.producer),
+                refused=refusals.by_place,
+                homeless=refusals.homeless,
+            ),
+            inlets=self._finder(),
+            by_address=ByAddress(by_address(service.group_id), service.by_address_partitions),
+            batch_bytes_max=service.batch_bytes_max,
+        )
+
+    @property
+    def config(self) -> Config:
+        """The file, and what was set over REST."""
+        return self.following.effective.config
+
+    def layout(self, settings: Settings) -> Layout:
+        """As it is with what is set."""
+        config = self.following.config_of(settings.documents.newest)
+        return Layout.of(config, self.inputs.topics)
+
+    def find_inputs(self) -> bool:
+        """Ask for the inputs when it is time; tells whether others are to be read."""
+        are_new = self.inputs.refresh()
+        self._are_targets_stale = self._are_targets_stale or are_new
+        return are_new
+
+    def find_targets(self) -> None:
+        """Ask what the topics are that are written, where they may be others than is known."""
+        if self._clock.monotonic_s() - self._targets_asked_s >= _ABSENT_S:
+            # Where records go on naming them, it is asked; else it is not known any more.
+            self._are_targets_stale = self._are_targets_stale or self.targets.is_missed
+            self.targets.forget_absences()
+        if self._are_targets_stale:
+            self._refresh_targets()
+
+    def _refresh_targets(self) -> None:
+        self.targets.refresh(self.inputs.targets())
+        self._are_targets_stale = False
+        self._targets_asked_s = self._clock.monotonic_s()
+
+    def doubt_targets(self) -> None:
+        """One that did not exist may have been made meanwhile."""
+        self._are_targets_stale = True
+
+    def bring_in(self, wanted: Wanted) -> bool:
+        """A settings document comes into force; False where the topics contradict it."""
+        before = self.config.addresses
+        try:
+            self.inputs.configure(wanted.effective.config)
+        except ExitError as error:
+            self.following.refuse(wanted.document, error.sentence)
+            return False
+        self.following.accept(wanted)
+        self._are_targets_stale = True
+        book = self.config.addresses
+        self.rules = replace(self.rules, book=book, inlets=self._finder())
+        self.rules.cache.dismiss_where(
+            lambda cache: is_elsewhere(settings_of(before, cache), settings_of(book, cache))
+        )
+        return True
+
+    def _first_inputs(self, clients: Clients, clock: Clock) -> Inputs:
+        """By the newest document that the topics allow: what is refused later is so at a start."""
+        while True:
+            try:
+                return Inputs(self.config, clients.cluster, clock, clients.part.hop)
+            except ExitError as error:
+                if not self.following.step_back(error.sentence):
+                    raise
+
+    def _finder(self) -> Find:
+        """What finds inlets by the routes in force."""
+        group_id = self.config.service.group_id
+        return finder(self.config.routes, group_id, lambda: self.inputs.topics, self._doubt)
+
+    def _doubt(self, topic: str) -> None:
+        """Whoever carried a record may know more than we: from what is set, or from its file."""
+        if self.following.has_more():
+            raise TransactionAbortedError(OUTDATED)
+        wanted = self.following.wanting(topic)
+        if wanted is not None:
+            cause = f"no route here reads {topic}, and another instance may have one"
+            raise TransactionAbortedError(OUTDATED._replace(cause=cause, waits_for=wanted))
+
+
+_ATTEMPTS_MAX: Final = 5
+
+_PAUSE_S: Final = 0.2
+
+
+def check_layout(
+    now: Callable[[Settings], Layout],
+    own: FileRoutes,
+    follower: Follower,
+    clients: Clients,
+    topic: str,
+    clock: Clock,
+    beat: Callable[[], None],
+) -> None:
+    """Write down what is new of the layout; ExitError 5 where it contradicts what was written.
+
+    `now` tells it as it should be with what is set; `own` are the routes of this instance's file,
+    which are written where they are not yet.
+    All processes of a group start at once and fence each other: whoever is fenced looks again.
+    KafkaException where the broker refuses.
+    """
+    writer = Writer(lambda: clients, topic, clock)
+    for attempt in range(1, _ATTEMPTS_MAX + 1):
+        is_written = _checked(follower.settings, wanted := now(follower.settings)) == wanted
+        if is_written and follower.settings.file_routes.has(own):
+            return
+        beat()  # each attempt may take most of a minute
+        try:
+            writer.write_once(_change(now, own))
+        except KafkaException as error:
+            if attempt == _ATTEMPTS_MAX:
+                raise _final(error) from error
+            clock.sleep(_PAUSE_S * attempt)
+        beat()
+        follower.catch_up()
+
+
+def _final(error: KafkaException) -> KafkaException:
+    """What to go by after the last attempt: to be fenced here tells of no process of our name."""
+    if not fault_of(error.args[0]).fenced:
+        return error
+    reason = "others write the layout; it is tried again"
+    return KafkaException(KafkaError(KafkaError._TIMED_OUT, reason))  # noqa: SLF001 - its name
+
+
+def _change(
+    now: Callable[[Settings], Layout], own: FileRoutes
+) -> Callable[[Settings], Sequence[ConfigRecord]]:
+    def change(settings: Settings) -> Sequence[ConfigRecord]:
+        wanted = now(settings)  # what is set may be newer than what we have read
+        _checked(settings, wanted)
+        if settings.file_routes.has(own):  # another process of this instance was first
+            return [wanted.record]
+        return [settings.file_routes.record_of(own), wanted.record]
+
+    return change
+
+
+def _checked(settings: Settings, now: Layout) -> Layout | None:
+    """The layout that was written, which now does not contradict."""
+    sentence = None if settings.layout is None else contradiction(settings.layout, now)
+    if sentence is not None:
+        raise ExitError(ExitCode.CONTRADICTION, sentence)
+    return settings.layout
+
+
+def mark(
+    partition: Partition,
+    offset: int,
+    changelog_next: Mapping[Source, int],
+    plan: Plan,
+    following: Following,
+) -> TopicPartition:
+    """The offset to commit, and beside it what a takeover will check; see `clearing` too."""
+    facts, source = partition.facts, partition.source
+    assert facts is not None  # it runs
+    log, log_next = partition.changelog, partition.changelog_next
+    if log is not None and log in changelog_next:
+        log_next = changelog_next[log]
+        _check_changelog(partition, log_next - len(plan.edits[log]))
+    if plan.is_partial:
+        return TopicPartition(source.topic, source.partition, offset)
+    metadata = OffsetMetadata(
+        last_offset=log_next - 1,
+        format=FORMAT,
+        input_topic_id=facts.identity.input_topic_id,
+        changelog_topic_id=facts.identity.changelog_topic_id,
+        time_ms=plan.times_ms.get(source, partition.time_ms),
+        revision=following.revision,
+        changelog_start=facts.changelog.start,
+        applied=following.applied_by(partition),
+    )
+    return TopicPartition(source.topic, source.partition, offset, encode(metadata))
+
+
+def _check_changelog(partition: Partition, first: int) -> None:
+    """What was written follows what stood in the changelog, or that has lost something.
+
+    Then it is another topic by now, which its id shows, or it was truncated.
+    """
+    if first < partition.changelog_next:
+        partition.written_at = first
+        raise TransactionAbortedError(DOUBTED)

@@ -1,0 +1,93 @@
+"""Fetching: which of the running partitions are read, and from where.
+
+Those of a paused route are not, though they stay ours and restored. As nobody fetches them, nobody
+hears of their ends either: the cluster is asked from time to time.
+"""
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from service.clock import Clock
+from service.dedup.partition import Partition
+from service.kafka.admin import Cluster
+from state.model import Source
+
+_EVERY_S: Final = 2.0
+
+
+class Fetching:
+    """Hands partitions to the consumer's fetcher, and takes them back."""
+
+    def __init__(self, consumer: Consumer, cluster: Cluster, clock: Clock) -> None:
+        self._consumer = consumer
+        self._cluster = cluster
+        self._clock = clock
+        self._fetched: set[Source] = set()
+        self._asked_s = float("-inf")
+        self._paused_routes: frozenset[str] = frozenset()
+        self.ends: Mapping[Source, int] = {}
+        """Of paused partitions, as told last."""
+
+    def pause(self, routes: frozenset[str], running: Iterable[Partition]) -> None:
+        """Read no partition of these routes, and all others."""
+        self._paused_routes = routes
+        self.sort(running)
+
+    def sort(self, running: Iterable[Partition]) -> None:
+        """Read what is to be read, and nothing else."""
+        partitions = list(running)
+        idle = [each for each in partitions if self.is_paused(each) and self.reads(each.source)]
+        self.end(each.source for each in idle)
+        for partition in partitions:
+            if not self.is_paused(partition) and not self.reads(partition.source):
+                self.begin(partition)
+        self._asked_s = float("-inf")
+
+    def begin(self, partition: Partition) -> None:
+        """Read one from where it stands, unless its route is paused."""
+        if not self.is_paused(partition):
+            self._consumer.incremental_assign([place_of(partition, partition.next_offset)])
+            self._fetched.add(partition.source)
+
+    def end(self, sources: Iterable[Source]) -> None:
+        """Read these no more."""
+        gone = [source for source in sources if source in self._fetched]
+        self._fetched.difference_update(gone)
+        if gone:
+            self._consumer.incremental_unassign([TopicPartition(*source, -1001) for source in gone])
+
+    def rewind(self, running: Mapping[Source, Partition]) -> None:
+        """Read all again from what is committed."""
+        places = [place_of(p, p.next_offset) for p in running.values() if self.reads(p.source)]
+        self._consumer.incremental_unassign(places)
+        self._consumer.incremental_assign(places)
+
+    def reads(self, source: Source) -> bool:
+        """Whether a partition is being read."""
+        return source in self._fetched
+
+    def is_paused(self, partition: Partition) -> bool:
+        """Whether its route is paused."""
+        inlet = partition.inlet
+        return inlet is not None and inlet.route.settings.name in self._paused_routes
+
+    def look(self, running: Mapping[Source, Partition]) -> None:
+        """Ask where paused partitions end, if it is time."""
+        paused = [source for source, each in running.items() if self.is_paused(each)]
+        if self._clock.monotonic_s() - self._asked_s < _EVERY_S:
+            return
+        self._asked_s = self._clock.monotonic_s()
+        with contextlib.suppress(KafkaException):  # what is not told now is told the next time
+            self.ends = self._cluster.ends(paused) if paused else {}
+
+    def forget(self) -> None:
+        """A closed consumer reads nothing, and is not to be asked."""
+        self._fetched.clear()
+
+
+def place_of(partition: Partition, offset: int = -1001) -> TopicPartition:
+    """As the client names it; -1001 is no offset."""
+    return TopicPartition(partition.source.topic, partition.source.partition, offset)

@@ -1,0 +1,1 @@
+"""Handlers: how the loop answers each query."""

@@ -1,0 +1,184 @@
+"""Listing: addresses with what they hold, without loading any into memory.
+
+All that is asked of many addresses is answered from what is known already, or read from a ring's
+first and last run, and in steps, since they may be very many. All of them are asked for first, with
+what they can be sorted by, and then the rows of one page.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from service.config.addresses import AddressBook, AddressSettings, is_elsewhere, settings_of
+from service.dedup.partition import Partition
+from service.processor.loop import Loop
+from service.queries.addresses import (
+    AddressesAnswer,
+    AddressesQuery,
+    AddressRow,
+    DirectoryAnswer,
+    DirectoryQuery,
+    MemoryStatus,
+    rings_in_order,
+)
+from service.queries.errors import NotRestored
+from service.queries.inbox import Steps
+from service.queries.settings import Forgotten, ForgottenAnswer, ForgottenQuery, caches_in_order
+from state.model import Spots
+from state.strategies.base import Extent, Memory
+from state.strategies.registry import RING, STRATEGIES
+from state.strategies.ring import RingDraft
+from state.strategies.window import Window
+
+_ADDRESSES_A_STEP: Final = 1_000
+"""Of those that are only named; a millisecond."""
+
+_ROWS_A_STEP: Final = 16
+
+
+def directory(_query: DirectoryQuery, loop: Loop) -> Steps[DirectoryAnswer]:
+    """All addresses of which something is held, or of which records have come.
+
+    What they hold is told as it was last looked at: few have changed since. NotRestored where
+    partitions move meanwhile, since another loop may tell of them too.
+    """
+    rebalances = loop.assignment.rebalances
+    names, held = list[str](), list[int | None]()
+    fill, horizon = list[float | None](), list[int | None]()
+    for partition in list(loop.assignment.running.values()):
+        extents, rooms = partition.survey.extents, partition.survey.rooms
+        for some in _parts(list(partition.addresses)):
+            told = list(map(extents.get, some))
+            names += some
+            held += [each and each.held for each in told]
+            horizon += [each and each.horizon_ms for each in told]
+            fill += [
+                each.held / rooms[name] if each and rooms[name] else None
+                for name, each in zip(some, told, strict=True)
+            ]
+            yield
+            if loop.assignment.rebalances != rebalances:
+                raise NotRestored("Partitions moved while addresses were listed; ask again.")
+    counted, accepted, duplicates = list(loop.traffic.addresses), list[int](), list[int]()
+    for some in _parts(counted):
+        counts = loop.traffic.counts(some)
+        accepted += counts[0]
+        duplicates += counts[1]
+        yield
+    columns = (names, held, fill, horizon, counted, accepted, duplicates)
+    return DirectoryAnswer._make((*(tuple(each) for each in columns), loop.assignment.has_all))
+
+
+def addresses(query: AddressesQuery, loop: Loop) -> Steps[AddressesAnswer]:
+    """What is known of these addresses."""
+    rows = []
+    for number, name in enumerate(sorted(set(query.addresses)), 1):
+        row = _row(name, loop)
+        if row.partitions or name in loop.traffic:
+            rows.append(row)
+        if number % _ROWS_A_STEP == 0:
+            yield
+    since_ms = loop.traffic.since_ms if loop.decides else 0
+    return AddressesAnswer(tuple(rows), since_ms, loop.assignment.has_all)
+
+
+def memory_status(
+    partition: Partition, address: str, loop: Loop, memory: Memory | None = None
+) -> MemoryStatus:
+    """What one partition holds of an address; `memory` where it was loaded for that."""
+    told = loop.extent(partition, address, memory)
+    if memory is None:
+        memory = loop.cache.look(partition.source, address)
+    held, oldest_ms, newest_ms, horizon_ms = (None, None, None, None) if told is None else told
+    return MemoryStatus(
+        topic=partition.source.topic,
+        partition=partition.source.partition,
+        ids_held=held,
+        capacity=settings_of(loop.config.addresses, address).room,
+        bytes=0 if memory is None else memory.memory_bytes,
+        oldest_time_ms=oldest_ms,
+        newest_time_ms=newest_ms,
+        horizon_ms=horizon_ms,
+    )
+
+
+def _parts(names: list[str]) -> Iterator[list[str]]:
+    size = _ADDRESSES_A_STEP
+    return (names[start : start + size] for start in range(0, len(names), size))
+
+
+def _row(address: str, loop: Loop) -> AddressRow:
+    counted, running = loop.traffic.of(address), loop.assignment.running.values()
+    holding = [each for each in running if address in each.addresses]
+    return AddressRow(
+        address=address,
+        strategy=settings_of(loop.config.addresses, address).strategy,
+        partitions=rings_in_order(memory_status(each, address, loop) for each in holding),
+        accepted=counted.accepted,
+        duplicates=counted.duplicates,
+    )
+
+
+def forgotten(query: ForgottenQuery, loop: Loop) -> ForgottenAnswer:
+    """What would be forgotten, cache by cache."""
+    before, after = loop.config.addresses, AddressBook.of(query.patterns)
+    found = [
+        each
+        for partition in loop.assignment.running.values()
+        for each in _of(partition, before, after, loop)
+    ]
+    return ForgottenAnswer(
+        caches_in_order(found),
+        caches_total=len(found),
+        needs_force=sum(each.needs_force for each in found),
+        ids_forgotten=sum(each.ids_forgotten for each in found),
+        complete=loop.assignment.has_all,
+    )
+
+
+def _of(
+    partition: Partition, before: AddressBook, after: AddressBook, loop: Loop
+) -> Iterator[Forgotten]:
+    for cache in sorted(partition.addresses):
+        had, has = settings_of(before, cache), settings_of(after, cache)
+        if had == has:
+            continue
+        strategy = STRATEGIES.get(had.strategy, RING)
+        memory = loop.cache.memory(partition.source, partition.store_of(had), cache, strategy)
+        held, count = _count(memory, had, has, Spots(partition.source))
+        changes = had.strategy != has.strategy or is_elsewhere(had, has)
+        yield Forgotten(
+            address=cache,
+            topic=partition.source.topic,
+            partition=partition.source.partition,
+            strategy=had.strategy,
+            new_strategy=has.strategy,
+            needs_force=changes and held.held > 0,
+            ids_held=held.held,
+            ids_forgotten=count,
+            oldest_time_ms=held.oldest_ms if count else None,
+            newest_time_ms=_newest_ms(memory, had, held, count, Spots(partition.source)),
+        )
+        loop.cache.shrink()  # one pattern may be that of all addresses
+
+
+def _count(
+    memory: Memory, had: AddressSettings, has: AddressSettings, spots: Spots
+) -> tuple[Extent, int]:
+    """What is held, and how much of it would be forgotten."""
+    held = memory.begin(had, spots).extent()
+    if is_elsewhere(had, has):
+        return held, held.held
+    return held, held.held - memory.begin(has, spots).extent().held
+
+
+def _newest_ms(
+    memory: Memory, had: AddressSettings, held: Extent, count: int, spots: Spots
+) -> int | None:
+    """When the newest of so many of the oldest was seen; None where no times are known."""
+    if count == held.held or not count:
+        return held.newest_ms if count else None
+    if isinstance(memory, Window):
+        return next(islice(memory.ids.values(), count - 1, None)).time_ms
+    draft = memory.begin(had, spots)
+    return draft.time_of(count - 1) if isinstance(draft, RingDraft) else None

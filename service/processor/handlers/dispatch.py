@@ -1,0 +1,148 @@
+"""Answers: what the loop tells of one address and its ids, read between two batches."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from service.config.addresses import BRIDGE, settings_of
+from service.dedup.claim import is_stamp
+from service.dedup.partition import Partition
+from service.processor.handlers.addresses import addresses, directory, forgotten, memory_status
+from service.processor.handlers.ids import clear_address, forget_id, ids, import_into
+from service.processor.handlers.publishers import change_number, publisher, publishers
+from service.processor.handlers.redrives import marks, redrive, remove_marks
+from service.processor.loop import Loop
+from service.queries.addresses import (
+    AddressAnswer,
+    AddressesQuery,
+    AddressQuery,
+    DirectoryQuery,
+    MemoryStatus,
+    rings_in_order,
+)
+from service.queries.errors import NotRestored
+from service.queries.ids import (
+    Clearing,
+    IdAnswer,
+    IdForgetting,
+    IdQuery,
+    IdsImport,
+    IdsLookup,
+    IdsQuery,
+    LookupAnswer,
+    Sighting,
+    sightings_in_order,
+)
+from service.queries.inbox import Steps
+from service.queries.publishers import NumberChange, PublisherQuery, PublishersQuery
+from service.queries.redrives import LettersRedrive, MarksQuery, MarksRemoval
+from service.queries.registry import Answer, Query
+from service.queries.settings import EffectiveSetting, ForgottenQuery
+from state.model import Spots
+from state.strategies.base import Memory
+from state.strategies.registry import RING, STRATEGIES
+
+
+def answer(query: Query, loop: Loop) -> Answer | Steps[Answer]:
+    """The answer to a question, or the steps to it; NotRestored while no partition could give it.
+
+    Partitions may go between two steps.
+    """
+    if not loop.assignment.settled:
+        raise NotRestored("The partitions of this instance are not restored yet; ask again.")
+    return _ANSWERS[type(query)](query, loop)
+
+
+def _memories(address: str, loop: Loop) -> Iterator[tuple[Partition, Memory]]:
+    """What the partitions hold of an address, loaded where it is not in memory."""
+    settings = settings_of(loop.config.addresses, address)
+    strategy = STRATEGIES.get(settings.strategy, RING)
+    for source, partition in list(loop.assignment.running.items()):
+        if address in partition.addresses and loop.assignment.running.get(source) is partition:
+            store = partition.store_of(settings)
+            yield partition, loop.cache.memory(partition.source, store, address, strategy)
+            loop.cache.shrink()
+
+
+def _address(query: AddressQuery, loop: Loop) -> Steps[AddressAnswer]:
+    address, rings = query.address, list[MemoryStatus]()
+    for partition, memory in _told(address, loop):
+        rings.append(memory_status(partition, address, loop, memory))
+        yield
+    counted = loop.traffic.of(address)
+    return AddressAnswer(
+        address=address,
+        settings=_settings(address, loop),
+        partitions=rings_in_order(rings),
+        accepted=counted.accepted,
+        duplicates=counted.duplicates,
+        counted_since_ms=loop.traffic.since_ms if loop.decides else 0,
+        complete=loop.assignment.has_all,
+    )
+
+
+def _told(address: str, loop: Loop) -> Iterator[tuple[Partition, Memory | None]]:
+    """The partitions that hold something of an address; in memory what only memory tells."""
+    if STRATEGIES.get(settings_of(loop.config.addresses, address).strategy, RING) is not RING:
+        yield from _memories(address, loop)
+        return
+    for source, partition in list(loop.assignment.running.items()):
+        if address in partition.addresses and loop.assignment.running.get(source) is partition:
+            yield partition, None
+
+
+def _settings(address: str, loop: Loop) -> dict[str, EffectiveSetting]:
+    book = loop.config.addresses
+    settings = settings_of(book, address)
+    return {
+        key: EffectiveSetting(getattr(settings, key), origin)
+        for key, origin in book.origins(address).items()
+    }
+
+
+def _id(query: IdQuery, loop: Loop) -> Steps[IdAnswer]:
+    address, identifier = query
+    (found,) = yield from _sightings(address, [identifier], loop)
+    settings = _settings(address, loop)
+    return IdAnswer(bool(found), found, settings, complete=loop.assignment.has_all)
+
+
+def _lookup(query: IdsLookup, loop: Loop) -> Steps[LookupAnswer]:
+    found = yield from _sightings(query.address, query.identifiers, loop)
+    return LookupAnswer(found, complete=loop.assignment.has_all)
+
+
+def _sightings(
+    address: str, identifiers: Sequence[bytes], loop: Loop
+) -> Steps[tuple[tuple[Sighting, ...], ...]]:
+    """Where each was seen: by its address, and what was stamped on its way in the other cache."""
+    found: list[list[Sighting]] = [[] for _ in identifiers]
+    caches = [address, BRIDGE + address] if any(map(is_stamp, identifiers)) else [address]
+    for cache in caches:
+        settings = settings_of(loop.config.addresses, cache)
+        for partition, memory in _memories(cache, loop):
+            draft = memory.begin(settings, Spots(partition.source))
+            told = draft.sightings(identifiers, partition.time_ms)
+            for sightings, seen in zip(found, told, strict=True):
+                sightings += [Sighting(*each.origin, each.slots_to_eviction) for each in seen]
+            yield
+    return tuple(map(sightings_in_order, found))
+
+
+_ANSWERS: Final[Mapping[type[Query], Callable[[Any, Loop], Answer | Steps[Answer]]]] = {
+    AddressQuery: _address,
+    DirectoryQuery: directory,
+    AddressesQuery: addresses,
+    IdQuery: _id,
+    IdsLookup: _lookup,
+    IdsQuery: ids,
+    IdsImport: import_into,
+    IdForgetting: forget_id,
+    Clearing: clear_address,
+    PublisherQuery: publisher,
+    PublishersQuery: publishers,
+    NumberChange: change_number,
+    ForgottenQuery: forgotten,
+    LettersRedrive: redrive,
+    MarksQuery: marks,
+    MarksRemoval: remove_marks,
+}

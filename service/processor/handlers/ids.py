@@ -1,0 +1,239 @@
+"""Ids: what an administrator lists, forgets, clears and imports on the live caches.
+
+A change is a transaction that sends the committed offsets again, so that nobody who lost the
+partition can make it.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from service.config.addresses import AddressSettings, settings_of
+from service.dedup.checks import Rules
+from service.dedup.decider import identifier_of, import_ids
+from service.dedup.partition import Partition
+from service.dedup.plan import Output, Plan
+from service.dedup.record import Known, RejectedError
+from service.processor.loop import Loop
+from service.queries.errors import NotPossible
+from service.queries.ids import (
+    ChangeAnswer,
+    Clearing,
+    Cursor,
+    IdForgetting,
+    IdsAnswer,
+    IdsImport,
+    IdsQuery,
+    ImportAnswer,
+    RememberedId,
+    Sighting,
+)
+from state.cache import AnyRing
+from state.keys import prefix
+from state.model import Claim, Edit, Origin, Source, Spots
+from state.store import Store
+from state.strategies.registry import RING, STRATEGIES
+from state.strategies.ring_admin import Entry, bounds, clear, entries, entries_upwards, forget
+
+
+def ids(query: IdsQuery, loop: Loop) -> IdsAnswer:
+    """A page of what an address remembers."""
+    found: list[RememberedId] = []
+    start = query.cursor
+    listed = _remembered_upwards if query.oldest_first else _remembered
+    for partition in _partitions(query.address, loop):
+        if start is not None and partition.source < (start.topic, start.partition):
+            continue
+        is_start = start is not None and partition.source == (start.topic, start.partition)
+        for remembered in listed(query.address, partition, loop, start if is_start else None):
+            if len(found) == query.limit:
+                return IdsAnswer(tuple(found), remembered.at, loop.assignment.has_all)
+            found.append(remembered)
+    return IdsAnswer(tuple(found), None, loop.assignment.has_all)
+
+
+def forget_id(change: IdForgetting, loop: Loop) -> ChangeAnswer:
+    """Forget one id; its duplicates are accepted from now on."""
+    numbers = {
+        partition.source: number
+        for partition in _partitions(change.address, loop)
+        if (number := _number(change, partition, loop)) is not None
+    }
+
+    def fill(_rules: Rules, plan: Plan, _now_ms: int) -> Iterator[Sequence[Output]]:
+        for source, number in numbers.items():
+            partition = loop.assignment.running[source]
+            store = partition.store_of(settings_of(loop.config.addresses, change.address))
+            _write(partition, change.address, [forget(store, change.address, number)], plan, loop)
+            plan.rewritten.append((source, change.address))
+        yield ()
+
+    if numbers and not change.dry_run:
+        loop.change(fill)
+    return ChangeAnswer(len(numbers), loop.assignment.has_all)
+
+
+def clear_address(change: Clearing, loop: Loop) -> ChangeAnswer:
+    """Forget all that an address remembers, whatever its strategy."""
+    settings = settings_of(loop.config.addresses, change.address)
+    strategy = STRATEGIES.get(settings.strategy, RING)
+    partitions = _partitions(change.address, loop)
+    count = 0
+    for partition in partitions:
+        store = partition.store_of(settings)
+        memory = loop.cache.memory(partition.source, store, change.address, strategy)
+        count += len(memory)
+
+    def fill(_rules: Rules, plan: Plan, _now_ms: int) -> Iterator[Sequence[Output]]:
+        for partition in partitions:
+            store = partition.store_of(settings)
+            begin = prefix(strategy.kind, change.address)
+            edits = [Edit(key, None) for key, _ in store.scan(begin)]
+            if strategy is RING:
+                edits = clear(store, change.address)
+            _write(partition, change.address, edits, plan, loop)
+            plan.replaced.append((partition.source, change.address))
+        yield ()
+
+    if partitions and not change.dry_run:
+        loop.change(fill)
+    return ChangeAnswer(count, loop.assignment.has_all)
+
+
+def import_into(change: IdsImport, loop: Loop) -> ImportAnswer:
+    """Have an address know ids that it has not seen."""
+    settings = settings_of(loop.config.addresses, change.address)
+    if settings.strategy not in {"ring", "window"} or not settings.remembers:
+        sentence = (
+            f"The address {change.address} has strategy {settings.strategy} and room for "
+            f"{settings.room}; ids are imported where it is ring or window, and has room."
+        )
+        raise NotPossible(sentence)
+    ids, new = _by_decider(change, loop), 0
+    for source, known in ids.items():
+        new += _new(change.address, known, loop.assignment.running[source], loop)
+
+    def fill(rules: Rules, plan: Plan, now_ms: int) -> Iterator[Sequence[Output]]:
+        for source, known in ids.items():
+            partition = loop.assignment.running[source]
+            yield from import_ids(partition, change.address, known, rules, plan, now_ms)
+
+    if not change.dry_run:
+        try:
+            loop.change(fill)
+        except RejectedError as error:
+            raise NotPossible(f"{change.address} takes no ids: {error}.") from error
+    return ImportAnswer(sum(map(len, ids.values())), new, loop.assignment.has_all)
+
+
+def _by_decider(change: IdsImport, loop: Loop) -> dict[Source, list[Known]]:
+    """The ids that are decided here, in order; NotPossible where none is."""
+    deciders: dict[Source, Partition | None] = {}
+    found: dict[Source, list[Known]] = {}
+    for known in change.ids:
+        own = known._replace(
+            topic=known.topic or change.topic,
+            partition=change.partition if known.partition is None else known.partition,
+        )
+        source = Source(
+            change.topic or own.topic or "",
+            (own.partition or 0) if change.partition is None else change.partition,
+        )
+        if source not in deciders:
+            deciders[source] = loop.decider(change.address, source)
+        partition = deciders[source]
+        if partition is not None:
+            found.setdefault(partition.source, []).append(own)
+    if not found:
+        names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(deciders)[:5])
+        raise NotPossible(
+            f"{names} is no partition of an input that this instance decides; "
+            "name inputs of a route, or ask the instance that owns them."
+        )
+    return found
+
+
+def _new(address: str, ids: Sequence[Known], partition: Partition, loop: Loop) -> int:
+    """How many different ones of them are not known on a partition."""
+    settings = settings_of(loop.config.addresses, address)
+    store, strategy = partition.store_of(settings), STRATEGIES[settings.strategy]
+    memory = loop.cache.memory(partition.source, store, address, strategy)
+    draft = memory.begin(settings, Spots(partition.source))
+    at = Origin(*partition.source, 0, partition.time_ms)
+    claims = {identifier_of(known): Claim(identifier=identifier_of(known)) for known in ids}
+    return sum(draft.verdict(claim, at) is None for claim in claims.values())
+
+
+def _partitions(address: str, loop: Loop) -> list[Partition]:
+    """Those that hold something of an address, in order."""
+    running = loop.assignment.running
+    return [running[source] for source in sorted(running) if address in running[source].addresses]
+
+
+def _remembered(
+    address: str, partition: Partition, loop: Loop, start: Cursor | None
+) -> Iterator[RememberedId]:
+    """The ids of a ring, the newest first; from below the number of a cursor on down."""
+    ring = _RingInStore.of(address, partition, loop)
+    below = ring.following if start is None else min(start.number, ring.following)
+    for entry in entries(ring.store, address, below, ring.floor):
+        yield ring.remembered(entry, Cursor(*partition.source, entry.number + 1))
+
+
+def _remembered_upwards(
+    address: str, partition: Partition, loop: Loop, start: Cursor | None
+) -> Iterator[RememberedId]:
+    """The ids of a ring, the oldest first; those that came since the listing began are left out."""
+    ring = _RingInStore.of(address, partition, loop)
+    first = ring.floor if start is None else max(start.number, ring.floor)
+    end = ring.following if start is None or start.end is None else start.end
+    for entry in entries_upwards(ring.store, address, first, end):
+        yield ring.remembered(entry, Cursor(*partition.source, entry.number, end))
+
+
+class _RingInStore(NamedTuple):
+    """A ring as its runs tell it; it need not be in memory."""
+
+    store: Store
+    floor: int
+    following: int
+    capacity: int
+
+    @classmethod
+    def of(cls, address: str, partition: Partition, loop: Loop) -> "_RingInStore":
+        """Find it; NotPossible where the address has none."""
+        settings = _settings_of_ring(address, loop)
+        store = partition.store_of(settings)
+        return cls(store, *bounds(store, address, settings.capacity), settings.capacity)
+
+    def remembered(self, entry: Entry, at: Cursor) -> RememberedId:
+        """One of its ids."""
+        left = entry.number - (self.following - self.capacity) + 1
+        return RememberedId(entry.identifier, Sighting(*entry.origin, left), at)
+
+
+def _number(change: IdForgetting, partition: Partition, loop: Loop) -> int | None:
+    ring = _ring(change.address, partition, loop)
+    capacity = settings_of(loop.config.addresses, change.address).capacity
+    return ring.draft(capacity, Spots(partition.source)).judge(change.identifier)
+
+
+def _ring(address: str, partition: Partition, loop: Loop) -> AnyRing:
+    settings = _settings_of_ring(address, loop)
+    return loop.cache.ring(partition.source, partition.store_of(settings), address)
+
+
+def _settings_of_ring(address: str, loop: Loop) -> AddressSettings:
+    settings = settings_of(loop.config.addresses, address)
+    if STRATEGIES.get(settings.strategy, RING) is not RING:
+        sentence = f"The address {address} has strategy {settings.strategy}; only a ring can do it."
+        raise NotPossible(sentence)
+    return settings
+
+
+def _write(partition: Partition, cache: str, edits: list[Edit], plan: Plan, loop: Loop) -> None:
+    plan.next_offsets[partition.source] = partition.next_offset
+    if settings_of(loop.config.addresses, cache).persist_id_cache:
+        assert partition.changelog is not None  # it remembers
+        plan.edits.setdefault(partition.changelog, []).extend(edits)
+    else:
+        plan.volatile.setdefault(partition.source, []).extend(edits)

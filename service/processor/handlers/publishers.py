@@ -1,0 +1,114 @@
+"""Publishers: what the loop tells of them, and what an administrator may change."""
+
+from typing import Final
+
+from service.config.addresses import COUNTING, settings_of
+from service.dedup.decider import place_publisher
+from service.dedup.partition import Partition
+from service.processor.loop import Loop
+from service.queries.addresses import first_after
+from service.queries.errors import NotPossible
+from service.queries.inbox import Steps, at_once
+from service.queries.publisher_numbers import check_change, written_partition
+from service.queries.publishers import (
+    NumberChange,
+    PublisherAnswer,
+    PublisherPlace,
+    PublisherQuery,
+    PublishersAnswer,
+    PublishersQuery,
+    places_in_order,
+)
+from state.keys import prefix, rest_of
+from state.model import Claim
+from state.strategies.per_publisher import Publishers
+from state.strategies.registry import STRATEGIES
+
+_KINDS: Final = tuple(STRATEGIES[name].kind for name in sorted(COUNTING))
+_ADDRESSES_A_STEP: Final = 128
+
+
+def publisher(query: PublisherQuery, loop: Loop) -> Steps[PublisherAnswer]:
+    """One publisher on every address, from what is committed."""
+    session = loop.sessions.by_publisher.get(query.publisher)
+    is_open = session is not None and session.is_open
+    places = yield from _places(query.publisher, loop)
+    return PublisherAnswer(
+        publisher=query.publisher,
+        epoch=session.epoch if session is not None and is_open else None,
+        user=session.user if session is not None and is_open else None,
+        places=places_in_order(places),
+        complete=loop.assignment.has_all,
+    )
+
+
+def publishers(query: PublishersQuery, loop: Loop) -> Steps[PublishersAnswer]:
+    """The names that come after one, of sessions too. Reads all that is kept of publishers."""
+    names = set(loop.sessions.epochs)
+    for partition in list(loop.assignment.running.values()):
+        # Whole: what scans a store may not outlast it.
+        stores = [] if partition.store is None else [partition.store]
+        for store in (*stores, partition.volatile):
+            found = (rest_of(key).decode() for kind in _KINDS for key, _ in store.scan(kind))
+            names.update(first_after(found, query.after, query.limit))
+        yield
+    first = first_after(names, query.after, query.limit)
+    return PublishersAnswer(tuple(first), loop.assignment.has_all)
+
+
+def change_number(change: NumberChange, loop: Loop) -> PublisherAnswer:
+    """Have a publisher stand at a number, in a transaction; tells how it stands after it."""
+    check_change(change, loop.config.addresses)
+    running = loop.assignment.running.values()
+    deciding = [each.source for each in running if each.inlet and each.changelog]
+    places = at_once(_places(change.publisher, loop))
+    writes = written_partition(change, places, deciding)
+    partition = loop.decider(change.address, writes)
+    if partition is None:
+        sentence = (
+            f"{writes.topic}-{writes.partition} is no partition that this instance decides; "
+            "name topic and partition of an input, and ask the instance that owns it."
+        )
+        raise NotPossible(sentence)
+    if change.dry_run:
+        place = PublisherPlace(change.address, *writes, change.number, change.stream)
+        now = at_once(publisher(PublisherQuery(change.publisher), loop))
+        return now._replace(places=places_in_order([*now.places, place]))
+    claim = Claim(
+        publisher=change.publisher, number=change.number, stream=change.stream, previous=0
+    )
+    loop.change(
+        lambda rules, plan, _now_ms: place_publisher(
+            partition, change.address, claim, writes, rules, plan, change.missing
+        )
+    )
+    return at_once(publisher(PublisherQuery(change.publisher), loop))
+
+
+def _places(name: str, loop: Loop) -> Steps[list[PublisherPlace]]:
+    found = list[PublisherPlace]()
+    for source, partition in list(loop.assignment.running.items()):
+        for number, address in enumerate(list(partition.addresses), 1):
+            if number % _ADDRESSES_A_STEP == 0:
+                yield
+            if loop.assignment.running.get(source) is not partition:
+                break
+            place = _place(name, address, partition, loop)
+            if place is not None:
+                found.append(place)
+    return found
+
+
+def _place(name: str, address: str, partition: Partition, loop: Loop) -> PublisherPlace | None:
+    settings = settings_of(loop.config.addresses, address)
+    if settings.strategy not in COUNTING:
+        return None
+    strategy, store = STRATEGIES[settings.strategy], partition.store_of(settings)
+    key = prefix(strategy.kind, address) + name.encode()
+    value = store.get(key)
+    memory = strategy.load([] if value is None else [(key, value)])
+    standing = memory.standing(name) if isinstance(memory, Publishers) else None
+    if standing is None:
+        return None
+    number, stream, source = standing
+    return PublisherPlace(address, *(source or partition.source), number, stream)

@@ -1,0 +1,155 @@
+"""Owner: a redrive where its letters are decided, in the loop that owns the deciding partition.
+
+One transaction holds what goes out, what is remembered, the mark of how far the redrive has come,
+and the committed offset once more, so that nobody decides who has lost the partition. What lies at
+or below the mark is decided already.
+
+Invariant: nothing is decided for a redrive that has ended. Marks are removed only after the end
+was written, and the end is looked for before each decision, so a letter that comes too late finds
+either its mark or the end.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from confluent_kafka import KafkaException
+
+from service.dedup.checks import Rules
+from service.dedup.decider import Misdirected, Outcome
+from service.dedup.decider import redrive as decide_letters
+from service.dedup.output import TargetMissingError
+from service.dedup.partition import Partition
+from service.dedup.plan import Output, Plan
+from service.kafka.errors import without_frames
+from service.metadata.redrive_job import Job
+from service.processor.loop import Loop
+from service.processor.transaction import TransactionAbortedError
+from service.queries.errors import NotPossible, NotRestored, Unavailable
+from service.queries.ids import ChangeAnswer
+from service.queries.redrives import (
+    LettersRedrive,
+    MarksAnswer,
+    MarksQuery,
+    MarksRemoval,
+    RedriveAnswer,
+    ToldMark,
+)
+from state.model import Edit, Source
+from state.redrive_progress import Mark, mark_of, marks_in, put, removal
+
+
+def redrive(command: LettersRedrive, loop: Loop) -> RedriveAnswer:
+    """Decide letters, as far as they are not decided yet."""
+    source = Source(command.topic, command.partition)
+    partition = loop.assignment.running.get(source)
+    if partition is None or partition.changelog is None:
+        raise NotPossible(f"{source.topic}-{source.partition} is not decided by this instance.")
+    job = _job(command.redrive, loop)
+    if job is None:
+        raise Unavailable(f"The redrive {command.redrive} is not known here; ask again.")
+    letters = Source(command.letters_topic, command.letters_partition)
+    mark = mark_of(partition.kept_store, command.redrive, letters)
+    told = _told(source, letters, mark)
+    if not job.is_running:
+        return RedriveAnswer("ended", told)
+    left = command._replace(letters=tuple(each for each in command.letters if each.at > mark.done))
+    if not left.letters:
+        return RedriveAnswer("done", told)
+    try:
+        now = _decided(left, partition, letters, mark, loop)
+    except TransactionAbortedError as aborted:
+        if not aborted.fault.of_record:
+            raise
+        without_frames(aborted)
+        loop.rewind()
+        return RedriveAnswer("refused", told, aborted.fault.cause)
+    except TargetMissingError as missing:
+        raise Unavailable(f"The topic {missing.topic} does not exist; create it.") from missing
+    except Misdirected as error:
+        raise Unavailable(f"{error} Ask again.") from error
+    return RedriveAnswer("done", _told(source, letters, now))
+
+
+def marks(query: MarksQuery, loop: Loop) -> MarksAnswer:
+    """How far a redrive has come on the partitions that this loop owns."""
+    found = [
+        _told(partition.source, letters, mark)
+        for partition in _deciding(loop)
+        for letters, mark in marks_in(partition.kept_store, query.redrive)
+    ]
+    return MarksAnswer(tuple(found), loop.assignment.has_all)
+
+
+def remove_marks(change: MarksRemoval, loop: Loop) -> ChangeAnswer:
+    """Take the marks away of a redrive that has ended."""
+    job = _job(change.redrive, loop)
+    if job is not None and job.is_running:
+        raise NotPossible(f"The redrive {change.redrive} runs; its marks are needed.")
+    gone = [(each, removal(each.kept_store, change.redrive)) for each in _deciding(loop)]
+    count = sum(len(edits) for _, edits in gone)
+
+    def fill(_rules: Rules, plan: Plan, _now_ms: int) -> Iterator[Sequence[Output]]:
+        for partition, edits in gone:
+            if edits:
+                _write(partition, edits, plan)
+        yield ()
+
+    if count:
+        loop.change(fill)
+    return ChangeAnswer(count, loop.assignment.has_all)
+
+
+def _decided(
+    command: LettersRedrive, partition: Partition, letters: Source, mark: Mark, loop: Loop
+) -> Mark:
+    outcomes: list[Outcome] = []
+
+    def fill(rules: Rules, plan: Plan, now_ms: int) -> Iterator[Sequence[Output]]:
+        if command.given_up:
+            outcomes.extend("failed" for _ in command.letters)
+            plan.tally.redriven[command.mode, "failed"] += len(command.letters)
+        else:
+            yield from decide_letters(
+                partition, command.letters, command.mode, rules, plan, now_ms, outcomes
+            )
+        _write(partition, [put(command.redrive, letters, after())], plan)
+        yield ()
+
+    def after() -> Mark:
+        return Mark(
+            command.letters[-1].at,
+            mark.accepted + outcomes.count("accepted"),
+            mark.refused + outcomes.count("refused"),
+            mark.waiting + outcomes.count("waiting"),
+            mark.failed + outcomes.count("failed"),
+        )
+
+    loop.change(fill)
+    return after()
+
+
+def _write(partition: Partition, edits: list[Edit], plan: Plan) -> None:
+    assert partition.changelog is not None  # it decides
+    plan.next_offsets[partition.source] = partition.next_offset
+    plan.edits.setdefault(partition.changelog, []).extend(edits)
+
+
+def _job(name: str, loop: Loop) -> Job | None:
+    """A redrive as it stands now, and not a moment ago; NotRestored while that is not known."""
+    try:
+        is_level = loop.follower.is_level()
+    except KafkaException as error:
+        sentence = f"The broker answered {error.args[0].name()}; ask again."
+        raise Unavailable(sentence) from error
+    if not is_level:
+        raise NotRestored("The config topic was not read to its end yet; ask again.")
+    return loop.follower.settings.redrives.by_id.get(name)
+
+
+def _deciding(loop: Loop) -> list[Partition]:
+    running = loop.assignment.running
+    found = [running[source] for source in sorted(running)]
+    return [partition for partition in found if partition.changelog is not None]
+
+
+def _told(source: Source, letters: Source, mark: Mark) -> ToldMark:
+    return ToldMark(*source, *letters, *mark)

@@ -1,0 +1,257 @@
+"""Inputs: which topics are read now, asked again from time to time, and the logs they need."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import structlog
+from confluent_kafka import KafkaException
+
+from service.clock import Clock
+from service.config.load import Config, ServiceSettings
+from service.config.tasks import Hop
+from service.dedup.partition import Partition
+from service.dedup.route import (
+    InputRoute,
+    Reading,
+    decides_by_address,
+    missing_inputs,
+    readings_of,
+    resolve,
+    written_topics,
+)
+from service.errors import ExitCode, ExitError
+from service.kafka.admin import SILENT, Cluster, NewTopicInfo, TopicInfo
+from service.kafka.topics import (
+    BY_ADDRESS,
+    RECORD_BYTES_DEFAULT,
+    by_address,
+    changelog,
+    config_topic,
+    fallback,
+    limits_to_raise,
+    new_acknowledgements,
+    new_by_address,
+    new_changelog,
+    new_config_topic,
+    new_dead_letters,
+    new_target,
+)
+
+_logger = structlog.stdlib.get_logger(__name__)
+
+_REFRESH_S: Final = 30.0
+
+_MISSING_REFRESH_S: Final = 3.0
+
+
+def internal_topics(
+    config: Config, routes: Mapping[str, InputRoute], topics: Mapping[str, TopicInfo]
+) -> list[NewTopicInfo]:
+    """Our own topics as they have to be, given the inputs that exist."""
+    service = config.service
+    group, replication = service.group_id, service.internal_replication
+    wanted = [
+        new_dead_letters(fallback(group), replication),
+        new_config_topic(group, replication),
+    ]
+    if config.addresses.covers:
+        wanted.append(new_acknowledgements(group, replication))
+    decided = [name for name in topics if _log(group, routes[name]) is not None]
+    for name in decided:
+        count, largest = topics[name].partitions, topics[name].record_bytes_max
+        wanted.append(new_changelog(group, name, count, largest, replication))
+    if decides_by_address(config):
+        carried = [topics[name].record_bytes_max for name in topics.keys() - set(decided)]
+        count, largest = service.by_address_partitions, max(carried, default=RECORD_BYTES_DEFAULT)
+        wanted.append(new_by_address(group, count, largest, replication))
+        wanted.append(new_changelog(group, BY_ADDRESS, count, largest, replication))
+    return wanted
+
+
+def make_config_topic(service: ServiceSettings, cluster: Cluster) -> None:
+    """The topic that has to be read before anything else is known to be wanted."""
+    name = config_topic(service.group_id)
+    if name not in cluster.topics([name]):
+        cluster.create([new_config_topic(service.group_id, service.internal_replication)])
+
+
+class Inputs:
+    """The inputs of all routes, and what one hop reads."""
+
+    def __init__(self, config: Config, cluster: Cluster, clock: Clock, hop: Hop) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._clock = clock
+        self._hop = hop
+        self._asked_s = clock.monotonic_s()
+        self.missing: tuple[str, ...] = ()
+        """Inputs that the configuration names and the broker does not have."""
+        self.routes: Mapping[str, InputRoute]
+        self.topics: Mapping[str, TopicInfo]
+        self.readings: Mapping[str, Reading]
+        self._own: Mapping[str, str]
+        """Internal topics, with their ids."""
+        self._not_raised: dict[str, int] = {}
+        """What such topics should take, and the broker refuses: asked for and logged once."""
+        self._resolve()
+
+    def refresh(self) -> bool:
+        """Ask again when it is time; tells whether the answer is new."""
+        every_s = _MISSING_REFRESH_S if self.missing else _REFRESH_S
+        if self._clock.monotonic_s() - self._asked_s < every_s:
+            return False
+        before = self.topics, self._own
+        self._resolve()
+        self._asked_s = self._clock.monotonic_s()
+        return (self.topics, self._own) != before
+
+    def configure(self, config: Config) -> None:
+        """Go by other routes from now on; what is raised leaves everything as it was."""
+        before, self._config = self._config, config
+        try:
+            self._resolve()
+        except BaseException:
+            self._config = before
+            raise
+        self._asked_s = self._clock.monotonic_s()
+
+    def suspect(self) -> None:
+        """Ask again at once: the broker may be gone, or a topic be another one of its name."""
+        self._asked_s = float("-inf")
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether what was told last is doubted, and was not asked again yet."""
+        return self._asked_s == float("-inf")
+
+    def targets(self) -> set[str]:
+        """Every topic that we may write: those of the routes, and our own."""
+        return written_topics(self.routes) | self._own.keys()
+
+    def _resolve(self) -> None:
+        service = self._config.service
+        names = self._cluster.names()
+        routes = resolve(self._config.routes, names, service.group_id)
+        topics = self._cluster.topics(routes)
+        own = self._make_logs(routes, topics)
+        self.routes, self.topics, self._own = routes, topics, own  # all of it, or nothing
+        self.readings = readings_of(service, self._hop, routes, topics, self._own)
+        if self._hop is Hop.INPUTS:
+            self.missing = tuple(missing_inputs(self._config.routes, names))
+
+    def _make_logs(
+        self, routes: Mapping[str, InputRoute], topics: Mapping[str, TopicInfo]
+    ) -> dict[str, str]:
+        """Create internal topics and grow those that are too small; gives them with their ids."""
+        service = self._config.service
+        decided = {name: log for name in topics if (log := _log(service.group_id, routes[name]))}
+        self._check_own_log(decided, routes)
+        wanted = internal_topics(self._config, routes, topics)
+        there = self._cluster.topics(topic.name for topic in wanted)
+        missing = [topic for topic in wanted if topic.name not in there]
+        created = {topic.name for topic in missing}
+        if service.create_topics:
+            missing += self._outputs(routes, topics)
+        self._cluster.create(missing)
+        there |= self._cluster.topics(created)
+        self._raise_limits(wanted, topics, there)
+        self._check_by_address(there.get(by_address(service.group_id)))
+        for name, log in decided.items():
+            if log in there and there[log].partitions < topics[name].partitions:
+                self._grow(log, routes[name], there[log].partitions, topics[name].partitions)
+        # A topic that was just created may not be described yet: its id is asked the next time.
+        ids = {name: topic.topic_id for name, topic in there.items()}
+        return {topic.name: ids.get(topic.name, "") for topic in wanted}
+
+    def _raise_limits(
+        self,
+        wanted: Iterable[NewTopicInfo],
+        topics: Mapping[str, TopicInfo],
+        there: Mapping[str, TopicInfo],
+    ) -> None:
+        """Our own topics take what their inputs take by now, or what is larger is dead-lettered."""
+        group_id = self._config.service.group_id
+        for name, needs in limits_to_raise(group_id, wanted, topics, there).items():
+            if self._not_raised.get(name) == needs:
+                continue
+            try:
+                self._cluster.raise_limit(name, needs)
+            except KafkaException as error:
+                if error.args[0].code() in SILENT:
+                    raise
+                self._not_raised[name] = needs
+                _logger.warning(
+                    "limit_not_raised",
+                    topic=name,
+                    has=there[name].record_bytes_max,
+                    mend=f"set its max.message.bytes to {needs}, or grant ALTER_CONFIGS on it",
+                    error=str(error),
+                )
+
+    def _check_own_log(self, decided: Mapping[str, str], routes: Mapping[str, InputRoute]) -> None:
+        if decides_by_address(self._config) and BY_ADDRESS in decided:
+            sentence = (
+                f'The input {BY_ADDRESS} of route "{routes[BY_ADDRESS].settings.name}" would share '
+                f"the changelog {decided[BY_ADDRESS]} with all routes of scope address; "
+                "read it with a service.group_id of its own."
+            )
+            raise ExitError(ExitCode.CONTRADICTION, sentence)
+
+    def _check_by_address(self, topic: TopicInfo | None) -> None:
+        count = self._config.service.by_address_partitions
+        if topic is not None and topic.partitions != count:
+            sentence = (
+                f"{by_address(self._config.service.group_id)} has {topic.partitions} partitions, "
+                f"and service.by_address_partitions is {count}; write {topic.partitions}: the "
+                "number is fixed once the topic exists. Where somebody added partitions, addresses "
+                "have moved: take a new service.group_id."
+            )
+            raise ExitError(ExitCode.CONTRADICTION, sentence)
+
+    def _outputs(
+        self, routes: Mapping[str, InputRoute], topics: Mapping[str, TopicInfo]
+    ) -> list[NewTopicInfo]:
+        """Outputs and dead-letter topics that are missing, with as many partitions as the input."""
+        there = self._cluster.topics(written_topics(routes))
+        wanted = {
+            target: topics[name]
+            for name, route in routes.items()
+            for target in sorted(route.targets() - there.keys())
+        }
+        replication = self._config.service.internal_replication
+        return [new_target(name, input_, replication) for name, input_ in wanted.items()]
+
+    def _grow(self, log: str, route: InputRoute, has: int, needs: int) -> None:
+        if route.settings.on_partitions_added == "keep":
+            self._cluster.grow(log, needs)
+            return
+        sentence = (
+            f"The input {route.topic} has {needs} partitions, its changelog {log} has {has}; "
+            'set on_partitions_added = "keep" for the route if keys may have moved.'
+        )
+        raise ExitError(ExitCode.CONTRADICTION, sentence)
+
+
+def _log(group_id: str, route: InputRoute) -> str | None:
+    """The changelog of an input whose records are decided where they stand."""
+    return changelog(group_id, route.topic) if route.settings.scope == "partition" else None
+
+
+_EVERY_S: Final = 30.0
+
+
+class Sweep:
+    """From time to time, between two batches."""
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._swept_s = clock.monotonic_s()
+
+    def pass_over(self, partitions: Iterable[Partition]) -> None:
+        """Have the broker delete what lies behind the committed offsets, if it is time."""
+        if self._clock.monotonic_s() - self._swept_s < _EVERY_S:
+            return
+        self._swept_s = self._clock.monotonic_s()
+        decided = {p.source: p.committed_offset for p in partitions if p.inlet is None}
+        self._cluster.delete_before({source: at for source, at in decided.items() if at})

@@ -1,0 +1,169 @@
+"""Surveyor: looks at what addresses hold, without loading them.
+
+A ring tells it by its first and last run, some thirty microseconds, whether it is in memory or not;
+a window and publishers tell it where they are in memory, and else are not known. Only some
+addresses are looked at in a turn of the loop, so that many of them delay no record.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from service.config.addresses import AddressBook, AddressSettings, settings_of
+from service.dedup.partition import Partition
+from service.telemetry.gauges import Fill, Sample
+from state.cache import Cache
+from state.keys import UnknownFormatError
+from state.model import Source, Spots
+from state.store import Figures, StoreCorruptError
+from state.strategies.base import Extent, Memory
+from state.strategies.registry import RING, STRATEGIES
+from state.strategies.ring_admin import extent
+from state.strategies.ring_memory import CompactRing, WholeRing
+
+_BUSY_LOOKS_MAX: Final = 32
+
+_IDLE_LOOKS_MAX: Final = 128
+
+_BUSY_PAUSE_S: Final = 0.25
+
+
+class Surveyor:
+    """Looks around on all partitions of a loop."""
+
+    def __init__(self, cache: Cache) -> None:
+        self.cache = cache
+        self._looked_s = float("-inf")
+
+    def look_around(
+        self, partitions: Iterable[Partition], book: AddressBook, now_s: float, *, is_busy: bool
+    ) -> None:
+        """Look at some of the addresses that have changed; seldom while there are records."""
+        if is_busy and now_s - self._looked_s < _BUSY_PAUSE_S:
+            return
+        self._looked_s = now_s
+        to_do = [each for each in partitions if each.survey.begin(each.addresses, book)]
+        limit = _BUSY_LOOKS_MAX if is_busy else _IDLE_LOOKS_MAX
+        for partition in to_do:
+            for address in partition.survey.next(max(1, limit // len(to_do))):
+                self.look(partition, address, book)
+
+    def look(
+        self, partition: Partition, address: str, book: AddressBook, memory: Memory | None = None
+    ) -> Extent | None:
+        """What an address holds now; None where only loading it would tell.
+
+        `memory` is what it remembers, where that was loaded for it.
+        """
+        survey = partition.survey
+        if not survey.is_current(address, book):
+            if memory is None:
+                memory = self.cache.look(partition.source, address)
+            settings = settings_of(book, address)
+            told = _look(partition, address, settings, memory)
+            survey.found(address, told, settings.room)
+        return survey.extents.get(address)
+
+
+def _look(
+    partition: Partition, address: str, settings: AddressSettings, memory: Memory | None
+) -> Extent | None:
+    if STRATEGIES.get(settings.strategy, RING) is not RING:
+        return None if memory is None else memory.begin(settings, Spots(partition.source)).extent()
+    try:
+        return extent(partition.store_of(settings), address, settings.capacity)
+    except UnknownFormatError:
+        return None  # the store is damaged: what decides by it will find that, and mend it
+
+
+PERIOD_S: Final = 5.0
+
+_OTHERS_MAX: Final = 5_000
+
+_WITH_IDS: Final = frozenset({"ring", "window"})
+
+
+class Sampler:
+    """Remembers what it measured last."""
+
+    def __init__(self) -> None:
+        self._floors: dict[tuple[Source, str], int] = {}
+        self._stalls: dict[Source, int] = {}
+
+    def take(
+        self,
+        running: Mapping[Source, Partition],
+        surveyor: Surveyor,
+        book: AddressBook,
+        labels: set[str],
+    ) -> Sample:
+        """Measure; between two batches."""
+        cache, evicted = surveyor.cache, Counter[str]()
+        fills: dict[str, Fill] = {}
+        deciding = [p for p in running.values() if p.changelog is not None]
+        for partition in deciding:
+            for address in partition.addresses & labels:
+                told = _fill(partition, address, surveyor, book)
+                if told is not None:
+                    fills[address] = fills[address].plus(told) if address in fills else told
+                memory = cache.look(partition.source, address)
+                evicted[address] += self._evicted(partition.source, address, memory)
+        self._forget_all_but({partition.source for partition in deciding})
+        stores = {p.source: p.store.figures() for p in deciding if p.store is not None}
+        return Sample(
+            fills=fills,
+            others_used=_others(cache, labels),
+            evicted=evicted,
+            stalls=self._new_stalls(stores),
+            stores=_sum(stores),
+            cache_bytes=cache.memory_bytes,
+        )
+
+    def _evicted(self, source: Source, address: str, memory: Memory | None) -> int:
+        """How many ids a ring in memory has let go of since the last time."""
+        if not isinstance(memory, WholeRing | CompactRing):
+            return 0
+        before = self._floors.get((source, address), memory.floor)
+        self._floors[source, address] = memory.floor
+        return max(0, memory.floor - before)
+
+    def _forget_all_but(self, sources: set[Source]) -> None:
+        """Of partitions that are somebody else's now, nothing is told."""
+        self._floors = {place: at for place, at in self._floors.items() if place[0] in sources}
+        self._stalls = {source: n for source, n in self._stalls.items() if source in sources}
+
+    def _new_stalls(self, stores: Mapping[Source, Figures]) -> int:
+        new = sum(max(0, each.stalls - self._stalls.get(s, 0)) for s, each in stores.items())
+        self._stalls = {source: each.stalls for source, each in stores.items()}
+        return new
+
+
+def _fill(partition: Partition, address: str, surveyor: Surveyor, book: AddressBook) -> Fill | None:
+    """How full one cache is, where it holds ids and that is known."""
+    settings = settings_of(book, address)
+    if settings.strategy not in _WITH_IDS:
+        return None
+    # What is damaged or contradicts itself, the next batch finds; to measure it ends nothing.
+    with suppress(StoreCorruptError, LookupError):
+        told = surveyor.look(partition, address, book)
+        return None if told is None else Fill(settings.room, told.held, told.horizon_ms)
+    return None
+
+
+def _others(cache: Cache, labels: set[str]) -> int:
+    """Of those that were used last, so that many addresses take no longer than a few."""
+    rings = cache.recent(_OTHERS_MAX)
+    return sum(
+        len(memory)
+        for address, memory in rings
+        if address not in labels and isinstance(memory, WholeRing | CompactRing)
+    )
+
+
+def _sum(stores: Mapping[Source, Figures]) -> Figures:
+    """All of them; they share one cache of blocks."""
+    if not stores:
+        return Figures(0)
+    total = Figures(*map(sum, zip(*stores.values(), strict=True)))
+    return total._replace(cache_bytes=max(each.cache_bytes for each in stores.values()))

@@ -1,0 +1,143 @@
+"""Intake: what one transaction reads, a little at a time.
+
+A record is decided and sent while it is still in the processor's cache; ten thousand at once are
+not. So a batch is read in pieces, and the later ones never wait for records to come. A piece has
+fewer records while deciding them is slow, since most of that is loading what addresses remember.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from confluent_kafka import KafkaError, Message
+
+from service.clock import Clock
+from service.config.load import ServiceSettings
+from service.dedup.batch import Batch, batch_of, read
+from service.dedup.plan import Plan
+from service.kafka.io import errors_of
+from service.processor.assignment import Assignment
+from service.processor.reporter import Watch
+from state.model import Source
+
+# Measured: with fewer the calls cost more, with more the cache is too small.
+_AT_ONCE: Final = 512
+_FIRST: Final = 64
+"""Of a life, whose memory is empty: each record may have to load what its address remembers."""
+_PIECE_S: Final = 0.25
+"""How long deciding a piece may take."""
+_PIECE_BYTES: Final = 8 * 1024 * 1024
+"""What a piece may take in memory, by the records of the one before."""
+_NOTHING: Final = Batch((), 0)
+
+Heard = Callable[[KafkaError, Source | None], None]
+
+
+class Intake:
+    """Reads for the loop; keeps what the transaction in hand cannot take.
+
+    Invariant: what is kept follows the last record that was given out, so after a rewind it has
+    to be forgotten.
+    """
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        settings: ServiceSettings,
+        clock: Clock,
+        watch: Watch,
+        heard: Heard,
+    ) -> None:
+        self._assignment = assignment
+        self._settings = settings
+        self._clock = clock
+        self._watch = watch
+        self._heard = heard
+        self._kept: list[Message] = []
+        self._at_once = min(_FIRST, _AT_ONCE)
+        self._mean_bytes = 1
+        """What a record of the last piece took in memory."""
+        self._is_alone = False
+        """Whether the next transaction has one piece."""
+        self.spent_s = 0.0
+        """How long all reading has taken."""
+
+    def begin(self, records_max: int) -> Batch:
+        """What was kept, has come, or comes while we wait; errors are told first."""
+        wait_s = self._settings.batch_wait_ms / 1000 if self._assignment.settled else 0.001
+        messages = self._kept or self._consumed(self._settings.batch_records_max, wait_s)
+        self._kept = []
+        errors = errors_of(messages)
+        for error, source in errors:
+            self._heard(error, source)
+        records = [m for m in messages if m.error() is None] if errors else messages
+        # After the errors: a partition whose offset is lost is not read any more.
+        records_max = min(records_max, self._at_once)
+        return self._fitting(records, records_max, self._settings.batch_bytes_max, {})
+
+    def go_on(self, plan: Plan, records_max: int) -> Batch:
+        """What has come since and fits into the plan's transaction; empty when that is full."""
+        tally = plan.tally
+        room_records = records_max - tally.records_read
+        room_bytes = self._settings.batch_bytes_max - tally.bytes_read - plan.released_bytes
+        if self._kept or self._is_alone or room_records <= 0 or room_bytes <= 0:
+            return _NOTHING
+        messages = self._consumed(room_records, 0)
+        if any(map(Message.error, messages)):
+            self._kept = messages  # what follows from an error is done when nothing is open
+            return _NOTHING
+        return self._fitting(messages, room_records, room_bytes, plan.next_offsets)
+
+    @property
+    def is_narrowest(self) -> bool:
+        """Whether the next transaction cannot be smaller: it has one record."""
+        return self._at_once == 1 and self._is_alone
+
+    def decided(self, records: int, took_s: float) -> None:
+        """Choose the size of the next piece by how long it took to decide so many records."""
+        if not records:
+            return  # what ends a transaction is decided as well
+        if took_s > _PIECE_S:
+            self._at_once = min(self._at_once, max(1, int(records * _PIECE_S / took_s)))
+        elif self._at_once < _AT_ONCE:
+            self._at_once = min(_AT_ONCE, self._at_once + max(1, self._at_once // 4))
+
+    def narrow(self, records: int) -> None:
+        """A transaction of so many records was too much at once: the next has half a piece."""
+        self._at_once, self._is_alone = max(1, min(self._at_once, records) // 2), True
+
+    def committed(self) -> None:
+        """A transaction came through."""
+        self._is_alone = False
+
+    def serve(self) -> None:
+        """Let the group speak, before something is committed that was not read just now."""
+        if not self._kept:
+            self._kept = self._consumed(1, 0)
+
+    def forget(self) -> None:
+        """Everything is read again from where it was committed."""
+        self._kept = []
+
+    def _consumed(self, records_max: int, wait_s: float) -> list[Message]:
+        started_s = self._clock.monotonic_s()
+        at_once = min(self._at_once, max(1, _PIECE_BYTES // self._mean_bytes))
+        messages = self._assignment.consumer.consume(min(at_once, records_max), wait_s)
+        took_s = self._clock.monotonic_s() - started_s
+        self.spent_s += took_s
+        if messages:
+            self._watch.stage("poll", took_s)
+        return messages
+
+    def _fitting(
+        self,
+        messages: list[Message],
+        records_max: int,
+        bytes_max: int,
+        decided: Mapping[Source, int],
+    ) -> Batch:
+        """As many as there is room for, but one at least; the rest is kept."""
+        records = read(messages[:records_max], bytes_max)
+        self._kept = messages[len(records.messages) :]
+        if records.messages:
+            self._mean_bytes = max(1, records.memory_bytes // len(records.messages))
+        return batch_of(records, self._assignment.running, decided, self._clock.wall_ms())

@@ -1,0 +1,520 @@
+"""Watch: what the loop tells the outside: heartbeat, status, metrics, and a line where it matters.
+
+The loop calls it with what happened; the watch decides what becomes of that. It outlives the
+loop's lives, so that totals and phases do too.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+import structlog
+from confluent_kafka import TopicPartition
+
+from ringfence.headers import Headers, id_text
+from service.clock import Clock
+from service.config.addresses import AddressBook
+from service.config.load import Config, ServiceSettings
+from service.config.model import EXPRESSION_MARKER
+from service.config.tasks import hops_of
+from service.dedup.dead_letter import ID_CHARS_MAX
+from service.dedup.partition import Partition, Phase
+from service.dedup.plan import NO_TIME_MS, Example, Plan, Tally
+from service.dedup.record import trace_of
+from service.dedup.route import Template
+from service.kafka.errors import Fault
+from service.processor.assignment import Assignment, sentence
+from service.processor.dynamic_settings import Following
+from service.processor.occupancy import PERIOD_S, Sampler, Surveyor
+from service.queries.status import PartitionStatus, ServicePhase, Status, StatusBoard
+from service.telemetry.metrics import Metrics, RebalanceKind, Stage
+from service.telemetry.tracing import Trace, Tracer
+from state.model import Source
+
+
+@dataclass(slots=True)
+class Totals:
+    """Since the process started."""
+
+    records_consumed: int = 0
+    records_accepted: int = 0
+    duplicates: int = 0
+    dead_letters: int = 0
+    transactions_committed: int = 0
+    transactions_aborted: int = 0
+    last_commit_at: datetime | None = None
+
+    def add(self, plan: Plan, now_ms: int) -> None:
+        """Count a committed plan."""
+        tally = plan.tally
+        self.records_consumed += tally.consumed.total()
+        self.records_accepted += tally.accepted.total()
+        self.duplicates += tally.duplicates.total()
+        self.dead_letters += tally.dead_letters.total()
+        self.transactions_committed += 1
+        self.last_commit_at = datetime.fromtimestamp(now_ms / 1000, UTC)
+
+
+def count(metrics: Metrics, plan: Plan, now_ms: int) -> None:
+    """Tell the metrics of a committed plan, once for each label."""
+    tally = plan.tally
+    for route, records in tally.consumed.items():
+        metrics.consumed(route, records, tally.bytes_consumed[route])
+    for route, records in tally.carried.items():
+        metrics.carried(route, records)
+    for (route, label), records in _by_label(metrics, tally.accepted).items():
+        metrics.forwarded(route, label, records)
+    for (route, label), records in _by_label(metrics, tally.duplicates).items():
+        metrics.duplicates(route, label, records)
+    for (route, reason), records in tally.dead_letters.items():
+        metrics.dead_letters(route, reason, records)
+    for (mode, result), records in tally.redriven.items():
+        metrics.redriven(mode, result, records)
+    if tally.oldest_ms != NO_TIME_MS:
+        ages_ms = (now_ms - tally.oldest_ms, now_ms - tally.newest_ms)
+        metrics.latency(*(max(0, age_ms) / 1000 for age_ms in ages_ms))
+    if tally.distances_ms:
+        metrics.distances(tally.distances_ms)
+
+
+def _by_label(
+    metrics: Metrics, tally: Mapping[tuple[str, str], int]
+) -> Mapping[tuple[str, str], int]:
+    """Addresses without a label of their own together: there may be one for each record."""
+    found: dict[tuple[str, str], int] = {}
+    for (route, address), records in tally.items():
+        place = (route, metrics.address_label(address))
+        found[place] = found.get(place, 0) + records
+    return found
+
+
+class Waits:
+    """Remembers when each reader was at the end."""
+
+    def __init__(self) -> None:
+        self._level_s: dict[Source, float] = {}
+
+    def keep(self, owned: Collection[Source]) -> None:
+        """Forget all other partitions."""
+        self._level_s = {source: at for source, at in self._level_s.items() if source in owned}
+
+    def of(
+        self, source: Source, lag_records: int | None, *, now_s: float, age_ms: int | None
+    ) -> int | None:
+        """The bound in ms; None where nothing is known. `age_ms` is of the last record decided."""
+        if lag_records is None:
+            return None
+        if lag_records == 0:
+            self._level_s[source] = now_s
+            return 0
+        bounds_ms = [] if age_ms is None else [max(0, age_ms)]
+        if source in self._level_s:
+            bounds_ms.append(round((now_s - self._level_s[source]) * 1000))
+        return min(bounds_ms, default=None)
+
+
+class Counted(NamedTuple):
+    """What came to one address."""
+
+    accepted: int
+    duplicates: int
+
+
+class Traffic:
+    """By address."""
+
+    def __init__(self, since_ms: int) -> None:
+        self.since_ms = since_ms
+        """From when on it was counted."""
+        self._accepted: Counter[str] = Counter()
+        self._duplicates: Counter[str] = Counter()
+
+    def __contains__(self, address: object) -> bool:
+        """Whether anything came to an address."""
+        return address in self._accepted or address in self._duplicates
+
+    def of(self, address: str) -> Counted:
+        """What came to an address."""
+        return Counted(self._accepted[address], self._duplicates[address])
+
+    @property
+    def addresses(self) -> AbstractSet[str]:
+        """Those to which anything came."""
+        return self._accepted.keys() | self._duplicates.keys()
+
+    def counts(self, addresses: Sequence[str]) -> tuple[list[int], list[int]]:
+        """How many were accepted of each, and how many were duplicates."""
+        accepted, duplicates = self._accepted.get, self._duplicates.get
+        return [accepted(each, 0) for each in addresses], [
+            duplicates(each, 0) for each in addresses
+        ]
+
+    def add(self, tally: Tally, held: Collection[AbstractSet[str]]) -> None:
+        """Count what was committed; `held` are the addresses of the partitions that decided it."""
+        _add(self._accepted, tally.accepted, held)
+        _add(self._duplicates, tally.duplicates, held)
+
+
+def _add(
+    counts: Counter[str], tally: Mapping[tuple[str, str], int], held: Collection[AbstractSet[str]]
+) -> None:
+    for (_route, address), records in tally.items():
+        if records and (address in counts or any(address in each for each in held)):
+            counts[address] += records
+
+
+LOG_PERIOD_S: Final = 10.0
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class DuplicatesLog:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._told_s = float("-inf")
+        self._untold = 0
+
+    def tell(self, tally: Tally, now_s: float) -> None:
+        """A transaction has committed."""
+        example = tally.example
+        if example is None:
+            return
+        self._untold += tally.duplicates.total()
+        if now_s - self._told_s < LOG_PERIOD_S:
+            return
+        self._told_s = now_s
+        _log.info("duplicate", **_fields(example), suppressed=self._untold - 1)
+        self._untold = 0
+
+
+def _fields(example: Example) -> dict[str, object]:
+    """Without what is not known."""
+    trace = trace_of(example.headers)
+    identifier = example.identifier
+    fields = {
+        "route": example.route,
+        "address": example.address,
+        "id": None if identifier is None else id_text(identifier)[:ID_CHARS_MAX],
+        "topic": example.place.topic,
+        "partition": example.place.partition,
+        "offset": example.offset,
+        "original": example.original,
+        "trace_id": None if trace is None else trace.trace_id,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+_PUBLISH_S: Final = 0.25
+
+_SILENT_S: Final = 2.0
+"""An answer to a transaction that takes longer is a fault that shows."""
+
+
+class Waiting(NamedTuple):
+    """What the loop waits for, and since when."""
+
+    sentence: str
+    since_s: float
+
+
+class Watch:
+    """Totals, and what is pinned on the board."""
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        clock: Clock,
+        board: StatusBoard,
+        metrics: Metrics,
+        tracer: Tracer | None = None,
+    ) -> None:
+        self._tracer = tracer
+        self._trace: Trace | None = None
+        self._settings = settings
+        self._clock = clock
+        self._board = board
+        self._metrics = metrics
+        self._started_at = datetime.fromtimestamp(clock.wall_ms() / 1000, UTC)
+        self._totals = Totals()
+        self._published_s = float("-inf")
+        self._duplicates_log = DuplicatesLog()
+        self._rebalances = 0
+        self._changes: Counter[RebalanceKind] = Counter()
+        self._sampler, self._sampled_s = Sampler(), float("-inf")
+        self._waits = Waits()
+        self._partitions_total = 0
+        self._doubtful = False
+        self._running: set[tuple[str, int]] = set()
+        self._statuses: tuple[PartitionStatus, ...] = ()
+        self._held: frozenset[Source] = frozenset()
+        self.traffic = Traffic(clock.wall_ms())
+        """What came to each address."""
+        self.waiting: Waiting | None = None
+        self._config_revision = 0
+        self._config_fault: str | None = None
+        self._hops: tuple[str, ...] = ()
+        self._named_by: int | None = None
+        """The document in force when the metrics were told the addresses that are named."""
+
+    def beat(self) -> None:
+        """The loop lives."""
+        self._board.beat()
+
+    def awaits(self, waited_s: float) -> None:
+        """The loop lives, and has waited for so long for the broker to answer a transaction."""
+        self.beat()
+        if waited_s >= _SILENT_S and self.waiting is None:  # else why, it was told already
+            self.wait("the broker, which leaves a transaction unanswered", until_commit=True)
+
+    def stage(self, stage: Stage, duration_s: float) -> None:
+        """How long a stage of the batch at hand took."""
+        self._metrics.stage(stage, duration_s)
+
+    def begun(self) -> Callable[[Sequence[Headers | None]], None] | None:
+        """A transaction begins that reads records; what is to be shown their headers, if any."""
+        if self._tracer is None:
+            return None
+        self._not_traced("it was given up")
+        self._trace = self._tracer.begin()
+        return None if self._trace is None else self._trace.look
+
+    def _not_traced(self, cause: str) -> None:
+        """What was traced did not come to its end."""
+        if self._trace is not None:
+            self._trace.fail(cause)
+            self._trace = None
+
+    def committed(self, plan: Plan, duration_s: float) -> None:
+        """A transaction has committed."""
+        now_ms = self._clock.wall_ms()
+        self._doubtful = False
+        if self._trace is not None:
+            self._trace.end(plan)
+            self._trace = None
+        self._totals.add(plan, now_ms)
+        count(self._metrics, plan, now_ms)
+        self._duplicates_log.tell(plan.tally, self._clock.monotonic_s())
+        self._metrics.stage("commit", duration_s)
+        self._metrics.committed(duration_s)
+
+    def aborted(self, fault: Fault) -> None:
+        """A transaction was aborted."""
+        self._totals.transactions_aborted += 1
+        self._not_traced(fault.cause)
+        self._metrics.not_committed("aborted")
+        _log.warning("transaction_aborted", cause=fault.cause, of_record=fault.of_record)
+
+    def damaged(self, sentence: str) -> None:
+        """A store is wiped and restored."""
+        _log.warning("store_damaged", cause=sentence)
+
+    def unknown(self, fault: Fault) -> None:
+        """A life ends: what became of its last transaction, the broker says."""
+        self._metrics.not_committed("unknown")
+        self._not_traced(fault.cause)
+        if fault.fenced:
+            self._metrics.fenced()
+        _log.warning("outcome_unknown", cause=fault.cause, fenced=fault.fenced)
+        sentence = f"the broker, which answered {fault.cause}; see its log and our rights"
+        self._statuses = ()
+        self.wait(sentence, until_commit=not fault.fenced)
+
+    def client_error(self, name: str, text: str) -> None:
+        """The client reported an error beside the records."""
+        self._metrics.client_error(name)
+        _log.warning("client_error", error=name, text=text)
+
+    def wait(self, sentence: str, *, until_commit: bool = False) -> None:
+        """The loop waits for the world: not ready, and the sentence says for what.
+
+        With `until_commit`, a round without a fault is no proof that it is over: a commit is.
+        """
+        self._doubtful = self._doubtful or until_commit
+        if self.waiting is None or self.waiting.sentence != sentence:
+            since_s = self.waiting.since_s if self.waiting else self._clock.monotonic_s()
+            self.waiting = Waiting(sentence, since_s)
+            _log.warning("waiting", reason=sentence)
+        self.publish("waiting", self._statuses)
+
+    def waited_s(self) -> float:
+        """How long nothing has gone well; 0 while nothing is waited for."""
+        return self._clock.monotonic_s() - self.waiting.since_s if self.waiting else 0.0
+
+    def go_on(self) -> bool:
+        """A round went well; tells whether nothing is waited for any more."""
+        if self.waiting is not None and not self._doubtful:
+            _log.info("going_on", reason=self.waiting.sentence)
+            self.waiting = None
+            self._published_s = float("-inf")
+        return self.waiting is None
+
+    def turned(self, assignment: Assignment, *, complete: bool) -> None:
+        """A round is over; a few times a second its status is published."""
+        if assignment.rebalances != self._rebalances:
+            self._rebalances = assignment.rebalances
+            self._tell_rebalances(assignment.changes)
+            self._published_s = float("-inf")
+        if self._clock.monotonic_s() - self._published_s < _PUBLISH_S:
+            return
+        self._published_s = self._clock.monotonic_s()
+        places = sorted(assignment.partitions)
+        reached = assignment.reached()
+        statuses = tuple(
+            self._with_wait(_status_of(each, assignment, reached), each)
+            for each in map(assignment.partitions.__getitem__, places)
+        )
+        self._waits.keep(assignment.partitions)
+        self._statuses = statuses
+        settled = assignment.rebalances and assignment.settled
+        if settled and all(status.lag_records == 0 or status.paused for status in statuses):
+            self._doubtful = False  # there is nothing left that a commit could prove
+        self._tell_changes(statuses)
+        self._tell_held(assignment.held)
+        phase: ServicePhase = "running" if assignment.rebalances else "starting"
+        phase = "waiting" if self.waiting else phase
+        self._partitions_total = assignment.partitions_total
+        self.publish(phase, statuses, complete=complete)
+
+    def follows(self, following: Following, running: Iterable[Partition]) -> None:
+        """How far what is set was brought into force."""
+        self._config_revision = following.applied(running)
+        routes = following.effective.config.routes
+        self._hops = tuple(hop.value for hop in hops_of(route.scope for route in routes))
+        if following.document != self._named_by:
+            self._named_by = following.document
+            self._metrics.name_addresses(_named(following.effective.config))
+        if following.fault != self._config_fault:
+            self._config_fault = following.fault
+            self._published_s = float("-inf")
+            if following.fault is not None:
+                self._metrics.config_not_applied()
+                _log.error("settings_not_applied", reason=following.fault)
+
+    def sample(
+        self, running: Mapping[Source, Partition], surveyor: Surveyor, book: AddressBook
+    ) -> None:
+        """Between two batches; every few seconds what is held locally is measured."""
+        now_s = self._clock.monotonic_s()
+        if now_s - self._sampled_s >= PERIOD_S:
+            self._sampled_s = now_s
+            labels = self._metrics.labelled_addresses
+            self._metrics.sampled(self._sampler.take(running, surveyor, book, labels))
+
+    def _with_wait(self, status: PartitionStatus, partition: Partition) -> PartitionStatus:
+        """With the time that its next record may have waited."""
+        age_ms = self._clock.wall_ms() - partition.time_ms if partition.time_ms else None
+        now_s = self._clock.monotonic_s()
+        lag_ms = self._waits.of(partition.source, status.lag_records, now_s=now_s, age_ms=age_ms)
+        return status._replace(lag_ms=lag_ms)
+
+    def _tell_rebalances(self, changes: Counter[RebalanceKind]) -> None:
+        if changes.total() < self._changes.total():
+            self._changes = Counter()  # a new life counts anew
+        for kind, times in (changes - self._changes).items():
+            self._metrics.rebalance(kind, times)
+        self._changes = Counter(changes)
+
+    def _tell_changes(self, statuses: tuple[PartitionStatus, ...]) -> None:
+        """A line for each partition that began to run or is gone."""
+        running = {(s.topic, s.partition): s for s in statuses if s.phase == Phase.RUNNING.value}
+        for place in sorted(running.keys() - self._running):
+            status = running[place]
+            _log.info(
+                "partition_running",
+                partition="{}-{}".format(*place),
+                next_offset=status.next_offset,
+                restored_records=status.restored_records,
+            )
+        for place in sorted(self._running - running.keys()):
+            _log.info("partition_released", partition="{}-{}".format(*place))
+        self._running = set(running)
+
+    def _tell_held(self, places: Mapping[Source, int]) -> None:
+        """A line for each input that a transaction of somebody's keeps from being read."""
+        self._metrics.held_back(len(places))
+        for source in sorted(places.keys() - self._held):
+            what = sentence({source: places[source]})
+            _log.warning("input_held_back", partition="{}-{}".format(*source), reason=what)
+        self._held = frozenset(places)
+
+    def publish(
+        self,
+        phase: ServicePhase,
+        partitions: tuple[PartitionStatus, ...],
+        *,
+        complete: bool = False,
+    ) -> None:
+        """Pin a status on the board."""
+        totals = self._totals
+        status = Status(
+            phase=phase,
+            waiting_for=self.waiting.sentence if self.waiting else None,
+            instance=self._settings.instance,
+            group_id=self._settings.group_id,
+            started_at=self._started_at,
+            partitions=partitions,
+            records_consumed=totals.records_consumed,
+            records_accepted=totals.records_accepted,
+            duplicates=totals.duplicates,
+            dead_letters=totals.dead_letters,
+            transactions_committed=totals.transactions_committed,
+            transactions_aborted=totals.transactions_aborted,
+            last_commit_at=totals.last_commit_at,
+            complete=complete,
+            partitions_total=self._partitions_total,
+            config_revision=self._config_revision,
+            config_fault=self._config_fault,
+            hops=self._hops,
+        )
+        self._board.publish(status)
+
+
+def _named(config: Config) -> Iterator[str]:
+    """Addresses that the configuration names: as what a route makes of an input, or by settings."""
+    for route in config.routes:
+        for topic in route.inputs:
+            address = Template.parse(route.address, topic).constant
+            if address is not None and not topic.startswith(EXPRESSION_MARKER):
+                yield address
+    yield from config.addresses.named
+
+
+def _status_of(
+    partition: Partition, assignment: Assignment, reached: Mapping[Source, int]
+) -> PartitionStatus:
+    running = partition.phase is Phase.RUNNING
+    replay = assignment.replay(partition)
+    paused = assignment.fetching.is_paused(partition)
+    end = _end(partition, assignment) if running else None
+    return PartitionStatus(
+        topic=partition.source.topic,
+        partition=partition.source.partition,
+        phase=partition.phase.value,
+        committed_offset=partition.committed_offset,
+        next_offset=partition.next_offset if running else None,
+        end_offset=end,
+        lag_records=None if end is None else max(0, end - reached[partition.source]),
+        changelog_next_offset=partition.changelog_next if running and partition.changelog else None,
+        restored_records=partition.restored_records if replay is None else replay.records,
+        restore_remaining_records=(
+            None if replay is None else max(0, replay.end - replay.position.changelog_next)
+        ),
+        addresses=len(partition.addresses),
+        groups_open=len(partition.groups.open),
+        paused=paused,
+    )
+
+
+def _end(partition: Partition, assignment: Assignment) -> int | None:
+    """What the fetcher last heard of the end, open transactions and all; None before that."""
+    source = partition.source
+    if assignment.fetching.is_paused(partition):
+        return assignment.fetching.ends.get(source)
+    offsets = assignment.consumer.get_watermark_offsets(
+        TopicPartition(source.topic, source.partition), cached=True
+    )
+    return offsets[1] if offsets[1] >= 0 else None

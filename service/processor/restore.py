@@ -1,0 +1,138 @@
+"""Restore: replay the tail of changelogs into their stores, on a consumer of its own.
+
+The end is the high watermark asked after the committed offset was known, never the last stable
+offset: an open transaction would hide state that the committed offset already includes. Replay is
+read_committed and done when the position has reached the end; control records move it too.
+Invariant: a store only ever takes a prefix of its changelog, in order.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from service.kafka.io import assign_anew
+from state.keys import UnknownFormatError, address_of
+from state.model import Edit, Source
+from state.store import Position, Store
+from state.strategies.registry import check
+
+_RECORDS_MAX: Final = 5_000
+
+
+@dataclass(slots=True)
+class Replay:
+    """One changelog partition on its way into its store."""
+
+    changelog: Source
+    store: Store
+    position: Position
+    end: int
+    records: int = 0
+    edits: list[Edit] = field(default_factory=list)
+    reached: int = field(init=False)
+    """The offset behind the last record, or marker, that was read."""
+
+    def __post_init__(self) -> None:
+        self.reached = self.position.changelog_next
+
+    @property
+    def done(self) -> bool:
+        """Whether the store holds everything up to the end."""
+        return self.position.changelog_next >= self.end
+
+
+class Restorer:
+    """Replays any number of changelog partitions, a slice of work at a time."""
+
+    def __init__(self, consumer: Callable[[], Consumer]) -> None:
+        self._make_consumer = consumer
+        self._consumer: Consumer | None = None
+        self._replays: dict[Source, Replay] = {}
+
+    @property
+    def replays(self) -> dict[Source, Replay]:
+        """What is under way, by changelog partition."""
+        return self._replays
+
+    def add(self, replay: Replay) -> None:
+        """Begin, or begin anew, at the store's position."""
+        self._replays[replay.changelog] = replay
+        self._assign()
+
+    def remove(self, changelog: Source) -> None:
+        """Stop: the partition is done or lost."""
+        if self._replays.pop(changelog, None) is not None:
+            self._assign()
+
+    def step(self, timeout_s: float) -> None:
+        """Replay what comes within the timeout.
+
+        Raises KafkaException for what the broker answers, UnknownFormatError for a record that is
+        not ours, and the store's own errors.
+        """
+        consumer = self._consumer
+        if consumer is None or not self._replays:
+            return
+        messages = consumer.consume(_RECORDS_MAX, timeout_s)
+        errors = [error for message in messages if (error := message.error()) is not None]
+        for message in messages:
+            if message.error() is None:
+                self._take(message)
+        for replay in self._replays.values():
+            _apply(replay)
+        if errors:
+            self._assign()  # a log that was refused is asked for again
+            raise KafkaException(errors[0])
+        for place in consumer.position([TopicPartition(*log) for log in self._replays]):
+            replay = self._replays[Source(place.topic, place.partition)]
+            replay.reached = max(place.offset, replay.reached)
+            _apply(replay)
+
+    def renew(self) -> None:
+        """Go on with a new consumer: the one at hand may have forgotten its brokers."""
+        self._drop_consumer()
+        self._assign()
+
+    def close(self) -> None:
+        """Let the consumer go."""
+        self._drop_consumer()
+        self._replays.clear()
+
+    def _drop_consumer(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def _assign(self) -> None:
+        if self._consumer is None:
+            self._consumer = self._make_consumer()
+        nexts = ((log, replay.position.changelog_next) for log, replay in self._replays.items())
+        assign_anew(self._consumer, [TopicPartition(*log, offset) for log, offset in nexts])
+
+    def _take(self, message: Message) -> None:
+        replay = self._replays.get(Source(message.topic() or "", message.partition() or 0))
+        if replay is None or (message.offset() or 0) < replay.reached:
+            return
+        key, value = message.key() or b"", message.value()
+        try:
+            if value is not None:  # whoever deletes what is foreign leaves a foreign key
+                address_of(key)
+                check(key, value)
+        except UnknownFormatError as error:
+            place = f"{message.topic()}-{message.partition()}@{message.offset()}"
+            raise UnknownFormatError(f"{place}: {error}") from error
+        replay.edits.append(Edit(key, value))
+        replay.reached = (message.offset() or 0) + 1
+
+
+def _apply(replay: Replay) -> None:
+    """Bring what was read into the store."""
+    if replay.reached > replay.position.changelog_next:
+        # Not its time: until the end is reached, tombstones may be missing that are gone then.
+        position = replay.position._replace(changelog_next=replay.reached)
+        replay.store.apply(replay.edits, position)
+        replay.position = position
+        replay.records += len(replay.edits)
+        replay.edits = []

@@ -1,0 +1,78 @@
+"""Patience: how long a loop waits for the world, and what it ends with when that takes too long."""
+
+from typing import Final
+
+from service.clock import Clock
+from service.errors import ExitCode, ExitError
+from service.kafka.errors import Fault
+from service.processor.reporter import Watch
+
+_BACKOFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
+# A broker lets no transaction stay open for longer, unless it was told so.
+_OPEN_TRANSACTION_S: Final = 900.0
+_CUT_OFF_S: Final = 20.0
+BROKER_PATIENCE_S: Final = 300.0
+"""How long the broker may refuse everything before the process ends with exit code 3."""
+
+
+class Patience:
+    """Of one life of a loop."""
+
+    def __init__(self, watch: Watch, clock: Clock, session_timeout_ms: int) -> None:
+        self._watch, self._clock = watch, clock
+        self._group_s = 2 * session_timeout_ms / 1000
+        self._failures = 0
+        self._cut_off_since_s: float | None = None
+        """Since when this life's clients have found no broker."""
+        self._unsettled: tuple[int, float] | None = None
+        """Since when the group has refused our commits, after so many rebalances."""
+
+    def back_off(self, sentence: str, *, until_commit: bool = False) -> None:
+        """Nothing can be done now: say what for, wait, and end when it takes too long."""
+        self._watch.wait(sentence, until_commit=until_commit)
+        if self._watch.waited_s() > BROKER_PATIENCE_S:
+            raise ExitError(ExitCode.BROKER, f"Gave up waiting for {sentence}.")
+        self._clock.sleep(_BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)])
+        self._failures += 1
+
+    def turned(self, waiting: str | None) -> None:
+        """A round went well, but for what is waited for beside it."""
+        if waiting is not None:
+            self._watch.wait(waiting)
+            if self._watch.waited_s() > _OPEN_TRANSACTION_S:
+                raise ExitError(ExitCode.BROKER, f"Gave up waiting for {waiting}.")
+        elif self._watch.go_on():
+            self._failures = 0
+
+    def is_cut_off(self, *, finds_broker: bool) -> bool:
+        """Told of each round; whether clients have long enough found no broker: others might.
+
+        librdkafka may forget every broker, and for good (its issue #5301).
+        """
+        now_s = self._clock.monotonic_s()
+        if finds_broker:
+            self._cut_off_since_s = None
+            return False
+        if self._cut_off_since_s is None:
+            self._cut_off_since_s = now_s
+        return now_s - self._cut_off_since_s > _CUT_OFF_S
+
+    def committed(self) -> None:
+        """The group took our offsets."""
+        self._unsettled = None
+
+    def is_passing(self, fault: Fault, rebalances: int) -> bool:
+        """Whether the group is on its way to a generation that we are not told of yet.
+
+        For as long as somebody who died may hold it up; longer is a fault like another.
+        """
+        now_s = self._clock.monotonic_s()
+        if not fault.of_group:
+            self._unsettled = None
+            return False
+        if self._unsettled is None or self._unsettled[0] != rebalances:
+            self._unsettled = (rebalances, now_s)
+        if now_s - self._unsettled[1] > self._group_s:
+            return False
+        self._clock.sleep(_BACKOFF_S[0])
+        return True

@@ -1,0 +1,487 @@
+"""Arrivals: partitions on their way from the grant to the first record that is read.
+
+In the order of the protocol: the committed offset, the ends of the logs, the store, the replay, the
+checks. A partition that only passes its records on has neither log nor store. `takeover.py` has
+what must agree.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from enum import Enum
+from itertools import compress
+from typing import Final, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from service.clock import Clock
+from service.config.load import ServiceSettings
+from service.dedup.partition import Facts, Log, Partition, Phase, addresses_of
+from service.dedup.pending_groups import Groups
+from service.errors import ExitCode, ExitError, Problem
+from service.kafka.admin import Cluster, TopicInfo
+from service.kafka.clients import Clients
+from service.kafka.topics import by_address_problems, changelog_problems
+from service.processor.fetcher import place_of
+from service.processor.restore import Replay, Restorer
+from state.model import Source
+from state.offset_metadata import TOMBSTONES_KEPT_MS, decode
+from state.segment import FORMAT
+from state.store import (
+    Identity,
+    Position,
+    Store,
+    StoreCorruptError,
+    StoreHeldError,
+    Stores,
+)
+
+STORE_AGE_MS_MAX: Final = TOMBSTONES_KEPT_MS // 2
+"""Where nobody has set another `delete.retention.ms`."""
+
+
+def store_fault(position: Position | None, facts: Facts, now_ms: int) -> str | None:
+    """Why a store has to be wiped; None when its changelog tail is all that it lacks."""
+    if position is None:
+        return None
+    if position.identity != facts.identity:
+        return "it is a copy of another log or format"
+    if not facts.changelog.start <= position.changelog_next <= facts.changelog.end:
+        return "its changelog position lies outside the changelog"
+    if position.input_next > (facts.committed_offset or 0):
+        return "it is ahead of the committed offset"
+    if is_too_old(position, now_ms, facts.tombstones_kept_ms):
+        return "it is too old: the changelog may have dropped tombstones that it never saw"
+    return None
+
+
+def is_too_old(
+    position: Position, now_ms: int, tombstones_kept_ms: int = TOMBSTONES_KEPT_MS
+) -> bool:
+    """Whether tombstones may be gone that came after the store was last level with its log.
+
+    Half of the time for which the changelog keeps them is believed.
+    """
+    return now_ms - position.level_at_ms > tombstones_kept_ms // 2
+
+
+def short_logs(partition: Partition, facts: Facts) -> list[Source]:
+    """Of input and changelog, those that end before what was committed, and are the same topics."""
+    told, identity, log = facts.metadata, facts.identity, partition.changelog
+    found = []
+    is_same = told is None or told.input_topic_id == identity.input_topic_id
+    if is_same and facts.input.end < (facts.committed_offset or 0):
+        found.append(partition.source)
+    if (
+        log
+        and told
+        and told.changelog_topic_id == identity.changelog_topic_id
+        and facts.changelog.end <= told.last_offset
+    ):
+        found.append(log)
+    return found
+
+
+def check_settings(facts: Facts) -> None:
+    """No internal topic has settings under which records or ids are lost, or exit 5."""
+    if facts.problems:
+        raise _contradiction("; ".join(map(str, facts.problems)))
+
+
+def check_identity(partition: Partition, facts: Facts) -> None:
+    """The committed offset and the changelog belong together, or exit 5."""
+    told = facts.metadata
+    if told is None:
+        return
+    name = partition.source
+    if told.format > FORMAT:
+        raise _contradiction(
+            f"{name.topic}-{name.partition} was committed with state format {told.format}, "
+            f"this version reads {FORMAT}; run the newer version."
+        )
+    # Before, another route may have passed its records on, and remembered nothing here.
+    log = partition.changelog if told.changelog_topic_id else None
+    if log and told.changelog_topic_id != facts.identity.changelog_topic_id:
+        raise _contradiction(
+            f"The changelog {log.topic} was deleted and made anew since the last "
+            f"commit of {name.topic}-{name.partition}; {_RESET}"
+        )
+    if told.input_topic_id != facts.identity.input_topic_id:
+        raise _contradiction(
+            f"The input {name.topic} was deleted and made anew since the last commit; {_RESET}"
+        )
+    if log and facts.changelog.start > told.changelog_start:
+        raise _contradiction(
+            f"Records of the changelog {log.topic}-{log.partition} "
+            f"below offset {facts.changelog.start} were deleted; {_RESET}"
+        )
+
+
+def check_changelog(partition: Partition, facts: Facts, changelog_next: int) -> None:
+    """After the replay: everything that the offset metadata promises is there, or exit 5."""
+    log = partition.changelog
+    if log and facts.metadata is not None and changelog_next <= facts.metadata.last_offset:
+        raise _contradiction(
+            f"The changelog {log.topic}-{log.partition} ends at "
+            f"{changelog_next}, but offset {facts.metadata.last_offset} was committed: it was "
+            f"truncated; {_RESET}"
+        )
+
+
+def check_written(partition: Partition) -> None:
+    """While it runs: the changelog took our records behind those that it had, or exit 5.
+
+    To be called once it is known to be the same topic. What an aborted transaction has written may
+    fill the gap, so a later takeover need not find it.
+    """
+    log = partition.changelog
+    if log and partition.written_at is not None:
+        raise _contradiction(
+            f"The changelog {log.topic}-{log.partition} reached to {partition.changelog_next}, but "
+            f"took a record at offset {partition.written_at}: it was truncated; {_RESET}"
+        )
+
+
+def start_offset(
+    partition: Partition, facts: Facts, settings: ServiceSettings, *, remembered: bool
+) -> tuple[int, bool]:
+    """Where to read from, and whether the state has to be cleared first.
+
+    `remembered` tells whether the replayed changelog holds anything, or, where there is none,
+    whether the partition was read before.
+    """
+    name = f"{partition.source.topic}-{partition.source.partition}"
+    clear = False
+    if partition.inlet is None:  # what was passed on is decided, whatever holds for the inputs
+        settings = replace(settings, on_missing_offset="earliest")
+    if remembered and facts.metadata is None:
+        if settings.on_reset_offset == "fail":
+            raise _contradiction(
+                f"The offset of {name} was reset by hand or has expired, but the state remembers "
+                "ids; set service.on_reset_offset to keep_state or clear_state."
+            )
+        clear = settings.on_reset_offset == "clear_state"
+    offset = facts.committed_offset
+    if offset is None:
+        return _by_policy(settings.on_missing_offset, "on_missing_offset", name, facts), clear
+    if not facts.input.start <= offset <= facts.input.end:
+        if partition.inlet is None:
+            raise _contradiction(
+                f"{name} has offsets {facts.input.start} to {facts.input.end}, its group is at "
+                f"{offset}; reset the offsets of that group to the earliest, and set "
+                "service.on_reset_offset to keep_state."
+            )
+        return _by_policy(settings.on_lost_offset, "on_lost_offset", name, facts), clear
+    return offset, clear
+
+
+def _by_policy(policy: str, setting: str, name: str, facts: Facts) -> int:
+    if policy == "earliest":
+        return facts.input.start
+    if policy == "latest":
+        return facts.input.end
+    raise _contradiction(
+        f"{name} has offsets {facts.input.start} to {facts.input.end}, the group is at "
+        f"{facts.committed_offset}; set service.{setting} to earliest or latest."
+    )
+
+
+_RESET: Final = (
+    "delete the group's offsets and set service.on_reset_offset to keep_state or clear_state."
+)
+
+
+def _contradiction(sentence: str) -> ExitError:
+    return ExitError(ExitCode.CONTRADICTION, sentence)
+
+
+_COMMITTED_TIMEOUT_S: Final = 0.5
+
+_RESTORE_SLICE_S: Final = 0.05
+
+_BUSY_PAUSE_S: Final = 0.25
+
+_SHORT_S: Final = 10.0
+
+_SHORT_GAP_S: Final = 5.0
+"""Two short reports that are further apart may be those of two starts."""
+
+_STILL_S: Final = 30.0
+
+
+class _Lack(Enum):
+    """Why a partition is put off; the values are what status shows of those that are."""
+
+    TOPIC = "the broker to describe the topics of {}, which were created just now, or deleted"
+    RECORDS = "the broker to report the whole logs of {}, which seem to be truncated"
+    STORE = "the stores of {}, which another process of this instance has open still"
+
+
+class _Short(NamedTuple):
+    """A log that ends too early, whenever it was asked for between two times."""
+
+    since_s: float
+    asked_s: float
+
+
+class Arrivals:
+    """See the module."""
+
+    def __init__(
+        self,
+        clients: Clients,
+        cluster_id: str,
+        consumer: Consumer,
+        stores: Stores,
+        settings: ServiceSettings,
+        clock: Clock,
+        run: Callable[[Partition, int], None],
+        retake: Callable[[Partition], None],
+    ) -> None:
+        """`run` has a partition read from an offset on; `retake` has it arrive anew."""
+        self._cluster: Cluster = clients.cluster
+        self._cluster_id = cluster_id
+        self._consumer = consumer
+        self._stores = stores
+        self._settings = settings
+        self._clock = clock
+        self._run = run
+        self._retake = retake
+        self._busy: dict[Source, float] = {}
+        """Partitions that were put off, and when to try again."""
+        self._lacks: dict[Source, _Lack] = {}
+        """What each of them lacked last."""
+        self._short: dict[Source, dict[Source, _Short]] = {}
+        """Of each partition its logs that were short when they were last asked for."""
+        self.restorer = Restorer(clients.restorer)
+        """What is being restored."""
+        self._stood: dict[Source, Position] = {}
+        self._still_since_s: float
+
+    def step(self, partitions: Mapping[Source, Partition]) -> str | None:
+        """Move every one of them that does not run a little; tells what it waits for, if so."""
+        now_s = self._clock.monotonic_s()
+        for source in self._busy.keys() - partitions.keys():
+            del self._busy[source]
+        for source in self._short.keys() - partitions.keys():
+            del self._short[source]
+        granted = [p for p in partitions.values() if p.phase is Phase.ASSIGNED]
+        waiting = self._take_over([p for p in granted if self._busy.get(p.source, 0.0) <= now_s])
+        waiting = waiting or self._lacking()
+        if self.restorer.replays:
+            self._renew_if_still(now_s)
+            self.restorer.step(_RESTORE_SLICE_S)
+            for partition in list(partitions.values()):
+                replay = self.replay(partition)
+                if replay is not None and replay.done:
+                    self._finish(partition, replay)
+        return waiting
+
+    def _renew_if_still(self, now_s: float) -> None:
+        stands = {log: each.position for log, each in self.restorer.replays.items()}
+        if stands != self._stood:
+            self._stood, self._still_since_s = stands, now_s
+        elif now_s - self._still_since_s > _STILL_S:
+            self._still_since_s = now_s
+            self.restorer.renew()
+
+    def replay(self, partition: Partition) -> Replay | None:
+        """What a partition that is being restored has still to read."""
+        return self.restorer.replays.get(partition.changelog) if partition.changelog else None
+
+    def drop(self, partition: Partition) -> None:
+        """It is not ours any more, or arrives anew."""
+        if partition.changelog is not None:
+            self.restorer.remove(partition.changelog)
+
+    def wipe(self, source: Source) -> None:
+        """Let its store begin from nothing."""
+        self._stores.wipe(source)
+
+    def close(self) -> None:
+        """Let the consumer of changelogs go."""
+        self.restorer.close()
+
+    def _take_over(self, partitions: Sequence[Partition]) -> str | None:
+        if not partitions:
+            return None
+        try:
+            committed = self._consumer.committed(
+                [place_of(partition) for partition in partitions], timeout=_COMMITTED_TIMEOUT_S
+            )
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._TIMED_OUT:  # noqa: SLF001 - its name
+                raise
+            names = ", ".join(f"{p.source.topic}-{p.source.partition}" for p in partitions)
+            return (
+                f"the committed offsets of {names}: an earlier transaction is still open, "
+                "or the broker does not answer"
+            )
+        asked_s = self._clock.monotonic_s()
+        facts = self._facts(partitions, committed)
+        for partition in partitions:
+            told = facts.get(partition.source)
+            if told is None:
+                self._put_off(partition, _Lack.TOPIC)
+                continue
+            if self._is_short(partition, told, asked_s):
+                self._put_off(partition, _Lack.RECORDS)
+                continue
+            try:
+                self._begin(partition, told)
+            except StoreHeldError:
+                self._put_off(partition, _Lack.STORE)
+            else:
+                self._busy.pop(partition.source, None)
+        return None
+
+    def _is_short(self, partition: Partition, facts: Facts, asked_s: float) -> bool:
+        """Whether the input or the changelog seems to end before what was committed.
+
+        A broker that has just started reports less than it has; only what lasts is believed, from
+        the first question to the last: the process may have stood still since. The two logs may
+        have leaders that start one after the other, and a leader may start again and again.
+        """
+        before, now = self._short.get(partition.source, {}), dict[Source, _Short]()
+        for log in short_logs(partition, facts):
+            last = before.get(log)
+            if last is None or asked_s - last.asked_s > _SHORT_GAP_S:
+                last = _Short(asked_s, asked_s)
+            now[log] = last._replace(asked_s=asked_s)
+        self._short[partition.source] = now
+        return any(asked_s - short.since_s < _SHORT_S for short in now.values())
+
+    def _put_off(self, partition: Partition, lack: _Lack) -> None:
+        self._lacks[partition.source] = lack
+        self._busy[partition.source] = self._clock.monotonic_s() + _BUSY_PAUSE_S
+
+    def _lacking(self) -> str | None:
+        """What partitions wait for that were put off."""
+        for lack in _Lack:
+            found = sorted(source for source in self._busy if self._lacks[source] is lack)
+            if found:
+                names = ", ".join(f"{source.topic}-{source.partition}" for source in found)
+                return lack.value.format(names)
+        return None
+
+    def _facts(
+        self, partitions: Sequence[Partition], committed: Sequence[TopicPartition]
+    ) -> dict[Source, Facts]:
+        """Of each partition whose topics the broker describes."""
+        for place in committed:
+            if place.error is not None:
+                raise KafkaException(place.error)
+        topics = self._cluster.topics({log.topic for p in partitions for log in p.logs})
+        described = [all(log.topic in topics for log in p.logs) for p in partitions]
+        partitions = list(compress(partitions, described))
+        logs = [log for partition in partitions for log in partition.logs]
+        ends, starts = self._cluster.ends(logs), self._cluster.starts(logs)
+        found = {}
+        for partition, place in zip(partitions, compress(committed, described), strict=True):
+            source, log = partition.source, partition.changelog
+            found[source] = Facts(
+                committed_offset=place.offset if place.offset >= 0 else None,
+                metadata=decode(place.metadata),
+                input=Log(starts[source], ends[source]),
+                changelog=Log(0, 0) if log is None else Log(starts[log], ends[log]),
+                identity=Identity(
+                    self._cluster_id,
+                    topics[source.topic].topic_id,
+                    "" if log is None else topics[log.topic].topic_id,
+                    FORMAT,
+                ),
+                tombstones_kept_ms=_tombstones_kept_ms(partition, topics),
+                problems=_problems(partition, topics),
+            )
+        return found
+
+    def _begin(self, partition: Partition, facts: Facts) -> None:
+        check_identity(partition, facts)
+        check_settings(facts)
+        partition.facts = facts
+        if partition.changelog is None:
+            was_read = facts.committed_offset is not None
+            offset, _ = start_offset(partition, facts, self._settings, remembered=was_read)
+            self._arrived(partition, facts, offset)
+            return
+        partition.store = self._opened(partition, facts)
+        position = partition.store.position() or Position(
+            facts.identity, 0, facts.changelog.start, self._clock.wall_ms()
+        )
+        partition.phase = Phase.RESTORING
+        replay = Replay(partition.changelog, partition.store, position, facts.changelog.end)
+        if replay.done:
+            self._finish(partition, replay)
+        else:
+            self.restorer.add(replay)
+
+    def _opened(self, partition: Partition, facts: Facts) -> Store:
+        """The store of a partition, wiped when it is damaged or not the copy that we need."""
+        source = partition.source
+        try:
+            store = self._stores.open(source)
+        except StoreCorruptError:
+            pass
+        else:
+            if store_fault(store.position(), facts, self._clock.wall_ms()) is None:
+                return store
+            store.close()
+        self._stores.wipe(source)
+        return self._stores.open(source)
+
+    def _finish(self, partition: Partition, replay: Replay) -> None:
+        """The store equals the changelog: check it against the offset, then read."""
+        self.restorer.remove(replay.changelog)
+        facts, store = partition.facts, replay.store
+        assert facts is not None  # set when the restore began
+        now_ms = self._clock.wall_ms()
+        if is_too_old(replay.position, now_ms, facts.tombstones_kept_ms):
+            self._retake(partition)
+            self.wipe(partition.source)
+            return
+        partition.addresses = addresses_of(store)
+        partition.groups = Groups.of(store)
+        try:
+            check_changelog(partition, facts, replay.position.changelog_next)
+            remembered = bool(partition.addresses or partition.groups.open)
+            offset, partition.to_clear = start_offset(
+                partition, facts, self._settings, remembered=remembered
+            )
+        except ExitError:
+            if self._is_outdated(partition, facts):
+                self._retake(partition)
+                return
+            raise
+        partition.changelog_next = replay.position.changelog_next
+        partition.restored_records = replay.records
+        self._arrived(partition, facts, offset)
+
+    def _arrived(self, partition: Partition, facts: Facts, offset: int) -> None:
+        partition.committed_offset = facts.committed_offset
+        if facts.metadata is not None:
+            partition.time_ms = facts.metadata.time_ms
+            partition.revision = facts.metadata.revision
+            partition.applied = facts.metadata.applied
+        self._run(partition, offset)
+
+    def _is_outdated(self, partition: Partition, facts: Facts) -> bool:
+        """Whether another owner has committed since: then it was us who stood still."""
+        try:
+            (now,) = self._consumer.committed([place_of(partition)], timeout=_COMMITTED_TIMEOUT_S)
+        except KafkaException:
+            return True
+        return (now.offset if now.offset >= 0 else None) != facts.committed_offset
+
+
+def _tombstones_kept_ms(partition: Partition, topics: Mapping[str, TopicInfo]) -> int:
+    log = partition.changelog
+    return TOMBSTONES_KEPT_MS if log is None else topics[log.topic].tombstones_kept_ms
+
+
+def _problems(partition: Partition, topics: Mapping[str, TopicInfo]) -> list[Problem]:
+    """What is wrong with the settings of the internal topics of a partition."""
+    found, source, log = list[Problem](), partition.source, partition.changelog
+    if partition.inlet is None:
+        found += by_address_problems(source.topic, topics[source.topic])
+    if log is not None:
+        found += changelog_problems(log.topic, topics[log.topic])
+    return found

@@ -1,0 +1,57 @@
+"""Numbers: whether and where the number of a publisher can be set."""
+
+from collections.abc import Collection, Iterable
+
+from service.config.addresses import COUNTING, AddressBook, settings_of
+from service.kafka.topics import by_address
+from service.queries.errors import NotPossible
+from service.queries.publishers import NumberChange, PublisherPlace
+from service.queries.status import Status
+from state.model import Source
+
+
+def check_change(change: NumberChange, book: AddressBook) -> None:
+    """NotPossible where the address holds no such number."""
+    settings = settings_of(book, change.address)
+    if settings.strategy not in COUNTING:
+        sentence = (
+            f"The address {change.address} has strategy {settings.strategy} and holds no numbers; "
+            "set sequence, ordered or audit for it."
+        )
+        raise NotPossible(sentence)
+    if (settings.strategy == "ordered") != (change.stream is not None):
+        raise NotPossible("A stream is told where the strategy is ordered, and nowhere else.")
+    if change.missing and settings.strategy != "audit":
+        raise NotPossible("A number covers all before it; only audit tells which are missing.")
+
+
+def written_partition(
+    change: NumberChange, places: Iterable[PublisherPlace], deciding: Collection[Source]
+) -> Source:
+    """The partition of an input that a publisher writes; NotPossible if unknown.
+
+    `places` is where the publisher stands, `deciding` the inputs' partitions that decide here.
+    """
+    if change.topic is not None and change.partition is not None:
+        return Source(change.topic, change.partition)
+    written = {
+        Source(place.topic, place.partition) for place in places if place.address == change.address
+    }
+    found = list(written or deciding)
+    if len(found) != 1:
+        sentence = (
+            f"Which partition {change.publisher} writes is not known here; "
+            "name topic and partition, and ask the instance that owns it."
+        )
+        raise NotPossible(sentence)
+    return found[0]
+
+
+def deciding_inputs(statuses: Iterable[Status], group_id: str) -> list[Source]:
+    """The partitions of inputs that decide, in these processes or instances."""
+    return [
+        Source(each.topic, each.partition)
+        for status in statuses
+        for each in status.partitions
+        if each.changelog_next_offset is not None and each.topic != by_address(group_id)
+    ]

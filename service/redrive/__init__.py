@@ -1,1 +1,0 @@
-"""Redrives: dead letters sent on their way again, as jobs that survive whatever happens."""

@@ -1,0 +1,1 @@
+"""Supervisor: worker processes, what they are asked, and when they are restarted."""

@@ -1,0 +1,1 @@
+"""Telemetry: metrics, traces and logs. No decision depends on it."""

@@ -1,0 +1,140 @@
+"""Families: metrics as values that can be sent, summed and written out."""
+
+from collections.abc import Callable, Iterable, Iterator
+from operator import add
+from typing import Final, NamedTuple
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from service.telemetry.gauges import OTHER
+
+Labels = tuple[tuple[str, str], ...]
+
+_COUNTING: Final = frozenset({"counter", "histogram"})
+_OF_ALL: Final = frozenset(
+    {
+        "process_resident_memory_bytes",
+        "process_virtual_memory_bytes",
+        "process_open_fds",
+        "ringfence_held_back_partitions",
+        "ringfence_cache_memory_bytes",
+        "ringfence_state_bytes",
+        "ringfence_ring_capacity_ids",
+        "ringfence_ring_used_ids",
+        "ringfence_rocksdb_block_cache_usage_bytes",
+        "ringfence_rocksdb_memtable_bytes",
+        "ringfence_rocksdb_sst_bytes",
+        "ringfence_rocksdb_pending_compaction_bytes",
+        "ringfence_rocksdb_estimated_keys",
+    }
+)
+"""Gauges of which the sum over processes means something."""
+_OF_THE_LEAST: Final = frozenset({"ringfence_ring_horizon_seconds"})
+"""Gauges of which the smallest counts."""
+
+
+class Point(NamedTuple):
+    """One sample."""
+
+    name: str
+    labels: Labels
+    value: float
+
+
+class Family(NamedTuple):
+    """All samples of one metric."""
+
+    name: str
+    help: str
+    kind: str
+    points: tuple[Point, ...]
+
+
+def families_of(registry: CollectorRegistry) -> tuple[Family, ...]:
+    """What a registry holds now."""
+    return tuple(
+        Family(
+            metric.name,
+            metric.documentation,
+            metric.type,
+            tuple(
+                Point(sample.name, tuple(sample.labels.items()), sample.value)
+                for sample in metric.samples
+            ),
+        )
+        for metric in registry.collect()
+    )
+
+
+def counted(families: Iterable[Family]) -> tuple[Family, ...]:
+    """What only grows, and so stays when its process has ended."""
+    return tuple(family for family in families if family.kind in _COUNTING)
+
+
+def joined(own: Iterable[Family], others: Iterable[Iterable[Family]]) -> tuple[Family, ...]:
+    """Our own families, with what others have counted, hold and use put to them.
+
+    Any other gauge of theirs is left out: ours is read from what all of them have told.
+    """
+    found = {family.name: family for family in own}
+    for families in others:
+        for family in families:
+            if family.kind in _COUNTING or family.name in _OF_ALL:
+                found[family.name] = _put_together(found.get(family.name), family, add)
+            elif family.name in _OF_THE_LEAST:
+                found[family.name] = _put_together(found.get(family.name), family, min)
+    return tuple(found.values())
+
+
+def _put_together(
+    one: Family | None, other: Family, both: Callable[[float, float], float]
+) -> Family:
+    if one is None:
+        return other
+    values = {(point.name, point.labels): point.value for point in one.points}
+    for name, labels, value in other.points:
+        place = (name, labels)
+        values[place] = both(values[place], value) if place in values else value
+    points = (Point(name, labels, value) for (name, labels), value in values.items())
+    return one._replace(points=tuple(points))
+
+
+def without_addresses(families: Iterable[Family]) -> Iterator[Family]:
+    """The same with one series for all addresses, whose names may be those of customers."""
+    for family in families:
+        both = min if family.name in _OF_THE_LEAST else add
+        values: dict[tuple[str, Labels], float] = {}
+        for name, labels, value in family.points:
+            others = tuple((key, OTHER if key == "address" else told) for key, told in labels)
+            place = (name, others)
+            values[place] = both(values[place], value) if place in values else value
+        points = (Point(name, labels, value) for (name, labels), value in values.items())
+        yield family._replace(points=tuple(points))
+
+
+def written(families: Iterable[Family]) -> bytes:
+    """In Prometheus' text format."""
+    registry = CollectorRegistry()
+    registry.register(_Told(families))
+    return generate_latest(registry)
+
+
+class _Told(Collector):
+    """Hands out what it was given."""
+
+    def __init__(self, families: Iterable[Family]) -> None:
+        self._families = tuple(families)
+
+    def describe(self) -> Iterator[Metric]:
+        """Name nothing before it is asked for."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """The families as the library has them."""
+        for name, help_text, kind, points in self._families:
+            metric = Metric(name, help_text, kind)
+            for point in points:
+                metric.add_sample(point.name, dict(point.labels), point.value)
+            yield metric

@@ -1,0 +1,388 @@
+"""Metrics: every metric of Ringfence in one file, one method per event.
+
+The loop calls a method per batch with numbers, never per record. What can be read when it is asked
+for is in `gauges.py`. docs/metrics.md has them all.
+Invariant: labels are bounded: no id is one, and beyond the addresses that the configuration names
+(`NAMED_MAX`) and the first `addresses_max` of all others, addresses share the label `_other`.
+"""
+
+import collections
+import shutil
+import threading
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import accumulate, islice
+from pathlib import Path
+from typing import Final, Literal
+
+from cryptography.x509 import load_pem_x509_certificates
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from service.telemetry.aggregation import Family, families_of, without_addresses, written
+from service.telemetry.gauges import OTHER, Board, BoardGauges, Sample, SampleGauges, label_of
+
+
+class BulkHistogram(Collector):
+    """See the module. What is measured is in whole milliseconds, what is told in seconds."""
+
+    def __init__(self, name: str, help_text: str, bounds_s: Sequence[float]) -> None:
+        self._name, self._help = name, help_text
+        self._labels = [*map(floatToGoString, bounds_s), "+Inf"]
+        self._bucket = partial(bisect_left, [round(bound * 1000) for bound in bounds_s])
+        self._counts = [0] * len(self._labels)
+        self._sum_ms = 0
+        self._lock = threading.Lock()
+
+    def observe(self, values_ms: Collection[int]) -> None:
+        """Add all of a batch."""
+        found = collections.Counter(map(self._bucket, values_ms))
+        with self._lock:
+            for bucket, count in found.items():
+                self._counts[bucket] += count
+            self._sum_ms += sum(values_ms)
+
+    def describe(self) -> Iterator[Metric]:
+        """Name nothing before it is asked for."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """The buckets of this moment, each with all below it."""
+        with self._lock:
+            counts, sum_ms = list(self._counts), self._sum_ms
+        buckets = list(zip(self._labels, map(float, accumulate(counts)), strict=True))
+        yield HistogramMetricFamily(self._name, self._help, buckets, sum_value=sum_ms / 1000)
+
+
+def valid_until_s(path: Path) -> float:
+    """Of a chain, until the first of it is not; in seconds since the epoch.
+
+    Not a number while the file cannot be read: a server goes on with what it has loaded.
+    """
+    try:
+        chain = load_pem_x509_certificates(path.read_bytes())
+    except (OSError, ValueError):
+        return float("nan")
+    return min(each.not_valid_after_utc.timestamp() for each in chain)
+
+
+Stage = Literal["poll", "lookup", "produce", "commit", "apply"]
+
+RebalanceKind = Literal["assigned", "revoked", "lost"]
+
+NAMED_MAX: Final = 100
+"""How many addresses have a label because the configuration names them."""
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+_STAGE_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+
+_TRANSACTION_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+_LATENCY_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0, 3600.0)
+
+_DISTANCE_SECONDS: Final = (
+    *(0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0),
+    *(3600.0, 4 * 3600.0, 12 * 3600.0, 86_400.0, 7 * 86_400.0, 30 * 86_400.0),
+)
+
+_HTTP_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+
+
+class Metrics:
+    """The events that are counted, on a registry of their own."""
+
+    def __init__(self, board: Board, build: Mapping[str, str], *, addresses_max: int) -> None:
+        """`build` becomes the labels of `ringfence_build_info`."""
+        # For the whole process: a `_created` gauge per series would double what is scraped.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library leaves it untyped
+        self._registry = CollectorRegistry()
+        self._addresses_max = addresses_max
+        self._named: set[str] = set()
+        self._met: set[str] = set()
+        self._declare_flow()
+        self._declare_time()
+        self._declare_kafka()
+        self._declare_http()
+        self._declare_state()
+        self._declare_certificate()
+        self._declare_process()
+        info = self._gauge("build_info", "Versions of what runs; always 1.", *build)
+        info.labels(**build).set(1)
+        self._sample: Sample | None = None
+        self._registry.register(BoardGauges(board))
+        self._registry.register(SampleGauges(lambda: self._sample))
+        ProcessCollector(registry=self._registry)
+
+    def consumed(self, route: str, records: int, size_bytes: int) -> None:
+        """Count what a batch read from the inputs of a route."""
+        self._records_consumed.labels(route).inc(records)
+        self._bytes_consumed.inc(size_bytes)
+
+    def carried(self, route: str, records: int) -> None:
+        """Count what was passed on by address, to where it is decided."""
+        self._records_carried.labels(route).inc(records)
+
+    def forwarded(self, route: str, label: str, records: int) -> None:
+        """Count accepted records of a committed batch, by `address_label`."""
+        self._records_forwarded.labels(route, label).inc(records)
+
+    def duplicates(self, route: str, label: str, records: int) -> None:
+        """Count duplicates of a committed batch, whatever became of them, by `address_label`."""
+        self._duplicates.labels(route, label).inc(records)
+
+    def dead_letters(self, route: str, reason: str, records: int) -> None:
+        """Count dead letters of a committed batch."""
+        self._dead_letters.labels(route, reason).inc(records)
+
+    def redriven(self, mode: str, result: str, records: int) -> None:
+        """Count dead letters that were decided anew in a committed transaction."""
+        self._redriven.labels(mode, result).inc(records)
+
+    def bridged(self, topic: str, records: int, stamped: int) -> None:
+        """Count records of a source topic that a bridge has delivered, and those it stamped."""
+        self._records_bridged.labels(topic).inc(records)
+        self._records_stamped.labels(topic).inc(stamped)
+
+    def stage(self, stage: Stage, duration_s: float) -> None:
+        """Time one stage of a batch."""
+        self._batch_duration.labels(stage).observe(duration_s)
+
+    def committed(self, duration_s: float) -> None:
+        """Count a transaction that committed, and time it from begin to end."""
+        self._transactions.labels("committed").inc()
+        self._transaction_duration.observe(duration_s)
+
+    def not_committed(self, result: Literal["aborted", "unknown"]) -> None:
+        """Count a transaction that was aborted, or whose outcome only the broker knows."""
+        self._transactions.labels(result).inc()
+
+    def latency(self, oldest_s: float, newest_s: float) -> None:
+        """Time a committed batch from the timestamps of its oldest and newest record."""
+        self._end_to_end_latency.labels("oldest").observe(oldest_s)
+        self._end_to_end_latency.labels("newest").observe(newest_s)
+
+    def distances(self, times_ms: Collection[int]) -> None:
+        """Time duplicates of a committed batch from the records that they repeat."""
+        self._duplicate_distance.observe(times_ms)
+
+    def sampled(self, sample: Sample) -> None:
+        """Tell what local state is like now."""
+        for address, count in sample.evicted.items():
+            self._evictions.labels(self.address_label(address)).inc(count)
+        self._stalls.inc(sample.stalls)
+        self._sample = sample
+
+    def certificate(self, path: Path) -> None:
+        """Tell until when a certificate is valid, at each scrape from now on."""
+        self._certificate.labels(path.name).set_function(lambda: valid_until_s(path))
+
+    def disk(self, folder: Path) -> None:
+        """Tell of the disk of a folder at each scrape from now on."""
+        free = self._gauge("state_disk_free_bytes", "What is left of the disk of the state folder.")
+        size = self._gauge("state_disk_size_bytes", "The size of the disk of the state folder.")
+        free.set_function(lambda: _disk_bytes(folder)[0])
+        size.set_function(lambda: _disk_bytes(folder)[1])
+
+    def fenced(self) -> None:
+        """Count a time that another producer took over our transactional id."""
+        self._fenced.inc()
+
+    def rebalance(self, kind: RebalanceKind, count: int = 1) -> None:
+        """Count changes of the partitions this instance owns."""
+        self._rebalances.labels(kind).inc(count)
+
+    def held_back(self, partitions: int) -> None:
+        """Tell how many inputs a transaction of somebody's keeps from being read on."""
+        self._held_back.set(partitions)
+
+    def config_not_applied(self) -> None:
+        """Count a settings document that does not hold here."""
+        self._config_apply_failures.inc()
+
+    def client_error(self, code: str) -> None:
+        """Count an error that the Kafka client reported, by its name."""
+        self._client_errors.labels(code).inc()
+
+    def http_request(self, route: str, method: str, status: int, duration_s: float) -> None:
+        """Count and time a request that was answered; `route` is the template, not the path."""
+        self._http_requests.labels(route, method, str(status)).inc()
+        self._http_duration.labels(route, method).observe(duration_s)
+
+    def http_auth_failure(self, reason: str) -> None:
+        """Count a request that was refused for who makes it; `reason` is one of a few."""
+        self._http_auth_failures.labels(reason).inc()
+
+    def http_connection_refused(self, reason: str) -> None:
+        """Count a connection that was closed on its client; `reason` is one of a few."""
+        self._http_refused.labels(reason).inc()
+
+    def exposition(self) -> bytes:
+        """Return all metrics in Prometheus' text format, of type `CONTENT_TYPE`."""
+        return generate_latest(self._registry)
+
+    async def scrape(self, *, addresses: bool = True) -> bytes:
+        """As `exposition`; of an instance of several processes, all of them have to be asked.
+
+        Without `addresses` all of them are one.
+        """
+        return self.exposition() if addresses else written(without_addresses(self.families()))
+
+    def families(self) -> tuple[Family, ...]:
+        """Return all metrics as values."""
+        return families_of(self._registry)
+
+    def has_worker(self, worker: int, hop: str) -> None:
+        """Count its restarts from none, so that the first one is seen to be one."""
+        self._worker_restarts.labels(str(worker), hop)
+
+    def worker_restarted(self, worker: int, hop: str) -> None:
+        """Count a process that was started in the place of one that had ended."""
+        self._worker_restarts.labels(str(worker), hop).inc()
+
+    @property
+    def labelled_addresses(self) -> set[str]:
+        """Those that have a label of their own."""
+        return self._named | self._met
+
+    def name_addresses(self, addresses: Iterable[str]) -> None:
+        """Give these a label whatever else comes first; what is named later, while there is room.
+
+        One that had a label keeps it, named or not.
+        """
+        new = (address for address in addresses if address not in self._named)
+        self._named.update(islice(new, NAMED_MAX - len(self._named)))
+        self._met -= self._named
+
+    def address_label(self, address: str) -> str:
+        """The label of an address: its own, or `_other` once as many are taken as there may be."""
+        if address not in self._named and address not in self._met:
+            if len(self._met) >= self._addresses_max:
+                return OTHER
+            self._met.add(address)
+        return label_of(address)
+
+    def _declare_flow(self) -> None:
+        self._records_consumed = self._counter("records_consumed", "Records decided.", "route")
+        self._records_carried = self._counter(
+            "records_carried", "Records passed on to where their address is decided.", "route"
+        )
+        self._bytes_consumed = self._counter("bytes_consumed", "Bytes of the values read.")
+        self._records_forwarded = self._counter(
+            "records_forwarded", "Records accepted and written to an output.", "route", "address"
+        )
+        self._duplicates = self._counter("duplicates", "Duplicates found.", "route", "address")
+        self._dead_letters = self._counter(
+            "dead_letters", "Records written to a dead-letter topic.", "route", "reason"
+        )
+
+        self._redriven = self._counter(
+            "redriven", "Dead letters decided anew, by what became of them.", "mode", "result"
+        )
+        self._records_bridged = self._counter(
+            "records_bridged", "Records delivered to the target of a bridge.", "topic"
+        )
+        self._records_stamped = self._counter(
+            "records_stamped", "Records that got their place as their id.", "topic"
+        )
+
+    def _declare_time(self) -> None:
+        self._batch_duration = self._histogram(
+            "batch_duration_seconds", "Duration of a batch's stages.", _STAGE_SECONDS, "stage"
+        )
+        self._transaction_duration = self._histogram(
+            "transaction_duration_seconds",
+            "Duration of a transaction from begin to its end.",
+            _TRANSACTION_SECONDS,
+        )
+        self._end_to_end_latency = self._histogram(
+            "end_to_end_latency_seconds",
+            "From the timestamps of a batch's oldest and newest record to its commit.",
+            _LATENCY_SECONDS,
+            "record",
+        )
+
+    def _declare_kafka(self) -> None:
+        self._transactions = self._counter("transactions", "Transactions ended.", "result")
+        self._fenced = self._counter("fenced", "Times another producer took over.")
+        self._rebalances = self._counter("rebalances", "Changes of the assignment.", "kind")
+        self._held_back = self._gauge(
+            "held_back_partitions", "Inputs in which a transaction stays open."
+        )
+        self._client_errors = self._counter(
+            "client_errors", "Errors reported by the Kafka client.", "code"
+        )
+
+    def _declare_certificate(self) -> None:
+        self._certificate = self._gauge(
+            "api_certificate_expiry_timestamp_seconds",
+            "Until when the certificate of the API is valid.",
+            "file",
+        )
+
+    def _declare_state(self) -> None:
+        self._evictions = self._counter("ring_evictions", "Ids that rings let go of.", "address")
+        self._stalls = self._counter(
+            "rocksdb_write_stalls", "RocksDB: Writes that were slowed down or stopped."
+        )
+        self._duplicate_distance = BulkHistogram(
+            "ringfence_duplicate_distance_seconds",
+            "Time from an accepted record to its duplicate.",
+            _DISTANCE_SECONDS,
+        )
+        self._registry.register(self._duplicate_distance)
+
+    def _declare_process(self) -> None:
+        self._config_apply_failures = self._counter(
+            "config_apply_failures", "Settings documents that could not be brought into force."
+        )
+        self._worker_restarts = self._counter(
+            "worker_restarts", "Processes started in place of others.", "worker", "hop"
+        )
+
+    def _declare_http(self) -> None:
+        self._http_requests = self._counter(
+            "http_requests", "Requests answered.", "route", "method", "status"
+        )
+        self._http_auth_failures = self._counter(
+            "http_auth_failures", "Requests refused for who makes them.", "reason"
+        )
+        self._http_refused = self._counter(
+            "http_connections_refused", "Connections refused or closed on the client.", "reason"
+        )
+        self._http_duration = self._histogram(
+            "http_request_duration_seconds", "Time to answer.", _HTTP_SECONDS, "route", "method"
+        )
+
+    def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
+        return Counter(f"ringfence_{name}", help_text, labels, registry=self._registry)
+
+    def _gauge(self, name: str, help_text: str, *labels: str) -> Gauge:
+        return Gauge(f"ringfence_{name}", help_text, labels, registry=self._registry)
+
+    def _histogram(
+        self, name: str, help_text: str, buckets: tuple[float, ...], *labels: str
+    ) -> Histogram:
+        return Histogram(
+            f"ringfence_{name}", help_text, labels, registry=self._registry, buckets=buckets
+        )
+
+
+def _disk_bytes(folder: Path) -> tuple[float, float]:
+    """What is free, and the size; not numbers where the disk does not answer."""
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError:
+        return float("nan"), float("nan")
+    return usage.free, usage.total

@@ -1,0 +1,95 @@
+"""Redriven: how far a redrive has come on a deciding partition, for each partition of dead letters.
+
+The mark changes in the transaction that decides the letters, so a letter at or below it is decided
+and is not decided again, from whatever sender. It goes with the end of its redrive and with nothing
+else: `clear_state` forgets all ids, but what a letter has let through still stands in the output.
+
+Key: that of an address, with the redrive's id in its place, then the partition and the topic of the
+dead letters.
+"""
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from state.keys import prefix, reader_of, rest_of, unknown
+from state.model import Edit, Source
+from state.segment import FORMAT
+from state.store import Store
+
+KIND: Final = b"j"
+
+_MARK: Final = struct.Struct("<BqQQQQ")
+_PARTITION: Final = struct.Struct(">I")
+
+
+class Mark(NamedTuple):
+    """The offset of the last dead letter that is decided, and what became of all so far."""
+
+    done: int = -1
+    accepted: int = 0
+    refused: int = 0
+    waiting: int = 0
+    failed: int = 0
+
+
+def mark_of(store: Store, redrive: str, letters: Source) -> Mark:
+    """How far a redrive has come in one partition of dead letters."""
+    value = store.get(_key(redrive, letters))
+    return Mark() if value is None else decode(value)
+
+
+def put(redrive: str, letters: Source, mark: Mark) -> Edit:
+    """The edit that writes a mark."""
+    return Edit(_key(redrive, letters), encode(mark))
+
+
+def marks_in(store: Store, redrive: str) -> Iterator[tuple[Source, Mark]]:
+    """All marks of a redrive."""
+    for key, value in store.scan(prefix(KIND, redrive)):
+        yield _letters_of(key), decode(value)
+
+
+def removal(store: Store, redrive: str) -> list[Edit]:
+    """The edits that take all marks of a redrive away."""
+    return [Edit(key, None) for key, _ in store.scan(prefix(KIND, redrive))]
+
+
+def encode(mark: Mark) -> bytes:
+    """A mark as the value of its key."""
+    return _MARK.pack(FORMAT, *mark)
+
+
+def decode(value: bytes) -> Mark:
+    """What `encode` wrote; UnknownFormatError for anything else."""
+    try:
+        return reader_of(value, _READERS)(value)
+    except struct.error as error:
+        raise unknown(value) from error
+
+
+def check(key: bytes, value: bytes) -> None:
+    """Raise UnknownFormatError for an entry that we have not written."""
+    _letters_of(key)
+    decode(value)
+
+
+def _decode_1(value: bytes) -> Mark:
+    _, *fields = _MARK.unpack(value)
+    return Mark(*fields)
+
+
+_READERS: Final[Mapping[int, Callable[[bytes], Mark]]] = {1: _decode_1}
+
+
+def _key(redrive: str, letters: Source) -> bytes:
+    return prefix(KIND, redrive) + _PARTITION.pack(letters.partition) + letters.topic.encode()
+
+
+def _letters_of(key: bytes) -> Source:
+    rest = rest_of(key)
+    try:
+        (partition,) = _PARTITION.unpack_from(rest)
+        return Source(rest[_PARTITION.size :].decode(), partition)
+    except (struct.error, UnicodeDecodeError) as error:
+        raise unknown(key) from error

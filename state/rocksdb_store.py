@@ -1,0 +1,263 @@
+"""A store on RocksDB: one database for each deciding partition. The only module that touches it.
+
+A transaction's edits and its position go in as one WriteBatch, so a torn write can only leave
+the store behind by whole transactions; the write-ahead log is not synced, for the same reason:
+what a power cut takes away is still in the changelog.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBRecoveryMode,
+    Options,
+    Rdict,
+    RdictIter,
+    WriteBatch,
+)
+
+from state.model import Edit, Source
+from state.store import (
+    Figures,
+    Identity,
+    Position,
+    StoreCorruptError,
+    StoreFailedError,
+    StoreHeldError,
+)
+
+_POSITION_KEY: Final = b"\x00position"
+_WRITE_BUFFER_BYTES: Final = 16 * 1024 * 1024
+_BLOCK_CACHE_BYTES: Final = 32 * 1024 * 1024
+# RocksDB reports errors as text; these say that the disk, not the data, is at fault.
+_DISK_ERRORS: Final = (
+    "No space left",
+    "Disk quota exceeded",
+    "File too large",
+    "Too many open files",
+    "Permission denied",
+    "Read-only",
+    "Input/output error",
+)
+
+_HELD: Final = "While lock file"
+_NAME_BYTES_MAX: Final = 255
+"""Of a file or folder; a topic may have 249."""
+_STALLS: Final = re.compile(r"total-(?:delays|stops): ([0-9]+)")
+
+
+class RocksStore:
+    """See `Store`."""
+
+    def __init__(self, source: Source, path: Path, options: Options) -> None:
+        self._source = source
+        self._path = path
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._db = Rdict(str(path), options=options)
+            self._position = self._read_position()
+        except OSError as error:
+            raise StoreFailedError(f"{path}: {error}") from error
+        except Exception as error:
+            raise self._translated(error) from error
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """See `Store.scan`."""
+        try:
+            entries = self._db.iter()
+            entries.seek(prefix)
+            while entries.valid():
+                key, value = bytes(entries.key()), bytes(entries.value())
+                if not key.startswith(prefix):
+                    return
+                yield key, value
+                entries.next()
+            entries.status()  # an iterator ends quietly where a block is damaged; this raises
+        except Exception as error:
+            raise self._translated(error) from error
+
+    def get(self, key: bytes) -> bytes | None:
+        """See `Store.get`."""
+        try:
+            value = self._db.get(key)
+        except Exception as error:
+            raise self._translated(error) from error
+        return None if value is None else bytes(value)
+
+    def next_key(self, key: bytes) -> bytes | None:
+        """See `Store.next_key`."""
+        return self._key_at(lambda entries: entries.seek(key))
+
+    def previous_key(self, key: bytes) -> bytes | None:
+        """See `Store.previous_key`."""
+
+        def before(entries: RdictIter) -> None:
+            entries.seek_for_prev(key)
+            if entries.valid() and bytes(entries.key()) == key:
+                entries.prev()
+
+        return self._key_at(before)
+
+    def _key_at(self, move: Callable[[RdictIter], None]) -> bytes | None:
+        try:
+            entries = self._db.iter()
+            move(entries)
+            if entries.valid():
+                found = bytes(entries.key())
+                return None if found == _POSITION_KEY else found
+            entries.status()
+        except Exception as error:
+            raise self._translated(error) from error
+        return None
+
+    def position(self) -> Position | None:
+        """See `Store.position`."""
+        return self._position
+
+    def apply(self, edits: Iterable[Edit], position: Position) -> None:
+        """See `Store.apply`."""
+        batch = WriteBatch(raw_mode=True)
+        for key, value in edits:
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        batch.put(_POSITION_KEY, _position_bytes(position))
+        try:
+            self._db.write(batch)
+        except Exception as error:
+            raise self._translated(error) from error
+        self._position = position
+
+    def figures(self) -> Figures:
+        """See `Store.figures`."""
+        return Figures(
+            keys=self._number("estimate-num-keys"),
+            memory_bytes=self._number("cur-size-all-mem-tables"),
+            cache_bytes=self._number("block-cache-usage"),
+            table_bytes=self._number("total-sst-files-size"),
+            disk_bytes=_folder_bytes(self._path),
+            compaction_bytes=self._number("estimate-pending-compaction-bytes"),
+            stalls=self._stalls(),
+        )
+
+    def _number(self, name: str) -> int:
+        """What RocksDB tells of itself; 0 where it does not."""
+        with suppress(Exception):
+            return int(self._db.property_int_value(f"rocksdb.{name}") or 0)
+        return 0
+
+    def _stalls(self) -> int:
+        """Writes that were slowed down or stopped; how long, RocksDB tells at a price alone."""
+        told = ""
+        with suppress(Exception):
+            told = self._db.property_value("rocksdb.cf-write-stall-stats") or ""
+        return sum(map(int, _STALLS.findall(told)))
+
+    def close(self) -> None:
+        """See `Store.close`. A damaged database says so once more; the next open will find it."""
+        with suppress(Exception):
+            self._db.close()
+
+    def _read_position(self) -> Position | None:
+        value = self._db.get(_POSITION_KEY)
+        if value is None:
+            return None
+        fields = json.loads(value)
+        return Position(Identity(*fields["identity"]), *fields["place"])
+
+    def _translated(self, error: Exception) -> Exception:
+        if _HELD in str(error):
+            return StoreHeldError(str(self._path))
+        if any(text in str(error) for text in _DISK_ERRORS):
+            return StoreFailedError(f"{self._path}: {error}")
+        return StoreCorruptError(self._source, error)
+
+
+class RocksStores:
+    """The databases of one worker below its folder; they share one block cache."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._options = _options()
+
+    def open(self, source: Source) -> RocksStore:
+        """See `Stores.open`."""
+        self._finish_wipe(source)
+        return RocksStore(source, self._path(source), self._options)
+
+    def wipe(self, source: Source) -> None:
+        """See `Stores.wipe`.
+
+        The store is renamed first. If a process ended with the older of two write-ahead logs
+        deleted, RocksDB would recover the newer one alone, with its position.
+        """
+        self._finish_wipe(source)
+        try:
+            self._path(source).rename(self._wiped(source))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreFailedError(f"{self._path(source)}: {error}") from error
+        self._finish_wipe(source)
+
+    def _finish_wipe(self, source: Source) -> None:
+        """Delete what was renamed, also by a process that ended before it had deleted it."""
+        path = self._wiped(source)
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreFailedError(f"{path}: {error}") from error
+
+    def _wiped(self, source: Source) -> Path:
+        """Where a store lies until it is deleted; no store is called so, they end in a number."""
+        name = f"{source.topic}-{source.partition}.wiped"
+        if len(name) > _NAME_BYTES_MAX:
+            name = f"{sha256(source.topic.encode()).hexdigest()}-{source.partition}.wiped"
+        return self._folder / name
+
+    def _path(self, source: Source) -> Path:
+        return self._folder / f"{source.topic}-{source.partition}"
+
+
+def _options() -> Options:
+    # Given explicitly at every open: left out, they would be read back from the disk.
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)  # noqa: FBT003 - the binding takes positions only
+    options.set_paranoid_checks(True)
+    options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
+    options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
+    options.set_max_write_buffer_number(2)
+    options.set_max_open_files(256)
+    options.set_keep_log_file_num(2)
+    table = BlockBasedOptions()
+    table.set_block_cache(Cache(_BLOCK_CACHE_BYTES))
+    table.set_cache_index_and_filter_blocks(True)
+    options.set_block_based_table_factory(table)
+    return options
+
+
+def _folder_bytes(path: Path) -> int:
+    """Of the files in a folder; one that goes meanwhile counts no more."""
+    total = 0
+    with suppress(OSError), os.scandir(path) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                total += entry.stat().st_size
+    return total
+
+
+def _position_bytes(position: Position) -> bytes:
+    place = [position.input_next, position.changelog_next, position.level_at_ms]
+    return json.dumps({"identity": list(position.identity), "place": place}).encode()

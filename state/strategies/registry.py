@@ -1,0 +1,39 @@
+"""Every strategy by the name that settings give it: a new one is its file and a line here."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from state import pending_group as parked
+from state import redrive_progress as redriven
+from state.keys import UnknownFormatError
+from state.strategies.audit import AuditRule
+from state.strategies.base import Strategy
+from state.strategies.ordered import OrderedRule
+from state.strategies.per_publisher import ByPublisher
+from state.strategies.ring_memory import Rings
+from state.strategies.sequence import SequenceRule
+from state.strategies.window import Windows
+
+RING: Final = Rings()
+STRATEGIES: Final[Mapping[str, Strategy]] = {
+    "ring": RING,
+    "window": Windows(),
+    "audit": ByPublisher(AuditRule()),
+    "sequence": ByPublisher(SequenceRule()),
+    "ordered": ByPublisher(OrderedRule()),
+}
+
+
+def check(key: bytes, value: bytes) -> None:
+    """Raise UnknownFormatError for an entry that we have not written."""
+    if key[:1] == parked.KIND:
+        parked.check(key, value)
+        return
+    if key[:1] == redriven.KIND:
+        redriven.check(key, value)
+        return
+    for strategy in STRATEGIES.values():
+        if strategy.kind == key[:1]:
+            strategy.load([(key, value)])
+            return
+    raise UnknownFormatError(key[:64].hex())

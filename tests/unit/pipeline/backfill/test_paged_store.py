@@ -1,0 +1,100 @@
+"""Shelves beside a store that keeps everything, over a map that tells what it was asked."""
+
+from random import Random
+
+import pytest
+
+from pipeline.backfill import paged_store as module
+from pipeline.backfill.paged_store import (
+    PAGE_BYTES,
+    Shelves,
+    Standing,
+    shelf_of_page,
+    unpacked_entries,
+)
+from state.keys import prefix
+from state.memory_store import MemoryStore
+from state.model import Edit
+from state.store import Identity, Position
+from tests.unit.pipeline.backfill.test_decider import Dict
+
+NAMES = [prefix(kind, address) for kind in (b"r", b"a", b"g") for address in ("x", "xy", "é")]
+
+
+def edits(random: Random) -> list[Edit]:
+    return [
+        Edit(
+            random.choice(NAMES) + b"%08d" % random.randrange(30),
+            random.choice([None, b"v" * random.randrange(200)]),
+        )
+        for _ in range(random.randrange(60))
+    ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shelves_hold_what_a_store_holds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAGE_BYTES", 300)
+    random, entries, expected = Random(seed), Dict(), MemoryStore()
+    for batch in range(12):
+        shelves = Shelves(entries)
+        for change in (edits(random), edits(random)):
+            shelves.keep(change)
+            expected.keep(change)
+        shelves.save(Standing(batch, 7))
+        again = Shelves(entries)
+        assert again.standing == Standing(batch, 7)
+        for name in NAMES:
+            assert list(again.scan(name)) == list(expected.scan(name))
+            assert again.get(name + b"00000003") == expected.get(name + b"00000003")
+        kinds = Shelves(entries)
+        assert list(kinds.scan(b"g")) == list(expected.scan(b"g"))
+        held = {"x", "xy", "é"}
+        assert kinds.addresses == {
+            address
+            for address in held
+            if any(list(expected.scan(prefix(kind, address))) for kind in (b"r", b"a"))
+        }
+
+
+def test_what_is_gone_leaves_nothing_but_how_far_it_came() -> None:
+    entries = Dict()
+    shelves = Shelves(entries)
+    shelves.keep([Edit(NAMES[0] + b"1", b"v")])
+    shelves.save(Standing(1, 1))
+    shelves = Shelves(entries)
+    shelves.keep([Edit(NAMES[0] + b"1", None)])
+    shelves.save(Standing(2, 1))
+    assert set(entries) == {b"d", b"p"}
+    assert entries[b"d"] == b""
+
+
+def test_what_grows_writes_its_last_page_alone() -> None:
+    entries = Dict()
+    for batch in range(10):
+        before = dict(entries)
+        shelves = Shelves(entries)
+        key = NAMES[0] + b"%d" % batch
+        shelves.keep([Edit(key, b"v" * (PAGE_BYTES // 2))])
+        shelves.save(Standing(batch, 1))
+        written = [k for k in entries if entries[k] != before.get(k) and shelf_of_page(k)]
+        assert len(written) == 1
+    pages = [key for key in entries if shelf_of_page(key) == NAMES[0]]
+    assert len(pages) == 5
+
+
+def test_a_page_tells_its_shelf_and_its_entries() -> None:
+    entries = Dict()
+    shelves = Shelves(entries)
+    shelves.apply(
+        [Edit(NAMES[1] + b"1", b"v"), Edit(NAMES[1] + b"0", b"")],
+        Position(Identity("", "", "", 1), 0, 0, 0),
+    )
+    shelves.save(Standing(1, 1))
+    assert shelves.position() is None
+    assert shelves.figures().keys == 2
+    (page,) = [key for key in entries if shelf_of_page(key) is not None]
+    assert shelf_of_page(page) == NAMES[1]
+    assert list(unpacked_entries(entries[page])) == [
+        (NAMES[1] + b"0", b""),
+        (NAMES[1] + b"1", b"v"),
+    ]

@@ -1,0 +1,255 @@
+"""The publisher as a user has it: real threads, real HTTP, a log of the test."""
+
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringfence.publisher import publisher as publisher_module
+from ringfence.publisher.errors import (
+    ClosedError,
+    MessageRefusedError,
+    NameInUseError,
+    PublisherError,
+    StoreError,
+    StoreFullError,
+    StoreHeldError,
+)
+from ringfence.publisher.message import Message
+from ringfence.publisher.outbox import Owner, PublishStore, Room
+from ringfence.publisher.publisher import Publisher
+from ringfence.publisher.sender import State
+from tests.fakes.admin_api import AdminApi, served
+from tests.fakes.judge import FakeWire, Judge
+from tests.waiting import LIMIT_S, eventually
+
+SOON_S = LIMIT_S
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[AdminApi]:
+    """A service that decides all the time, and wires to it."""
+    judge = Judge()
+    ends = threading.Event()
+
+    def decide() -> None:
+        while not ends.wait(0.002):
+            judge.judge(100)
+
+    def wire(_route: object, partition: int | None, _trouble: object) -> FakeWire:
+        return FakeWire(judge, partition or 0)
+
+    monkeypatch.setattr(publisher_module, "KafkaWire", wire)
+    thread = threading.Thread(target=decide)
+    thread.start()
+    with served(AdminApi(judge)) as running:
+        yield running
+    ends.set()
+    thread.join(LIMIT_S)
+
+
+@pytest.fixture
+def new(api: AdminApi, tmp_path: Path) -> Iterator[Callable[..., Publisher]]:
+    made: list[Publisher] = []
+
+    def make(name: str = "p", **settings: Any) -> Publisher:
+        chosen = {
+            "topic": "orders",
+            "store": tmp_path / f"{name}.store",
+            "bootstrap_servers": "127.0.0.1:1",
+            "admin_url": api.url,
+        }
+        made.append(Publisher(name, **{**chosen, **settings}))
+        return made[-1]
+
+    yield make
+    for publisher in made:
+        publisher.close(0)
+
+
+def accepted(api: AdminApi) -> list[bytes | None]:
+    return [sent.value for sent in api.judge.accepted]
+
+
+def test_five_lines_are_enough(api: AdminApi, new: Callable[..., Publisher]) -> None:
+    with new() as publisher:
+        first = publisher.publish(b"value", key=b"k", headers=[("a", b"1")])
+        assert publisher.publish(b"more") == first + 1
+    assert accepted(api) == [b"value", b"more"]
+    assert publisher.state is State.CLOSED
+
+
+def test_publish_waits_for_nobody_and_the_next_life_sends(
+    api: AdminApi, new: Callable[..., Publisher]
+) -> None:
+    api.judge.up = api.judge.broker_up = False
+    publisher = new()
+    for number in range(500):
+        publisher.publish(b"%d" % number)
+    assert publisher.pending == 500
+    assert not publisher.flush(0.05)
+    assert not publisher.close(0)
+    api.judge.up = api.judge.broker_up = True
+    again = new()
+    assert again.flush(SOON_S)
+    assert accepted(api) == [b"%d" % number for number in range(500)]
+
+
+def test_threads_publish_side_by_side_and_each_keeps_its_order(
+    api: AdminApi, new: Callable[..., Publisher]
+) -> None:
+    publisher = new()
+
+    def send(who: int) -> None:
+        for number in range(100):
+            publisher.publish(b"%d %d" % (who, number))
+
+    threads = [threading.Thread(target=send, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert publisher.flush(SOON_S)
+    assert len(accepted(api)) == 400
+    for who in range(4):
+        mine = [value for value in accepted(api) if value and value.startswith(b"%d " % who)]
+        assert mine == [b"%d %d" % (who, number) for number in range(100)]
+
+
+def test_many_are_kept_at_once_or_not_at_all(new: Callable[..., Publisher]) -> None:
+    publisher = new(store_messages_max=3, admin_url="http://127.0.0.1:1")
+    three = [Message(b"v", None, (), 1)] * 3
+    numbers = publisher.publish_all(three)
+    assert len(numbers) == 3
+    with pytest.raises(StoreFullError):
+        publisher.publish_all(three)
+    assert (publisher.pending, publisher.last_number) == (3, numbers[-1])
+
+
+@pytest.mark.parametrize("name", ["_PUBLISHER", "_SEQ", "_PUBLISHER_EPOCH"])
+def test_headers_of_ours_are_refused(new: Callable[..., Publisher], name: str) -> None:
+    with pytest.raises(MessageRefusedError, match=name):
+        new().publish(b"v", headers=[(name, b"1")])
+
+
+def test_what_is_too_large_or_no_bytes_is_refused_before_it_is_kept(
+    new: Callable[..., Publisher],
+) -> None:
+    publisher = new(message_bytes_max=10, admin_url="http://127.0.0.1:1")
+    publisher.publish(b"x" * 10)
+    for value, key, headers in (
+        (b"x" * 10, b"k", ()),
+        ("text", None, ()),
+        (b"", 5, ()),
+        (b"", None, [("a", "text")]),
+        (b"", None, [(b"a", b"")]),
+    ):
+        with pytest.raises(MessageRefusedError):
+            publisher.publish(value, key=key, headers=headers)  # type: ignore[arg-type] # the point
+    assert publisher.pending == 1
+
+
+def test_a_store_is_of_one_publisher_at_a_time(new: Callable[..., Publisher]) -> None:
+    first = new(partition=2)
+    with pytest.raises(StoreHeldError):
+        new()
+    first.close(0)
+    with pytest.raises(StoreError, match="keep partition=2"):
+        new(partition=3)
+
+
+def test_what_stops_a_publisher_is_told_and_raised_by_the_next_publish(
+    api: AdminApi, new: Callable[..., Publisher], caplog: pytest.LogCaptureFixture
+) -> None:
+    api.judge.session("somebody")
+    told: list[PublisherError] = []
+    with caplog.at_level(logging.WARNING, "ringfence.publisher"):
+        publisher = new(on_error=told.append, user="me")
+        eventually(lambda: publisher.state is State.STOPPED)
+    with pytest.raises(NameInUseError, match="somebody holds the name"):
+        publisher.publish(b"v")
+    assert publisher.last_error is told[0]
+    assert publisher.pending == 0
+    assert publisher.flush(SOON_S)
+    assert "somebody holds the name" in caplog.text
+
+
+def test_a_callback_that_fails_does_no_harm(
+    api: AdminApi, new: Callable[..., Publisher], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_error: PublisherError) -> None:
+        raise RuntimeError("the user's own")
+
+    api.judge.up = False
+    publisher = new(on_error=fail)
+    publisher.publish(b"v")
+    eventually(lambda: publisher.state is State.WAITING)
+    api.judge.up = True
+    assert publisher.flush(SOON_S)
+    assert "on_error of publisher p failed" in caplog.text
+
+
+def test_a_fault_of_ours_in_the_thread_stops_it_and_is_told(
+    api: AdminApi, new: Callable[..., Publisher], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_self: FakeWire, _wait_s: float) -> int:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(FakeWire, "poll", broken)
+    publisher = new()
+    eventually(lambda: publisher.state is State.STOPPED)
+    with pytest.raises(PublisherError, match="RuntimeError: a bug"):
+        publisher.publish(b"v")
+    assert api.judge.accepted == []
+
+
+def test_a_closed_publisher_takes_nothing_and_may_be_closed_again(
+    new: Callable[..., Publisher],
+) -> None:
+    publisher = new()
+    assert publisher.close()
+    publisher.close()
+    with pytest.raises(ClosedError):
+        publisher.publish(b"v")
+
+
+def test_an_error_in_the_block_does_not_wait_for_acknowledgements(
+    api: AdminApi, new: Callable[..., Publisher], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.judge.up = False
+    publisher, waits_s = new(), list[float]()
+    monkeypatch.setattr(publisher, "close", waits_s.append)
+    publisher.publish(b"v")
+    publisher.__exit__(RuntimeError, RuntimeError("the user's"), None)
+    publisher.__exit__(None, None, None)
+    assert (waits_s[0], waits_s[1] > 0) == (0, True)
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"name": ""}, {"name": "é" * 513}, {"admin_url": "localhost:8080"}]
+)
+def test_a_bad_setting_is_said_at_once(
+    new: Callable[..., Publisher], wrong: dict[str, str]
+) -> None:
+    with pytest.raises(ValueError, match=r"bytes|begins with"):
+        new(**{"name": "p", "store": "/dev/null", **wrong})
+
+
+def test_a_program_that_forgets_to_close_ends_and_keeps_its_messages(tmp_path: Path) -> None:
+    program = f"""
+from ringfence.publisher import Publisher
+publisher = Publisher("p", topic="orders", store={str(tmp_path / "p.store")!r},
+                      bootstrap_servers="127.0.0.1:1", admin_url="http://127.0.0.1:1")
+publisher.publish(b"v")
+"""
+    done = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
+    assert done.returncode == 0
+    store = PublishStore(str(tmp_path / "p.store"), Owner("p", "orders", "orders"), Room(1, 1), 0)
+    assert store.pending == 1
+    store.close()

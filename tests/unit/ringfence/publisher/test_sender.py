@@ -1,0 +1,283 @@
+"""The courier: logging on, sending in order, and stopping where going on would lose or double."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ringfence.publisher.errors import AwayError, NameInUseError, PublishGapError, StoreError
+from ringfence.publisher.sender import State
+from tests.fakes.judge import Judge, Sent
+from tests.unit.ringfence.life import ACK_WAIT_S, OPEN, Clock, KilledError, Life
+
+
+@pytest.fixture
+def judge() -> Judge:
+    return Judge()
+
+
+@pytest.fixture(autouse=True)
+def _no_life_is_left() -> Iterator[None]:
+    yield
+    for each in list(OPEN):
+        each.end()
+
+
+@pytest.fixture
+def life(judge: Judge, tmp_path: Path) -> Life:
+    return Life(judge, tmp_path / "a", Clock())
+
+
+def values(judge: Judge) -> list[bytes | None]:
+    return [sent.value for sent in judge.accepted]
+
+
+def test_what_is_published_is_sent_in_order_and_dropped_when_acknowledged(
+    judge: Judge, life: Life
+) -> None:
+    published = [b"%d" % number for number in range(30)]
+    life.publish(*published)
+    life.run(10)
+    assert values(judge) == published
+    assert [sent.number for sent in judge.log] == list(range(1, 31))
+    assert life.store.pending == 0
+    assert life.courier.state is State.SENDING
+
+
+def test_a_service_that_is_away_is_waited_for_with_growing_patience(
+    judge: Judge, life: Life
+) -> None:
+    judge.up = False
+    life.publish(b"a")
+    waits = []
+    for _ in range(9):
+        life.courier.step()
+        waits.append(life.courier.step())
+        life.clock.now_s += waits[-1]
+    assert waits == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 15, 15])
+    assert life.courier.state is State.WAITING
+    assert str(life.courier.last_error) == "the service is away"
+    assert len(life.told) == 1
+    judge.up = True
+    life.clock.now_s += 15
+    life.run()
+    assert values(judge) == [b"a"]
+    assert life.courier.last_error is None
+
+
+def test_a_failed_delivery_ends_the_wire_and_all_of_it_is_sent_anew(
+    judge: Judge, life: Life
+) -> None:
+    life.publish(b"a", b"b")
+    life.run()
+    life.publish(b"c", b"d")
+    life.wires[-1].fails = True
+    life.run()
+    judge.land(1, 9)  # a part of what was under way arrives after the new session began
+    life.run()
+    assert values(judge) == [b"a", b"b", b"c", b"d"]
+    assert [sent.epoch for sent in judge.accepted] == [1, 1, 2, 2]
+
+
+def test_what_an_older_life_had_under_way_cannot_overtake_in_any_later_one(
+    judge: Judge, life: Life
+) -> None:
+    life.publish(b"a", b"b", b"c")
+    life.steps_left = 5  # connect, open twice, and the first two of the three on their way
+    with pytest.raises(KilledError):
+        life.run()
+    second = Life(judge, life.kill(), life.clock)
+    second.steps_left = 3  # a new session, and nothing sent
+    with pytest.raises(KilledError):
+        second.run()
+    judge.land(1, 9)
+    judge.judge(9)
+    assert judge.accepted == []
+    third = Life(judge, second.kill(), life.clock)
+    third.run()
+    assert values(judge) == [b"a", b"b", b"c"]
+
+
+def test_case_58_a_repeated_number_is_acknowledged_with_the_last_one(
+    judge: Judge, life: Life
+) -> None:
+    judge.last = 9
+    life.publish(b"10", b"11")
+    life.run()
+    judge.log += [Sent(11, 1, b"again"), Sent(9, 1, b"older")]
+    life.run()
+    assert judge.acks[-1] == 11
+    life.publish(b"12")
+    life.run()
+    assert values(judge) == [b"10", b"11", b"12"]
+    assert [sent.number for sent in judge.accepted] == [10, 11, 12]
+    assert (life.store.pending, life.courier.state) == (0, State.SENDING)
+
+
+def test_case_59_a_server_behind_the_store_is_a_gap_and_stops_the_publisher(
+    judge: Judge, life: Life
+) -> None:
+    life.publish(*[b"v"] * 50)
+    life.run(20)
+    judge.last = 40
+    again = Life(judge, life.kill(), life.clock)
+    again.publish(b"new")
+    again.run()
+    assert again.courier.state is State.STOPPED
+    assert isinstance(again.courier.last_error, PublishGapError)
+    assert again.store.pending == 1
+    willing = Life(judge, again.kill(), life.clock, gap_allowed=True)
+    willing.run()
+    assert judge.accepted[-1].value == b"new"
+    assert willing.store.pending == 0
+
+
+def test_case_59_a_server_ahead_of_the_store_empties_it_and_it_continues_above(
+    judge: Judge, life: Life
+) -> None:
+    judge.loses_acks = True
+    life.publish(*[b"%d" % number for number in range(1, 61)])
+    judge.tells_sessions = False
+    life.run(20)
+    assert (life.store.pending, judge.last) == (60, 60)
+    judge.loses_acks = False
+    again = Life(judge, life.kill(), life.clock)
+    again.publish(b"61")
+    again.run()
+    assert values(judge) == [b"%d" % number for number in range(1, 62)]
+    assert again.store.pending == 0
+
+
+def test_numbers_that_this_store_never_sent_are_told_at_logon_and_left_below(
+    judge: Judge, life: Life
+) -> None:
+    life.publish(b"a")
+    life.run()
+    judge.last = 60
+    again = Life(judge, life.kill(), life.clock)
+    again.publish(b"b")
+    again.courier.step()
+    assert "60 was accepted, and 1 is the highest" in str(again.told[0])
+    again.run()
+    assert [sent.number for sent in judge.accepted] == [1, 61]
+    assert (again.courier.state, again.courier.last_error) == (State.SENDING, None)
+
+
+def test_a_lost_acknowledgement_is_asked_for_after_a_while(judge: Judge, life: Life) -> None:
+    life.publish(b"a")
+    judge.loses_acks = True
+    life.run()
+    assert life.store.pending == 1
+    life.run(int(ACK_WAIT_S) + 1)
+    assert (life.store.pending, judge.epoch) == (0, 1)
+
+
+def test_a_backlog_at_the_service_is_waited_for_and_told(judge: Judge, life: Life) -> None:
+    life.publish(b"a")
+    for _ in range(20):  # the service decides nothing meanwhile
+        life.clock.now_s += 1
+        life.courier.step()
+    assert "No acknowledgement for 5 s" in str(life.courier.last_error)
+    assert (life.courier.state, judge.epoch) == (State.SENDING, 1)
+    life.run()
+    assert (values(judge), life.store.pending, life.courier.last_error) == ([b"a"], 0, None)
+
+
+def test_a_service_that_goes_away_later_is_told_and_the_wire_stays(
+    judge: Judge, life: Life
+) -> None:
+    life.publish(b"a")
+    life.clock.now_s += 1
+    life.courier.step()
+    judge.up = False
+    life.run(8)
+    assert isinstance(life.courier.last_error, AwayError)
+    assert life.courier.state is State.SENDING
+    judge.up = True
+    life.run()
+    assert (values(judge), len(life.wires)) == ([b"a"], 1)
+
+
+def test_a_session_whose_answer_was_lost_is_not_taken_for_another_publishers(
+    judge: Judge, life: Life
+) -> None:
+    life.publish(b"a")
+    life.run()
+    judge.loses_answers = True
+    life.wires[-1].fails = True
+    life.publish(b"b")
+    life.run()
+    assert (life.courier.state, judge.epoch > 1) == (State.WAITING, True)
+    judge.loses_answers = False
+    life.run(20)
+    assert (values(judge), life.courier.state) == ([b"a", b"b"], State.SENDING)
+
+
+def rival(life: Life) -> Life:
+    """Another publisher of the same name and user, with a newer store."""
+    return Life(life.judge, life.path.with_name("rival"), life.clock, now_ms=1)
+
+
+def test_of_two_publishers_with_one_name_the_older_stops_when_it_hears_of_numbers_not_its_own(
+    judge: Judge, life: Life
+) -> None:
+    life.publish(b"a")
+    life.run()
+    younger = rival(life)
+    younger.publish(b"b")
+    younger.run()
+    life.run()
+    assert life.courier.state is State.STOPPED
+    assert isinstance(life.courier.last_error, NameInUseError)
+    younger.publish(b"c")
+    younger.run()
+    assert values(judge) == [b"a", b"b", b"c"]
+
+
+def test_of_two_publishers_with_one_name_the_older_stops_when_its_own_are_not_acknowledged(
+    judge: Judge, life: Life
+) -> None:
+    life.run()
+    younger = rival(life)
+    younger.run()
+    life.publish(b"a")
+    life.run(int(ACK_WAIT_S) + 4)
+    assert isinstance(life.courier.last_error, NameInUseError)
+    assert (life.store.pending, judge.epoch) == (1, 2)
+
+
+def test_of_two_publishers_with_one_name_the_older_takes_nothing_back_after_a_failure(
+    judge: Judge, life: Life
+) -> None:
+    life.run()
+    younger = rival(life)
+    younger.run()
+    life.wires[-1].fails = True
+    life.run()
+    assert isinstance(life.courier.last_error, NameInUseError)
+    assert judge.epoch == 2
+
+
+def test_a_name_that_another_user_holds_stops_the_publisher(judge: Judge, life: Life) -> None:
+    judge.session("other")
+    life.publish(b"a")
+    life.run()
+    assert isinstance(life.courier.last_error, NameInUseError)
+    assert (life.courier.state, life.store.pending) == (State.STOPPED, 1)
+    assert judge.log == []
+
+
+def test_a_partition_that_is_not_the_stores_stops_the_publisher(judge: Judge, life: Life) -> None:
+    life.store.keep_partition(3)
+    life.run()
+    assert isinstance(life.courier.last_error, StoreError)
+    assert judge.epoch == 0
+
+
+def test_an_idle_courier_may_rest_and_a_busy_one_may_not(judge: Judge, life: Life) -> None:
+    assert life.courier.step() > 0
+    life.publish(b"a")
+    assert life.courier.step() == 0
+    judge.judge(1)
+    life.courier.step()
+    assert life.courier.step() > 0

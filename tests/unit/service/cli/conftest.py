@@ -1,0 +1,114 @@
+"""The command line against the real API on a fake service, as a shell would run it."""
+
+import io
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from api.app import create_app
+from api.ports import ServiceView
+from api.server import serve_in_thread
+from service.main.cli import main
+from service.queries.ids import Sighting
+from service.queries.inbox import Inbox
+from service.queries.status import Status, WorkerStatus
+from tests.api import conftest as api
+from tests.api.fake_service import RUNNING, STARTED_AT, Clock, make_view, remembering, serving
+from tests.fakes.logs import logging_to
+from tests.leaks import has_secret
+
+HELD = api.HELD | {("..", b"\x1b[31m"): Sighting("orders", 3, 46, 1_700_000_000_004, 3)}
+WORKERS = (
+    WorkerStatus(7, 0, "inputs", "running", STARTED_AT, 0, None, 12, 2, 1 << 26),
+    WorkerStatus(None, 1, "inputs", "ended", STARTED_AT, 3, -9, 0, 0, None),
+)
+
+
+class Ran(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """Its output as a program reads it: lines of values."""
+        return [line.split("\t") for line in self.out.splitlines()]
+
+
+class Terminal(io.StringIO):
+    """A stream that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+Shell = Callable[..., Ran]
+
+
+@pytest.fixture(autouse=True)
+def logged() -> Iterator[io.StringIO]:
+    """What the service logs; it runs beside the command line here, which prints."""
+    stream = io.StringIO()
+    with logging_to(stream):
+        yield stream
+
+
+@pytest.fixture(autouse=True)
+def user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A user without contexts, tokens and colours; the folder of the settings."""
+    for name in ("URL", "TOKEN", "TOKEN_FILE", "CA_FILE", "CONTEXT"):
+        monkeypatch.delenv(f"RINGFENCE_{name}", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    return tmp_path
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """Runs the command line: in a pipe, or with answers typed at a terminal."""
+
+    def run(*arguments: str, typed: str | None = None, piped: str = "") -> Ran:
+        stream = io.StringIO if typed is None else Terminal
+        out, err = stream(), stream()
+        monkeypatch.setattr(sys, "argv", ["ringfence", *arguments])
+        monkeypatch.setattr(sys, "stdin", stream(piped if typed is None else typed))
+        monkeypatch.setattr(sys, "stdout", out)
+        monkeypatch.setattr(sys, "stderr", err)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not has_secret(out.getvalue() + err.getvalue()), arguments
+        return Ran(int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+    return run
+
+
+@pytest.fixture
+def status() -> Status:
+    """What the service publishes."""
+    return RUNNING
+
+
+@pytest.fixture
+def view(status: Status) -> Iterator[ServiceView]:
+    """A service as its API sees it."""
+    inbox = Inbox(depth=8)
+    with serving(inbox, remembering(HELD)):
+        made = make_view(status, Clock(), inbox)
+        yield replace(made, workers=lambda: WORKERS)
+
+
+@pytest.fixture
+def url(view: ServiceView, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A served API, to which commands go."""
+    server = serve_in_thread(create_app(view), "127.0.0.1", 0)
+    monkeypatch.setenv("RINGFENCE_URL", server.url)
+    yield server.url
+    server.stop()

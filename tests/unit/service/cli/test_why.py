@@ -1,0 +1,30 @@
+"""Why: a place where no record can be is answered without looking through dead letters."""
+
+import pytest
+
+from tests.unit.service.cli.conftest import Shell
+from tests.unit.service.cli.scripted import Reply, scripted
+
+OWNED = {"topic": "orders", "partition": 3, "end_offset": 100}
+
+
+@pytest.mark.parametrize(
+    ("place", "complete", "sentence"),
+    [
+        ("nosuch-0@1", True, "no route reads the topic nosuch now"),
+        ("orders-9@1", True, "the input orders has no partition 9"),
+        ("orders-3@100", True, "orders-3 ends at offset 100"),
+        ("orders-3@99", True, "it was accepted, or it is not decided yet"),
+        ("nosuch-0@1", False, "it was accepted, or it is not decided yet"),
+    ],
+)
+def test_a_record_that_cannot_exist_is_not_said_to_be_accepted(
+    shell: Shell, place: str, *, complete: bool, sentence: str
+) -> None:
+    absent = Reply(404, {"type": "no-dead-letter", "title": "", "status": 404, "detail": ""})
+    partitions = Reply(200, {"partitions": [OWNED], "complete": complete})
+    letters = Reply(200, {"dead_letters": [], "next_page_token": None})
+    with scripted(absent, partitions, letters) as script:
+        ran = shell("why", place, "--url", script.url)
+    assert (ran.code, sentence in ran.err) == (3, True), ran.err
+    assert len(script.asked) == (3 if "accepted" in sentence else 2)

@@ -1,0 +1,76 @@
+"""What the tests of redrives share: a loop with dead letters, and a job that is written."""
+
+from collections.abc import Mapping
+
+from service.dedup.dead_letter import (
+    DeadLetterView,
+    Letter,
+    LetterFilter,
+    LetterPlace,
+    Mode,
+    Order,
+    letter_of,
+    view_of,
+)
+from service.kafka.topics import config_topic
+from service.metadata.redrive_job import Job, Span
+from service.processor.loop import Loop
+from service.queries.redrives import LettersRedrive, RedriveAnswer
+from state.model import Source
+from tests.fakes.log import FakeCluster
+from tests.fakes.partition import Record
+from tests.unit.helpers import answered
+from tests.unit.service.living import GROUP, ORDERS, Living
+
+NAME = "1-x"
+DLQ = "orders.dlq"
+
+
+def views(cluster: FakeCluster, topic: str = DLQ, partition: int = 0) -> list[DeadLetterView]:
+    """The dead letters that are committed; a fake log keeps its markers between them."""
+    found = []
+    for entry in cluster.logs[topic].partitions[partition].archive:
+        if entry.record is not None:
+            record, place = entry.record, LetterPlace(topic, partition, entry.offset)
+            headers = record.headers or []
+            found.append(view_of(place, record.timestamp_ms, record.key, record.value, headers))
+    return found
+
+
+def letters(cluster: FakeCluster, topic: str = DLQ, partition: int = 0) -> tuple[Letter, ...]:
+    """The same on their way."""
+    return tuple(letter for view in views(cluster, topic, partition) if (letter := letter_of(view)))
+
+
+def job(mode: Mode = "through", **changes: object) -> Job:
+    made = Job(NAME, Order(mode, LetterFilter()), (Span(DLQ, 0, 0, 10**6),), 1, 1)
+    return made._replace(**changes)  # type: ignore[arg-type]  # by name
+
+
+def write(living: Living, job: Job) -> None:
+    """As the config topic holds it."""
+    key, value = job.record
+    living.cluster.write(config_topic(GROUP), 0, Record(key, value, None, 1))
+
+
+def command(mode: Mode, sent: tuple[Letter, ...], owner: Source = ORDERS) -> LettersRedrive:
+    return LettersRedrive(NAME, mode, *owner, DLQ, 0, sent)
+
+
+def redriven(loop: Loop, asked: LettersRedrive) -> RedriveAnswer:
+    """What the loop says, once it has heard of the job."""
+    loop.turn()
+    return answered(RedriveAnswer, asked, loop)
+
+
+def with_dead_letters(
+    *ids: str, addresses: Mapping[str, Mapping[str, object]] | None = None
+) -> tuple[Living, Loop]:
+    """A loop that has refused each of these once, since they came twice."""
+    living = Living(addresses=addresses)
+    living.send(*ids, *ids)
+    loop = living.running()
+    for _ in range(3):
+        loop.turn()
+    assert living.values(DLQ) == list(ids)
+    return living, loop

@@ -1,0 +1,48 @@
+"""What blocks, aside."""
+
+import asyncio
+import threading
+
+import pytest
+
+from service.dead_letters.redrive_runner import aside
+
+
+def test_others_go_on_while_it_blocks() -> None:
+    async def both() -> list[str]:
+        done: list[str] = []
+        released = threading.Event()
+
+        async def beside() -> None:
+            await asyncio.sleep(0.01)  # noqa: TID251 - the other blocks by then
+            done.append("beside")
+            released.set()
+
+        other = asyncio.create_task(beside())
+        assert await aside(lambda: released.wait(60)), "the others stood still"
+        done.append("aside")
+        await other
+        return done
+
+    assert asyncio.run(both()) == ["beside", "aside"]
+
+
+def test_what_it_gives_or_raises_comes_through() -> None:
+    assert asyncio.run(aside(lambda: 7)) == 7
+    with pytest.raises(ValueError, match="no number"):
+        asyncio.run(aside(lambda: _refuse("no number")))
+
+
+def _refuse(sentence: str) -> int:
+    raise ValueError(sentence)
+
+
+def test_nobody_waits_for_what_was_given_up() -> None:
+    released = threading.Event()
+
+    async def given_up() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(aside(released.wait), 0.05)
+
+    asyncio.run(given_up())
+    released.set()  # its end finds no loop, and nothing is raised

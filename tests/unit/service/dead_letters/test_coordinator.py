@@ -1,0 +1,306 @@
+"""Redrives from the order to the end: real orders, coordinator and loop, all on one thread."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import repeat
+from typing import TypeVar, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from service.config.load import RouteSettings
+from service.dead_letters import redrive_coordinator as coordinator_module
+from service.dead_letters import redrive_runner as errand_module
+from service.dead_letters.browser import LetterBox
+from service.dead_letters.redrive_coordinator import Coordinator
+from service.dead_letters.redrive_service import Orders
+from service.dedup.dead_letter import LetterFilter, LetterPlace, Order, Progress
+from service.kafka.topics import config_topic
+from service.metadata.redrive_job import Job, Span, forgetting
+from service.metadata.topic import Follower
+from service.metadata.watcher import Bulletin
+from service.queries.errors import NotPossible, Unavailable
+from service.queries.inbox import Desk
+from service.queries.redrives import LettersRedrive, MarksAnswer, MarksQuery, MarksRemoval
+from service.queries.registry import Answer, Query
+from tests.fakes.partition import Record
+from tests.unit.helpers import answer, answered, some
+from tests.unit.service.dead_letters.redriving import DLQ, job, with_dead_letters, write
+from tests.unit.service.living import GROUP, gone
+from tests.waiting import eventually
+
+T = TypeVar("T")
+END = 4
+"""Of the dead letters: three, and the marker of their transaction."""
+
+
+async def rounds(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)  # noqa: TID251 - none, others have their turn
+
+
+async def at_once(work: Callable[[], T]) -> T:
+    await rounds(1)
+    return work()
+
+
+class Site(Desk):
+    """An instance with three dead letters. Its loop answers, and it reads the config topic."""
+
+    def __init__(self) -> None:
+        self.living, self.loop = with_dead_letters("a", "b", "c")
+        self.living.cluster.wait(1)
+        self.loop.turn()
+        self.config, self.status = self.living.config, self.living.board.read()
+        self.is_away, self.reads = False, True
+        self.asked: list[str] = []
+        """Of which redrives."""
+        clock, clients = self.living.clock, self.living.clients("api")
+        self._follower = Follower(clients, config_topic(GROUP), clock)
+        self.redrives: Mapping[str, Job] | None = None
+        """See `Bulletin.redrives`."""
+        made = (lambda: self.config, lambda: clients)
+        bulletin = cast("Bulletin", self)
+        self.coordinator = Coordinator(*made, self, lambda: self.status, bulletin, clock)
+        self.orders = Orders(*made, LetterBox(*made, clock), self.coordinator, clock)
+        self.events = asyncio.new_event_loop()
+
+    async def _answered(self, query: Query, timeout_s: float) -> Answer:
+        assert isinstance(query, LettersRedrive | MarksQuery | MarksRemoval)
+        self.asked.append(query.redrive)
+        if self.is_away:
+            raise Unavailable(f"nobody answers within {timeout_s} s")
+        self.loop.turn()
+        return answer(query, self.loop)
+
+    def works(self, count: int = 60) -> None:
+        for _ in range(count):
+            if self.reads:
+                self._follower.poll()
+                self.redrives = dict(self._follower.settings.redrives.by_id)
+            self.events.run_until_complete(rounds(1))
+
+    def over(self, name: str) -> str:
+        self.works()
+        job = self.coordinator.jobs()[name]
+        assert job.is_over
+        return job.state
+
+    def order(self, key: str | None = None, **changes: object) -> str:
+        self.living.cluster.wait(0.5)
+        order = Order("bypass", LetterFilter())._replace(**changes)  # type: ignore[arg-type]
+        return self.orders.order(order, key).id
+
+    @property
+    def output(self) -> str:
+        """Beyond what was there."""
+        return "".join(self.living.values("orders.unique"))[3:]
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    for module in (coordinator_module, errand_module):
+        monkeypatch.setattr(module, "aside", at_once)
+    for module, name in ((coordinator_module, "_LOOK_S"), (coordinator_module, "_PAUSE_S")):
+        monkeypatch.setattr(module, name, 0)
+    monkeypatch.setattr(errand_module, "_PAUSES_S", (0,))
+    site = Site()
+    work = site.events.create_task(site.coordinator._work())
+    with capture_logs():
+        yield site
+        site.coordinator._stopping = True
+        site.events.run_until_complete(work)
+    site.events.close()
+
+
+def places(*offsets: int, partition: int = 0) -> tuple[LetterPlace, ...]:
+    return tuple(LetterPlace(DLQ, partition, offset) for offset in offsets)
+
+
+def test_what_is_ordered_is_decided_once_and_told_of_to_its_end(site: Site) -> None:
+    with pytest.raises(Unavailable, match="not read yet"):
+        site.orders.all()
+    site.living.cluster.grow_topic(DLQ, 2)
+    site.works()
+    first = site.order(reason="why")
+    view = some(site.orders.get(first))
+    assert (view.id[:14], len(view.id)) == (f"{view.created_at_ms}-", 22)
+    assert 0 <= site.living.cluster.now_ms - view.created_at_ms < 500
+    assert (view.state, view.order.reason, view.records_total) == ("running", "why", END)
+    assert site.coordinator.jobs()[first].spans == (Span(DLQ, 0, 0, END),)
+    assert site.over(first) == "done"
+    assert some(site.orders.get(first)).progress == Progress(3, 3, 3, 3)
+    second = site.order(mode="through")
+    assert site.over(second) == "done"
+    assert some(site.orders.get(second)).progress == Progress(3, 3, 3, 0, 3)
+    third = site.order(filter=LetterFilter(reasons=("expired",)))
+    site.over(third)
+    assert some(site.orders.get(third)).progress == Progress(6)
+    assert [each.id for each in site.orders.all()] == [third, second, first]
+    assert site.orders.get("x") is site.orders.cancel("x") is None
+    assert answered(MarksAnswer, MarksQuery(first), site.loop).marks == ()
+    assert site.output == "abc"
+
+
+def test_a_redrive_that_is_ordered_again_under_its_key_is_the_same_on_every_instance(
+    site: Site,
+) -> None:
+    site.works()
+    other = Coordinator(
+        lambda: site.config,
+        lambda: site.living.clients("other"),
+        site,
+        lambda: site.status,
+        cast("Bulletin", site),
+        site.living.clock,
+    )
+    other._look()  # before the first was written: it knows of none
+    first = site.order("k", actor="ada")
+    orders = Orders(
+        lambda: site.config,
+        lambda: site.living.clients("other"),
+        LetterBox(lambda: site.config, lambda: site.living.clients("other"), site.living.clock),
+        other,
+        site.living.clock,
+    )
+    again = orders.order(Order("bypass", LetterFilter(), actor="ada"), "k")
+    assert again.id == first
+    assert again.order == some(site.orders.get(first)).order
+    assert {site.order("k", actor="ada"), site.order("k", actor="ada")} == {first}
+    assert len({first, site.order("l", actor="ada"), site.order("k", actor="bob")}) == 3
+    assert site.over(first) == "done"
+
+
+def test_four_run_at_once_and_one_that_is_cancelled_or_taken_away_goes_no_further(
+    site: Site,
+) -> None:
+    site.works()
+    site.is_away = True
+    names = [site.order() for _ in range(6)]
+    site.works()
+    assert set(site.asked) == set(names[:4])
+    assert some(site.orders.get(names[1])).waiting_for == "nobody answers within 10.0 s"
+    cancelled = some(site.orders.cancel(names[0]))
+    assert cancelled.state == some(site.orders.get(names[0])).state == "cancelled"
+    assert site.orders.cancel(names[0]) == site.orders.get(names[0])
+    key = forgetting(names[1]).key
+    site.living.cluster.write(config_topic(GROUP), 0, Record(key, None, None, 1))
+    for number in range(15):
+        write(site.living, job(id=f"9-{number}", spans=()))
+    site.works()
+    site.order()
+    with pytest.raises(NotPossible, match="20 redrives run already"):
+        site.order()
+    site.is_away = False
+    assert [site.over(name) for name in names[2:]] == ["done"] * 4
+    assert site.over(names[0]) == "cancelled"
+    assert site.orders.get(names[1]) is None
+    site.works()
+    assert site.output == "abc" * 5
+
+
+def test_only_whose_turn_it_is_carries_out_redrives(site: Site) -> None:
+    mine = site.status
+    site.works()
+    site.status = mine._replace(partitions=())
+    name = site.order()
+    site.works()
+    assert site.asked == []
+    site.status = mine
+    site.over(name)
+    site.living.cluster.create_topic("abc")
+    more = RouteSettings(name="more", inputs=("abc",), scope="partition")
+    site.config = replace(site.config, routes=(*site.config.routes, more))
+    site.over(site.order())  # for five seconds nobody asks whose turn it is
+    site.living.cluster.wait(5)
+    site.order()
+    site.works()
+    assert site.output == "abcabc"
+
+
+def test_what_fails_is_told_and_goes_on_or_ends_the_redrive(site: Site) -> None:
+    site.works()
+    faults, first = site.living.faults.at, site.order()
+    faults["names"] = iter([gone(), RuntimeError("a bug")])  # where its turn is looked for
+    faults["topics"] = repeat(gone())
+    said = set[str | None]()
+    for _ in range(60):
+        site.works(1)
+        said.add(some(site.orders.get(first)).waiting_for)
+    assert said == {None, "The broker answered _TRANSPORT; see its log, and our topics."}
+    faults["topics"] = iter([])
+    assert site.over(first) == "done"
+    second = site.order()
+    faults["topics"] = iter([RuntimeError("a bug")])
+    assert site.over(second) == "failed"
+    failed = some(site.orders.get(second)).error
+    assert failed == "An error of ours: RuntimeError('a bug'); the log has more."
+    third = site.order()
+    faults["init_transactions"] = iter([gone()] * 3)  # where its end is written
+    assert site.over(third) == "done"
+    faults["init_transactions"] = iter([gone()])
+    with pytest.raises(Unavailable, match="The broker answered _TRANSPORT; ask again"):
+        site.order()
+    assert site.output == "abcabc"
+
+
+def test_what_is_written_here_is_told_until_it_is_read_or_something_newer(site: Site) -> None:
+    def states() -> list[str | None]:
+        site.works()
+        jobs = site.coordinator.jobs()
+        return [jobs[name].state if name in jobs else None for name in (first, second)]
+
+    site.works()
+    site.is_away = True
+    first = site.order()
+    site.works()
+    site.reads = False
+    second = site.order()
+    site.orders.cancel(first)
+    site.living.cluster.wait(4)
+    assert states() == ["cancelled", "running"]
+    site.living.cluster.wait(2)
+    assert states() == ["running", None]
+    site.reads = True
+    assert states() == ["cancelled", "running"]
+    later = site.coordinator.jobs()[second]._replace(updated_at_ms=2**45, state="failed")
+    site.orders.cancel(second)
+    write(site.living, later)
+    assert states() == ["cancelled", "failed"]
+
+
+def test_of_more_than_a_hundred_the_oldest_are_forgotten_once_all_are_over(site: Site) -> None:
+    for number in range(103):
+        write(site.living, job(id=f"{number:03d}", state="done", cleared=True))
+    site.works()
+    assert sorted(site.redrives or {}) == [f"{number:03d}" for number in range(3, 103)]
+
+
+def test_letters_that_are_named_are_previewed_and_sent_and_no_others(site: Site) -> None:
+    site.works()
+    name = site.order(letters=places(2, 0))
+    assert site.coordinator.jobs()[name].spans == (Span(DLQ, 0, 0, 3),)
+    site.over(name)
+    assert site.output == "ac"
+    for _ in range(9):
+        site.living.write(b"foreign", topic=DLQ)
+    preview = site.orders.preview(Order("bypass", LetterFilter()))
+    assert (preview.records_total, preview.skipped) == (END + 9, {"foreign": 9})
+    assert [view.value for view in preview.samples] == [b"a", b"b", b"c"] + [b"foreign"] * 7
+    named = site.orders.preview(Order("bypass", LetterFilter(), places(1, END + 8)))
+    assert (named.records_total, named.skipped) == (2, {"foreign": 1})
+    for wrong in (places(END + 9), places(0, 99), places(0, partition=1)):
+        where = f"{DLQ}-{wrong[-1].partition}@{wrong[-1].offset}"
+        with pytest.raises(NotPossible, match=f"no dead letter {where}; see /v1/dead-letters"):
+            site.orders.preview(Order("bypass", LetterFilter(), wrong))
+
+
+def test_it_works_on_a_thread_that_ends_when_it_is_told() -> None:
+    site = Site()
+    site.redrives = {}
+    site.coordinator.start()
+    eventually(lambda: site.coordinator._known == {})
+    site.coordinator.stop()
+    site.events.close()
+    assert not site.coordinator._thread.is_alive()

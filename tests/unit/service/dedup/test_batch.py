@@ -1,0 +1,36 @@
+"""What a consume brings becomes slices."""
+
+from confluent_kafka import KafkaError, Message
+
+from service.dedup.batch import batch_of, read
+from service.kafka.io import errors_of, read_headers
+from state.model import Source
+from tests.unit.service.deciding import NOW_MS, SOURCE, World, record
+
+
+def test_headers_keep_order_repeats_nulls_and_bytes() -> None:
+    headers = [("b", b"\xff"), ("a", None), ("b", b"")]
+    bare = Message(topic="orders", partition=1, offset=2)
+    assert read_headers([record(0, *headers), record(1), bare]) == [headers, [], None]
+
+
+def test_slices_hold_the_new_records_of_running_partitions_in_order() -> None:
+    partition = World().partition
+    partition.next_offset = 5
+    stranger = Message(topic="other", partition=0, offset=9)
+    messages = [record(4), record(5), stranger, record(8), record(9)]
+    batch = batch_of(read(messages), {SOURCE: partition}, {}, NOW_MS)
+    assert [[m.offset() for m in part.messages] for part in batch.slices] == [[5, 8, 9]]
+
+
+def test_a_partition_without_new_records_has_no_slice() -> None:
+    partition = World().partition
+    partition.next_offset = 5
+    assert batch_of(read([record(4)]), {SOURCE: partition}, {}, NOW_MS).slices == ()
+
+
+def test_errors_are_kept_apart_with_the_partition_they_name() -> None:
+    lost = KafkaError(KafkaError._AUTO_OFFSET_RESET)
+    everywhere = KafkaError(KafkaError._ALL_BROKERS_DOWN)
+    messages = [Message(topic="orders", partition=1, error=lost), Message(error=everywhere)]
+    assert errors_of(messages) == [(lost, Source("orders", 1)), (everywhere, None)]

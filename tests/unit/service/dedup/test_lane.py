@@ -1,0 +1,100 @@
+"""A lane is a short cut and nothing else: without any, the same records have the same fates."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, Reason
+from service.config.load import RouteSettings
+from service.dedup.evaluator import Lanes
+from tests.unit.service.deciding import NOW_MS, Decided, World, cluster_of, named, reasons, record
+
+ROUTE = RouteSettings(name="orders", inputs=("orders",), scope="partition")
+ids = st.sampled_from([b"", b"1", b"2", b"3", b"4", b"5", b"x" * 65, b"y" * 70_000])
+claims = st.one_of(
+    st.tuples(st.just(DUPLICATE_ID), ids),
+    st.tuples(st.just("_HQ_DUPL_ID"), ids),
+    st.tuples(st.just(EXPIRES_AT), st.sampled_from([b"1", b"never", b"%d" % (NOW_MS + 9)])),
+    st.tuples(st.sampled_from(["address", "other"]), st.sampled_from([b"a", b"b", None, b"\xff"])),
+)
+letters = st.sampled_from([b"a", b"b"])
+usual = st.tuples(
+    st.tuples(st.just("address"), letters),
+    st.tuples(st.just("other"), letters),
+    st.tuples(st.just(DUPLICATE_ID), ids),
+)
+records = st.tuples(
+    st.one_of(usual, usual, st.lists(claims, max_size=4)),
+    st.sampled_from([b"k", None]),
+    st.sampled_from([b"v", None, b"large" * 50_000]),
+    st.sampled_from([NOW_MS - 50, NOW_MS - 5, NOW_MS, NOW_MS + 99, 0, -1]),
+)
+batches = st.lists(st.lists(records, min_size=1, max_size=12), min_size=1, max_size=4)
+
+
+def plans(world: World, given_batches: list[list[Any]]) -> list[Decided]:
+    """Batch after batch, each committed."""
+    offset, found = 0, []
+    for batch in given_batches:
+        messages: list[Message] = []
+        for headers, key, value, timestamp_ms in batch:
+            messages.append(
+                record(offset, *headers, key=key, value=value, timestamp_ms=timestamp_ms)
+            )
+            offset += 1
+        found.append(world.commit(*messages))
+    return found
+
+
+def told(plan: Decided) -> tuple[object, ...]:
+    """All that a plan does, without the objects that differ from world to world."""
+    sealed = [(each.address, each.content) for each in plan.sealed]
+    outputs = [(*output[:7], list(output[7])) for output in plan.outputs]
+    return outputs, plan.edits, plan.next_offsets, plan.times_ms, sealed, plan.tally
+
+
+@settings(max_examples=300)
+@given(
+    given_batches=batches,
+    capacity=st.sampled_from([0, 1, 2, 3, 20]),
+    on_duplicate=st.sampled_from(["dead_letter", "drop", "mark"]),
+    address=st.sampled_from(["fixed", "{header:address}", "{key}", "{key}{header:other}"]),
+    output=st.sampled_from(["{topic}.unique", "out.{address}", "out.{header:other}"]),
+    partitions=st.sampled_from([1, 3]),
+)
+def test_the_fates_are_the_same_without_lanes(
+    given_batches: list[list[Any]],
+    capacity: int,
+    on_duplicate: str,
+    address: str,
+    output: str,
+    partitions: int,
+) -> None:
+    allowed = ("out.a", "out.b", "out.fixed", "out.k")
+    route = replace(ROUTE, address=address, output=output, allowed_outputs=allowed)
+    topics = {name.replace(".", "_"): partitions for name in (*allowed, "orders.unique")}
+
+    def world() -> World:
+        addresses = {"#": {"id_cache_size": capacity, "on_duplicate": on_duplicate}}
+        cluster = cluster_of(**topics, orders_dlq=3)
+        return World(route, addresses, cluster)
+
+    with_lanes = plans(world(), given_batches)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lanes, "open", lambda *_: None)
+        without = plans(world(), given_batches)
+    assert [told(plan) for plan in with_lanes] == [told(plan) for plan in without]
+
+
+def test_what_may_not_fit_its_topic_is_measured_and_what_came_before_it_is_counted() -> None:
+    cluster = cluster_of(orders_dlq=3)
+    cluster.create_topic("orders.unique", 3, record_bytes_max=300_000)
+    small, large = (named(0, b"a"), named(1, b"a")), named(3, b"b", value=b"." * 400_000)
+    plan = World(cluster=cluster).decide_pieces([small, [named(2, b"a"), large]])
+    assert reasons(plan.outputs) == [None, Reason.DUPLICATE, Reason.DUPLICATE, Reason.TOO_LARGE]
+    assert plan.tally.duplicates == {("orders", "orders"): 2}
+    assert plan.tally.dead_letters.total() == 3

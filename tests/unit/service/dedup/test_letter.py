@@ -1,0 +1,143 @@
+"""What a dead letter tells of itself, and which ones a filter lets through."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringfence.headers import DeadLetter, Headers
+from service.dedup.dead_letter import (
+    DeadLetterView,
+    LetterFilter,
+    LetterPlace,
+    ToldPlace,
+    letter_of,
+    matches,
+    told,
+    view_of,
+)
+from tests.unit.helpers import some
+
+PLACE = LetterPlace("orders.dlq", 2, 11)
+
+
+def ours(**changes: str) -> list[tuple[str, bytes | None]]:
+    """The headers that stand after the original ones."""
+    known = {
+        "reason": "duplicate",
+        "cause": "its id was accepted already",
+        "topic": "orders",
+        "partition": "3",
+        "offset": "42",
+        "timestamp": "1500000000000",
+        "address": "a",
+        "strategy": "ring",
+        "id": "x",
+        "original": "orders-3@7",
+    }
+    return [(f"ringfence.{name}", text.encode()) for name, text in {**known, **changes}.items()]
+
+
+def view(headers: Headers, key: bytes | None = b"k", time_ms: int = 1_000) -> DeadLetterView:
+    return view_of(PLACE, time_ms, key, b"v", headers)
+
+
+OWN: list[tuple[str, bytes | None]] = [("a", b"1"), ("b", None), ("a", b"2"), ("c", b"")]
+
+
+def test_the_original_headers_come_back_in_their_order_with_repeats_and_nulls() -> None:
+    letter = some(letter_of(view([*OWN, *ours()])))
+    assert letter.headers == tuple(OWN)
+    assert (letter.source, letter.offset(), letter.timestamp()) == (
+        ("orders", 3),
+        42,
+        (1, 1_500_000_000_000),
+    )
+
+
+def test_of_several_sets_the_last_is_ours_and_those_before_it_belong_to_the_record() -> None:
+    earlier = ours(reason="expired", topic="elsewhere", redrives="4")
+    seen = view([*OWN, *earlier, *ours(redrives="1")])
+    assert (seen.reason, seen.redrives) == ("duplicate", 1)
+    assert seen.source == ToldPlace("orders", 3, 42, 1_500_000_000_000)
+    assert list(seen.headers) == [*OWN, *earlier]
+
+
+def test_what_somebody_added_after_our_set_is_kept() -> None:
+    assert list(view([*OWN, *ours(), ("mirror", b"m")]).headers) == [*OWN, ("mirror", b"m")]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        OWN,
+        [("ringfence.reason", b"duplicate")],
+        ours(partition="minus one"),
+        ours(partition="-1"),
+        ours(offset="9" * 20),
+        ours(offset="\N{SUPERSCRIPT TWO}"),
+        ours(topic=""),
+    ],
+)
+def test_a_record_that_does_not_tell_its_place_is_foreign(headers: Headers) -> None:
+    seen = view(headers)
+    assert seen.source is None
+    assert seen.reason is None
+    assert seen.headers == tuple(headers)
+    assert letter_of(seen) is None
+
+
+def test_a_letter_without_a_readable_time_has_none() -> None:
+    letter = some(letter_of(view(ours(timestamp=""))))
+    assert letter.timestamp_ms == -1
+
+
+names = st.one_of(st.sampled_from([name.value for name in DeadLetter]), st.text(max_size=5))
+headers = st.lists(st.tuples(names, st.none() | st.binary(max_size=5)), max_size=12)
+
+
+@given(headers)
+def test_no_headers_break_anything_and_what_is_not_ours_is_never_lost(
+    anything: list[tuple[str, bytes | None]],
+) -> None:
+    found = told(anything)
+    if found.source is None:
+        assert list(found.original) == anything
+    kept = [each for each in anything if not each[0].startswith("ringfence.")]
+    assert [each for each in found.original if not each[0].startswith("ringfence.")] == kept
+
+
+@given(headers)
+def test_what_we_add_is_what_is_taken_off_again(own: list[tuple[str, bytes | None]]) -> None:
+    assert list(told([*own, *ours()]).original) == own
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_meant"),
+    [
+        (LetterFilter(), True),
+        (LetterFilter(address="a"), True),
+        (LetterFilter(address="b"), False),
+        (LetterFilter(reasons=("expired", "duplicate")), True),
+        (LetterFilter(reasons=("expired",)), False),
+        (LetterFilter(from_ms=1_000), True),
+        (LetterFilter(from_ms=1_001), False),
+        (LetterFilter(to_ms=1_001), True),
+        (LetterFilter(to_ms=1_000), False),
+        (LetterFilter(key=b"k"), True),
+        (LetterFilter(key=b""), False),
+        (LetterFilter(headers=(("a", b"2"),)), True),
+        (LetterFilter(headers=(("a", b"1"), ("a", b"2"))), True),
+        (LetterFilter(headers=(("b", b""),)), False),
+        (LetterFilter(headers=(("ringfence.reason", b"duplicate"),)), False),
+        (LetterFilter(address="a", key=b"other"), False),
+    ],
+)
+def test_a_filter_lets_through_what_fits_all_of_it(wanted: LetterFilter, is_meant: bool) -> None:  # noqa: FBT001
+    assert matches(view([*OWN, *ours()]), wanted) is is_meant
+
+
+def test_a_foreign_record_has_neither_address_nor_reason() -> None:
+    assert matches(view(OWN), LetterFilter(key=b"k"))
+    assert not matches(view(OWN), LetterFilter(reasons=("duplicate",)))
+    assert not matches(view(OWN), LetterFilter(address="a"))

@@ -1,0 +1,223 @@
+"""The command line: exit codes, one sentence for an error, and a quick --help."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from service.clock import product_version
+from service.config.tokens import parse
+from service.credentials import token_of
+from service.main.cli import main
+from tests.unit.helpers import some
+from tests.unit.service.cli.scripted import Reply, scripted
+from tests.unit.service.supervisor.scene import state_of
+from tests.waiting import LIMIT_S, eventually
+
+FAULTY = """
+[kafka]
+"enable.auto.commit" = true
+
+[service]
+batch_wait = 20
+
+[[routes]]
+inputs = ["orders"]
+scope = "partition"
+
+[addresses."a.#.z"]
+id_cache_size = 5
+"""
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> Path:
+    path = tmp_path / "ringfence.toml"
+    path.write_text(FAULTY, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
+
+
+class Run(Protocol):
+    def __call__(self, *arguments: str, code: int = 0) -> tuple[str, str]: ...
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command line as a shell would; what it prints on either stream."""
+
+    def ran(*arguments: str, code: int = 0) -> tuple[str, str]:
+        monkeypatch.setattr(sys, "argv", ["ringfence", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert int(ended.value.code or 0) == code
+        told = capsys.readouterr()
+        return told.out, told.err
+
+    return ran
+
+
+def test_the_version_is_that_of_the_project(run: Run) -> None:
+    assert run("--version")[0] == f"ringfence {product_version()}\n"
+
+
+def test_check_prints_every_problem_with_its_mend_and_ends_with_1(run: Run, faulty: Path) -> None:
+    told, _ = run("check", "--config", str(faulty), code=1)
+    assert told.startswith("4 problems:\n")
+    for name in ("batch_wait", "enable.auto.commit", "a.#.z", "bootstrap.servers"):
+        assert name in told
+    assert told.count("mend: ") == 4
+
+
+def test_check_of_a_file_for_a_bridge_asks_for_no_routes(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "ringfence.toml"
+    path.write_text('[bridge]\ntopic = ["a"]\n[bridge.target]\n"acks" = 1\n', encoding="utf-8")
+    told, _ = run("check", "--config", str(path), code=1)
+    assert told.startswith("5 problems:\n")
+    for words in ("bridge.topic is not", "bridge.topics is missing", '"acks" is refused'):
+        assert words in told
+    assert "routes" not in told
+    path.write_text(FAULTY + '[bridge]\ntopics = ["a"]\n', encoding="utf-8")
+    assert run("check", "--config", str(path), code=1)[0].startswith("6 problems:\n")
+
+
+def test_check_warns_of_secrets_that_every_user_can_read(run: Run, tmp_path: Path) -> None:
+    files = {key: tmp_path / key for key in ("peer_token_file", "session_key_file")}
+    lines = [f'{key} = "{path}"\n' for key, path in files.items()]
+    for path in files.values():
+        path.write_text("s" * 40)
+        path.chmod(0o604)
+    files["session_key_file"].chmod(0o640)
+    config = tmp_path / "ringfence.toml"
+    config.write_text(f'[[routes]]\ninputs = ["a"]\n[api]\n{"".join(lines)}')
+    told, warned = run("check", "--config", str(config), code=1)
+    assert told.startswith("1 problem:\n")
+    (line,) = warned.splitlines()
+    assert line.startswith(f"warning: {files['peer_token_file']} of api.peer_token_file can be")
+
+
+def test_a_bridge_with_a_faulty_configuration_ends_with_2(run: Run, faulty: Path) -> None:
+    assert "bridge.topics is missing" in run("bridge", "--config", str(faulty), code=2)[1]
+
+
+def test_serve_with_a_faulty_configuration_ends_with_2_and_sentences_on_stderr(
+    run: Run, faulty: Path
+) -> None:
+    out, err = run("serve", "--config", str(faulty), code=2)
+    assert not out
+    lines = err.splitlines()
+    assert len(lines) == 4
+    assert all(line.startswith("ringfence: ") and line.endswith(".") for line in lines)
+
+
+@pytest.mark.parametrize("command", ["serve", "bridge", "check", "adopt", "try"])
+def test_a_missing_file_is_a_usage_error_in_one_sentence(run: Run, command: str) -> None:
+    more = {"adopt": ["--from-topic", "orders"], "try": ["orders"]}.get(command, [])
+    _, told = run(command, *more, "--config", "/nowhere/ringfence.toml", code=2)
+    assert told == (
+        "ringfence: /nowhere/ringfence.toml cannot be read: No such file or directory; "
+        "name a readable file.\n"
+    )
+    run(command, *more, code=2)
+
+
+def test_a_syntax_error_is_told_by_check_as_a_problem_with_its_place(
+    run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "ringfence.toml"
+    path.write_text("[kafka\n", encoding="utf-8")
+    assert "line 1, column 7" in run("check", "--config", str(path), code=1)[0]
+
+
+def test_pipeline_hands_its_arguments_to_the_jobs(run: Run) -> None:
+    told, _ = run("pipeline", "--help")
+    assert "ringfence pipeline" in told
+    assert "tables" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "--from-topic"),
+        (("--from-topic", "live", "--from-file", "FILE"), "--from-topic"),
+        (("--from-topic", "live", "--since", "yesterday"), "7d"),
+        (("--from-file", "FILE"), "--address"),
+        (
+            ("--from-file", "FILE", "--address", "a", "--token-file", "FILE"),
+            "its first line has to be the token alone",
+        ),
+        (
+            ("--from-file", "FILE", "--address", "a", "--url", "http://u:p@a"),
+            "holds a user or a password",
+        ),
+    ],
+)
+def test_adopt_says_what_it_needs(
+    tmp_path: Path,
+    run: Run,
+    arguments: tuple[str, ...],
+    words: str,
+) -> None:
+    config = tmp_path / "good.toml"
+    text = '# a file\n[kafka]\n"bootstrap.servers" = "b:9092"\n[[routes]]\ninputs = ["in"]\n'
+    config.write_text(text)
+    given = [str(config) if each == "FILE" else each for each in arguments]
+    assert words in run("adopt", "--config", str(config), *given, code=2)[1]
+
+
+def test_adopt_shows_an_address_with_no_character_that_acts(tmp_path: Path, run: Run) -> None:
+    config, lines = tmp_path / "good.toml", tmp_path / "ids.ndjson"
+    config.write_text('[kafka]\n"bootstrap.servers" = "b:9092"\n[[routes]]\ninputs = ["in"]\n')
+    lines.write_text('{"id": "1"}\n')
+    words = ["adopt", "--config", str(config), "--from-file", str(lines)]
+    with scripted(Reply(200, {"ids": 1, "new": 1})) as script:
+        out, _ = run(*words, "--address", "a\x1b[2J\r\x9b\u202e", "--url", script.url)
+    assert out.startswith(r"a\x1b[2J\x0d\x9b\u202e: 1 ids read")
+
+
+@pytest.mark.parametrize("command", ["serve", "bridge"])
+def test_who_is_told_to_end_while_it_reads_its_configuration_ends_with_0(
+    command: str, tmp_path: Path
+) -> None:
+    unwritten = tmp_path / "ringfence.toml"
+    os.mkfifo(unwritten)
+    with (
+        subprocess.Popen(
+            [sys.executable, "-m", "service.main.cli", command, "--config", str(unwritten)],
+            cwd=Path(__file__).parents[3],
+        ) as process,
+        unwritten.open("w"),
+    ):  # waits for the reader
+        proc = Path(f"/proc/{process.pid}")  # it has opened the file, and reads when it sleeps
+        eventually(lambda: state_of(proc) == "S")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LIMIT_S) == 0
+
+
+def test_a_token_is_printed_alone_and_its_line_beside_it_or_into_the_file(
+    run: Run, tmp_path: Path
+) -> None:
+    printed, beside = run("token", "ada", "--roles", "operator")
+    found = some(parse(beside.splitlines()[-1]).find(token_of(printed)))
+    assert (found.name, *found.roles) == ("ada", "operator")
+    file = tmp_path / "tokens"
+    file.write_text(found.line)  # without an end of line, as some editors leave it
+    printed, beside = run("token", "bob", "--add-to", str(file))
+    assert beside == ""
+    tokens = parse(file.read_text())
+    assert (some(tokens.find(printed.strip())).name, len(tokens)) == ("bob", 2)
+    assert "cannot be written" in run("token", "bob", "--add-to", "/nowhere/tokens", code=2)[1]
+
+
+def test_a_token_for_a_role_that_there_is_not_is_a_usage_error(run: Run) -> None:
+    out, err = run("token", "ada", "--roles", "root", code=2)
+    assert "the roles are unknown; allowed is viewer" in err
+    assert out == ""

@@ -1,0 +1,44 @@
+"""What a trial concludes from the copies that it finds."""
+
+import pytest
+
+from service.main.try_topic import Copy, Findings
+
+ACCEPTED = Copy("orders.unique-0@4", None, "", None, marked=False)
+LETTER = Copy("orders.dlq-0@0", "duplicate", "", "orders-1@17", marked=False)
+MARKED = Copy("orders.unique-0@5", None, "", "orders-1@17", marked=True)
+REJECTED = Copy("orders.dlq-0@0", "no-address", "the key is null", None, marked=False)
+
+
+@pytest.mark.parametrize(
+    ("copies", "drops", "kept_out", "conclusion"),
+    [
+        ([ACCEPTED, LETTER], False, True, "its copy was kept out"),
+        ([LETTER, ACCEPTED], False, True, "its copy was kept out"),
+        ([ACCEPTED, MARKED], False, True, "its copy was kept out"),
+        ([ACCEPTED], True, True, "its copy was kept out"),
+        ([ACCEPTED], False, False, "Nothing was seen of the other"),
+        ([LETTER], False, False, "Nothing was seen of the other"),
+        ([ACCEPTED, ACCEPTED], False, False, "nothing is remembered for this address"),
+        ([ACCEPTED, ACCEPTED], True, False, "nothing is remembered for this address"),
+        ([REJECTED, REJECTED], False, False, "not judged as a duplicate"),
+        ([ACCEPTED, REJECTED], False, False, "not judged as a duplicate"),
+        ([], False, False, "Neither came out within 30 s"),
+    ],
+)
+def test_one_comes_out_and_the_other_is_its_copy_or_it_is_told(
+    *, copies: list[Copy], drops: bool, kept_out: bool, conclusion: str
+) -> None:
+    findings = Findings(("orders-1@17", "orders-1@18"), tuple(copies), drops)
+    assert findings.kept_out is kept_out
+    first, *found, last = findings.lines()
+    assert first == "sent       orders-1@17 and orders-1@18"
+    assert len(found) == len(copies) + (drops and kept_out)
+    assert conclusion in last
+
+
+def test_a_copy_says_what_it_is_and_where() -> None:
+    assert ACCEPTED.line() == "accepted   orders.unique-0@4"
+    assert LETTER.line() == "duplicate  orders.dlq-0@0, a copy of orders-1@17"
+    assert MARKED.line() == "duplicate  orders.unique-0@5, a copy of orders-1@17"
+    assert REJECTED.line() == "rejected   orders.dlq-0@0: no-address, the key is null"

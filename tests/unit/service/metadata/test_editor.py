@@ -1,0 +1,259 @@
+"""Editor: one change at a time over all instances, checked against the newest, with its history."""
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from ringfence.headers import DUPLICATE_ID
+from service.config.load import RouteSettings
+from service.kafka.topics import config_topic
+from service.metadata.audit import Trail
+from service.metadata.image import Settings
+from service.metadata.layout import Layout
+from service.metadata.settings import KEPT_MAX, Overlay, Revisions
+from service.metadata.settings_change import SettingsRefused, Standing
+from service.metadata.settings_service import Editor
+from service.metadata.topic import Follower
+from service.metadata.watcher import Bulletin
+from service.processor.loop import Loop
+from service.queries.errors import NotPossible, Unavailable
+from service.queries.settings import ForgottenAnswer, ForgottenQuery, Setting
+from state.strategies.base import Memory
+from tests.fakes.clients import FakeClients
+from tests.fakes.errors import fenced, plain
+from tests.unit.helpers import answer, answered, some
+from tests.unit.service.living import GROUP, ROUTE, Living, Turning, turns
+
+TOPIC = config_topic(GROUP)
+MORE: dict[str, object] = {"inputs": ["more"], "scope": "partition", "output": "orders.unique"}
+
+
+class Read:
+    """A bulletin without a thread: it reads when it is asked."""
+
+    def __init__(self, living: Living) -> None:
+        self._living = living
+
+    def read(self) -> Revisions:
+        return settings_of(self._living).documents
+
+    def wait(self, _revision: int, _timeout_s: float) -> None:
+        """Nothing is late."""
+
+
+def settings_of(living: Living) -> Settings:
+    follower = Follower(living.clients("reader"), TOPIC, living.clock)
+    try:
+        follower.catch_up()
+    finally:
+        follower.close()
+    return follower.settings
+
+
+def editor_of(living: Living, loop: Loop | None = None) -> Editor:
+    clients = FakeClients(living.cluster, GROUP, "admin")
+    bulletin = cast("Bulletin", Read(living))
+    return Editor(living.config, lambda _hop: clients, bulletin, Turning(living, loop))
+
+
+def sized(size: int) -> Overlay:
+    return Overlay(addresses={"#": {"id_cache_size": size}})
+
+
+def edit(editor: Editor, overlay: Overlay) -> int:
+    return editor.edit(lambda _: overlay, actor="me", reason="why").revision
+
+
+def test_a_change_is_kept_with_who_made_it_and_why() -> None:
+    living = Living()
+    revision = edit(editor_of(living), sized(5))
+    newest = some(settings_of(living).documents.newest)
+    assert (newest.revision, newest.overlay) == (revision, sized(5))
+    assert (newest.actor, newest.reason, newest.source) == ("me", "why", "rest")
+
+
+def test_a_change_sees_the_newest_and_what_it_raises_writes_nothing() -> None:
+    living = Living()
+    one, other = editor_of(living), editor_of(living)
+    edit(one, sized(5))
+
+    def change(standing: Standing) -> Overlay:
+        assert standing.overlay == sized(5)
+        raise NotPossible("no")
+
+    with pytest.raises(NotPossible):
+        other.edit(change, actor="", reason="")
+    assert len(list(settings_of(living).documents)) == 1
+
+
+@pytest.mark.row(35)
+def test_a_change_that_was_made_is_not_refused_because_its_answer_was_lost() -> None:
+    living = Living()
+    before = edit(editor_of(living), sized(5))
+
+    def if_match(standing: Standing) -> Overlay:
+        if standing.revision != before:
+            raise NotPossible("412")
+        return sized(6)
+
+    living.faults.at["commit_transaction.done"] = iter([fenced()])
+    edited = editor_of(living).edit(if_match, actor="", reason="")
+    newest = some(settings_of(living).documents.newest)
+    assert (newest.revision, newest.overlay) == (edited.revision, sized(6))
+
+
+def test_what_is_set_already_is_not_written_again() -> None:
+    living = Living()
+    editor = editor_of(living)
+    first = edit(editor, sized(5))
+    assert edit(editor, sized(5)) == first
+    assert len(list(settings_of(living).documents)) == 1
+
+
+def test_what_breaks_a_rule_is_refused_and_a_trial_writes_nothing() -> None:
+    living = Living()
+    editor = editor_of(living)
+    with pytest.raises(SettingsRefused, match="nothing to read"):
+        edit(editor, Overlay(routes={"orders": None}))
+    with pytest.raises(SettingsRefused, match="make another"):
+        edit(editor, Overlay(routes={"orders": {**MORE, "inputs": ["orders"], "address": "x"}}))
+    assert editor.try_out(lambda _: sized(3)).effective.config.addresses.patterns
+    assert settings_of(living).documents.newest is None
+
+
+def test_the_layout_follows_routes_that_come_and_go() -> None:
+    living = Living()
+    living.cluster.create_topic("more", 3)
+    editor = editor_of(living)
+    edit(editor, Overlay(routes={"more": MORE}))
+    layout = some(settings_of(living).layout)
+    assert (set(layout.routes), layout.partitions["more"]) == ({"orders", "more"}, 3)
+    edit(editor, Overlay())
+    assert set((settings_of(living).layout or layout).routes) == {"orders"}
+    other = {**MORE, "scope": "address", "output": "x"}
+    edit(editor, Overlay(routes={"more": other}))  # another of its name, made anew
+
+
+def test_a_life_that_begins_meanwhile_writes_the_layout_of_what_is_set() -> None:
+    living = Living()
+    living.cluster.create_topic("more", 1)
+    edit(editor_of(living), Overlay(routes={"more": MORE}))
+    living.running()
+    layout = some(settings_of(living).layout)
+    assert set(layout.routes) == {"orders", "more"}
+    assert isinstance(layout, Layout)
+
+
+def test_the_newest_hundred_are_kept() -> None:
+    living = Living()
+    editor = editor_of(living)
+    for size in range(KEPT_MAX + 3):
+        edit(editor, sized(size + 1))
+    kept = list(settings_of(living).documents)
+    assert len(kept) == KEPT_MAX
+    assert kept[0].number == KEPT_MAX + 3
+    assert settings_of(living).documents.overlay_at(0) is None  # nobody knows any more
+
+
+def test_who_waits_is_told_when_every_deciding_partition_has_it() -> None:
+    living = Living()
+    loop = living.running()
+    editor = editor_of(living, loop)
+    assert editor.wait(editor.edit(lambda _: sized(5), actor="", reason=""), 5)
+    idle = editor_of(living)
+    assert not idle.wait(idle.edit(lambda _: sized(6), actor="", reason=""), 1)
+
+
+def test_a_broker_that_does_not_answer_is_told_so() -> None:
+    living = Living()
+    living.faults.at["init_transactions"] = iter([plain(7, "no answer")])
+    with pytest.raises(Unavailable, match="ask again"):
+        edit(editor_of(living), sized(5))
+
+
+# What would be forgotten.
+
+
+def test_what_all_addresses_would_forget_takes_no_more_memory_than_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    living = Living(replace(ROUTE, address="{header:addr}"))
+    for name in (b"a", b"b", b"c"):
+        living.write(b"v", ("addr", name), (DUPLICATE_ID, b"1"))
+    loop, held = living.running(), list[int]()
+    turns(loop, 5)
+    monkeypatch.setattr(loop.cache, "_memory_bytes_max", 0)
+    loop.cache.shrink()
+    load = loop.cache._loaded
+
+    def loaded(*place: Any) -> Memory:
+        held.append(len(loop.cache._memories))
+        return load(*place)
+
+    monkeypatch.setattr(loop.cache, "_loaded", loaded)
+    found = answered(ForgottenAnswer, ForgottenQuery({"#": {"id_cache_size": 0}}), loop)
+    assert (found.ids_forgotten, held) == (3, [0, 0, 0])
+
+
+def forgotten(living: Living, loop: Loop, **keys: Setting) -> ForgottenAnswer:
+    before = len(living.cluster.records("g.changelog.orders"))
+    found = answer(ForgottenQuery({"#": keys}), loop)
+    turns(loop, 2)
+    assert len(living.cluster.records("g.changelog.orders")) == before
+    assert isinstance(found, ForgottenAnswer)
+    return found
+
+
+@pytest.mark.parametrize("strategy", ["ring", "window"])
+def test_a_resize_tells_how_many_would_be_forgotten_and_of_what_age(strategy: str) -> None:
+    size = "id_cache_size" if strategy == "ring" else "window_size"
+    living = Living(addresses={"#": {"strategy": strategy}})
+    times = []
+    for name in ("a", "b", "c", "d"):
+        living.send(name)
+        times.append(living.cluster.now_ms)
+        living.clock.sleep(1)
+    loop = living.running()
+    found = forgotten(living, loop, strategy=strategy, **{size: 1})
+    (cache,) = found.caches
+    assert (found.ids_forgotten, found.needs_force, cache.ids_held) == (3, 0, 4)
+    assert (cache.oldest_time_ms, cache.newest_time_ms) == (times[0], times[2])
+    assert forgotten(living, loop, strategy=strategy, **{size: 9}).ids_forgotten == 0
+
+
+@pytest.mark.parametrize("keys", [{"strategy": "window"}, {"persist_id_cache": False}])
+def test_another_way_of_remembering_forgets_all_and_needs_force(keys: dict[str, Setting]) -> None:
+    living = Living()
+    living.send("a", "b")
+    loop = living.running()
+    found = forgotten(living, loop, **keys)
+    assert (found.ids_forgotten, found.needs_force, found.caches_total) == (2, 1, 1)
+    assert forgotten(living, loop, id_cache_size=20_000).caches == ()
+
+
+def test_an_input_that_two_routes_of_one_scope_share_belongs_to_the_first() -> None:
+    living = Living(replace(ROUTE, inputs=("^ord.*",)))
+    assert isinstance(living.config.routes[0], RouteSettings)
+    editor = editor_of(living)
+    edit(editor, Overlay(routes={"late": {**MORE, "inputs": ["orders"], "output": "other"}}))
+    living.send("a")
+    living.running()
+    assert living.values("orders.unique") == ["a"]
+
+
+# Who reads along.
+
+
+def test_a_bulletin_tells_what_is_set_once_it_has_read_to_the_end() -> None:
+    living = Living()
+    revision = edit(editor_of(living), sized(5))
+    bulletin = Bulletin(lambda: living.clients("reader"), TOPIC, living.clock, Trail().take)
+    with pytest.raises(Unavailable, match="not read yet"):
+        bulletin.read()
+    bulletin.start()
+    try:
+        bulletin.wait(revision, 20)
+        assert bulletin.read().revision == revision
+    finally:
+        bulletin.stop()

@@ -1,0 +1,81 @@
+"""What a command goes by that has only the file of a service: what the service itself goes by."""
+
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from service.kafka.topics import config_topic
+from service.main.check import report_in_effect
+from service.metadata.effective_config import InEffect, in_effect
+from service.metadata.settings import Overlay
+from tests.fakes.errors import plain
+from tests.fakes.rights import FakeRights
+from tests.unit.service.living import GROUP, Living
+from tests.unit.service.processor.test_following import put
+
+TOPIC = config_topic(GROUP)
+PAYMENTS: dict[str, object] = {"inputs": ["payments.in"], "output": "payments", "scope": "address"}
+SET = Overlay({"payments": PAYMENTS}, {"payments.#": {"id_cache_size": 7}})
+
+
+def served(living: Living) -> InEffect:
+    return in_effect(living.config, living.clients("command"), living.clock)
+
+
+def test_what_was_set_over_rest_overrides_the_file_and_nothing_is_written() -> None:
+    living = Living()
+    assert served(living) == InEffect(living.config)
+    put(living, SET)
+    fenced = living.faults.passed["init_transactions"]
+    config, fault = served(living)
+    assert [route.name for route in config.routes] == ["orders", "payments"]
+    assert config.addresses.settings("payments.in").id_cache_size == 7
+    assert fault is None
+    assert living.faults.passed["init_transactions"] == fenced > 0
+
+
+def test_a_file_that_manages_itself_and_a_group_that_never_ran_are_alone() -> None:
+    living = Living(managed_by="file")
+    put(living, SET)
+    assert served(living) == InEffect(living.config)
+    new = Living()
+    del new.cluster.logs[TOPIC]
+    assert served(new) == InEffect(new.config)
+    assert TOPIC not in new.cluster.logs
+
+
+def test_check_reports_on_what_is_in_effect() -> None:
+    living = Living()
+    put(living, SET)
+    clients, rights = living.clients("command"), FakeRights(living.cluster)
+    report = report_in_effect(living.config, clients, rights, living.clock)
+    assert 'the input "payments.in" of route "payments" does not exist' in {
+        problem.what for problem in report.problems
+    }
+
+
+def test_check_reports_settings_that_do_not_hold_with_the_file() -> None:
+    living = Living()
+    put(living, Overlay(paused=("orders",)))
+    (route,) = living.config.routes
+    file = replace(living.config, routes=(replace(route, name="others"),))
+    clients, rights = living.clients("command"), FakeRights(living.cluster)
+    report = report_in_effect(file, clients, rights, living.clock)
+    (told,) = [problem.what for problem in report.problems if "revision" in problem.what]
+    assert told == (
+        "the settings of revision 3 do not hold with this file: "
+        'paused holds "orders", which is no route; remove it.'
+    )
+
+
+def test_settings_that_may_not_be_read_are_a_missing_right_and_no_fault_of_the_broker() -> None:
+    living = Living()
+    put(living, SET)
+    living.cluster.denied = {(TOPIC, "READ")}
+    living.faults.at["consume"] = iter([plain(KafkaError.TOPIC_AUTHORIZATION_FAILED, "denied")])
+    clients, rights = living.clients("command"), FakeRights(living.cluster)
+    report = report_in_effect(living.config, clients, rights, living.clock)
+    assert f'READ on the topic "{TOPIC}" is not granted' in {each.what for each in report.problems}
+    with pytest.raises(KafkaException):
+        served(living)

@@ -1,0 +1,133 @@
+"""Jobs: what may become of them, and what the config topic holds."""
+
+from typing import get_args
+
+import pytest
+
+from service.dedup.dead_letter import (
+    LetterCounts,
+    LetterFilter,
+    LetterPlace,
+    Mode,
+    Order,
+    Progress,
+    RedrivePreview,
+    State,
+)
+from service.metadata.image import Settings
+from service.metadata.redrive_job import ENDED, Job, Jobs, Span, forgetting, job_of
+
+ORDER = Order(
+    mode="forget",
+    filter=LetterFilter(
+        topics=("a.dlq",),
+        address="a",
+        reasons=("duplicate",),
+        from_ms=1,
+        to_ms=9,
+        headers=(("h", b"\xff"),),
+        key=b"",
+    ),
+    letters=(LetterPlace("a.dlq", 0, 5),),
+    max_per_second=2.5,
+    limit=3,
+    reason="why",
+    actor="who",
+)
+JOB = Job("1-x", ORDER, (Span("a.dlq", 0, 5, 6), Span("b.dlq", 1, 0, 100)), 10, 11)
+
+
+@pytest.mark.parametrize("first", get_args(State))
+@pytest.mark.parametrize("second", sorted(ENDED))
+def test_a_job_ends_once_and_stays_as_it_ended(first: State, second: State) -> None:
+    job = JOB._replace(state=first, waiting_for="a broker", eta_s=1.0)
+    then = job.ended(second, 99, "why")
+    if first == "running":
+        assert (then.state, then.ended_at_ms, then.error) == (second, 99, "why")
+        assert (then.waiting_for, then.eta_s) == (None, None)
+    else:
+        assert then == job
+
+
+def test_a_job_does_not_begin_again() -> None:
+    with pytest.raises(AssertionError):
+        JOB.ended("running", 1)
+
+
+@pytest.mark.parametrize("state", get_args(State))
+def test_it_is_over_when_it_has_ended_and_no_mark_is_left(state: State) -> None:
+    job = JOB._replace(state=state)
+    assert not job.is_over
+    assert job._replace(cleared=True).is_over is (state in ENDED)
+
+
+def test_what_is_written_is_read_again() -> None:
+    progress = Progress(9, 8, 7, 4, 1, 1, 1, {"foreign": 1})
+    for job in (JOB, JOB._replace(progress=progress, span=1, offset=7, state="failed", error="e")):
+        assert job_of(job.record.value) == job
+        plain = job._replace(order=Order("through", LetterFilter()))
+        assert job_of(plain.record.value) == plain
+
+
+WRITTEN: bytes = JOB.record.value or b""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"id": 1}',
+        WRITTEN.replace(b"forget", b"sideways"),
+        WRITTEN.replace(b'"spans":[', b'"spans":[[1],'),
+    ],
+)
+def test_what_is_no_job_is_passed_over(value: bytes) -> None:
+    jobs = Jobs()
+    assert jobs.take(JOB.record.key, value)
+    assert jobs.by_id == {}
+
+
+def test_the_last_record_of_a_job_counts_and_one_without_a_value_forgets_it() -> None:
+    jobs = Jobs()
+    jobs.take(*JOB.record)
+    jobs.take(*JOB._replace(offset=6).record)
+    assert jobs.by_id["1-x"].offset == 6
+    jobs.take(*forgetting("1-x"))
+    assert jobs.by_id == {}
+    assert not jobs.take(b'["session","P"]', b"{}")
+
+
+def test_a_job_raises_no_revision_so_no_partition_commits_for_it() -> None:
+    settings = Settings()
+    settings.take(7, *JOB.record)
+    assert settings.revision == 0
+    assert settings.redrives.by_id == {"1-x": JOB}
+
+
+def test_the_total_is_what_was_named_or_what_lies_in_the_spans() -> None:
+    assert JOB.records_total == 1
+    assert JOB._replace(order=ORDER._replace(letters=())).records_total == 101
+
+
+def test_how_much_is_done_is_counted_against_the_limit() -> None:
+    job = JOB._replace(order=ORDER._replace(letters=(), limit=4))
+    job = job._replace(progress=Progress(scanned=5, matched=3))
+    assert job.view.share == 0.75
+    assert job._replace(order=job.order._replace(limit=None)).view.share == 5 / 101
+    assert job.ended("done", 12).view.share == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "limit", "redrives", "doubles"),
+    [("forget", None, 9, 6), ("forget", 5, 5, 5), ("bypass", 20, 9, 6), ("through", 5, 5, 0)],
+)
+def test_a_preview_tells_how_many_go_and_how_many_the_output_then_holds_twice(
+    mode: Mode, limit: int | None, redrives: int, doubles: int
+) -> None:
+    reasons = {"duplicate": 4, "duplicate-in-transaction": 2, "expired": 4}
+    counts = LetterCounts(13, 10, 3, reasons, {}, {}, {}, None)
+    order = Order(mode, LetterFilter(), limit=limit)
+    preview = RedrivePreview(order, 13, counts, {"foreign": 3, "no-route": 1}, ())
+    assert (preview.redrives, preview.doubles) == (redrives, doubles)

@@ -1,0 +1,133 @@
+"""What the tests of a fleet share: a crew that answers from a table, and instances over HTTP."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from service.config.addresses import AddressBook
+from service.config.load import ApiSettings, Config, KafkaSettings, ServiceSettings
+from service.metadata.instances import Announcement
+from service.peers.client import Peers
+from service.peers.protocol import Roll, question_of
+from service.peers.router import FleetDesk
+from service.peers.server import Hearing
+from service.peers.signing import PeerKey
+from service.queries.inbox import Desk
+from service.queries.registry import Answer, Query
+from service.queries.status import PartitionStatus, Status
+from tests.api.fake_service import Clock
+
+PARTITIONS = 4
+Says = Callable[[Query], Answer]
+
+
+def config_of(settings: dict[str, dict[str, object]] | None = None) -> Config:
+    return Config(
+        KafkaSettings({"bootstrap.servers": "kafka:9092"}, {}, {}, {}),
+        ServiceSettings(group_id="g"),
+        ApiSettings(),
+        (),
+        AddressBook.of(settings or {}),
+    )
+
+
+def status_of(instance: str, *owned: int) -> Status:
+    """One that runs and owns these partitions of four."""
+    partitions = tuple(
+        PartitionStatus("orders", number, "running", 5, 5, 5, 0, 5, 0, None, 1, 0)
+        for number in owned
+    )
+    nothing = Status.starting(instance, "g", datetime.fromtimestamp(0, UTC))
+    return nothing._replace(
+        phase="running",
+        partitions=partitions,
+        partitions_total=PARTITIONS,
+        complete=len(owned) == PARTITIONS,
+    )
+
+
+class Crew(Desk):
+    """The processes of one instance: answers as it is told, and keeps what it was asked."""
+
+    def __init__(self, status: Status, says: Says) -> None:
+        self.status = status
+        self._says = says
+        self.asked: list[Query] = []
+
+    def _answered(self, query: Query, timeout_s: float) -> Awaitable[Answer]:
+        assert timeout_s > 0
+        return self._say(query)
+
+    async def _say(self, query: Query) -> Answer:
+        self.asked.append(query)
+        answer: Any = self._says(query)
+        return answer._replace(complete=self.status.complete)  # type: ignore[no-any-return]
+
+    def roll(self) -> Roll:
+        return Roll("0.1.0", 7, self.status)
+
+
+@contextmanager
+def serving(name: str, reply: Callable[[bytes], bytes | int]) -> Iterator[Announcement]:
+    """Listen for questions to an instance; a number is the status of a reply without a body."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            told = reply(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(told if isinstance(told, int) else 200)
+            body = b"" if isinstance(told, int) else told
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        server.block_on_close = False
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield announced(name, server.server_port)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def announced(name: str, port: int) -> Announcement:
+    return Announcement(name, f"http://127.0.0.1:{port}", 0, "0.1.0")
+
+
+def hearing(crew: Crew) -> Callable[[bytes], bytes]:
+    """Answers as the instance of these processes does."""
+    own = Hearing(crew, crew.roll, lambda _status: None, None)
+    return lambda text: asyncio.run(own.reply(question_of(text), may_change=True))
+
+
+def peers_of(
+    known: list[Announcement], clock: Clock | None = None, key: PeerKey | None = None
+) -> Peers:
+    """Those of instance 0."""
+    return Peers("0", lambda: known, key, monotonic_s=clock or Clock())
+
+
+def desk_of(
+    crew: Crew,
+    known: list[Announcement],
+    clock: Clock | None = None,
+    settings: dict[str, dict[str, object]] | None = None,
+) -> FleetDesk:
+    """The desk of instance 0."""
+    own = announced("0", 1)
+    return FleetDesk(
+        lambda: config_of(settings), crew, crew.roll, peers_of(known, clock), lambda: own
+    )
+
+
+def ask(desk: Desk, query: Query, timeout_s: float = 10.0) -> Any:
+    return asyncio.run(desk.ask(query, timeout_s))

@@ -1,0 +1,51 @@
+"""After a commit: store, memory and partition say the same."""
+
+import pytest
+
+from service.processor.transaction import apply
+from state.cache import Cache
+from state.store import Position, StoreFailedError
+from tests.unit.service.deciding import CHANGELOG, IDENTITY, NOW_MS, SOURCE, World, named, record
+
+
+def test_a_commit_moves_partition_and_store_together() -> None:
+    world = World()
+    world.commit(named(3, b"a"), record(4))
+    partition = world.partition
+    assert (partition.next_offset, partition.committed_offset, partition.changelog_next) == (
+        5,
+        5,
+        10,
+    )
+    assert world.store.position() == Position(IDENTITY, 5, 10, NOW_MS)
+    assert partition.addresses == {"orders"}
+    for cache in (world.cache, Cache(1 << 30)):
+        assert cache.ring(SOURCE, world.store, "orders").number_of(b"a") == 0
+
+
+def test_a_batch_that_remembers_nothing_leaves_the_store_alone() -> None:
+    world = World()
+    world.commit(record(3))
+    assert world.partition.next_offset == 4
+    assert world.store.position() is None
+
+
+def test_the_cache_is_shrunk_and_nothing_is_forgotten() -> None:
+    world = World()
+    world.cache = Cache(0)
+    world.commit(named(0, b"a"))
+    assert world.cache.memory_bytes == 0
+    assert world.decide(named(1, b"a")).tally.duplicates.total() == 1
+
+
+def test_a_store_that_fails_passes_its_error_on() -> None:
+    class Full(type(World().store)):  # type: ignore[misc]
+        def apply(self, edits: object, position: object) -> None:
+            del edits, position
+            raise StoreFailedError("No space left")
+
+    world = World()
+    plan = world.decide(named(0, b"a"))
+    world.partition.store = Full()
+    with pytest.raises(StoreFailedError):
+        apply(plan, {CHANGELOG: 10}, {SOURCE: world.partition}, world.cache, NOW_MS)

@@ -1,0 +1,92 @@
+"""A transaction that never ends is told of, on an input and on a changelog, and read past then."""
+
+import pytest
+
+from tests.fakes.partition import Record
+from tests.fakes.producer import FakeProducer
+from tests.unit.helpers import some
+from tests.unit.service.living import (
+    LOG,
+    ORDERS,
+    Living,
+    gone,
+    turn_until_running,
+    turns,
+    waiting_for,
+)
+from tests.unit.service.processor.test_restore import run_of
+
+pytestmark = pytest.mark.row(21)
+
+
+def hanging(living: Living, topic: str, record: Record) -> FakeProducer:
+    """Somebody's open transaction, with nobody who would end it."""
+    producer = FakeProducer(living.cluster, "hanging", timeout_ms=900_000)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic, record.value, record.key, partition=0)
+    producer.flush()
+    return producer
+
+
+def test_an_input_that_is_held_back_is_counted_and_the_service_stays_ready() -> None:
+    living = Living()
+    loop = living.loop()
+    turn_until_running(loop)
+    producer = hanging(living, "orders", Record(None, b"open"))
+    living.send("behind")
+    for _ in range(5):
+        living.cluster.wait(11)
+        loop.turn()
+    assert b"ringfence_held_back_partitions 1.0" in loop._watch._metrics.exposition()
+    assert waiting_for(living) is None
+    producer.abort_transaction()
+    living.cluster.wait(11)
+    turns(loop)
+    assert living.values("orders.unique") == ["behind"]
+    assert b"ringfence_held_back_partitions 0.0" in loop._watch._metrics.exposition()
+
+
+def test_a_changelog_that_is_held_back_is_waited_for_with_what_to_do() -> None:
+    living = Living()
+    living.cluster.create_topic(LOG.topic, cleanup_policy="compact")
+    producer = hanging(living, LOG.topic, run_of(0))
+    living.send("a")
+    loop = living.loop()
+    for _ in range(6):
+        living.cluster.wait(11)
+        loop.turn()
+    told = some(waiting_for(living))
+    assert f"{LOG.topic}-0 to be readable from offset 0 on" in told
+    assert "describe-producers" in told
+    producer.abort_transaction()
+    turn_until_running(loop)
+    turns(loop)
+    assert living.values("orders.unique") == ["a"]
+    assert waiting_for(living) is None
+
+
+def test_an_input_at_which_nothing_happens_is_not_held_back() -> None:
+    living = Living()
+    living.send("a")
+    loop = living.loop()
+    for _ in range(6):
+        living.cluster.wait(11)
+        loop.turn()
+    assert loop.assignment.held == {}
+
+
+def test_a_cluster_that_does_not_answer_is_asked_later_and_nothing_is_disturbed() -> None:
+    living = Living()
+    loop = living.loop()
+    turn_until_running(loop)
+    hanging(living, "orders", Record(None, b"open"))
+    for _ in range(4):
+        living.cluster.wait(11)
+        living.faults.at["ends"] = iter([gone()])
+        loop.turn()
+    assert waiting_for(living) is None
+    assert loop.assignment.held == {}
+    living.cluster.wait(11)
+    loop.turn()
+    assert loop.assignment.held == {ORDERS: 0}

@@ -1,0 +1,190 @@
+"""What one transaction reads: pieces that follow each other, and nothing that it may not commit."""
+
+from collections.abc import Callable, Collection, Iterator
+
+import pytest
+from confluent_kafka import KafkaError, Message
+
+from service.processor import poll as intake
+from state.model import Source
+from tests.fakes.log import Chance
+from tests.unit.service.living import GROUP, Living, refused, turn_until_running, turns
+
+OTHER = Source("orders", 1)
+
+
+@pytest.fixture(autouse=True)
+def _two_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "_AT_ONCE", 2)
+
+
+class Errors(Chance):
+    """Errors that come before the messages, one for each call of the client."""
+
+    errors: Iterator[KafkaError | None] = iter(())
+    told = False
+
+    def message_error(self, topics: Collection[str]) -> KafkaError | None:
+        error = next(self.errors, None) if "orders" in topics else None
+        self.told = self.told or error is not None
+        return error
+
+
+def at_read(number: int, do: Callable[[], object]) -> Iterator[None]:
+    """As a fault: something that happens when the client is asked for the n-th time."""
+    for _ in range(number - 1):
+        yield None
+    do()
+
+
+def test_what_comes_in_many_pieces_is_one_transaction_with_every_record_once() -> None:
+    living = Living(partitions=2)
+    living.send(*"abcbad")
+    living.send("e", partition=1)
+    living.running()
+    assert living.faults.passed["begin_transaction"] == 1
+    assert living.values("orders.unique") == ["a", "b", "c", "d"]
+    assert living.values("orders.dlq") == ["b", "a"]
+    assert (living.committed(), living.committed(OTHER)) == (6, 1)
+
+
+def test_a_partition_taken_away_in_the_middle_of_a_transaction_aborts_it() -> None:
+    living = Living(partitions=2)
+    loop = living.loop()
+    turn_until_running(loop)
+    group = living.cluster.group(GROUP)
+    living.faults.at["consume"] = at_read(
+        2, lambda: group.join("9", frozenset({"orders"}), 10**9, living.cluster.now_ms)
+    )
+    for partition in (0, 1):
+        living.send(*"abc", partition=partition)
+    loop.turn()
+    assert living.faults.passed["abort_transaction"] == 1
+    (kept,) = loop.assignment.running
+    assert living.committed(kept) is None
+    turns(loop, 3)
+    (gone,) = {Source("orders", 0), OTHER} - {kept}
+    assert (living.committed(kept), living.committed(gone)) == (3, None)
+    assert living.values("orders.unique", kept.partition) == ["a", "b", "c"]
+    assert living.values("orders.unique", gone.partition) == []
+
+
+def test_whatever_the_group_says_in_the_middle_of_a_transaction_aborts_it() -> None:
+    living = Living()
+    loop = living.running()
+    living.send(*"abc")
+    assignment = loop.assignment
+    living.faults.at["consume"] = at_read(3, lambda: assignment._on_assign(assignment.consumer, []))
+    loop.turn()
+    assert living.values("orders.unique") == []
+    assert living.faults.passed["abort_transaction"] == 1
+    turns(loop, 3)
+    assert living.values("orders.unique") == ["a", "b", "c"]
+
+
+def test_an_error_in_the_middle_waits_until_nothing_is_open() -> None:
+    chance = Errors()
+    living = Living(chance=chance)
+    loop = living.loop()
+    turn_until_running(loop)
+    living.send(*"abcdef")
+    chance.errors = iter([None, KafkaError(KafkaError._TRANSPORT)])
+    loop.turn()
+    assert living.values("orders.unique") == ["a", "b"]
+    assert chance.told
+    turns(loop, 3)
+    assert living.values("orders.unique") == list("abcdef")
+    assert living.faults.passed["abort_transaction"] == 0
+
+
+def test_what_was_kept_is_forgotten_when_its_predecessors_are_read_again() -> None:
+    living = Living(batch_bytes_max=1000)
+    loop = living.loop()
+    turn_until_running(loop)
+    living.faults.at["commit_transaction"] = iter([refused()])
+    living.send("a", "b", size=1000)  # a has a transaction of its own; b is kept meanwhile
+    turns(loop, 4)
+    assert living.values("orders.unique") == ["a", "b"]
+    assert living.committed() == 2
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("a", b"." * 500_000), ("b", None)],
+        [("", b"")] * 1_700,  # each takes memory of its own
+    ],
+    ids=["large", "many"],
+)
+def test_headers_count_for_what_a_transaction_takes_at_most(
+    headers: list[tuple[str, bytes | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    living = Living(batch_bytes_max=1_200_000)
+    loop = living.loop()
+    turn_until_running(loop)
+    for _ in range(9):
+        living.write(b"", *headers)
+    turns(loop, 1)
+    assert living.committed() == 3, "the third has crossed the line"
+    turns(loop, 2)
+    assert living.committed() == 9
+
+
+def test_after_large_records_the_client_is_asked_for_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    living = Living()
+    loop = living.loop()
+    turn_until_running(loop)
+    asked: list[int] = []
+    consumer = loop.assignment.consumer
+    consume = consumer.consume
+
+    def consumed(most: int, timeout: float) -> list[Message]:
+        asked.append(most)
+        return consume(most, timeout)
+
+    monkeypatch.setattr(consumer, "consume", consumed)
+    living.write(b"." * 5 * 1024 * 1024)
+    turns(loop, 2)
+    assert asked[0] > 1
+    assert set(asked[1:]) == {1}, "two would be more than eight megabytes"
+
+
+@pytest.mark.parametrize(
+    ("at_once", "records", "took_s", "then"),
+    [
+        (2, 0, 10.0, 2),  # what ends a transaction says nothing
+        (64, 64, 0.1, 80),
+        (500, 64, 0.1, 512),
+        (1, 1, 0.1, 2),
+        (64, 64, 0.5, 32),
+        (8, 64, 0.5, 8),
+        (8, 1, 9.0, 1),
+    ],
+)
+def test_a_piece_has_as_many_records_as_are_decided_in_a_quarter_of_a_second(
+    at_once: int, records: int, took_s: float, then: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    reading = Living().running()._intake
+    reading._at_once = at_once
+    reading.decided(records, took_s)
+    assert reading._at_once == then
+
+
+@pytest.mark.parametrize(
+    ("at_once", "records", "then"), [(64, 10, 5), (8, 10, 4), (2, 2, 1), (1, 1, 1)]
+)
+def test_after_a_transaction_that_was_too_much_the_next_has_half_a_piece_and_no_more(
+    at_once: int, records: int, then: int
+) -> None:
+    living = Living()
+    loop = living.running()
+    loop._intake._at_once = at_once
+    loop._intake.narrow(records)
+    assert loop._intake.is_narrowest == (then == 1)
+    living.send(*map(str, range(20)))
+    loop.turn()
+    assert living.committed() == then
+    loop.turn()
+    assert living.committed() == 20, "and after it, what fits"

@@ -1,0 +1,16 @@
+"""Totals and metrics: each committed record is counted once."""
+
+from datetime import UTC, datetime
+
+from service.processor.reporter import Totals
+from tests.unit.service.deciding import NOW_MS, World, named, record
+
+
+def test_totals_add_up_what_was_committed() -> None:
+    world, totals = World(), Totals()
+    totals.add(world.commit(named(0, b"a"), named(1, b"a"), record(2)), NOW_MS)
+    totals.add(world.commit(named(3, b"a")), NOW_MS)
+    assert (totals.records_consumed, totals.records_accepted) == (4, 2)
+    assert (totals.duplicates, totals.dead_letters) == (2, 2)
+    assert totals.transactions_committed == 2
+    assert totals.last_commit_at == datetime.fromtimestamp(NOW_MS / 1000, UTC)

@@ -1,0 +1,99 @@
+"""How large an address has to be, and whether a ring of that size reaches back far enough."""
+
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.queries.sizing import (
+    COMPACT_BYTES,
+    SAFETY,
+    SIZE_MAX,
+    STORED_BYTES,
+    WHOLE_BYTES,
+    Rates,
+    Ring,
+    asked,
+    duration_ms,
+    observed,
+    reach_ms,
+    round_up,
+    sized,
+)
+from tests.unit.helpers import some
+
+RATES = st.floats(0.01, 1e5)
+WINDOWS_MS = st.integers(1, 86_400_000)
+
+
+def test_what_is_held_tells_the_rate() -> None:
+    rates = some(
+        observed([Ring(101, 0, 10_000), Ring(11, 5_000, 15_000), Ring(1, 7, 7), Ring(0, 0, 0)])
+    )
+    assert rates.total == pytest.approx(11)
+    assert rates.busiest == pytest.approx(10)
+    assert observed([Ring(1, 5, 5)]) is None
+    assert observed([]) is None
+
+
+def test_a_rate_is_spread_as_what_is_held_is() -> None:
+    busy, calm = Ring(301, 0, 10_000), Ring(101, 0, 10_000)
+    assert asked(100, [busy, calm]).busiest == pytest.approx(75)
+    assert asked(100, [Ring(3, None, None), Ring(1, None, None)]).busiest == pytest.approx(75)
+    assert asked(100, []).busiest == 100
+
+
+@given(RATES, WINDOWS_MS, st.integers(0, 20))
+def test_the_size_reaches_back_over_the_window(
+    per_second: float, window_ms: int, partitions: int
+) -> None:
+    rates = Rates(per_second * max(1, partitions), per_second)
+    size = sized(rates, window_ms, partitions, is_window=False)
+    if size is None:
+        assert per_second * window_ms / 1000 * SAFETY > SIZE_MAX * 0.89
+        return
+    assert size.size >= size.ids_needed * SAFETY
+    reach = some(reach_ms(size.size, rates))
+    assert reach >= window_ms
+    in_memory = WHOLE_BYTES if size.size <= 100_000 else COMPACT_BYTES
+    assert size.memory_bytes == size.size * max(1, partitions) * in_memory
+    assert size.stored_bytes == size.size * max(1, partitions) * STORED_BYTES
+
+
+@given(st.integers(1, 50), st.integers(1, 40))
+def test_a_ring_of_the_size_knows_every_copy_within_the_window(gap_ms: int, steps: int) -> None:
+    """One message every so many ms; a copy comes after the longest time."""
+    window_ms = gap_ms * steps
+    size = some(sized(Rates(1000 / gap_ms, 1000 / gap_ms), window_ms, 1, is_window=False))
+    ring: deque[int] = deque(range(steps + 1), maxlen=size.size)  # an original, and all since
+    assert 0 in ring
+
+
+@given(st.integers(1, 10**12))
+def test_what_is_rounded_up_is_a_little_more_and_easy_to_read(number: int) -> None:
+    found = round_up(number)
+    assert number <= found < number * 1.1 + 1
+    assert not str(found)[2:].strip("0")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [
+        ("1800", 1_800_000),
+        ("0.5", 500),
+        ("PT30M", 1_800_000),
+        ("P1DT2H3M4.5S", 93_784_500),
+        ("30m", 1_800_000),
+        ("250ms", 250),
+        ("7d", 604_800_000),
+        ("P", None),
+        ("PT", None),
+        ("30 m", None),
+        ("-1", None),
+        ("1e3", None),
+        ("", None),
+    ],
+)
+def test_times_as_people_and_programs_write_them(text: str, expected_ms: int | None) -> None:
+    assert duration_ms(text) == expected_ms

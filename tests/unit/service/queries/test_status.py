@@ -1,0 +1,48 @@
+"""The board between the loop and its readers."""
+
+from datetime import UTC, datetime
+
+from service.queries.status import StatusBoard, WorkerStatus
+from tests.api.fake_service import (
+    RESTORING_PARTITION,
+    RUNNING,
+    RUNNING_PARTITION,
+    STARTING,
+    Clock,
+)
+
+
+def test_the_heartbeat_ages_until_the_next_beat() -> None:
+    clock = Clock()
+    board = StatusBoard(STARTING, clock)
+    clock.now_s += 1.5
+    assert board.heartbeat_age_ms() == 1500
+    board.beat()
+    assert board.heartbeat_age_ms() == 0
+
+
+def test_publishing_is_no_heartbeat() -> None:
+    clock = Clock()
+    board = StatusBoard(STARTING, clock)
+    clock.now_s += 1
+    board.publish(RUNNING)
+    assert board.heartbeat_age_ms() == 1000
+
+
+def test_having_run_is_never_forgotten() -> None:
+    board = StatusBoard(STARTING, Clock())
+    assert not board.has_run()
+    board.publish(RUNNING)
+    board.publish(RUNNING._replace(phase="waiting"))
+    assert board.has_run()
+
+
+def test_a_process_tells_how_far_the_restore_of_its_partitions_is() -> None:
+    worker = WorkerStatus(7, 0, "inputs", "running", datetime.now(UTC), 0, None, 5, 3, None)
+    done, half = RUNNING_PARTITION, RESTORING_PARTITION
+    told = worker.restoring((done, half, half._replace(restored_records=1)))
+    assert (told.partitions_restoring, told.restored_records) == (2, half.restored_records + 1)
+    assert told.restore_remaining_records == 2 * 41
+    unknown = half._replace(phase="assigned", restore_remaining_records=None)
+    assert worker.restoring((half, unknown)).restore_remaining_records is None
+    assert worker.restoring((done,)) == worker

@@ -1,0 +1,152 @@
+"""A child without Kafka, which behaves as it is told.
+
+    python -m tests.unit.service.supervisor.dummy BEHAVIOUR FD SUPERVISOR_PID
+
+`BEHAVIOUR` is of the worker with number 0; all others behave well.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from multiprocessing.connection import Connection
+
+from service.errors import ExitCode
+from service.queries.errors import NotPossible
+from service.queries.ids import (
+    ChangeAnswer,
+    Clearing,
+    IdAnswer,
+    IdForgetting,
+    IdQuery,
+    IdsImport,
+    ImportAnswer,
+)
+from service.queries.status import PartitionStatus, ServicePhase, Status
+from service.supervisor.protocol import (
+    Answered,
+    Ask,
+    Begin,
+    Ended,
+    Failed,
+    Link,
+    Refused,
+    Report,
+    Scrape,
+    Scraped,
+    Stop,
+    ToChild,
+    ToSupervisor,
+)
+from service.supervisor.worker_process import die_with, memory_bytes
+from service.telemetry.aggregation import Family, Point
+
+GROUP = "g"
+PARTITIONS = 4
+
+
+def status_of(worker: int, workers: int) -> Status:
+    """One that runs, and has counted ten records."""
+    owned = tuple(
+        PartitionStatus("orders", number, "running", 5, 5, 5, 0, 5, 0, None, 1, 0)
+        for number in range(worker, PARTITIONS, workers)
+    )
+    nothing = Status.starting("0", GROUP, datetime.fromtimestamp(0, UTC))
+    return nothing._replace(
+        phase="running",
+        partitions=owned,
+        records_consumed=10,
+        partitions_total=PARTITIONS,
+        hops=("inputs",),
+    )
+
+
+def count_lives(begin: Begin) -> int:
+    """How many processes of this part there were, with this one."""
+    (begin.folder / f"goes-on-{begin.part.label}").write_text(str(begin.goes_on))
+    file = begin.folder / f"lives-{begin.part.label}"
+    with file.open("a") as lives:
+        lives.write(f"{os.getpid()}\n")
+    return len(file.read_text().splitlines())
+
+
+class Dummy:
+    """See the module."""
+
+    def __init__(self, behaviour: str, begin: Begin, connection: Connection) -> None:
+        self._behaviour = behaviour if begin.part.worker == 0 else "well"
+        self._begin = begin
+        self._lives = count_lives(begin)
+        self._workers = begin.config.service.workers
+        self._stop = threading.Event()
+        self._link: Link[ToChild, ToSupervisor] = Link(connection, self._hear, lambda: os._exit(1))
+
+    def run(self) -> int:
+        if self._behaviour == "never" or (self._behaviour == "once" and self._lives == 1):
+            return 1
+        self._link.start()
+        if self._behaviour.isdigit():
+            code = ExitCode(int(self._behaviour))
+            self._link.send(Ended(code, f"A sentence that tells of code {code}."))
+            self._link.flush()
+            return code
+        while not self._stop.wait(0.02):
+            if self._behaviour != "mute":
+                self._report()
+            if self._behaviour == "killed":
+                time.sleep(0.2)  # noqa: TID251 - so that what it reported is heard before its end
+                os.kill(os.getpid(), signal.SIGKILL)
+        if self._behaviour == "leaves for ever":
+            self._report("stopping")
+        if self._behaviour in {"stubborn", "leaves for ever"}:
+            threading.Event().wait()
+        self._link.flush()
+        return 0
+
+    def _report(self, phase: ServicePhase = "running") -> None:
+        status = status_of(self._begin.part.worker, self._workers)._replace(phase=phase)
+        if self._behaviour == "routed":
+            status = status._replace(hops=("inputs", "by-address"))
+        self._link.send(Report(status, True, 0, memory_bytes(), "cluster-1", float("-inf")))  # noqa: FBT003
+
+    def _hear(self, message: ToChild) -> None:
+        match message:
+            case Stop():
+                self._stop.set()
+            case Scrape(number):
+                points = (Point("ringfence_duplicates_total", (("route", "r"),), 3.0),)
+                family = Family("ringfence_duplicates", "Duplicates.", "counter", points)
+                self._link.send(Scraped(number, (family,)))
+            case Ask(number):
+                self._link.send(self._answer(message)._replace(number=number))
+
+    def _answer(self, ask: Ask) -> "Answered | Refused | Failed":
+        worker, query = self._begin.part.worker, ask.query
+        match query:
+            case IdQuery():
+                return Answered(0, IdAnswer(known=False, sightings=()))
+            case Clearing():
+                return Answered(0, ChangeAnswer(worker + 1))
+            case IdsImport():
+                if (query.partition or 0) % self._workers == worker:
+                    return Answered(0, ImportAnswer(len(query.ids), 1))
+                return Refused(0, NotPossible("It is no partition that this instance decides."))
+            case IdForgetting() if worker == 1:
+                return Refused(0, NotPossible("Only a ring can do it."))
+            case IdForgetting():
+                return Answered(0, ChangeAnswer(1))
+        return Failed(0, "ValueError('unknown')")
+
+
+def main(behaviour: str, fd: str, supervisor_pid: str) -> int:
+    die_with(int(supervisor_pid))
+    connection: Connection[ToSupervisor, ToChild] = Connection(int(fd))
+    begin = connection.recv()
+    assert isinstance(begin, Begin)
+    return Dummy(behaviour, begin, connection).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

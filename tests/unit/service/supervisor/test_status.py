@@ -1,0 +1,108 @@
+"""One status of several parts: which phase, which sentence, which counts, and when it is whole."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+import pytest
+
+from service.config.tasks import Hop, Part
+from service.queries.status import PartitionStatus, Status
+from service.supervisor.status import NOTHING, Counts, Standing, instance_status
+
+START: Final = datetime.fromtimestamp(0, UTC)
+LATER: Final = datetime.fromtimestamp(9, UTC)
+EMPTY: Final = Status.starting("0", "g", START)
+
+
+def owned(*numbers: int, topic: str) -> tuple[PartitionStatus, ...]:
+    return tuple(
+        PartitionStatus(topic, number, "running", 0, 0, 0, 0, 0, 0, None, 0, 0)
+        for number in numbers
+    )
+
+
+def part(worker: int, *numbers: int, hop: Hop = Hop.INPUTS, total: int = 4) -> Standing:
+    status = EMPTY._replace(
+        phase="running",
+        partitions=owned(*numbers, topic=hop.value),
+        partitions_total=total,
+        records_consumed=10,
+        last_commit_at=START,
+    )
+    return Standing(Part(worker, hop), status, NOTHING, None, has_run=True)
+
+
+def waiting(standing: Standing, sentence: str) -> Standing:
+    assert standing.status is not None
+    status = standing.status._replace(phase="waiting", waiting_for=sentence)
+    return standing._replace(status=status)
+
+
+def whole(*standings: Standing, has_run: bool = True, stopping: bool = False) -> Status:
+    return instance_status(EMPTY, standings, has_run=has_run, stopping=stopping)
+
+
+def test_partitions_are_united_and_counts_summed() -> None:
+    past = Counts(5, 0, 0, 0, 0, 0, LATER)
+    told = whole(part(0, 0, 2)._replace(past=past), part(1, 1, 3))
+    assert [each.partition for each in told.partitions] == [0, 1, 2, 3]
+    assert (told.phase, told.waiting_for) == ("running", None)
+    assert (told.records_consumed, told.last_commit_at, told.started_at) == (25, LATER, START)
+    assert told.complete
+
+
+def test_it_is_whole_when_every_partition_of_every_hop_is_ours() -> None:
+    assert whole(part(0, 0, 1), part(1, 2, 3)).complete
+    assert not whole(part(0, 0, 1), part(1, 2)).complete
+    second = [part(0, 0, hop=Hop.ADDRESSES, total=2), part(1, 1, hop=Hop.ADDRESSES, total=2)]
+    assert whole(part(0, 0, 1), part(1, 2, 3), *second).complete
+    assert not whole(part(0, 0, 1), part(1, 2, 3), second[0]).complete
+    assert not whole(part(0, total=0)).complete
+
+
+def test_a_partition_that_moves_is_told_of_once_by_who_runs_it() -> None:
+    moving = part(0, 0)
+    assert moving.status is not None
+    (place,) = moving.status.partitions
+    restoring = moving.status._replace(partitions=(place._replace(phase="restoring"),))
+    taking = part(1)._replace(status=restoring)
+    for both in ([moving, taking], [taking, moving]):
+        assert [each.phase for each in whole(*both).partitions] == ["running"]
+
+
+def test_the_first_sentence_counts_and_names_its_worker() -> None:
+    told = whole(part(0, 0), waiting(part(1, 1), "the broker"), waiting(part(2), "a topic"))
+    assert (told.phase, told.waiting_for) == ("waiting", "worker 1: the broker")
+    alone = whole(waiting(part(0), "the broker"))
+    assert alone.waiting_for == "the broker"
+
+
+def test_a_part_that_is_replaced_is_waited_for() -> None:
+    gone = part(1)._replace(
+        status=None, trouble="hung and is started again after 1 s", has_run=False
+    )
+    assert whole(part(0), gone).waiting_for == "worker 1, which hung and is started again after 1 s"
+    back = gone._replace(trouble=None, status=EMPTY)
+    assert "not joined the group yet" in (whole(part(0), back).waiting_for or "")
+
+
+@pytest.mark.parametrize("status", [None, EMPTY])
+def test_before_all_have_joined_once_it_starts(status: Status | None) -> None:
+    new = part(1)._replace(status=status, has_run=False)
+    assert whole(part(0), new, has_run=False).phase == "starting"
+
+
+def test_when_it_stops_it_says_nothing_else() -> None:
+    told = whole(waiting(part(0), "the broker"), stopping=True)
+    assert (told.phase, told.waiting_for) == ("stopping", None)
+
+
+def test_what_is_applied_is_the_least_and_what_does_not_hold_anywhere_is_told() -> None:
+    one, other = part(0, 0, 1), part(1, 2, 3)
+    assert one.status is not None
+    assert other.status is not None
+    ahead = one.status._replace(config_revision=9, hops=("inputs", "by-address"))
+    behind = other.status._replace(config_revision=7, config_fault="no", hops=("inputs",))
+    told = whole(one._replace(status=ahead), other._replace(status=behind))
+    assert (told.config_revision, told.config_fault) == (7, "no")
+    assert told.hops == ("inputs", "by-address")
