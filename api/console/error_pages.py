@@ -1,6 +1,6 @@
 """Refused: whatever a browser asks of the console, it is answered a page.
 
-A page shows what it cannot do without itself, see `shown.py`. This is for what never comes so far
+A page shows what it cannot do without itself, see `render.py`. This is for what never comes so far
 or breaks off: refused by a middleware, a form that cannot be read, an error of ours.
 """
 

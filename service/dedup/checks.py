@@ -1,4 +1,4 @@
-"""Checks: what the contract asks of a record, one step each; `fates.py` has their order.
+"""Checks: what the contract asks of a record, one step each; `evaluator.py` has their order.
 
 A step that is not passed raises RejectedError, and the record goes to the dead letters for it.
 """

@@ -1,4 +1,4 @@
-"""Strategy: how an address remembers. One file each; `table.py` has them by name.
+"""Strategy: how an address remembers. One file each; `registry.py` has them by name.
 
 What is committed is a `Memory`; what a batch adds is a `Draft` over it, and dropping the draft is
 the abort. A strategy knows neither Kafka nor RocksDB nor a clock: it is told the partition's time.
