@@ -1,4 +1,4 @@
-"""Clock: the only way in which the loop learns the time or waits."""
+"""Clock: the only way in which the loop reads the time or waits. Also process exit and version."""
 
 import logging
 import os

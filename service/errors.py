@@ -1,7 +1,7 @@
-"""How the service says no: an exit code, one sentence, and problems with their mends.
+"""Errors for users: exit codes, one sentence each, and configuration problems with a suggested fix.
 
-Every sentence tells what, where and what to do next, and never holds a secret. The codes are the
-contract with whatever starts the process.
+Every sentence says what is wrong, where, and what to do next, and never contains a secret. The exit
+codes are the contract with the process manager.
 """
 
 from enum import IntEnum

@@ -1,7 +1,7 @@
-"""Watched file: what a file says, read again when it has changed.
+"""File watcher: the content of a file, read again when the file changes.
 
-A file is looked at once a second at most. What cannot be read leaves what was read before in
-force, and is told in the log once.
+The file is checked at most once a second. A file that cannot be read keeps its last content, and is
+logged once.
 """
 
 import threading

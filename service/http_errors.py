@@ -1,7 +1,7 @@
-"""Unreached: why a request over HTTP got no answer, as a code and a reason.
+"""HTTP errors: why a request got no answer, as a code and a reason.
 
-The text of an exception is never told: that of a header that cannot be sent holds the header, and
-so the token. What the operating system or the TLS library say of a connection holds none.
+The text of an exception is never shown: that of an invalid header contains the header, and so the
+token. What the operating system and the TLS library say about a connection contains no secret.
 """
 
 import os

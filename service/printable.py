@@ -1,7 +1,7 @@
-"""Visible: text in which every character is seen and none acts on where it is shown.
+"""Printable text: every character is visible, and none affects the terminal or page that shows it.
 
-An address, an id, a key or a header may come from any publisher. What moves a terminal's cursor,
-turns the direction of a line, has no width, or ends a line for some readers, is written out.
+An address, an id, a key or a header may come from any publisher. Characters that move the cursor,
+change the direction of a line, have no width, or end a line for some readers are escaped.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""URLs of APIs: which can be asked, and which others can read on the way."""
+"""API URLs: which can be asked, and which are sent over a network in clear."""
 
 import re
 from ipaddress import ip_address

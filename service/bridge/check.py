@@ -1,4 +1,4 @@
-"""Check: what a bridge needs of both clusters, all of it asked before anything is changed."""
+"""Bridge check: asks both clusters for everything that a bridge needs, and changes nothing."""
 
 from typing import NamedTuple
 

@@ -1,7 +1,7 @@
-"""The clients of a bridge: every Kafka property of it is written here.
+"""Bridge clients: every client property of a bridge is set here.
 
-Invariant: a property that at-least-once or the order depends on is set last, so that no
-configuration overrides it.
+Invariant: properties that at-least-once or the order depend on are set last, so that no
+configuration overrides them.
 """
 
 from collections.abc import Callable, Iterator

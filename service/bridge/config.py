@@ -1,6 +1,6 @@
-"""The configuration of a bridge: `[bridge]` with its two clusters, and `[api]`.
+"""Bridge configuration: `[bridge]` with its two clusters, and `[api]`.
 
-A file may hold the sections of `ringfence serve` too; they are not looked at here.
+A file may contain the sections of `ringfence serve` too; they are ignored here.
 """
 
 from collections.abc import Iterator, Mapping

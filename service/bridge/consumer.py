@@ -1,8 +1,8 @@
-"""Positions: the partitions that the group has given to this bridge, and how far each has come.
+"""Bridge consumer: the partitions that the group has assigned, and the position of each.
 
 The group's callbacks only record; `take_over` gives a partition to the fetcher with its exact
-offset. Invariant: what is committed of a partition was delivered while it was ours; a partition
-that was taken away takes its position with it.
+offset. Invariant: what is committed of a partition was delivered while the partition was owned; the
+position of a revoked partition is dropped.
 """
 
 from collections.abc import Callable, Iterable, Mapping

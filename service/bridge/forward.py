@@ -1,8 +1,8 @@
-"""Forward: what is sent for records of one partition, as values. No I/O.
+"""Forwarding: the records to send for the records of one partition, as values. No I/O.
 
-Key, value, order and repeats of headers, and timestamp stay as they came. The partition of the
-target is the same on every attempt. A record that cannot go where it should becomes a dead letter
-in its place.
+Key, value, order and repeats of headers, and timestamp stay unchanged. The partition of the target
+is the same on every attempt. A record that cannot be sent to its target becomes a dead letter in
+its place.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,8 +1,8 @@
-"""The loop: consume → forward → deliver → commit, on one thread; then again.
+"""Bridge loop: consume → forward → deliver → commit, on one thread.
 
-An offset is committed only after everything before it was delivered. Whatever goes wrong, the
-bridge reads again from what is committed and sends once more, with the same stamps, to the same
-partitions; a Ringfence behind the target takes the copies out.
+An offset is committed only after everything before it was delivered. After any failure the bridge
+reads again from the committed offsets and sends once more, with the same stamps, to the same
+partitions; a Ringfence behind the target removes the duplicates.
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
-"""Sender: records to the target until all are delivered, or one is not.
+"""Bridge producer: sends records to the target until all are delivered, or one is not.
 
-After a record that is not delivered the producer sends nothing more (it guarantees that there is
-no gap) and has to be made anew. Invariant: `settle` returns iff everything sent since the last
-time was acknowledged by all replicas.
+After a record that is not delivered the producer sends nothing more (it guarantees that there is no
+gap) and has to be replaced. Invariant: `settle` returns iff everything sent since the last call was
+acknowledged by all replicas.
 """
 
 from collections.abc import Callable, Sequence

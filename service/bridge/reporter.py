@@ -1,4 +1,4 @@
-"""Watch: what the bridge tells the outside: heartbeat, status, metrics, a line where it matters."""
+"""Bridge reporter: heartbeat, status, metrics and log lines of a bridge."""
 
 import platform
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
-"""Crossing: a source topic and the target topic that its records go to; which there are now.
+"""Topic mapping: a source topic and its target topic, and which pairs exist now.
 
-A topic crosses once both ends exist; what is missing is told and looked for again. Invariant: while
-records may have arrived without being committed, the number of partitions from which theirs
-follows does not change.
+A topic is forwarded once both ends exist; a missing end is reported and looked for again.
+Invariant: while records may have arrived without being committed, the number of partitions from
+which their target partitions follow does not change.
 """
 
 from collections.abc import Collection, Mapping

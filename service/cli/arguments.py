@@ -1,4 +1,4 @@
-"""Given documents: read from a file or standard input, as JSON or TOML; and values of KEY=VALUE."""
+"""Arguments: documents from a file or standard input, values KEY=VALUE, and positions."""
 
 import json
 import re

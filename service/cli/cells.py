@@ -1,4 +1,4 @@
-"""Cells: values as people read them on a terminal, and as programs read them in a pipe.
+"""Cells: values as text for people on a terminal, and as text for programs in a pipe.
 
 The plain form is whole and exact: digits without separators, bytes, milliseconds, RFC 3339 in UTC.
 """

@@ -1,8 +1,8 @@
-"""The command: what all that ask the API have in common, declared once.
+"""Command: what all commands that ask the API have in common, declared once.
 
-A function that takes a `Call` and what is its own becomes a command of Typer that takes the shared
-options too: where the API is, how to show its answer, and for what changes something, why. A value
-that is made of several options, by its `of`, is a parameter like another.
+A function with a `Call` and its own parameters becomes a Typer command that also has the shared
+options: the API, the output format, and for a change the reason. A value that is made of several
+options, by its `of`, is a parameter like any other.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""`ringfence context …`: places with names, so that a command goes to the right service."""
+"""`ringfence context …`: named API locations, so that a command reaches the right service."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`ringfence dead-letter …`: what was not accepted, and why."""
+"""`ringfence dead-letter …`: records that were not accepted, and why."""
 
 import json
 import time

@@ -1,7 +1,7 @@
-"""The wire: a request to the admin API and its answer, tried again while it may be.
+"""HTTP client of the command line: requests to the admin API, with retries.
 
-The only module that knows HTTP. What cannot answer now (503, 429) is asked again after
-`Retry-After`, as long as the user waits; what fails is told as a sentence and an exit code.
+The only module that knows HTTP. A request that cannot be answered now (503, 429) is sent again
+after `Retry-After`, as long as the user waits; a failure becomes a sentence and an exit code.
 """
 
 import ssl

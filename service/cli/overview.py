@@ -1,6 +1,6 @@
-"""The overview: all commands in their sections, a sentence each, as `ringfence --help` shows them.
+"""Overview: all commands in their sections, with a sentence each, as `ringfence --help` shows them.
 
-It loads nothing, and nothing that runs is loaded for it.
+It imports nothing, so that the page is quick.
 """
 
 from typing import Final, NamedTuple

@@ -1,6 +1,6 @@
-"""The page: what a command shows, as values: titles, facts and tables.
+"""Page: the output of a command as values: titles, facts and tables.
 
-What stands in a page is text as it came; `legible` is asked of each page before it is shown.
+A page contains text as it arrived; every page is made printable before it is shown.
 """
 
 from collections.abc import Sequence

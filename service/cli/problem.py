@@ -1,7 +1,8 @@
-"""Problems: what the API refuses, as a sentence for stderr and the exit code to leave with.
+"""Problem: an error of the API as a sentence for stderr and an exit code.
 
-0 done, 1 the answer is no, 2 asked wrongly, 3 not found, 4 somebody else was first or holds it,
-5 not allowed, 6 not reached. See docs/cli.md.
+0 done, 1 the answer is no, 2 invalid request, 3 not found, 4 conflict, 5 not allowed, 6
+unreachable.
+See docs/cli.md.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""`ringfence publisher …`: how far each has come, and who may publish under its name."""
+"""`ringfence publisher …`: the positions of publishers, and their sessions."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""`ringfence redrive …`: dead letters sent on their way again, as jobs that can be watched."""
+"""`ringfence redrive …`: sends dead letters again, as jobs that can be watched."""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The table of commands: those of the overview are loaded when they are called."""
+"""Command registry: commands of the overview are imported when they are called."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final

@@ -1,7 +1,7 @@
-"""Drawing: pages by rich, on a terminal. One accent, no frames; numbers stand under each other.
+"""Terminal rendering: pages by rich. One accent, no frames; numbers are aligned.
 
-Nothing is cut. A table that is too wide leaves out what it can spare, then its bars, and then shows
-each row as a list of names and values.
+Nothing is cut. A table that is too wide drops the columns it can spare, then its bars, and then
+shows each row as a list of names and values.
 """
 
 import time

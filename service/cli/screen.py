@@ -1,8 +1,8 @@
-"""The screen: tables on a terminal, tab-separated text in a pipe, JSON where it is asked for.
+"""Screen: tables on a terminal, tab-separated text in a pipe, JSON on request.
 
-What was asked for goes to standard output; all that is said beside it goes to standard error.
-rich is loaded for a terminal alone; it leaves out colour where NO_COLOR is set. Every character is
-made visible here, on both streams and in JSON too: names and ids may come from any publisher.
+The answer goes to standard output, everything else to standard error. rich is imported for a
+terminal alone; it uses no colour where NO_COLOR is set. All text is made printable here, on both
+streams and in JSON: names and ids may come from any publisher.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""`ringfence settings …`: all that is set over REST as one document, its history, the way back."""
+"""`ringfence settings …`: all that is set over REST as one document, its history, and rollback."""
 
 import json
 from collections.abc import Mapping

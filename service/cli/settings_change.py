@@ -1,4 +1,4 @@
-"""Changes of settings: tried out, shown, confirmed where ids would be lost, made, waited for."""
+"""Settings change: preview, question where ids would be lost, change, wait for its effect."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

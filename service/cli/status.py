@@ -1,4 +1,4 @@
-"""`ringfence status`: the service, its partitions and its processes on one page."""
+"""`ringfence status`, `instance`, `partition`, `worker`: the state of the service."""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,8 @@
-"""Where the API is and who asks: from options, the environment and contexts, in this order.
+"""Target: which API a command asks, and as whom: from options, the environment and contexts.
 
-A context is a place with a name, in a file of the user's. Its token goes to its own URL and to no
-other. A token is never an argument, since everybody on a machine can read those.
+They count in this order. A context is a named location in a file of the user's. Its token is sent
+to its own URL and to no other. A token is never an argument, since every user of a machine can
+read arguments.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""`ringfence why`: the reason of a drop, by the dead letter, the record's place, or its id."""
+"""`ringfence why`: the reason of a drop, by the dead letter, the record's position, or its id."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any

@@ -1,10 +1,10 @@
-"""Address settings: which settings an address has, found and merged as Artemis does.
+"""Address settings: the settings of an address, matched and merged as Artemis does.
 
 A pattern is words between dots: `*` is any one word, `#`, only at the end, any number of words,
-none included. `(text)` is the literal address `text`, wildcard characters and all.
+including none. `(text)` is the literal address `text`, wildcard characters included.
 Precedence: exact, literal, `*` patterns, `#` patterns. Of two with `#` the longer text wins; of
 two with `*` the one whose first differing word is not `*`, then the shorter text.
-All that match are merged key by key: the first that has the key gives it, at last the default.
+All matches are merged key by key: the first that has the key provides it, and at last the default.
 Pure: no clock, no files. A book never changes; its cache is bounded.
 """
 

@@ -1,8 +1,8 @@
-"""Kafka properties by their librdkafka names: which exist, which the service keeps to itself.
+"""Kafka properties by their librdkafka names: which exist, and which the service sets itself.
 
-The service owns whatever exactly-once, its consumer group or its restarts rest on; such a property
-is refused with the reason and our setting instead. Everything else is passed on untouched.
-Values that may be secrets are never shown: not in problems, not in a repr.
+The service owns the properties that exactly-once, its consumer group or its restarts depend on;
+such a property is refused with the reason and the setting to use instead. All others are passed on
+unchanged. Values that may be secrets are never shown, neither in problems nor in a repr.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""The configuration, checked once at start: defaults, then a TOML file, then the environment.
+"""Configuration: defaults, then a TOML file, then the environment, validated once at the start.
 
-`load` returns a frozen Config or raises ConfigErrors with every problem at once. `load_lenient`
-gives both: faulty keys fall back to their defaults, so that a check can still ask the broker.
+`load` returns a frozen Config or raises ConfigErrors with all problems at once. `load_lenient`
+returns both: invalid keys have their defaults, so that a check can still ask the broker.
 No problem and no repr ever shows a secret.
 """
 

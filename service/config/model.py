@@ -1,6 +1,6 @@
-"""The sections of the configuration as frozen values, each key with its bounds and its default.
+"""Configuration model: the sections as frozen values, each key with its bounds and its default.
 
-Names are the keys of the file. A value here was checked; nothing else in the service checks again.
+Names are the keys of the file. A value here was validated; no other module validates it again.
 """
 
 import difflib

@@ -1,4 +1,4 @@
-"""Part: what one process of an instance does: which worker it is, and on which hop it works."""
+"""Task: what one process of an instance does: the number of its worker, and the hop it works on."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

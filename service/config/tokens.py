@@ -1,8 +1,8 @@
-"""Tokens: who may use the admin API, as lines `name roles sha256:digest` of a file.
+"""API tokens: who may use the admin API, as lines `name roles sha256:digest` of a file.
 
-The file holds digests only: a token is random, 256 bits, so nothing slower than SHA-256 is needed
-to keep it from being guessed, and a short text that somebody chose is never one.
-No error repeats what a line holds: somebody may have put a token there.
+The file holds digests only: a token has 256 random bits, so SHA-256 is enough to keep it from being
+guessed, and a short text of somebody's choice is never a token.
+No error repeats a line: it may contain a token.
 """
 
 import hashlib

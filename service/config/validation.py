@@ -1,7 +1,7 @@
-"""What must hold within a route and between routes, beyond the bounds of each key.
+"""Configuration rules across keys: routes, timing, the API and tracing.
 
-Templates name only what they may; a target that a publisher can steer needs a list of allowed
-ones; no topic is both read and written; names are unique. All of it is known before a broker is.
+Templates name only what they may; a target that a publisher can choose needs a list of allowed
+topics; no topic is both read and written; names are unique. All of it is checked without a broker.
 """
 
 import re

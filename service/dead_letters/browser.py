@@ -1,11 +1,11 @@
-"""Letters: the dead letters of a group, browsed and counted where they stand.
+"""Dead-letter browser: reads and counts the dead letters of a group in their topics.
 
-Every request reads with a consumer of its own, does a bounded amount of work, and tells how far it
-came. Only a few read at a time.
+Every request has a consumer of its own, does a bounded amount of work, and reports how far it got.
+At most a few requests read at a time.
 
-The oldest first: all partitions from their offsets on. The newest first: in steps from the ends
-backwards, each twice as long as the one before. Within a partition the order is always that of its
-offsets; over partitions it is that of the times, as far as one page reaches.
+Oldest first reads all partitions from their given offsets. Newest first reads backwards from the
+ends in steps, each twice as long as the one before. Within a partition the order is always that of
+the offsets; across partitions it is that of the timestamps, as far as one page reaches.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""Letter ways: in which topics dead letters of a group stand, and which partition decides each."""
+"""Owners: the dead-letter topics of a group, and the partition that decides each letter."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping

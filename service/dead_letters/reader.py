@@ -1,6 +1,6 @@
-"""Letter reader: records of dead-letter partitions, read committed and outside of any group.
+"""Dead-letter reader: records of dead-letter partitions, read committed and outside any group.
 
-`Sweep` goes over many partitions at once within bounds, `SpanReader` over one after the other.
+`Sweep` reads many partitions at once within limits; `SpanReader` reads one after the other.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,8 +1,8 @@
-"""Coordinator: carries out the redrives of the group, on a thread of the instance whose turn it is.
+"""Redrive coordinator: runs the redrives of the group in one instance, on a thread of its own.
 
-Its turn is told by Kafka: it owns the first partition of what decides (ADR 11). Nothing depends on
-there being one at a time: owners decide each letter once, whoever sends it. A job is read from the
-config topic, goes on where it was written last, and is written now and then.
+The coordinator is the instance that owns the first deciding partition (ADR 11). Correctness does
+not depend on there being only one: owners decide each letter once, whoever sends it. A job is read
+from the metadata topic, resumes at its last checkpoint, and is saved from time to time.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Errand: one redrive being carried out: steps sent to the owners, at its rate, and written down.
+"""Redrive runner: sends the steps of one redrive to the owners, at its rate, and saves progress.
 
-What an owner has not answered for is asked again, as it was, until it is. An errand may end at any
-moment and be begun again by anybody: the owners' marks tell what is done.
+An unanswered step is sent again unchanged until the owner answers. A runner may stop at any moment
+and any instance may resume it: the owners' checkpoints record what is done.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Orders: redrives are ordered, previewed, told of and cancelled here; others carry them out."""
+"""Redrive service: creates, previews, reports and cancels redrives. The coordinator runs them."""
 
 import hashlib
 import secrets

@@ -1,10 +1,10 @@
-"""Drive: one redrive on its way through the dead letters, a step at a time.
+"""Redrive steps: the position of one redrive in the dead letters, advanced a step at a time.
 
-A step holds the next letters, sorted by the partitions that decide them. Only when the owners have
-answered for all of it does the job move on. So whoever takes it up later goes back no further than
-that, and since the owners know what they have decided, nothing is decided twice.
-Invariant: an owner is sent what it decides in the order of the offsets, and nothing before what was
-sent earlier is answered for.
+A step holds the next letters, sorted by the partition that decides them. The job advances only when
+the owners have answered for the whole step. So an instance that resumes the job repeats at most one
+step, and the owners recognise what they have decided already.
+Invariant: an owner receives the letters that it decides in the order of their offsets, and never
+before it has answered for the earlier ones.
 """
 
 from bisect import bisect_left

@@ -1,4 +1,4 @@
-"""Place: an address within one transaction: its settings, what it remembers, a draft over that."""
+"""Address context: an address in one transaction: settings, committed state and draft."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping

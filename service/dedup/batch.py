@@ -1,7 +1,7 @@
-"""Consume: Kafka messages into batches of slices, one for each partition.
+"""Batch: Kafka messages grouped into slices, one for each partition.
 
-Headers are read here and nowhere else, once for each record: the binding raises on a header name
-that is not UTF-8 and crashes the process when the same message is asked again.
+Headers are read here and nowhere else, once for each record: the client library raises on a header
+name that is not UTF-8, and crashes the process when the same message is asked again.
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""Checks: what the contract asks of a record, one step each; `evaluator.py` has their order.
+"""Checks: the contract's requirements of a record, one method each. `evaluator.py` has their order.
 
-A step that is not passed raises RejectedError, and the record goes to the dead letters for it.
+A check that fails raises RejectedError, and the record goes to the dead letters with that reason.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Claim: what the headers of a record say of it: an id, when it expires, or nothing."""
+"""Claim: what the headers of a record say about it, such as its id and its expiry."""
 
 import hashlib
 import re

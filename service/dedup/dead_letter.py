@@ -1,4 +1,7 @@
-"""Dead letter: the headers that tell why a record is here, after the headers it came with."""
+"""Dead letter: the envelope of headers that explains why a record was not accepted.
+
+The envelope is written and read here. It follows the headers that the record arrived with.
+"""
 
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple

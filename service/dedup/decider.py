@@ -1,7 +1,9 @@
-"""Decide: a batch and the committed state fill a plan, and nothing else is changed by it.
+"""Decider: turns a batch and the committed state into a plan, and changes nothing else.
 
 The checks run in the contract's order: headers, address, claim, expiry, duplicate, target, size.
-Invariants: every record of the batch has exactly one fate in the plan; only an accepted id is
+An exception that no check foresaw is blamed on the record, unless the store, the broker or the
+machine raised it.
+Invariants: every record of the batch has exactly one fate in the plan; only accepted ids are
 remembered; dropping the plan is the abort.
 """
 

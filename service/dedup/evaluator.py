@@ -1,7 +1,8 @@
-"""Lane: how plain records of one address are decided, without a look at what is always the same.
+"""Evaluator: decides the records of one input partition, by a fast path and a full path.
 
-A record is plain when an id is all that it claims. Invariant: a lane is a short cut and nothing
-else; without any, every record has the same fate.
+The fast path takes records that claim an id and nothing else; the full path runs every check in the
+contract's order. Invariant: the fast path is an optimisation only; without it every record has the
+same fate.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
-"""Target: the topic and partition that a record goes to, accepted or not.
+"""Output: the topic and partition that a record goes to, and the records that the broker refuses.
 
-A record that itself names no allowed topic, or one that is absent, is rejected; a topic that the
-configuration names and that is absent is the broker's fault, and waited for.
+A record that names a topic which is not allowed or does not exist is rejected. A topic that the
+configuration names and that does not exist is the broker's fault, and the loop waits for it.
 """
 
 from collections.abc import Mapping, Sequence

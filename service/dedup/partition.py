@@ -1,9 +1,9 @@
-"""Partition: one that is read, as this instance holds it, from the grant to the loss.
+"""Partition: a partition that this instance owns, from its assignment to its revocation.
 
-Most decide what they hold. One of an input with scope `address` only passes its records on: it
-remembers nothing, and has neither changelog nor store.
-Granted by the group, it is `ASSIGNED` until the committed offset is known, `RESTORING` until its
-store equals the changelog, and `RUNNING` from then on. Only a running one is read.
+Most partitions decide their records. A partition of an input with scope `address` only passes them
+on: it remembers nothing, and has neither changelog nor store.
+A partition is `ASSIGNED` until its committed offset is known, `RESTORING` until its store equals
+the changelog, and `RUNNING` from then on. Only a running partition is read.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,8 +1,8 @@
-"""Groups: the transaction groups of a partition that wait for the rest of their records.
+"""Pending groups: the transaction groups of a partition that wait for the rest of their records.
 
-A group is a name on an address. Its records stand in the state (`state/pending_group.py`); here is
-only which of them are there. Invariant: what waits in `Groups` equals what the store holds, and
-what a transaction adds or ends counts for its `GroupsDraft` alone until the commit.
+A group is a name on an address. Its records are in the state (`state/pending_group.py`); this
+module tracks which of them have arrived. Invariant: `Groups` equals the content of the store, and
+additions and removals of a transaction are visible to its `GroupsDraft` alone until the commit.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Plan: what one batch will do, as a value: all of it in one transaction, or none of it."""
+"""Plan: the effects of one batch as a value. One transaction applies all of it or none of it."""
 
 import json
 import sys

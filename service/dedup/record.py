@@ -1,4 +1,7 @@
-"""Record: what decisions read of a Kafka message, its headers aside; they may be read once only."""
+"""Record: the fields of a Kafka message that decisions read, without its headers.
+
+Also the position that a record came from, its rejection, and its `traceparent`.
+"""
 
 import re
 from collections.abc import Iterable

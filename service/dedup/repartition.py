@@ -1,7 +1,7 @@
-"""Carry: the first hop of a record whose address has many partitions: to the one that decides it.
+"""Repartitioner: the first hop of scope `address`, to the partition that decides an address.
 
-Nothing is judged and nothing remembered here. The record goes as it is into the topic by-address,
-to the partition of its address, and carries where it came from.
+Nothing is decided or remembered here. The record goes unchanged to the topic by-address, to the
+partition of its address, with a header that names the position it came from.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
-"""Route: which topics are read, and for each record its address and the topics it may go to.
+"""Route: the topics that are read, and for each record its address and its possible target topics.
 
-Templates know {topic} {key} {header:NAME}, and {address} for targets. Bound to one input topic,
-most of them are constant, and a constant costs nothing per record.
-Invariants: a topic that a route writes, and every internal one, is never an input; a topic that
-fits two routes belongs to the first.
+Templates may contain {topic}, {key}, {header:NAME}, and for targets {address}. Bound to one input
+topic most templates are constant, and cost nothing per record.
+Invariants: a topic that a route writes, and every internal topic, is never an input; a topic that
+matches two routes belongs to the first.
 """
 
 import re

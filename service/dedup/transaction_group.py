@@ -1,8 +1,8 @@
-"""Grouping: records of a transaction group are accepted together, or none of them is.
+"""Transaction group: records that are accepted together, or none of them is.
 
-A group takes effect at its last record, as if all stood there in the order of their positions.
-Before that nothing of it is remembered, so what is sent again is judged as one with what was sent
-before. In Artemis too a duplicate rejects its transaction, but two of one id within it pass.
+A group takes effect at its last record, as if all its records stood there in the order of their
+positions. Nothing of an incomplete group is remembered, so a resent group is decided as a whole. As
+in Artemis, a duplicate rejects its transaction, but two records of one id within it are accepted.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Decided: waits until the second hop has decided what the first one has passed on.
+"""Import barrier: waits until the second hop has decided everything that the first hop passed on.
 
 With scope `address` the committed offset of an input says how far it was passed on. An id that is
-imported while its record is on the way makes that record a duplicate of itself.
+imported while its record is in transit would make that record a duplicate of itself.
 """
 
 from collections.abc import Mapping

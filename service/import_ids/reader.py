@@ -1,7 +1,7 @@
-"""Reading: a live topic from one place to another, once, in the order of its times.
+"""Topic reader: reads a live topic between two positions once, in the order of the timestamps.
 
-A ring forgets by order, so the order of a topic's partitions among each other matters; within one
-the order is the partition's own. What is read ends where the topic ended when it was begun.
+A ring evicts by order, so the order across the partitions of a topic matters; within a partition
+it is the order of the offsets. Reading ends where the topic ended when it began.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""Run: what `ringfence adopt` does: finds the route, checks, reads, sends, and tells."""
+"""ID import: the steps of `ringfence adopt`: find the route, check, read, upload, report."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

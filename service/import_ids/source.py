@@ -1,7 +1,7 @@
-"""Past: the ids that records of a live topic bear, as their route would have read them.
+"""ID source: the ids of the records of a live topic, as their route would have read them.
 
-The records are the originals: a copy of one of them will name its place. Nothing is judged here;
-of an id that comes twice the first counts, as it would have.
+The records are the originals: a later duplicate refers to their position. Nothing is decided here;
+of an id that occurs twice the first record counts, as it would have.
 """
 
 from collections import Counter

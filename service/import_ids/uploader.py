@@ -1,7 +1,7 @@
-"""Sending: ids go to the admin API of the running service, which has their owner take them in.
+"""Uploader: sends ids to the admin API of the running service, which imports them.
 
-Lines of one address keep their order. What cannot be answered now is sent again: an import changes
-nothing where the id is known already.
+Lines of one address keep their order. A request that cannot be answered now is sent again: an
+import changes nothing for an id that is known already.
 """
 
 import json

@@ -1,6 +1,7 @@
-"""Rights: what the broker lets us do, asked before anything is done; and what is lacking.
+"""ACLs: the operations that the broker permits, and the required ones that it does not.
 
-A broker without an authorizer tells all operations; one that is too old to tell has `None`.
+A broker without an authorizer permits all operations; one that is too old to report them has
+`None`.
 """
 
 import time

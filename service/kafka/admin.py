@@ -1,7 +1,6 @@
-"""Cluster: the questions that neither consumer nor producer can answer, and topics to be made.
+"""Cluster admin: queries that neither a consumer nor a producer can answer, and topic creation.
 
-The simulation puts its own behind the same protocol. Every answer is asked for anew; who needs it
-twice keeps it.
+The simulation implements the same protocol. No answer is cached here.
 """
 
 import struct

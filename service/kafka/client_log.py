@@ -1,8 +1,8 @@
-"""Client logs: what a Kafka client reports in its log and nowhere else.
+"""Client log: events that a Kafka client reports in its log and nowhere else.
 
-A consumer whose topic is deleted and created again goes on at the old offset of the new log. A
+A consumer whose topic is deleted and created again continues at the old offset in the new log. A
 producer whose connection breaks sends its requests again. Neither raises an error or calls back.
-What is shown in our own log is what would be shown without these loggers.
+Listening for these events does not change what appears in our own log.
 """
 
 import logging

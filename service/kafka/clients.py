@@ -1,8 +1,8 @@
-"""The clients: every Kafka property of ours is written here.
+"""Kafka clients: every client property of the service is set here.
 
-`Clients` makes what the loop works with; the simulation puts its own behind the same protocol.
-Invariant: a property that exactly-once depends on is set last, so that no configuration overrides
-it.
+`Clients` creates the clients that the loop uses; the simulation implements the same protocol.
+Invariant: properties that exactly-once depends on are set last, so that no configuration overrides
+them.
 """
 
 import logging

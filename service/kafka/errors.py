@@ -1,7 +1,7 @@
-"""Faults: what a Kafka error means for the transaction it stands in. One table.
+"""Kafka errors: what each error means for its transaction, in one table.
 
-A fault of the record itself ends in the dead letters; a fault of the broker is waited for and
-never dead-letters anything; fencing ends this producer, and the truth is asked from the broker.
+A fault of the record sends it to the dead letters. A fault of the broker is waited out and never
+dead-letters anything. Fencing ends the producer, and the broker is asked for the truth.
 """
 
 from enum import Enum

@@ -1,4 +1,4 @@
-"""Send: records into the producer's queue, at the price of a loop written in C."""
+"""Kafka I/O: reads headers of messages, sends records in bulk, and reassigns consumers."""
 
 import time
 from collections import deque

@@ -1,7 +1,7 @@
-"""Topics: the names of the internal ones, and a snapshot of what outputs and dead letters are.
+"""Topics: the names of the internal topics, and a snapshot of the output and dead-letter topics.
 
-The service makes its internal topics itself, with the settings they need; outputs and
-dead-letter topics belong to the user, unless `create_topics` is set.
+The service creates its internal topics with the settings they need. Output and dead-letter topics
+belong to the user, unless `create_topics` is set.
 """
 
 from collections.abc import Iterable, Mapping

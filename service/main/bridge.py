@@ -1,4 +1,4 @@
-"""Run: configuration → clients, loop and API, until SIGTERM. What `ringfence bridge` does."""
+"""`ringfence bridge`: configuration → clients, loop and API, until SIGTERM."""
 
 import platform
 import signal

@@ -1,4 +1,4 @@
-"""Check: what a configuration needs of the broker, all of it asked before anything is changed."""
+"""`ringfence check`: asks the broker for all that a configuration needs, and changes nothing."""
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping

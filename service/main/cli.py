@@ -1,4 +1,4 @@
-"""The command `ringfence`: what to run, and how its end is told to a shell.
+"""Command line entry point: which command to run, and how its end becomes an exit code.
 
 Commands import what they need when they run, so that `--help` stays quick. A foreseeable error is
 one sentence on stderr and an exit code of the contract; a traceback is always a bug.

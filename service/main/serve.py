@@ -1,7 +1,7 @@
-"""Run: configuration → state folder, processes and API, until SIGTERM. What `serve` does.
+"""`ringfence serve`: configuration → state folder, worker processes and API, until SIGTERM.
 
-The process that is started supervises and answers; its children run the loops. They start while
-the API is still being imported here.
+The started process supervises its workers and serves the API. The workers start while it is still
+importing the API.
 """
 
 import signal

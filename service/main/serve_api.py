@@ -1,4 +1,4 @@
-"""Serving: the admin API over a supervisor and its children."""
+"""API assembly: the admin API over a supervisor and its workers."""
 
 import platform
 from pathlib import Path

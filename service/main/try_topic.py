@@ -1,7 +1,7 @@
-"""Trial: one message is sent twice to an input, and what becomes of the two is looked for.
+"""`ringfence try`: sends one message twice to an input, and looks for both in the outputs.
 
-Both have one key, one value and every claim that a strategy may read, so they are copies wherever
-they are decided. They are found again by their key, behind the ends that the topics had before.
+Both messages have the same key, value and claims, so they are duplicates whatever strategy decides.
+They are found by their key, behind the ends that the topics had before.
 """
 
 import json

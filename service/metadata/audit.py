@@ -1,9 +1,9 @@
-"""Audit: who changed what, when and why, as records of the config topic under `["audit", id]`.
+"""Audit entry: who changed what, when and why, as a record of the metadata topic.
 
-A record is written before its change is made and again, under the same key, when it is over: one
-that has no outcome tells of a process that ended meanwhile. Ids are in the order of time. Nothing
-decides by these records, so they raise no revision. What stood before and after is cut where it is
-long; payloads and secrets are never put there.
+Its key is `["audit", id]`. An entry is written before its change, and again when the change is
+over: an entry without an outcome means that the process ended in between. Ids are ordered by time.
+No decision depends on these records, so they raise no revision. Long values before and after are
+truncated; payloads and secrets are never stored.
 """
 
 import hashlib

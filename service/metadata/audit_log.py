@@ -1,9 +1,9 @@
-"""The audit on the config topic: written by whoever changes something, read by all.
+"""Audit log: the audit entries on the metadata topic, written by any instance and read by all.
 
-A record is written with a plain producer and is there when all replicas have it: a few
-milliseconds. The transactional writer of settings would fence those of other instances, and a
-record needs no compare-and-set: nobody else has its key. Whoever writes takes the oldest away when
-there are too many.
+An entry is written by a plain producer and acknowledged by all replicas, which takes a few
+milliseconds. The transactional writer of settings would fence the writers of other instances, and
+entries need no compare-and-set, since no other instance has their key. The writer deletes the
+oldest entries when there are too many.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
-"""In effect: what the running service goes by, for a command that has only its file.
+"""Effective configuration: that of the running service, for a command that has only the file.
 
-Routes and addresses that were set over REST override those of the file. Nothing is written: a
-writer of the config topic is not fenced, and a topic that does not exist is not made.
+Routes and addresses that were set over REST override those of the file. Nothing is written: no
+writer of the metadata topic is fenced, and a missing topic is not created.
 """
 
 from contextlib import closing

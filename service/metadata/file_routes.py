@@ -1,10 +1,10 @@
-"""File routes: which inputs each instance passes on by address, as its own file names them.
+"""File routes: the inputs that each instance passes on by address, as its own file names them.
 
-While instances are replaced one after the other their files differ, and a record that one of them
-passes on may reach another whose file does not name its route. So each instance writes its routes
-to the config topic before it reads anything, and writes them again only when they change: of two
-instances, the one whose record comes later in the topic has the newer file. Of a name that is new
-this is not known, since its file may be any: it counts as what others with the same routes show.
+During a rolling update the files of the instances differ, and a record that one instance passes on
+may reach another whose file does not name its route. So each instance writes its routes to the
+metadata topic before it reads anything, and again only when they change: of two instances, the one
+whose record is later in the topic has the newer file. For an instance that is new by name the age
+of its file is unknown: it counts as that of other instances with the same routes.
 """
 
 from collections.abc import Container, Mapping

@@ -1,4 +1,4 @@
-"""Settings: what the config topic tells, as far as it was read."""
+"""Metadata image: the content of the metadata topic, up to the offset that was read."""
 
 from service.metadata.file_routes import FilesRoutes
 from service.metadata.instances import Instances

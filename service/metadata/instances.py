@@ -1,7 +1,8 @@
-"""Instances: who serves the API of the group, and where, as each announces itself.
+"""Instance registry: the instances of the group and their API addresses, as each registers itself.
 
-One record of the config topic for each name. One that ends in order takes its record away; that of
-one that died stays until it comes back, or somebody has found it gone for long.
+Each instance has one record on the metadata topic. It deletes the record when it stops in order;
+the record of an instance that died stays until the instance returns, or another one finds it gone
+for long.
 """
 
 from typing import Final, NamedTuple

@@ -1,8 +1,8 @@
-"""Layout: what was chosen at the first start and cannot change after it.
+"""Topology record: the choices of the first start that cannot change later.
 
-Where an id is remembered follows from the scope and the address of its route and from the number
-of the partitions that decide. With another choice all of it would be looked for somewhere else,
-so it is written down, and a later difference ends the start.
+The scope and the address of a route, and the number of deciding partitions, determine where an id
+is remembered. Any other choice would look for it elsewhere, so the choice is stored, and a later
+difference stops the service at its start.
 """
 
 from collections.abc import Mapping

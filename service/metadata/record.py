@@ -1,4 +1,4 @@
-"""Config record: what the config topic holds: a key and a value, both JSON."""
+"""Metadata record: a key and a value of the metadata topic, both JSON."""
 
 import json
 from typing import NamedTuple

@@ -1,10 +1,10 @@
-"""Job: a redrive as the config topic holds it, and what may become of it.
+"""Redrive job: a redrive as the metadata topic stores it, and its transitions.
 
     running → done | cancelled | failed          an ended one → cleared
 
-Cleared is one of which no deciding partition keeps a mark any more. What is written is the order,
-where the letters stand, and how far it came; the marks of the owners tell the rest. So a job that
-is taken up again goes back a little and sends nothing twice.
+A cleared job is one of which no deciding partition keeps a checkpoint. The record holds the
+request, the positions of the letters, and the progress; the owners' checkpoints hold the rest. So
+a resumed job repeats a little and sends nothing twice.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,7 @@
-"""Registry: opens and ends the sessions of publishers, for all instances.
+"""Session service: opens and ends sessions of publishers, for all instances.
 
-An epoch is given out only when every deciding partition has committed it, so whoever holds it may
-send: nothing of an earlier session is accepted any more, and the numbers that are read from then
-on are the last ones of it.
+An epoch is returned only when every deciding partition has committed it. From then on nothing of an
+earlier session is accepted, and the numbers that are read are final for that earlier session.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,8 @@
-"""Sessions: who may write under the name of a publisher, as the config topic tells it.
+"""Sessions: who may write under the name of a publisher, as the metadata topic stores it.
 
 Opening a session gives its publisher an epoch; from then on a record of a smaller epoch, or of
-none, is refused. AMPS disconnects the client that bore the name before; a log cannot, so the
-records of the earlier one are kept out instead. A publisher that never opened a session, or ended
-it, is not checked.
+none, is refused. AMPS disconnects the previous client of a name; a log cannot, so its records are
+refused instead. A publisher that never opened a session, or has ended it, is not checked.
 """
 
 from typing import Final, NamedTuple

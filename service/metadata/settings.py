@@ -1,7 +1,7 @@
-"""Overlay: what is set over REST, laid over what the file says.
+"""Settings overlay and history: what is set over REST, applied to the settings of the file.
 
-An entry replaces the file's entry of its name whole, and null takes it away; a paused route is not
-read. What results is checked by the rules of the file, and told in the same sentences. Pure.
+An entry replaces the file's entry of its name as a whole, and null removes it; a paused route is
+not read. The result is validated by the rules of the file, with the same sentences. Pure.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Changes: what is set and how it is to be set, as values: what the API and the editor speak in."""
+"""Settings change: the request for a change and its outcome, as values."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol

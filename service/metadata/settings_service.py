@@ -1,7 +1,7 @@
-"""Editor: changes what is set, one change at a time over all instances, and keeps the history.
+"""Settings service: makes one change at a time across all instances, and keeps the history.
 
-A change is checked as the file is, against the newest settings, and written with the layout that
-follows from it, or not at all.
+A change is validated as the file is, against the newest settings, and is written together with the
+topology that follows from it, or not at all.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
-"""The config topic: what is set while the service runs, the same for all of its instances.
+"""Metadata topic: everything that is set while the service runs, shared by all instances.
 
-One partition, compacted. A writer fences every other, reads to the end, looks, and writes: a
-compare-and-set with Kafka alone. Until it is fenced itself it may look and write again: nobody else
-has written. Readers follow. A revision is the offset after a record, so it only grows.
+One partition, compacted. A writer fences every other writer, reads to the end, validates, and
+writes: compare-and-set with Kafka alone. Until it is fenced itself it may do so again, since nobody
+else has written. Readers follow. A revision is the offset after a record, so revisions only grow.
 """
 
 import threading

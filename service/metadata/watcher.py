@@ -1,7 +1,7 @@
-"""Bulletin: what the config topic tells as a thread of this process reads it, for whoever asks.
+"""Metadata watcher: a thread that follows the metadata topic for the other parts of the process.
 
-The settings documents, the instances that are announced, the redrives; and whoever keeps the
-records of the audit is told them. All by one consumer: each costs an instance some ten threads.
+It keeps the settings documents, the registered instances and the redrives, and passes audit entries
+on. One consumer serves all of them, because each consumer costs some ten threads.
 """
 
 import threading

@@ -1,8 +1,8 @@
-"""Peers: the other instances, asked over HTTP, all at once and each once.
+"""Peer client: asks the other instances over HTTP, all at once and each once.
 
-One that cannot be reached, or replies what nobody understands, is left alone for some seconds, so
-that it slows one question and not each. All requests share one pool on a thread of its own, since
-whoever asks may live on any event loop.
+An instance that is unreachable or replies nonsense is skipped for some seconds, so that it slows
+one query and not all. All requests share one connection pool on a thread of its own, since callers
+may run on any event loop.
 """
 
 import asyncio

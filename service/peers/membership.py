@@ -1,4 +1,4 @@
-"""Serving: the parts by which an instance is one of many, put together."""
+"""Membership: assembles the parts that make an instance a member of the group."""
 
 import socket
 import ssl

@@ -1,8 +1,8 @@
-"""Presence: the config topic tells that an instance is there, and where, for as long as it is.
+"""Presence: keeps this instance registered on the metadata topic while it runs.
 
-What stands there is compared with what is so, and mended. So an instance whose record somebody
-took away, or that was made anew with its topic, is back within a second; and one that nobody has
-reached for long is taken away, whoever finds that.
+The registration is compared with the facts and corrected. So an instance whose record was deleted,
+or whose topic was created again, is registered again within a second; and an instance that nobody
+has reached for long is removed by whoever finds that.
 """
 
 import random

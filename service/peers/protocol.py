@@ -1,8 +1,8 @@
-"""Codec: values as plain JSON and back, by their types alone.
+"""Peer protocol: the messages between instances, and their encoding as JSON by type alone.
 
-A named tuple is a list of its fields, and where one of several may stand, a table that names it.
-Whatever does not fit its type exactly is refused: a field that one side does not know may be what
-matters most.
+A named tuple is a list of its fields; where a field may have one of several types, an object names
+it. A value that does not match its type exactly is refused: a field that one side does not know may
+be the one that matters.
 """
 
 import base64

@@ -1,8 +1,8 @@
-"""Desk: puts a question to the own processes and, where these know a part, to other instances.
+"""Peer router: sends a query to the own workers and, where they know a part, to other instances.
 
-Each of these is asked once and answers from its own processes alone, so that nothing goes round.
-What is read may be a part, and says so. What changes something is done by all whom it concerns, or
-ends with a reason.
+Each instance is asked once and answers from its own workers alone, so that no query circulates.
+A read may be partial, and says so. A change is made by all instances that it concerns, or ends with
+a reason.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""Hearing: what other instances ask, answered from the own processes alone."""
+"""Peer server: answers the queries of other instances from the own workers alone."""
 
 from collections.abc import Callable
 from typing import Final

@@ -1,7 +1,7 @@
-"""Key: what instances know each other by. It signs what they ask and reply, and is never sent.
+"""Request signing: the key that instances authenticate each other by. It is never sent.
 
-A signature covers who asks what for whom, and when; it holds for a minute, at one path, and once.
-The signature of a reply covers the question it answers.
+A signature covers who asks what of whom, and when; it is valid for a minute, at one path, and once.
+The signature of a reply covers the query that it answers.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Assignment: partitions come and go, and what has to be done before one is read.
+"""Assignment: assigned partitions and what has to be done before one is read.
 
     granted ──▶ ASSIGNED ──▶ RESTORING ──▶ RUNNING
                    ▲  │           │           │
@@ -10,6 +10,9 @@ The group's callbacks only record; the work is done by `step`, in the loop. A pa
 to the consumer's fetcher only when it runs, with its exact offset, so that nothing is fetched
 before and no position has to be corrected. Invariant: a store is open iff its partition is owned
 and past ASSIGNED.
+
+Also detects partitions that no member reads, and logs that an open transaction keeps from being
+read.
 """
 
 import contextlib

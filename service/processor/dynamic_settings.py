@@ -1,7 +1,8 @@
-"""Terms: by what a loop decides: what is set, the topics that this names, the rules of both.
+"""Dynamic settings: the configuration that a loop decides by, and how it changes.
 
-All three change together, between two batches and nowhere else. A document that the topics
-contradict changes none of them: what held before goes on, and the fault is told.
+It holds the effective settings, the topics that they name, and the decision rules of both. All
+three change together, between two batches and nowhere else. A document that the topics contradict
+changes none of them: the previous settings stay, and the error is reported.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

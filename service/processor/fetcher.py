@@ -1,7 +1,8 @@
-"""Fetching: which of the running partitions are read, and from where.
+"""Fetcher: which of the running partitions are read, and from which offset.
 
-Those of a paused route are not, though they stay ours and restored. As nobody fetches them, nobody
-hears of their ends either: the cluster is asked from time to time.
+Partitions of a paused route are not read, but stay owned and restored. Because nothing is fetched
+from them, their end offsets are unknown to the consumer, and the cluster is asked from time to
+time.
 """
 
 import contextlib

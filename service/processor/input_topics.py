@@ -1,4 +1,7 @@
-"""Inputs: which topics are read now, asked again from time to time, and the logs they need."""
+"""Input topics: the topics that are read now, refreshed from time to time, and the logs they need.
+
+Also deletes decided records of the topic by-address.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Final

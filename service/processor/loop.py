@@ -1,8 +1,8 @@
-"""The loop: consume → decide → commit, on one thread, with one consumer and one producer.
+"""The loop: poll → decide → commit → apply, on one thread, with one consumer and one producer.
 
-A transaction is read, decided and sent in small pieces. One during which the group rebalances is
-aborted, so none commits what somebody else may own. Whatever goes wrong, nothing local changes
-before a commit has succeeded.
+A transaction is read, decided and sent in small pieces. A transaction during which the group
+rebalances is aborted, so none commits records of another owner. Nothing local changes before a
+commit has succeeded, whatever fails.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
-"""Surveyor: looks at what addresses hold, without loading them.
+"""Occupancy scanner: measures what addresses hold, without loading them.
 
-A ring tells it by its first and last run, some thirty microseconds, whether it is in memory or not;
-a window and publishers tell it where they are in memory, and else are not known. Only some
-addresses are looked at in a turn of the loop, so that many of them delay no record.
+A ring is measured by its first and last segment, in some thirty microseconds, in memory or not. A
+window and publishers are measured in memory, and are unknown otherwise. Each turn of the loop scans
+only some addresses, so that many of them delay no record.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
-"""Intake: what one transaction reads, a little at a time.
+"""Poller: reads the records of one transaction, a little at a time.
 
-A record is decided and sent while it is still in the processor's cache; ten thousand at once are
-not. So a batch is read in pieces, and the later ones never wait for records to come. A piece has
-fewer records while deciding them is slow, since most of that is loading what addresses remember.
+A record is decided and sent while it is still in the processor's cache; ten thousand records at
+once are not. So a batch is read in pieces, and only the first piece waits for records. Pieces
+shrink while deciding is slow, since most of that time is spent on loading what addresses remember.
 """
 
 from collections.abc import Callable, Mapping

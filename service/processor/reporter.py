@@ -1,7 +1,7 @@
-"""Watch: what the loop tells the outside: heartbeat, status, metrics, and a line where it matters.
+"""Reporter: heartbeat, status, metrics and log lines of a loop.
 
-The loop calls it with what happened; the watch decides what becomes of that. It outlives the
-loop's lives, so that totals and phases do too.
+The loop reports events; the reporter turns them into status, counts and log lines. It outlives the
+lives of the loop, so that totals and phases do too.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
-"""Restore: replay the tail of changelogs into their stores, on a consumer of its own.
+"""Restore: replays the tail of changelogs into their stores, on a consumer of its own.
 
-The end is the high watermark asked after the committed offset was known, never the last stable
+The end is the high watermark, asked after the committed offset was known, never the last stable
 offset: an open transaction would hide state that the committed offset already includes. Replay is
-read_committed and done when the position has reached the end; control records move it too.
+read_committed and done when the position has reached the end; control records advance it too.
 Invariant: a store only ever takes a prefix of its changelog, in order.
 """
 

@@ -1,4 +1,4 @@
-"""Patience: how long a loop waits for the world, and what it ends with when that takes too long."""
+"""Retry policy: how long a loop waits for a broker, and its exit code once a limit is exceeded."""
 
 from typing import Final
 

@@ -1,8 +1,7 @@
-"""Arrivals: partitions on their way from the grant to the first record that is read.
+"""Takeover: the steps of a partition from its assignment to its first record, and what they check.
 
 In the order of the protocol: the committed offset, the ends of the logs, the store, the replay, the
-checks. A partition that only passes its records on has neither log nor store. `takeover.py` has
-what must agree.
+checks. A partition that only passes its records on has neither log nor store.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,9 +1,9 @@
-"""Commit: a plan becomes one Kafka transaction; only then do store and memory learn of it.
+"""Transaction: a plan becomes one Kafka transaction; only then do store and memory change.
 
 Outputs, dead letters, changelog and input offsets become visible together or not at all. A commit
-that timed out may only be committed again; past the deadline the broker alone knows its outcome.
+that timed out may only be committed again; past the deadline the broker alone knows the outcome.
 Invariants: local state may change iff `commit` returned; no transaction begins on a producer of
-which an earlier request may still be on its way to the broker.
+which an earlier request may still be in transit to the broker.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

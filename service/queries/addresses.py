@@ -1,4 +1,4 @@
-"""Questions about addresses: what they hold, one or all, and what several loops answer together."""
+"""Address queries: what one or all addresses hold, and how the answers of several loops merge."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import nsmallest

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Errors of queries and changes: why one cannot be answered or made, and when to try again."""
 
 
 class Unavailable(Exception):  # noqa: N818 - a state that passes, not a fault

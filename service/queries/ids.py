@@ -1,4 +1,4 @@
-"""Questions about ids: what is remembered, and what is changed of that by hand."""
+"""ID queries and changes: what is remembered of an id, and how it is changed by hand."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge

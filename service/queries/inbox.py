@@ -1,9 +1,9 @@
-"""Control: questions that other threads put to the loop, and the bounded inbox that holds them.
+"""Query inbox: a bounded queue of queries from other threads to the loop.
 
-The loop alone owns the state; a question waits in the inbox until the loop answers it between
-two batches, in steps where that takes long. Invariants: the inbox never holds more than its depth,
-what is being answered included; every question ends, with an answer, with a reason why there is
-none, or at its deadline; a question that nobody waits for any more is not answered.
+The loop alone owns the state; a query waits until the loop answers it between two batches, in steps
+where that takes long. Invariants: the inbox never holds more than its depth, the query being
+answered included; every query ends with an answer, with a reason why there is none, or at its
+deadline; a query whose caller has gone is not answered.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Numbers: whether and where the number of a publisher can be set."""
+"""Publisher numbers: whether the number of a publisher can be set, and in which partition."""
 
 from collections.abc import Collection, Iterable
 

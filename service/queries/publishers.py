@@ -1,4 +1,4 @@
-"""Questions about publishers: how far they have come, and the number that one is set to."""
+"""Publisher queries: the positions of publishers, and a number to be set."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain

@@ -1,4 +1,4 @@
-"""Questions of redrives: letters to be decided anew, and how far that has come."""
+"""Redrive queries: letters to be decided again, and the progress of a redrive."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple

@@ -1,8 +1,8 @@
-"""Table: every question and every answer; who makes a change; how several answers become one.
+"""Query registry: every query with its answer, whether it makes a change, and how answers merge.
 
-What several loops answer is what one loop with all partitions would: in the same order everywhere,
-by partition, and within one as its owner tells. A partition that moves between two answers may be
-in both, and counts once.
+Several loops together answer as one loop with all partitions would: everywhere in the same order,
+by partition, and within a partition as its owner answers. A partition that moves between two
+answers may be in both, and counts once.
 """
 
 from collections.abc import Callable, Mapping, Sequence

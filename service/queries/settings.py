@@ -1,4 +1,4 @@
-"""Settings in questions: what is told of them, and what others would have caches forget."""
+"""Settings queries: the settings in use, and the ids that other settings would evict."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import nsmallest

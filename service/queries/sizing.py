@@ -1,8 +1,8 @@
-"""Sizing: how many ids an address has to hold, so that a copy is known for as long as it may come.
+"""Sizing: how many ids an address has to hold to recognise duplicates for a given time.
 
-A copy is found while its original is among the last ids of its deciding partition. So what counts
-is how many *other* ids are accepted there between an original and its last copy: the rate of
-accepted messages on the busiest partition, times the longest time after which a copy may come.
+A duplicate is found while its original is among the last ids of its deciding partition. So what
+counts is the number of other ids accepted there between an original and its last duplicate: the
+rate of accepted messages on the busiest partition, times the longest delay of a duplicate.
 Pure: numbers in, numbers out.
 """
 

@@ -1,7 +1,7 @@
-"""Status: what the loop says of itself, as frozen values, and the board it pins them on.
+"""Status: what the loop publishes about itself, and the board that holds the newest value.
 
-The loop publishes a whole new value between batches; any thread reads the latest one.
-Invariant: a reader sees one published value, never a half of two: a publication replaces one
+The loop publishes a new value between batches; any thread reads the newest.
+Invariant: a reader sees one published value, never parts of two: a publication replaces one
 reference, so neither side waits for the other.
 """
 

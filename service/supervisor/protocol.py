@@ -1,7 +1,7 @@
-"""Messages: all that crosses the connection between the supervisor and one of its children.
+"""Worker protocol: the messages between the supervisor and a worker process, and their connection.
 
-Frozen values, pickled; the configuration goes this way too, so that no secret stands in arguments.
-A deadline is of the monotonic clock, which all processes of a machine share.
+Frozen values, pickled. The configuration is sent this way too, so that no secret is an argument.
+Deadlines use the monotonic clock, which all processes of a machine share.
 """
 
 import contextlib

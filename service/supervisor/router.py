@@ -1,7 +1,7 @@
-"""Desk: puts a question to all processes that may own a part of the answer, and merges.
+"""Worker router: sends a query to all workers that may own a part of the answer, and merges.
 
-Every process is asked, since partitions move; who does not own what is meant says so. A process
-that hangs makes the question end at its deadline, and nothing else.
+Every worker is asked, since partitions move; a worker that does not own the subject says so. A
+worker that hangs ends the query at its deadline, and nothing else. Metrics are merged here too.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Standing: what is known of each part of an instance, and the one status that follows from all."""
+"""Instance status: the state of each worker, and the one status that follows from all."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,8 +1,8 @@
-"""Supervisor: starts one process for each part, starts it again when it ends, stops all in order.
+"""Supervisor: starts one process for each task, restarts it when it ends, and stops all in order.
 
-What would befall the next process too ends the instance: a foreseeable end (configuration, broker,
-fenced, contradiction), or ten processes in a row that never joined the group. Everything else
-is replaced, after a pause that doubles, and the other parts go on meanwhile.
+An end that the next process would meet too ends the instance: a foreseeable one (configuration,
+broker, fenced, contradiction), or ten processes in a row that never joined the group. Any other end
+restarts the process, after a delay that doubles, while the other tasks go on.
 """
 
 import signal

@@ -1,8 +1,8 @@
 """Watchdog: a thread that ends the process when its loop hangs.
 
-A call into the Kafka client may never return (librdkafka #5456), and nobody can take a thread out
-of it. Invariant: a loop that beats, or computes, or could not have been seen is never struck; it
-beats wherever it waits, and no single wait of its own is as long as the limit.
+A call into the Kafka client may never return (librdkafka #5456), and a thread cannot be taken out
+of it. Invariant: a loop that beats, or computes, or could not have been observed is never killed;
+it beats wherever it waits, and no single wait of its own is as long as the limit.
 """
 
 import contextvars

@@ -1,9 +1,9 @@
-"""Worker: the loop's lives, one after the other, until it is told to stop.
+"""Worker: runs the lives of the loop, one after the other, until it is told to stop.
 
 A life ends when the outcome of a transaction is unknown: the next one has a new producer and
-consumer, and takes the truth from the broker. Being fenced twice in the same way, as a producer
-within a minute or as a member of the group within a quarter of one, means that another process has
-our name: then we leave.
+consumer, and asks the broker for the truth. Being fenced twice in the same way, as a producer
+within a minute or as a member of the group within a quarter of one, means that another process
+uses the same name: then the worker exits.
 """
 
 import contextlib

@@ -1,8 +1,7 @@
-"""Member: one part of the instance, and the process that does it, over all its lives.
+"""Worker handle: one task of an instance, and the process that does it, across its restarts.
 
-Only the supervisor's main thread starts and ends processes: the kernel ends a child with the
-thread that started it. Invariant: every question ends, at the latest with the process that was
-asked.
+Only the supervisor's main thread starts and ends processes: the kernel ends a child with the thread
+that started it. Invariant: every query ends, at the latest with the process that was asked.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Child: one process of an instance. It runs a worker's loop and tells its supervisor how it does.
+"""Worker process: runs the loop of one task and reports to its supervisor.
 
     python -P -m service.supervisor.worker_process FD SUPERVISOR_PID
 

@@ -1,4 +1,4 @@
-"""Families: metrics as values that can be sent, summed and written out."""
+"""Metric aggregation: metrics as values that can be sent, summed and written out."""
 
 from collections.abc import Callable, Iterable, Iterator
 from operator import add

@@ -1,6 +1,6 @@
-"""Gauges: what is read at the scrape, from the status board and from the last sample.
+"""Gauges: values that are read at the scrape, from the status board and the newest sample.
 
-So none of them outlives the partition that it speaks of.
+So no gauge outlives the partition that it describes.
 """
 
 import re

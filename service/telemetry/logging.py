@@ -1,7 +1,7 @@
-"""Log: named events as JSON lines, or readable lines on a terminal, all on one stream.
+"""Logging: named events as JSON lines, or as readable lines on a terminal, all on one stream.
 
-`structlog.stdlib.get_logger(__name__)` gives a logger; what libraries log through `logging`
-takes the same way out. Normal work logs nothing per record.
+`structlog.stdlib.get_logger(__name__)` gives a logger; lines that libraries log through `logging`
+are written the same way. Normal work logs nothing per record.
 """
 
 import logging

@@ -1,9 +1,10 @@
-"""Metrics: every metric of Ringfence in one file, one method per event.
+"""Metrics: every metric of the service, one method per event.
 
-The loop calls a method per batch with numbers, never per record. What can be read when it is asked
-for is in `gauges.py`. docs/metrics.md has them all.
-Invariant: labels are bounded: no id is one, and beyond the addresses that the configuration names
-(`NAMED_MAX`) and the first `addresses_max` of all others, addresses share the label `_other`.
+The loop calls a method per batch with numbers, never per record. Values that can be read at the
+scrape are in `gauges.py`. docs/metrics.md lists them all.
+Invariant: labels are bounded: no id is a label, and beyond the addresses that the configuration
+names (`NAMED_MAX`) and the first `addresses_max` of all others, addresses share the label
+`_other`.
 """
 
 import collections

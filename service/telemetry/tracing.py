@@ -1,8 +1,8 @@
 """Tracing: one span for each sampled transaction, linked to the traces of its records.
 
-Off unless an endpoint is set, and then nothing of OpenTelemetry is imported. The spans leave on a
-thread of their own; what does not get there is lost, and the loop never waits for it. Invariant: a
-record goes on with the `traceparent` that it came with.
+Off unless an endpoint is set, and then nothing of OpenTelemetry is imported. Spans are exported by
+a thread of their own; a span that cannot be exported is lost, and the loop never waits. Invariant:
+a record keeps the `traceparent` that it arrived with.
 """
 
 import random

@@ -1,8 +1,8 @@
-"""Listing: addresses with what they hold, without loading any into memory.
+"""Address queries: lists addresses and what they hold, without loading any of them.
 
-All that is asked of many addresses is answered from what is known already, or read from a ring's
-first and last run, and in steps, since they may be very many. All of them are asked for first, with
-what they can be sorted by, and then the rows of one page.
+An answer uses what is known already, or the first and last segment of a ring, and is computed in
+steps, since there may be very many addresses. A client asks for all addresses first, with the
+values that they can be sorted by, and then for the rows of one page.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Answers: what the loop tells of one address and its ids, read between two batches."""
+"""Query dispatch: which handler of the loop answers which query, between two batches."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final

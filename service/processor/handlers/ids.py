@@ -1,7 +1,7 @@
-"""Ids: what an administrator lists, forgets, clears and imports on the live caches.
+"""ID queries and changes: list, forget, clear and import ids of the live caches.
 
-A change is a transaction that sends the committed offsets again, so that nobody who lost the
-partition can make it.
+A change is a transaction that sends the committed offsets again, so that a loop that has lost the
+partition cannot make it.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Publishers: what the loop tells of them, and what an administrator may change."""
+"""Publisher queries and changes: the positions of publishers, and setting one."""
 
 from typing import Final
 

@@ -1,12 +1,12 @@
-"""Owner: a redrive where its letters are decided, in the loop that owns the deciding partition.
+"""Redrive handler: decides redriven letters in the loop that owns their deciding partition.
 
-One transaction holds what goes out, what is remembered, the mark of how far the redrive has come,
-and the committed offset once more, so that nobody decides who has lost the partition. What lies at
-or below the mark is decided already.
+One transaction holds the output, the remembered ids, the checkpoint of the redrive, and the
+committed offset once more, so that a loop that has lost the partition cannot decide. Letters at or
+below the checkpoint are decided already.
 
-Invariant: nothing is decided for a redrive that has ended. Marks are removed only after the end
-was written, and the end is looked for before each decision, so a letter that comes too late finds
-either its mark or the end.
+Invariant: nothing is decided for a redrive that has ended. Checkpoints are deleted only after the
+end was written, and the end is read before each decision, so a letter that arrives too late finds
+either its checkpoint or the end.
 """
 
 from collections.abc import Iterator, Sequence

@@ -192,7 +192,7 @@ def test_who_is_told_to_end_while_it_reads_its_configuration_ends_with_0(
     with (
         subprocess.Popen(
             [sys.executable, "-m", "service.main.cli", command, "--config", str(unwritten)],
-            cwd=Path(__file__).parents[3],
+            cwd=Path(__file__).parents[4],
         ) as process,
         unwritten.open("w"),
     ):  # waits for the reader
