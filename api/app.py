@@ -1,6 +1,6 @@
-"""The application: the resources, the errors and the envelope around them.
+"""API application: the resources, the error handlers and the middleware around them.
 
-There is no module state: an application knows the service only by the view it was made with.
+There is no module state: an application knows the service only through the view that it is given.
 """
 
 from collections.abc import Collection

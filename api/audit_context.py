@@ -1,7 +1,7 @@
-"""Writes: who wants a change, why, and what it changed, handed through the request's scope.
+"""Audit context: who makes a change, why, and what it changed, carried in the request's scope.
 
-A resource tells what stood before and what stands after; whoever keeps the audit reads it there
-when the response has been made.
+A resource records the values before and after; the audit middleware reads them when the response
+is ready.
 """
 
 from typing import Annotated, Final, NamedTuple

@@ -1,7 +1,7 @@
-"""Connections: how many there may be, how long each client is waited for, how much is held of it.
+"""Connection limits: open connections, time that a client may take, and buffered bytes.
 
-Whoever can open a connection needs no token for it. Beyond these limits a connection is closed
-and counted, and nothing is logged.
+Opening a connection needs no token. A connection beyond the limits is closed and counted, and not
+logged.
 """
 
 import errno

@@ -1,7 +1,7 @@
-"""Media types: one path that is asked for, or given, as JSON and as lines of it (NDJSON).
+"""Content negotiation: JSON and lines of JSON (NDJSON) at one path.
 
-A route of lines stands before the one of JSON, and matches only a request that names them. What
-Python takes for JSON beyond the standard is refused.
+The route for lines stands before the one for JSON, and matches only a request that names that media
+type. JSON that only Python accepts is refused.
 """
 
 import json

@@ -1,6 +1,7 @@
-"""Examples of every operation in the OpenAPI document: a request, and what answers it.
+"""Examples of every operation in the OpenAPI document: a request and its answer.
 
-They stand in `examples.json` by the name of the operation; a test has each asked, and compares.
+They stand in `examples.json` under the id of the operation; a test sends each and compares the
+answer.
 """
 
 import json

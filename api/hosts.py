@@ -1,9 +1,9 @@
-"""Hosts: which names a request may call this service by.
+"""Allowed hosts: the names that a request may use for this service.
 
 A page in a browser can make a name of its own resolve to the address of this service, a forwarded
-port included, and then speak to it as to its own server (DNS rebinding). The name stays in Host,
-and the page's own in Origin. So a service that asks nobody who he is answers to the names that it
-knows, and to addresses, which no page can rebind.
+port included, and then talk to it as to its own server (DNS rebinding). Such a request has that
+name in Host and the page's in Origin. So a service without authentication answers only to
+configured names and to addresses, which no page can rebind.
 """
 
 from ipaddress import ip_address

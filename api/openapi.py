@@ -1,7 +1,7 @@
-"""Documents: the OpenAPI description, held to what the API really answers.
+"""OpenAPI document: the description, adjusted to what the API really answers.
 
-FastAPI would describe errors as it makes them by default; ours are all problems. A resource names
-the errors that are its own; `default` stands for those that any request can meet.
+FastAPI describes its own default errors; errors of this API are problems. A resource declares its
+own errors; `default` stands for those of any request.
 """
 
 from typing import Any, Final

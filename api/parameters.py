@@ -1,8 +1,8 @@
 """Parameters: addresses and ids as a request writes them.
 
 An id is bytes. Text stands for its UTF-8, `hex:` and `base64:` for any bytes; so a text id that
-begins with one of these prefixes is itself written in hex. The inverse is `headers.id_text`.
-In a path they are percent-encoded, and decoded here, after the path was matched.
+begins with one of these prefixes has to be written in hex. The inverse is `headers.id_text`. In a
+path they are percent-encoded, and decoded here, after the path was matched.
 """
 
 import base64

@@ -1,6 +1,6 @@
-"""The view: all that the API sees of the service, handed to it when it is made.
+"""Ports: everything that the API sees of the service, given to it when it is created.
 
-The API holds no state of its own: it reads the board, asks the inbox, and counts its requests.
+The API has no state of its own: it reads the board, asks the inbox, and counts its requests.
 """
 
 from collections.abc import Callable

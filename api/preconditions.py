@@ -1,7 +1,8 @@
-"""Preconditions: who changes a document says which one, so that nobody undoes what he never saw.
+"""Preconditions of changes: a client names the version that it changes.
 
-Every document has a strong ETag. A change of what exists needs `If-Match`; `If-None-Match: *` asks
-for something new. A dry run is checked alike, and writes nothing.
+So it cannot overwrite a change that it has not seen. Every document has a strong ETag. A change of
+an existing document needs `If-Match`; `If-None-Match: *` creates one. A dry run is checked alike,
+and writes nothing.
 """
 
 import hashlib

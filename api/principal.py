@@ -1,8 +1,9 @@
-"""Roles: who asks, and which role each operation needs. One table, and no handler decides.
+"""Principals and roles: who makes a request, and which role each operation needs.
 
 A route names its role as `x-role` in its `openapi_extra`: a level, `payload:read`, or `none` for
-what anybody may. Without it GET needs `viewer` and whatever may change something `operator`.
-Pages for people need `viewer`: what they change they ask of the API, as the one who looks at them.
+anyone. By default GET needs `viewer`, and an operation that may make a change `operator`. Pages of
+the console need `viewer`: their changes are requests to the API with the credentials of the
+browser.
 """
 
 from collections.abc import Mapping, Sequence

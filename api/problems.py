@@ -1,8 +1,8 @@
-"""Problems: every error that the API answers, as `application/problem+json` (RFC 9457).
+"""Problems: every error of the API, as `application/problem+json` (RFC 9457).
 
-Invariant: a problem holds no stack, no secret and nothing that the client sent beyond the path.
-`type` is stable; `title` says what the type means, `detail` what happened this time and what to
-do next.
+Invariant: a problem contains no stack, no secret and nothing that the client sent except the path.
+`type` is stable; `title` says what the type means, `detail` what happened this time and what to do
+next.
 """
 
 import json

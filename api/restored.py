@@ -1,4 +1,4 @@
-"""Restored: no question is put to a state that is not whole."""
+"""Restore check: a query is refused while the state of a partition is not restored."""
 
 from service.queries.errors import NotRestored
 from service.queries.status import Status

@@ -1,6 +1,6 @@
-"""Schemas: what the resources answer. Names here are a contract: extend, never rename.
+"""Schemas of answers. Their names are a contract: extend, never rename.
 
-Each is made from the value that the loop gave; times become RFC 3339 in UTC.
+Each is made from a value of the loop; times become RFC 3339 in UTC.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
-"""The server: the API on a thread of its own beside the loop.
+"""API server: runs the API on a thread of its own beside the loop.
 
-The socket is bound before the thread starts, so that a port that is taken is said at once, and
-port 0 is known. The thread is a daemon: a request that hangs never keeps the process. Where the
-processors are busy, the thread yields to those that decide.
+The socket is bound before the thread starts, so that a port in use is reported at once, and port 0
+is resolved. The thread is a daemon: a request that hangs never keeps the process alive. Where
+processors are busy, the thread yields to the loops.
 """
 
 import asyncio

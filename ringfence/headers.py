@@ -1,4 +1,4 @@
-"""The wire contract: names of headers, reasons and the dead-letter envelope.
+"""Wire contract: the names of headers, reasons and the dead-letter envelope.
 
 Standard library only, so that producers, consumers and Spark jobs can import it alone.
 Header values are bytes and compared byte by byte; of several headers with one name the first

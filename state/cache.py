@@ -1,10 +1,10 @@
-"""Cache: what addresses remember, in memory, loaded from their store when it is needed.
+"""Cache: what addresses remember, in memory, loaded from their store on demand.
 
-A memory equals what the store holds of its address: it is loaded from the store's entries, and
-after each commit takes over what went into the store. Small rings are held whole; large ones, and
-all but the smallest when memory is short, as a `CompactRing`.
-Bounded in bytes, also while a transaction is decided: what it does not use is evicted, and one that
-needs more than there is has to be read again in smaller pieces.
+A memory equals the content of the store for its address: it is loaded from the store's entries,
+and after each commit takes over what was written to the store. Small rings are held whole; large
+ones, and all but the smallest when memory is short, as a `CompactRing`. Bounded in bytes, also
+while a transaction is decided: addresses that it does not use are evicted, and a transaction that
+needs more memory has to be read again in smaller pieces.
 """
 
 from collections import OrderedDict

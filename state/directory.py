@@ -1,7 +1,7 @@
-"""The folder that an instance keeps its stores in, held by one process at a time.
+"""State directory: the folder of an instance's stores, locked by one process at a time.
 
-No other user of the machine gets into it: ids, and keys and values of what waits, lie there.
-RocksDB makes its files by the umask; the folder keeps others from them, whatever that is.
+No other user of the machine can enter it: it contains ids, and keys and values of pending records.
+RocksDB creates files by the umask; the folder's mode protects them whatever that is.
 """
 
 import fcntl

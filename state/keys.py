@@ -1,7 +1,7 @@
 """Keys: where the entries of an address stand in a store and in the changelog.
 
 Kind, length and name of the address, then what the kind adds: entries of one kind and address
-stand together, in the order of what is added.
+are adjacent, in the order of what is added.
 """
 
 import struct

@@ -1,7 +1,4 @@
-"""A store on a dict: for what shall not outlive the process, for tests and the simulation.
-
-`MemoryStores` outlives the loop that uses it as a disk would.
-"""
+"""Memory store: a store on a dict, for state that need not outlive the process, and for tests."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator

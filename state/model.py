@@ -1,7 +1,7 @@
-"""The vocabulary of change: a key with its new value, or with none.
+"""State model: a key with its new value or none, a claim, a rejection, and packed positions.
 
-A decision yields edits, the transaction writes them to the changelog, and the same `apply`
-brings them into a store after a commit and in a restore.
+A decision yields edits, the transaction writes them to the changelog, and the same `apply` writes
+them to a store after a commit and in a restore.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
-"""Changelog: what the offset commit says of it, so that a takeover can check what it reads.
+"""Offset metadata: what an offset commit says about the changelog, so that a takeover can check it.
 
-The metadata that travels with a committed input offset names the last changelog offset, the state
-format and both topics' ids. Committed in the same transaction, it is true or it is not there.
+The metadata of a committed input offset names the last changelog offset, the state format and the
+ids of both topics. It is committed in the same transaction, so it is true or absent.
 """
 
 import json

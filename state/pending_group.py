@@ -1,7 +1,7 @@
-"""Parked: a record of a transaction group that waits in the state for the others.
+"""Pending record: a record of a transaction group that waits in the state for the others.
 
-Whole, so that nothing has to be read again: the offsets go on, and a crash loses nothing. One
-entry for each position; a position that comes again takes the place of the earlier copy.
+It is stored whole, so that nothing has to be read again: offsets advance, and a crash loses
+nothing. One entry for each position; a record at the same position replaces the earlier one.
 
 Key: that of the address, then the length and the name of the group, then the position.
 """

@@ -1,8 +1,9 @@
-"""Redriven: how far a redrive has come on a deciding partition, for each partition of dead letters.
+"""Redrive checkpoint: the progress of a redrive on a deciding partition.
 
-The mark changes in the transaction that decides the letters, so a letter at or below it is decided
-and is not decided again, from whatever sender. It goes with the end of its redrive and with nothing
-else: `clear_state` forgets all ids, but what a letter has let through still stands in the output.
+There is one for each partition of dead letters. The checkpoint changes in the transaction that
+decides the letters, so letters at or below it are decided and are not decided again, whoever sends
+them. It is deleted with the end of its redrive and with nothing else: `clear_state` forgets all
+ids, but what a letter let through is still in the output.
 
 Key: that of an address, with the redrive's id in its place, then the partition and the topic of the
 dead letters.

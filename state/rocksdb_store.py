@@ -1,8 +1,8 @@
-"""A store on RocksDB: one database for each deciding partition. The only module that touches it.
+"""RocksDB store: one database for each deciding partition. The only module that uses RocksDB.
 
-A transaction's edits and its position go in as one WriteBatch, so a torn write can only leave
-the store behind by whole transactions; the write-ahead log is not synced, for the same reason:
-what a power cut takes away is still in the changelog.
+A transaction's edits and its position are one WriteBatch, so a torn write can only leave the store
+behind by whole transactions. The write-ahead log is not synced, for the same reason: what a power
+failure removes is still in the changelog.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""Run: what one batch added to an address, written once and deleted when the ring outlives it.
+"""Segment: the ids that one batch added to an address; written once, deleted when all expired.
 
-An id's number counts the ids that its address has accepted. A run holds consecutive numbers from
-`first` on, and for each id the origin of the accepted record. `floor` is the lowest number that
-the address still holds after the run, `capacity` the size in force: both only ever matter as the
-newest run tells them, so a replay in any order ends in the same ring.
+An id's number counts the ids that its address has accepted. A segment holds consecutive numbers
+from `first` on, and for each id the origin of the accepted record. `floor` is the lowest number
+that the address still holds after the segment, `capacity` the size at that time: both matter only
+in the newest segment, so a replay in any order ends in the same ring.
 
 Key: that of the address and the number of the first id (`keys.py`). Value: a header, then columns
 packed to the narrowest width that fits.

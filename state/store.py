@@ -1,8 +1,8 @@
-"""Store: the local copy of one changelog partition. Two of them: memory.py and rocks.py.
+"""Store: the local copy of one changelog partition, in memory or in RocksDB.
 
 Invariant: a store holds the fold of a committed prefix of its changelog partition, together with
-the position up to which that prefix goes; both change in one atomic `apply`. It may be behind
-the topic by whole transactions and is never ahead of it.
+the position of that prefix; both change in one atomic `apply`. It may be behind the topic by whole
+transactions and is never ahead of it.
 """
 
 from collections.abc import Iterable, Iterator

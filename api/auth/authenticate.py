@@ -1,7 +1,8 @@
-"""Access: what a request presents, and who that makes of it.
+"""Authentication: the credentials of a request, and the principal that they identify.
 
-Two things let somebody in: a token of the tokens file, and one of the issuer; and a cookie in the
-place of either. What instances share lets nobody in here: see `api.resources.internal`.
+Two credentials are accepted: a token of the tokens file and a token of the OIDC issuer; a cookie
+may replace either. The secret that instances share is not accepted here: see
+`api.resources.internal`.
 """
 
 import secrets

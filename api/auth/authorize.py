@@ -1,8 +1,7 @@
-"""Guard: who may do what, for every request, before anything of it is read or done.
+"""Authorization: checks the role of every request before anything of it is read or done.
 
-It asks the rules which role the operation needs and the access who asks, and refuses: 401 who is
-not known, 403 who lacks the role, 429 who tries too often, 503 while an issuer does not answer.
-Handlers decide nothing of this.
+The answer is 401 without a known principal, 403 without the role, 429 after too many failed
+attempts, and 503 while the issuer does not answer. No handler makes such a decision.
 """
 
 from typing import Final, Protocol

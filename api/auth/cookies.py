@@ -1,8 +1,9 @@
-"""Cookies: a browser that has shown its token once is known for a while.
+"""Session cookies: a browser that has presented its token once stays signed in for a while.
 
-A cookie says who, which roles, until when and by which line of the tokens file, and is signed. It
-holds no token: whoever reads it cannot log in anew, and it ends with its time, with the process
-that signed it (unless all replicas sign with one configured key), and with its line of the file.
+A signed cookie holds the principal, its roles, its expiry and the line of the tokens file. It
+holds no token, so a stolen cookie cannot be used to sign in again. It ends with its time, with its
+line of the file, and with the process that signed it, unless all replicas sign with one configured
+key.
 """
 
 import base64

@@ -1,7 +1,6 @@
-"""Login: a browser shows a token once, and gets a cookie for it: `/login`, `/logout`.
+"""Login: a browser presents a token once and gets a cookie for it: `/login`, `/logout`.
 
-The page with the form is the console's. A program needs none of this: it sends its token with
-every request.
+The form is a page of the console. A program sends its token with every request instead.
 """
 
 from typing import Annotated, Final

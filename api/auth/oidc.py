@@ -1,8 +1,8 @@
-"""OIDC: who an issuer says somebody is, in a signed token (JWT), and which roles that gives.
+"""OIDC: the principal and the roles of a signed token (JWT) of an issuer.
 
-Nothing in a token is believed before its signature holds: only the algorithm, which has to be one
-that the configuration names, and the name of the key. Symmetric algorithms and `none` cannot be
-named there, so a public key is never taken for a shared secret.
+Nothing in a token is trusted before its signature is verified, except the algorithm, which has to
+be one that the configuration allows, and the id of the key. Symmetric algorithms and `none` cannot
+be configured, so a public key is never used as a shared secret.
 """
 
 import asyncio

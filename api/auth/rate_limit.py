@@ -1,8 +1,7 @@
-"""Attempts: how often an address may present what does not let it in.
+"""Rate limit of failed authentication, by client address.
 
-Who presents what lets him in is never held up: behind one proxy all have one address, and one
-client that is set up wrongly must not keep the others out. Tokens cannot be guessed; what is
-bounded is the noise.
+Valid credentials are never delayed: clients behind a proxy share one address, and one client with a
+wrong token must not lock out the others. Tokens cannot be guessed; the limit bounds the noise.
 """
 
 import threading

@@ -1,7 +1,7 @@
-"""The console's routes: the pages, and what they load.
+"""Console routes: the pages and their static files.
 
-The routes are no part of the OpenAPI document: they are for people, and change when people need
-them to. The history that charts show is kept here, from the start of the server to its end.
+The routes are not part of the OpenAPI document: they are for people, and change when people need
+it. The samples behind the charts are kept here, from the start of the server to its end.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Charts: series of numbers as the attributes of SVG elements. Pure; the page styles them.
+"""Charts: series of numbers as attributes of SVG elements. Pure; the page styles them.
 
-A drawing is as many units wide as it has points and `HEIGHT` units high, and is stretched to the
-room it gets; so its labels stand beside it, in the page.
+A chart is as many units wide as it has points and `HEIGHT` units high, and is stretched to its
+place on the page; so its labels are outside the SVG element.
 """
 
 import math

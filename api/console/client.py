@@ -1,8 +1,8 @@
-"""The client: the console asks the admin API of its own process, as the one who looks at the page.
+"""Console client: asks the admin API of its own process with the browser's credentials.
 
-There is one way to read and to change anything: each question goes through the whole application
-with the credentials of the browser's request, so that roles, preconditions, idempotency and the
-audit hold for a page as they hold for a program. What the API refuses, a page shows as a problem.
+Every read and every change passes through the whole application, so that roles, preconditions,
+idempotency and the audit apply to a page as they do to a program. An error of the API is shown as a
+problem on the page.
 """
 
 from collections.abc import Mapping

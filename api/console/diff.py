@@ -1,4 +1,4 @@
-"""Differences: two documents side by side, as lines that go, come and stay. Pure."""
+"""Diff: two documents side by side, as removed, added and unchanged lines. Pure."""
 
 import difflib
 import json

@@ -1,7 +1,7 @@
-"""Refused: whatever a browser asks of the console, it is answered a page.
+"""Error pages: every request of a browser to the console is answered with a page.
 
-A page shows what it cannot do without itself, see `render.py`. This is for what never comes so far
-or breaks off: refused by a middleware, a form that cannot be read, an error of ours.
+A page shows its own errors (`render.py`). This module is for requests that never reach a page or
+break off: refused by a middleware, an unreadable form, an internal error.
 """
 
 import json

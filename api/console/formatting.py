@@ -1,7 +1,7 @@
-"""Words: numbers, sizes, times and durations as people read them. Pure.
+"""Formatting: numbers, sizes, times and durations for people. Pure.
 
-Times are UTC, in full where it matters which day; a number has its unit beside it or in the head
-of its column.
+Times are UTC, in full where the day matters; a number has its unit beside it or in the head of its
+column.
 """
 
 from datetime import UTC, datetime, timedelta

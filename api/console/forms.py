@@ -1,6 +1,6 @@
-"""Forms: what a page sends, and where who has sent it goes from there.
+"""Forms: the fields that a page sends, and the page that follows.
 
-That it was a page of ours is seen to by the guard, as for everything that changes something.
+Authorization checks that a form came from the console's own pages.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""History: the last hour of a service as samples, for the charts of the console.
+"""History: samples of the last hour, for the charts of the console.
 
-A sample holds totals since the start; what is drawn are their differences, so a sample that was
-missed costs a point and no count. Invariant: no more samples are kept than an hour has.
+A sample holds totals since the start; charts show their differences, so a missed sample costs a
+point and no count. Invariant: no more samples are kept than an hour has.
 """
 
 import asyncio

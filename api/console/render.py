@@ -1,9 +1,9 @@
-"""Render: a template and what the API has told become a page.
+"""Rendering: a template and an answer of the API become a page.
 
-Everything is escaped, and every character of it is seen: what turns the direction of a line or has
-no width is written out, except in fields, which send what they hold (`exact`). A name that a
-template misspells is an error, not an empty place. The policy
-lets a page load our own style, script and pictures, send forms to us, and nothing else.
+Everything is escaped, and every character is visible: characters that change the direction of a
+line or have no width are written out, except in fields, which send what they contain (`exact`). A
+misspelled name in a template is an error, not an empty place. The content policy lets a page load
+its own style, script and pictures, send its own forms, and nothing else.
 """
 
 import hashlib

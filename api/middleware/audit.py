@@ -1,7 +1,7 @@
-"""Audit: what a request may change is written down before it is done, and what came of it after.
+"""Audit middleware: records a request that may make a change before it runs, and its outcome after.
 
-Where the first record cannot be written, nothing is done (503). The second one goes out before the
-reply does, so whoever has the reply finds the record whole.
+If the first record cannot be written, the request is not run (503). The second one is written
+before the response is sent, so a client that has the response finds the record complete.
 """
 
 import time

@@ -1,7 +1,8 @@
-"""Body limit: no body is larger than the configuration allows, told or not.
+"""Body limit: refuses a body that is larger than the configuration allows.
 
-One that tells its length is refused before any of it is read. The lines of an import are taken in
-as they come, so there may be as many as one likes; under an `Idempotency-Key` they are held whole.
+A body that declares its length is refused before any of it is read. The lines of an import are
+processed as they arrive, so there is no limit to their number; with an `Idempotency-Key` they are
+buffered whole, and limited.
 """
 
 from typing import Final

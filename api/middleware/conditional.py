@@ -1,7 +1,7 @@
-"""Conditional requests: who reads says what he has, or which version alone he wants (RFC 9110).
+"""Conditional requests: `If-None-Match` and `If-Match` of a read (RFC 9110).
 
-`If-None-Match` with the ETag of what is there now is answered 304 and no document, `If-Match` with
-another 412. What a change needs is no matter of these: see `preconditions.py`.
+A matching `If-None-Match` is answered 304 without a document, an `If-Match` that does not match
+412. `preconditions.py` handles those of a change.
 """
 
 from typing import Final

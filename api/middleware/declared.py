@@ -1,11 +1,11 @@
-"""Declared: a request asks for what its operation declares, and for nothing else.
+"""Declared requests: a request may contain only what its operation declares.
 
-A method that the path has not is answered 405 with all that it has. A query parameter that the
-operation does not declare is refused: a misspelled `dry_run` would make the change. So is a body
-that the operation does not take, or not in this media type. What is declared is read from the
-routes, so that no handler decides any of it.
+A method that a path lacks is answered 405 with those it has. An undeclared query parameter is
+refused: a misspelled `dry_run` would make the change. So is a body that the operation does not
+take, or of another media type. The declarations are read from the routes, so no handler decides
+this.
 
-Pages of the console are read with whatever a link adds to their address: that changes nothing.
+Pages of the console ignore undeclared query parameters, since reading them changes nothing.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
-"""Idempotency: a POST that is sent again under its `Idempotency-Key` is not done again.
+"""Idempotency: a POST that is repeated with its `Idempotency-Key` is not executed again.
 
-The same key of the same actor with the same request is given the first reply again; with another
-it is refused; while the first one runs it is told so. What asks to be tried again (503) is.
-Replies are kept in the memory of this replica, a day at most: neither another one nor the next
-process knows of them.
+The same key of the same principal with the same request gets the first response again; with another
+request it is refused; while the first request runs, the repeated one is told so. A 503 is not kept.
+Responses are kept in the memory of this replica, for a day at most: neither another replica nor the
+next process has them.
 """
 
 import hashlib

@@ -1,9 +1,9 @@
-"""The envelope: what holds for every request, before and after its resource.
+"""Request middleware: what applies to every request, before and after its resource.
 
-Every response carries X-Request-Id, `no-store` and a strict policy; every request is counted;
-what nobody foresaw becomes a problem, with the stack in the log only. The path is matched as it
-was sent, percent-encoded: an address or an id may hold `/`, which decoding first would turn into
-a separator.
+Every response has X-Request-Id, `no-store` and a strict content policy; every request is counted;
+an unexpected exception becomes a problem, with the stack in the log only. The path is matched as
+it was sent, percent-encoded: an address or an id may contain `/`, and decoding it first would make
+it a separator.
 """
 
 import re

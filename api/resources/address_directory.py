@@ -1,9 +1,8 @@
-"""The directory: all addresses with what they can be sorted by, as the loops told it a moment ago.
+"""Address directory: all addresses with their sort keys, as the loops reported them a moment ago.
 
-Reading it takes the loops a millisecond for a thousand addresses, so it is kept for a time in
-proportion: a few addresses are read again for each request, and of very many the list may be some
-seconds old. Whoever asks meanwhile gets the one that is there, and who has to wait waits for the
-same answer as everybody else. It is brought into order beside the API's thread.
+Reading it costs the loops a millisecond for a thousand addresses, so it is cached for a time in
+proportion: a few addresses are read for each request, and a very long list may be some seconds old.
+Concurrent requests share one read. Sorting runs beside the API's thread.
 """
 
 import asyncio

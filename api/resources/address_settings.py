@@ -1,7 +1,7 @@
-"""Address settings: `/v1/address-settings…`: how addresses remember, by pattern; changed live.
+"""`/v1/address-settings…`: the settings of addresses, by pattern, changed while the service runs.
 
-A pattern holds `#`, `*` and `/`: percent-encoded in the path, or as `?name=`. A resize takes effect
-on what is held now: the newest ids stay.
+A pattern contains `#`, `*` and `/`: percent-encoded in the path, or as `?name=`. A resize applies
+to the ids that are held now: the newest stay.
 """
 
 from typing import Annotated, Any, Final

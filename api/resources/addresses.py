@@ -1,8 +1,8 @@
-"""Addresses: `/v1/addresses…`, and whether an id is remembered there.
+"""`/v1/addresses…`: addresses, and whether an id is remembered there.
 
-Each question goes to the loop, which alone owns the state. Every resource can be asked for in the
-path or by query, because a proxy may decode or refuse what the path may hold.
-Kafka keeps no list of addresses: one that was never seen has its settings and holds nothing.
+Each query goes to the loop, which alone owns the state. Every resource can be addressed by path or
+by query, because a proxy may decode or refuse a path. Kafka has no list of addresses: one that was
+never seen has its settings and holds nothing.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The audit's trail: `/v1/audit`."""
+"""`/v1/audit`: the audit entries."""
 
 from datetime import datetime
 from typing import Annotated

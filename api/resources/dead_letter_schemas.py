@@ -1,4 +1,4 @@
-"""Schemas of dead letters: one, a page of them, and what was counted. See `schemas.py`."""
+"""Schemas of dead letters: one, a page of them, and counts."""
 
 import base64
 from datetime import datetime

@@ -1,7 +1,7 @@
-"""Dead letters: `/v1/dead-letters…`: browsed, shown, counted.
+"""`/v1/dead-letters…`: dead letters, browsed, shown and counted.
 
-They are read where they stand, in the group's dead-letter topics; each request does a bounded
-amount of work and tells how far it came. Reading blocks, so it runs in the thread pool.
+They are read from the group's dead-letter topics; each request does a bounded amount of work and
+reports how far it got. Reading blocks, so it runs in the thread pool.
 """
 
 from typing import Annotated

@@ -1,9 +1,9 @@
-"""Health: is the loop alive, has it started, is it ready; and the metrics.
+"""Health: `/livez`, `/startz`, `/readyz`, and `/metrics`.
 
-These run on the server's own event loop and read the board only, so that no question to a loop,
-however slow, can keep them from answering. The metrics are asked of every process, for a second.
-A loop that is silent is replaced by what supervises it; `/livez` fails only when that has not
-happened in time. Who asks without a token is told nothing of what other systems are called.
+The probes run on the server's own event loop and read the board only, so that no slow query keeps
+them from answering. The metrics are collected from every process, within a second. The supervisor
+replaces a silent loop; `/livez` fails only when that has not happened in time. Without a token the
+answers name no other system.
 """
 
 from typing import Annotated, Final, Literal

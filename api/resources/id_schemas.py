@@ -1,4 +1,4 @@
-"""Schemas of ids: what an address remembers, and what is changed of it. See `schemas.py`."""
+"""Schemas of ids: what an address remembers, and changes of it."""
 
 from datetime import datetime
 from typing import Annotated, Final, Self

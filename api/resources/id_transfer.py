@@ -1,7 +1,7 @@
-"""Transfers: ids of an address exported and imported, as JSON and as lines of it.
+"""ID export and import of an address, as JSON and as lines of it.
 
-What is exported by one service is imported by another as it is. An export may be asked for by POST
-too, for clients that know no other verb of `:export`.
+An export can be imported unchanged by another service. An export may also be requested by POST, for
+clients that know no other verb of `:export`.
 """
 
 from collections.abc import AsyncIterator

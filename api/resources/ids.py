@@ -1,6 +1,6 @@
-"""Ids of an address: `/v1/addresses/{address}/ids…`: listed, looked up, forgotten.
+"""`/v1/addresses/{address}/ids…`: the ids of an address, listed, looked up and forgotten.
 
-By query they are `/v1/ids…?address=`; one of them is named in the path, or by `?name=`.
+By query they are `/v1/ids…?address=`; one id is named in the path, or by `?name=`.
 """
 
 from typing import Annotated, Final

@@ -1,4 +1,4 @@
-"""The instances of the group: `/v1/instances`. Any of them answers for all."""
+"""`/v1/instances`: the instances of the group. Any instance answers for all."""
 
 from datetime import datetime
 from typing import Self

@@ -1,8 +1,8 @@
-"""Between instances: one asks another what its own processes know. No part of the public API.
+"""Internal API: one instance asks another what its own workers know. Not part of the public API.
 
-Where a peer secret is configured, its signature lets in and nothing else does; elsewhere it lets
-nobody in (ADR 19). Without one, only a service that asks nobody who he is answers here, and makes
-changes for this machine alone.
+With a peer secret, a request needs its signature, and that signature is valid nowhere else (ADR
+19). Without one, only a service without authentication answers here, and makes changes for this
+machine alone.
 """
 
 from urllib.parse import unquote

@@ -1,6 +1,6 @@
-"""Publishers: `/v1/publishers…`, their numbers and their sessions.
+"""`/v1/publishers…`: publishers, their numbers and their sessions.
 
-A session is opened for all instances, and answered when every deciding partition decides by it.
+A session is opened for all instances, and answered when every deciding partition uses it.
 """
 
 from datetime import datetime

@@ -1,7 +1,7 @@
-"""Redrives: `/v1/redrives…`: dead letters sent on their way again, as jobs.
+"""`/v1/redrives…`: dead letters sent again, as jobs.
 
-A job is written to the config topic and carried out by one of the instances; see
-`service/redrive`. It survives restarts, and nothing is sent twice.
+A job is written to the metadata topic and run by one of the instances; see `service/dead_letters`.
+It survives restarts, and nothing is sent twice.
 """
 
 from collections.abc import Callable

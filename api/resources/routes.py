@@ -1,6 +1,6 @@
-"""Routes: `/v1/routes…`: what is read, where it is decided and where it goes; changed live.
+"""`/v1/routes…`: the routes, changed while the service runs.
 
-An entry that is set here stands in place of the file's of its name, whole.
+An entry that is set here replaces the file's entry of its name as a whole.
 """
 
 from typing import Annotated, Any, Final

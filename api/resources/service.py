@@ -1,4 +1,4 @@
-"""The service as a whole: `/v1/info`, `/v1/status`, `/v1/partitions`."""
+"""`/v1/info`, `/v1/status` and `/v1/partitions`: the service as a whole."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""Settings: `/v1/settings…`: all that is set over REST, its history, and the way back."""
+"""`/v1/settings…`: everything that is set over REST, its history, and rollback."""
 
 from typing import Annotated, Any
 

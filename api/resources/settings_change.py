@@ -1,4 +1,4 @@
-"""Settings writes: how every resource of settings makes its change: tried, written, waited for."""
+"""Settings changes: the steps of every change of settings: try, write, wait for its effect."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Schemas of plans: a rate and a retry window, and the size that they ask for. See `sizing.py`."""
+"""Schemas of plans: a rate and a retry window, and the cache size that they need."""
 
 from typing import Annotated, Any, Final, Self
 from urllib.parse import quote

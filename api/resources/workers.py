@@ -1,4 +1,4 @@
-"""The processes of the instance: `/v1/workers`."""
+"""`/v1/workers`: the worker processes of the instance."""
 
 from fastapi import APIRouter
 

@@ -1,8 +1,8 @@
-"""The wire: one idempotent producer to one partition, and what comes back on the topic of acks.
+"""Connection: one idempotent producer to one partition, and the acknowledgements it gets back.
 
-Invariant: what a wire sent stands on the log in the order in which it was sent, without a hole.
-A record that fails therefore ends the wire (`enable.gapless.guarantee`); the next one begins with
-a session of its own. `Wire` is the seam: the tests put a log of their own behind it.
+Invariant: messages stand on the log in the order in which they were sent, without a gap. A record
+that fails therefore ends the connection (`enable.gapless.guarantee`); the next one begins with a
+session of its own. Tests replace `Wire` by a log of their own.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""What a publisher says when something is wrong: one sentence, with what to do next.
+"""Publisher errors: one sentence each, with what to do next.
 
-Two kinds: `AwayError` passes by itself and is tried again; a `StoppedError` is final for this
-publisher, since going on would lose or double messages. The others are answers to a call.
+`AwayError` passes by itself and is retried; a `StoppedError` is final for this publisher, since
+going on would lose or double messages. The others are raised by a call.
 """
 
 

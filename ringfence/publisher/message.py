@@ -1,4 +1,4 @@
-"""A message as a publisher takes it, and as a row of its store.
+"""Message: what a publisher sends, and its row in the outbox.
 
 Keys and values are bytes or None; headers keep their order and repeats, each with bytes or None.
 """

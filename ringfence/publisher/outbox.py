@@ -1,10 +1,10 @@
-"""The publish store: what was published and is not acknowledged yet, in one SQLite file.
+"""Outbox: messages that were published and are not acknowledged yet, in one SQLite file.
 
 Numbers only grow, in the order of publishing. Up to `sent` a number belongs to its message for
-ever, since a copy may be on its way; above it a message may still get another one.
-Invariants: a message is in the file when `append` returns, so it outlives the process; whatever
-is sent was synced to the disk before (`mark_sent`), so after a power cut, too, no number that was
-seen outside means another message. One process at a time: SQLite's exclusive lock.
+ever, since a copy may be in transit; above it a message may still get another one.
+Invariants: a message is in the file when `append` returns, so it survives the process; whatever is
+sent was synced to the disk before (`mark_sent`), so that even after a power failure no number that
+was seen outside means another message. One process at a time: SQLite's exclusive lock.
 """
 
 import os

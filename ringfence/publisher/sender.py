@@ -1,12 +1,12 @@
-"""The courier: takes what is in the store to Kafka, and out of the store what is acknowledged.
+"""Sender: sends the messages of the outbox to Kafka, and deletes those that are acknowledged.
 
     log on -> send all that is above the service's last number, in order -> take acks -> ...
        ^                                                                       |
-       +---- a wire that failed is dropped, never mended; then a new session --+
+       +---- a connection that failed is dropped; then a new session ---------+
 
-Invariants: a message is sent only on a wire whose session was opened after the wire was made, so
-that no ack falls between; `mark_sent` comes before `send`; a courier that finds another one under
-its name stops, since the two would take the name from each other for ever.
+Invariants: a message is sent only on a connection whose session was opened after the connection,
+so that no acknowledgement falls in between; `mark_sent` precedes `send`; a sender that finds
+another one under its name stops, since the two would take the name from each other for ever.
 """
 
 import time

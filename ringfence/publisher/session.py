@@ -1,7 +1,7 @@
-"""Sessions: a publisher logs on at the admin API, and is told its epoch and its last number.
+"""Session: a publisher logs on at the admin API, and gets its epoch and its last number.
 
-Invariant: when `open` has returned, no message with an older epoch is accepted any more, so what
-is above `accepted` has to be sent again, and cannot be doubled by a copy still on its way.
+Invariant: when `open` has returned, no message with an older epoch is accepted any more, so
+messages above `accepted` have to be sent again, and a copy in transit cannot double them.
 """
 
 import json

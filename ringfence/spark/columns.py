@@ -1,10 +1,9 @@
-"""The columns of what Ringfence writes, and how each is read from a record's headers.
+"""Spark columns of Ringfence's topics, and how each is read from a record's headers.
 
 Bytes stay bytes: key, value, header values and ids are binary, null apart from empty, headers in
-their order with repeats. A record without headers has an empty list. What is text on the wire is
-typed where it is a number, a time or a place; what cannot be read as its type is null and never
-stops a stream. Of several headers with one name the first that is not null counts, as for the
-service.
+their order with repeats. A record without headers has an empty list. Text on the wire is typed
+where it is a number, a time or a position; text that cannot be parsed is null and never stops a
+stream. Of several headers with one name the first that is not null counts, as for the service.
 """
 
 from typing import Final

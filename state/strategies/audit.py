@@ -1,8 +1,8 @@
-"""Audit: which of a producer's newest numbers were seen, as ActiveMQ's message audit has it.
+"""Message audit: which of a producer's newest numbers were seen, as ActiveMQ's message audit does.
 
-A bit for each number of (highest - depth, highest], sliding by one, and the producers that were
-idle longest forgotten. The floor, below which nothing is held, never goes back, so a deeper window
-counts only from what the shallower one held. Where ActiveMQ leaks or loses this does not: depth n
+A bit for each number of (highest - depth, highest], sliding by one; producers that were idle
+longest are evicted. The floor, below which nothing is held, never goes back, so a deeper window
+counts only from what the shallower one held. Where ActiveMQ leaks or loses, this does not: depth n
 holds n numbers (its bins keep 1 to n + 64), a number below the window is a duplicate unless
 `below_window = "accept"` (there it is new every time), and a jump beyond `audit_jump_max` is
 refused (there it wipes all).

@@ -1,7 +1,8 @@
-"""Strategy: how an address remembers. One file each; `registry.py` has them by name.
+"""Strategy: how an address remembers. One file each; `registry.py` lists them by name.
 
-What is committed is a `Memory`; what a batch adds is a `Draft` over it, and dropping the draft is
-the abort. A strategy knows neither Kafka nor RocksDB nor a clock: it is told the partition's time.
+The committed state is a `Memory`; a batch adds a `Draft` to it, and dropping the draft is the
+abort. A strategy knows neither Kafka nor RocksDB nor a clock: it is given the time of the
+partition.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence

@@ -1,8 +1,8 @@
-"""Ordered: every message of a stream once and in order, as MSMQ's transactional queues have it.
+"""Ordered strategy: every message of a stream once and in order, as MSMQ's transactional queues.
 
-A message tells its stream, its number and the number of the one before, which a publisher that
-left some out links over the hole. It is the next one iff it is above the last of its stream and
-follows nothing that is missing, or begins a later stream. (MS-MQQB 3.1.5.8.6)
+A message names its stream, its number and the number of the one before; a publisher that skipped
+some links across the gap. It is the next one iff it is above the last of its stream and its
+predecessor is not missing, or it begins a later stream. (MS-MQQB 3.1.5.8.6)
 """
 
 import struct

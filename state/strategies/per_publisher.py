@@ -1,7 +1,7 @@
-"""Publishers: an entry for each publisher of an address, for the strategies that count numbers.
+"""Per-publisher state: an entry for each publisher, for the strategies that count numbers.
 
-A rule, one file each, judges a claim by its publisher's entry alone and tells the next entry.
-Entries stand in the order in which they were touched last, so that a rule may forget the eldest.
+A rule, one file each, judges a claim by its publisher's entry alone and returns the next entry.
+Entries are ordered by their last use, so that a rule may evict the least recently used.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""Every strategy by the name that settings give it: a new one is its file and a line here."""
+"""Strategy registry: every strategy by its name in the settings."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""Ring: an address remembers its last `capacity` ids; the oldest is forgotten first.
+"""Ring strategy: an address remembers its last `capacity` ids; the oldest is evicted first.
 
 The rule of HornetQ and Artemis (circular cache, a hit refreshes nothing) without their slots:
 ids are numbered, and an id is known iff its number is not below the floor. The floor is the next

@@ -1,7 +1,7 @@
-"""What an administrator does to a ring, from its runs: measure, list, forget, clear.
+"""Ring administration: measure, list, forget and clear a ring by its segments.
 
-A forgotten id leaves its number behind, so the others are forgotten no sooner. A cleared ring
-keeps counting, so nothing that comes later is taken for older.
+A forgotten id leaves its number behind, so the others are evicted no sooner. A cleared ring keeps
+counting, so later ids are never taken for older ones.
 """
 
 from collections.abc import Iterable, Iterator

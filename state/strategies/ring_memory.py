@@ -1,7 +1,7 @@
-"""WholeRing: a ring with its ids and their origins in memory, for addresses that are small or busy.
+"""Rings in memory: whole, with ids and origins, or compact, with hashes and numbers.
 
-Invariant: what a batch adds has numbers from `next` on until it is absorbed. Dropping the draft is
-the abort: the next draft first takes back what the last one left.
+Invariant: what a batch adds to a whole ring has numbers from `next` on until it is applied.
+Dropping the draft is the abort: the next draft first removes what the last one left.
 """
 
 from array import array

@@ -1,7 +1,7 @@
-"""Sequence: the highest number of each publisher, as AMPS has it.
+"""Sequence strategy: the highest number of each publisher, as AMPS does.
 
-A number that is not above it repeats; gaps are legal. A publisher writes one partition of an
-input: numbers from two could overtake each other, so the second is refused, never judged.
+A number that is not above it is a duplicate; gaps are legal. A publisher writes one partition of an
+input: numbers from two could overtake each other, so the second partition is refused.
 """
 
 import struct

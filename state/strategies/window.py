@@ -1,16 +1,16 @@
-"""Window: ids for a time and up to a number, as MSMQ has it for messages outside of transactions.
+"""Window strategy: ids for a time and up to a number, as MSMQ does outside transactions.
 
 An id is known while it was seen within the last `window_ms`, and is among the `window_size` that
 were seen last; where a publisher is named, ids count for it alone. A hit is a sight
-(`refresh_on_hit`), so an id that is repeated without end never ages. MSMQ looks for the aged at
+(`refresh_on_hit`), so an id that is repeated without end never expires. MSMQ removes expired ids at
 intervals, so there an id lives for one to two windows, and its list is gone after a restart.
 (MS-MQQB 3.1.5.8.1)
 
-An id stands under a name: its publisher's and its own, each as long as it may be. So who asks for
-an id alone finds it for every publisher.
+An id is stored under its publisher's name and its own, each as long as it may be. So a lookup by id
+alone finds it for every publisher.
 
-Kept in runs: what a batch saw, in order, with the times of the sights; the number of a sight counts
-as that of an id does in a ring. Invariant: of each id only the last sight counts.
+Kept in segments: the ids of a batch in order, with the times of the sights; the number of a sight
+counts as that of an id does in a ring. Invariant: of each id only the last sight counts.
 """
 
 import hashlib

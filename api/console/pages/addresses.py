@@ -1,4 +1,4 @@
-"""Addresses: who forgets soonest, what one address holds, whether that is enough."""
+"""Addresses page: which addresses evict soonest, and what one address holds."""
 
 from typing import Any, Final
 from urllib.parse import urlencode

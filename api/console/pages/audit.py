@@ -1,4 +1,4 @@
-"""Audit: who changed what, when and why."""
+"""Audit page: who changed what, when and why."""
 
 from fastapi import APIRouter
 from starlette.requests import Request

@@ -1,4 +1,4 @@
-"""Flow, the first page: what goes through the service now, and how the last hour went."""
+"""Flow page, the first one: the records that pass through the service now, and in the last hour."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""One id's history: why was this dropped? And what if it should not have been."""
+"""ID page: what is known of one id, why its record was dropped, and what to do about it."""
 
 from typing import Any, Final, NamedTuple
 

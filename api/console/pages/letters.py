@@ -1,4 +1,4 @@
-"""Dead letters: what was not accepted, counted, listed, and one as it is."""
+"""Dead letters page: counts, a list, and one dead letter in full."""
 
 from fastapi import APIRouter
 from starlette.requests import Request

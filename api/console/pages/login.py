@@ -1,4 +1,4 @@
-"""Login: where one shows a token once. Seen by anybody, so it tells nothing of the service."""
+"""Login page: the form for a token. Anyone can see it, so it says nothing about the service."""
 
 from fastapi import APIRouter
 from starlette.requests import Request

@@ -1,4 +1,4 @@
-"""Partitions and workers: who decides what, how far it is, and how each process does."""
+"""Partitions page: owners, progress, and the state of each worker process."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Redrives: dead letters sent on their way again: choose, count, confirm, watch."""
+"""Redrives page: choose dead letters, count them, confirm, and watch the job."""
 
 import uuid
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Settings: what is in force and who says so, its history, and changes that are seen before."""
+"""Settings page: the effective settings, their history, and changes with a preview."""
 
 import re
 from typing import Any, Final
