@@ -33,12 +33,12 @@ def another(folder: Path, version: str) -> Path:
 def with_newer_format(folder: Path, version: str) -> Path:
     """A version that writes runs with a byte more, and reads those of today."""
     state = another(folder, version) / "state"
-    run = state / "run.py"
+    run = state / "segment.py"
     _replace(run, rf"^FORMAT: Final = {FORMAT}$", f"FORMAT: Final = {NEWER}")
     _replace(run, r"^    return b\"\"\.join\(parts\)$", _WRITER)
     _replace(run, rf"{{(.*{FORMAT}: _head_{FORMAT})}}$", rf"{{\1, {NEWER}: _head_{NEWER}}}")
     _replace(run, r"^_HEADS: ", _READER + "_HEADS: ")
-    for name in ("strategies/publishers.py", "parked.py", "redriven.py"):
+    for name in ("strategies/per_publisher.py", "pending_group.py", "redrive_progress.py"):
         _replace(state / name, rf"{{(.*\b{FORMAT}: (\w+))}}$", rf"{{\1, {NEWER}: \2}}")
     return folder
 
