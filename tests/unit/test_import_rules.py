@@ -13,7 +13,9 @@ PLANTS = {
     "Imports point one way": ("state/rocksdb_store.py", "import service.errors"),
     "The service stands on its rules": ("service/dedup/batch.py", "import service.processor.poll"),
     "No package imports a sibling": ("service/dedup/record.py", "import service.dedup.decider"),
-    "The rules know no clock": ("state/strategies/ring.py", "import time"),
+    "The rules know no clock": ("service/dedup/record.py", "import time"),
+    "Strategies know no Kafka": ("state/strategies/ring.py", "import logging"),
+    "Kafka stays at the edge": ("service/dedup/record.py", "import confluent_kafka"),
     "State knows no Kafka": ("state/cache.py", "import confluent_kafka"),
     "Only state.rocksdb_store imports RocksDB": ("service/processor/loop.py", "import rocksdict"),
     "The supervisor starts without": (
