@@ -13,18 +13,18 @@ from starlette.exceptions import HTTPException
 
 from api import problems
 from api.auth import login
-from api.auth.authorize import Guard
+from api.auth.authorize import Authorizer
 from api.console import app as console
-from api.console.error_pages import RefusalPages
-from api.middleware.audit import Audit
-from api.middleware.body_limit import BodyLimit
-from api.middleware.conditional import Conditional
-from api.middleware.declared import Declared
-from api.middleware.idempotency import Idempotency
-from api.middleware.request import Envelope
-from api.openapi import DESCRIPTION, TAGS, Documented
+from api.console.error_pages import ErrorPages
+from api.middleware.audit import AuditMiddleware
+from api.middleware.body_limit import BodyLimitMiddleware
+from api.middleware.conditional import ConditionalMiddleware
+from api.middleware.declared import DeclaredMiddleware
+from api.middleware.idempotency import IdempotencyMiddleware
+from api.middleware.request import RequestMiddleware
+from api.openapi import DESCRIPTION, TAGS, DocumentedApp
 from api.ports import ServiceView
-from api.principal import Rules
+from api.principal import AccessRules
 from api.resources import (
     address_settings,
     addresses,
@@ -69,7 +69,7 @@ PROBES: Final = (health,)
 
 def create_app(view: ServiceView, resources: Collection[ModuleType] = ALL) -> FastAPI:
     """Return the admin API of the service that `view` shows; by default with all resources."""
-    app = Documented(
+    app = DocumentedApp(
         title="Ringfence",
         version=view.info().version,
         description=DESCRIPTION,
@@ -90,20 +90,20 @@ def create_app(view: ServiceView, resources: Collection[ModuleType] = ALL) -> Fa
     app.exception_handler(HTTPException)(problems.on_http_error)
     app.exception_handler(RequestValidationError)(problems.on_invalid)
     app.exception_handler(Unavailable)(problems.on_unavailable)
-    app.exception_handler(problems.Refusal)(problems.on_refusal)
+    app.exception_handler(problems.ProblemError)(problems.on_refusal)
     app.exception_handler(NotPossible)(problems.on_not_possible)
     app.exception_handler(NameInUse)(problems.on_name_in_use)
     protect_metrics = view.access is not None and view.access.settings.protect_metrics
-    app.rules = Rules(app.router.routes, protect_metrics=protect_metrics)
+    app.rules = AccessRules(app.router.routes, protect_metrics=protect_metrics)
     # The last one is the outermost.
     if view.audit is not None:
-        app.add_middleware(Audit, log=view.audit)
-    app.add_middleware(Idempotency)
-    app.add_middleware(BodyLimit, bytes_max=view.body_bytes_max)
-    app.add_middleware(Conditional)
-    app.add_middleware(Declared, rules=app.rules)
-    app.add_middleware(Guard, rules=app.rules, access=view.access, counts=view.metrics)
-    app.add_middleware(Envelope, metrics=view.metrics, allowed_hosts=view.allowed_hosts)
+        app.add_middleware(AuditMiddleware, log=view.audit)
+    app.add_middleware(IdempotencyMiddleware)
+    app.add_middleware(BodyLimitMiddleware, bytes_max=view.body_bytes_max)
+    app.add_middleware(ConditionalMiddleware)
+    app.add_middleware(DeclaredMiddleware, rules=app.rules)
+    app.add_middleware(Authorizer, rules=app.rules, access=view.access, counts=view.metrics)
+    app.add_middleware(RequestMiddleware, metrics=view.metrics, allowed_hosts=view.allowed_hosts)
     if console in resources:
-        app.add_middleware(RefusalPages)
+        app.add_middleware(ErrorPages)
     return app

@@ -21,7 +21,7 @@ Reason = Annotated[
 DryRun = Annotated[bool, Query(description="Change nothing; tell what the change would come to.")]
 
 
-class Change(NamedTuple):
+class AuditedChange(NamedTuple):
     """What a write changed; both sides can be written as JSON, and None is nothing."""
 
     before: object
@@ -45,16 +45,16 @@ def set_actor(scope: Scope, name: str) -> None:
 
 def changed(request: Request, *, before: object = None, after: object = None) -> None:
     """Tell what this request changed, for the audit."""
-    request.scope[_CHANGE] = Change(before, after)
+    request.scope[_CHANGE] = AuditedChange(before, after)
 
 
-def change_of(scope: Scope) -> Change | None:
+def change_of(scope: Scope) -> AuditedChange | None:
     """What a request changed, if its resource told."""
     change = scope.get(_CHANGE)
-    return change if isinstance(change, Change) else None
+    return change if isinstance(change, AuditedChange) else None
 
 
-class Asked(NamedTuple):
+class RequestedChange(NamedTuple):
     """A change that is asked for, or tried out."""
 
     request: Request
@@ -66,15 +66,20 @@ class Asked(NamedTuple):
             changed(self.request, before=before, after=after)
 
 
-async def _reasoned(request: Request, reason: Reason = "") -> Asked:  # noqa: ARG001 - the audit reads it
-    return Asked(request)
+async def _reasoned(request: Request, reason: Reason = "") -> RequestedChange:  # noqa: ARG001 - the audit reads it
+    return RequestedChange(request)
 
 
-async def _tried(request: Request, *, dry_run: DryRun = False, reason: Reason = "") -> Asked:  # noqa: ARG001 - as above
-    return Asked(request, dry_run)
+async def _tried(
+    request: Request,
+    *,
+    dry_run: DryRun = False,
+    reason: Reason = "",  # noqa: ARG001 - as above
+) -> RequestedChange:
+    return RequestedChange(request, dry_run)
 
 
-Reasoned = Annotated[Asked, Depends(_reasoned)]
+Reasoned = Annotated[RequestedChange, Depends(_reasoned)]
 """Of a change that is made at once."""
-Tried = Annotated[Asked, Depends(_tried)]
+Tried = Annotated[RequestedChange, Depends(_tried)]
 """Of one that can be tried out."""

@@ -39,17 +39,17 @@ _RESET: Final = struct.pack("ii", 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConnectionLimits:
     """Of one listener."""
 
     connections_max: int = 256
     per_address_max: int = 64
 
 
-LIMITS: Final = Limits()
+LIMITS: Final = ConnectionLimits()
 
 
-class Gate(socket.socket):
+class LimitedListener(socket.socket):
     """A listening socket that accepts no more connections than its limits allow.
 
     At most half of the descriptors that the process may open: the other half is for processes,
@@ -57,7 +57,7 @@ class Gate(socket.socket):
     """
 
     def __init__(
-        self, listener: socket.socket, limits: Limits, refused: Callable[[str], None]
+        self, listener: socket.socket, limits: ConnectionLimits, refused: Callable[[str], None]
     ) -> None:
         """Take over a listener; `refused` counts a connection by the reason for its end."""
         super().__init__(listener.family, listener.type, listener.proto, fileno=listener.detach())
@@ -89,7 +89,7 @@ class Gate(socket.socket):
         if self._by_address.total() >= self._connections_max:
             self._reset(taken, "connections")
         self._by_address[network] += 1
-        return _Accepted(taken, lambda: self._ended(network)), address
+        return _AcceptedSocket(taken, lambda: self._ended(network)), address
 
     def close(self) -> None:
         """Close the reserve with it."""
@@ -123,7 +123,7 @@ class Gate(socket.socket):
             del self._by_address[network]
 
 
-class _Accepted(socket.socket):
+class _AcceptedSocket(socket.socket):
     """A connection that tells when its descriptor is free again."""
 
     def __init__(self, taken: socket.socket, ended: Callable[[], None]) -> None:
@@ -137,12 +137,12 @@ class _Accepted(socket.socket):
             self._ended = None
 
 
-class Connection(H11Protocol):
+class LimitedConnection(H11Protocol):
     """A connection as uvicorn handles it, with an end to its patience."""
 
     def __init__(
         self,
-        gate: Gate,
+        gate: LimitedListener,
         config: uvicorn.Config,
         server_state: ServerState,
         app_state: dict[str, Any],

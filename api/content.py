@@ -21,7 +21,7 @@ LINE_BYTES_MAX: Final = 256 * 1024
 _DEPTH_MAX: Final = 20
 
 
-class AsksForLines(APIRoute):
+class NdjsonAnswerRoute(APIRoute):
     """A route for who accepts lines."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
@@ -29,7 +29,7 @@ class AsksForLines(APIRoute):
         return _if_named("accept", scope, super().matches(scope))
 
 
-class GivesLines(APIRoute):
+class NdjsonRequestRoute(APIRoute):
     """A route for who sends lines."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:

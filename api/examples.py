@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote
 FILE: Final = Path(__file__).with_name("examples.json")
 
 
-class Example(TypedDict):
+class OperationExample(TypedDict):
     """One request and its answer; a body that is not JSON is a text."""
 
     request: str
@@ -25,13 +25,13 @@ class Example(TypedDict):
     answer: NotRequired[Any]
 
 
-def examples() -> dict[str, Example]:
+def examples() -> dict[str, OperationExample]:
     """Read the examples, by the name of the operation."""
-    found: dict[str, Example] = json.loads(FILE.read_text(encoding="utf-8"))
+    found: dict[str, OperationExample] = json.loads(FILE.read_text(encoding="utf-8"))
     return found
 
 
-def add_example(path: str, operation: dict[str, Any], example: Example) -> None:
+def add_example(path: str, operation: dict[str, Any], example: OperationExample) -> None:
     """Put what is asked beside the parameters and the body, and the answer beside its status."""
     asked, _, query = example["request"].partition(" ")[2].partition("?")
     told = {"path": _parts(path, asked), "query": dict(parse_qsl(query))}

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from api import problems
 from api.examples import add_example, examples
 from api.middleware.idempotency import HEADER, KEY_CHARS_MAX, REPLAYED
-from api.principal import EXTRA, FREE, Rules
+from api.principal import EXTRA, FREE, AccessRules
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -37,7 +37,7 @@ _ANY_ERROR: Final = (
 )
 
 
-def errors(*kinds: problems.Kind) -> Responses:
+def errors(*kinds: problems.ProblemKind) -> Responses:
     """Describe the errors of a resource, and those that any request can meet."""
     described: Responses = {kind.status: _described(kind) for kind in (problems.INVALID, *kinds)}
     described["default"] = {
@@ -57,7 +57,7 @@ ETAG: Final = {"ETag": _header("Of the document, as If-Match takes it.")}
 LOCATION: Final = {"Location": _header("The path of what was made.")}
 
 
-def tagged(*kinds: problems.Kind) -> Responses:
+def tagged(*kinds: problems.ProblemKind) -> Responses:
     """Describe the answers of a resource with an ETag; see `conditional.py`."""
     return {
         **errors(*kinds, problems.STALE),
@@ -86,10 +86,10 @@ TAGS: Final = [
 ]
 
 
-class Documented(FastAPI):
+class DocumentedApp(FastAPI):
     """An application whose OpenAPI document holds the schema of a problem, and who may do what."""
 
-    rules: Rules
+    rules: AccessRules
 
     def openapi(self) -> dict[str, Any]:
         """Return the document; FastAPI makes it once and keeps it."""
@@ -194,7 +194,7 @@ _RETRY_AFTER: Final = {
 }
 
 
-def _described(kind: problems.Kind) -> dict[str, Any]:
+def _described(kind: problems.ProblemKind) -> dict[str, Any]:
     described: dict[str, Any] = {"description": kind.title + ".", "content": _PROBLEM}
     if kind.status == problems.UNAVAILABLE.status:
         described["headers"] = _RETRY_AFTER

@@ -136,7 +136,7 @@ OneIdInQuery = Annotated[
 ]
 
 
-class Way(NamedTuple):
+class AddressingMode(NamedTuple):
     """How a request names a resource: in the path, or by query, whatever a proxy makes of paths."""
 
     name: str
@@ -166,19 +166,19 @@ async def _pattern_by_query(name: PatternInQuery) -> str:
 
 
 ADDRESS_WAYS: Final = (
-    Way("path", "/{address}", _address_by_path),
-    Way("query", "", _address_by_query),
+    AddressingMode("path", "/{address}", _address_by_path),
+    AddressingMode("query", "", _address_by_query),
 )
 
 ID_WAYS: Final = (
-    Way("path", "/addresses/{address}/ids", _address_by_path),
-    Way("query", "/ids", _address_of_ids),
+    AddressingMode("path", "/addresses/{address}/ids", _address_by_path),
+    AddressingMode("query", "/ids", _address_of_ids),
 )
 """Of the ids of an address; there, `name` is that of an id."""
 
 PATTERN_WAYS: Final = (
-    Way("path", "/{pattern}", _pattern_by_path),
-    Way("query", "", _pattern_by_query),
+    AddressingMode("path", "/{pattern}", _pattern_by_path),
+    AddressingMode("query", "", _pattern_by_query),
 )
 
 PageSize = Annotated[int, Query(ge=1, le=1_000, description="How many at most.")]

@@ -9,54 +9,54 @@ from typing import Protocol
 
 from starlette.requests import Request
 
-from api.auth.authenticate import Access
+from api.auth.authenticate import Authenticator
 from api.principal import principal_of
 from service.config.tokens import PAYLOAD_READ
 from service.dedup.dead_letter import (
+    DeadLetterCounts,
+    DeadLetterFilter,
+    DeadLetterPage,
+    DeadLetterPosition,
     DeadLetterView,
-    LetterCounts,
-    LetterFilter,
-    LetterPage,
-    LetterPlace,
-    Order,
-    RedrivePreview,
+    RedriveEstimate,
+    RedriveRequest,
     RedriveView,
 )
 from service.metadata.audit import AuditPage, AuditQuery, AuditRecord
-from service.metadata.sessions import Session
-from service.metadata.settings_change import SettingsDesk
-from service.peers.protocol import Attendance, Question
+from service.metadata.sessions import SessionRecord
+from service.metadata.settings_change import SettingsEditor
+from service.peers.protocol import InstanceStatus, PeerQuery
 from service.peers.signing import PeerKey
-from service.queries.inbox import Desk
-from service.queries.status import Info, Status, WorkerStatus
+from service.queries.inbox import QueryService
+from service.queries.status import ServiceInfo, ServiceStatus, WorkerStatus
 
 
-class Letters(Protocol):
+class DeadLetterPort(Protocol):
     """Reads the dead-letter topics of the group; `Busy` where too many read already."""
 
     def page(
-        self, wanted: LetterFilter, place: object | None, limit: int, *, newest: bool
-    ) -> LetterPage:
+        self, wanted: DeadLetterFilter, place: object | None, limit: int, *, newest: bool
+    ) -> DeadLetterPage:
         """Dead letters from a place on."""
         ...
 
-    def one(self, place: LetterPlace) -> DeadLetterView | None:
+    def one(self, place: DeadLetterPosition) -> DeadLetterView | None:
         """The dead letter at a place, if there is one."""
         ...
 
-    def count(self, wanted: LetterFilter, place: object | None) -> LetterCounts:
+    def count(self, wanted: DeadLetterFilter, place: object | None) -> DeadLetterCounts:
         """Count from a place on, as far as one request goes."""
         ...
 
 
-class Redrives(Protocol):
+class RedrivePort(Protocol):
     """Orders redrives, and tells of them."""
 
-    def order(self, order: Order, key: str | None = None) -> RedriveView:
+    def order(self, order: RedriveRequest, key: str | None = None) -> RedriveView:
         """Begin one; under a key of its actor that is known, it is the one that was begun then."""
         ...
 
-    def preview(self, order: Order) -> RedrivePreview:
+    def preview(self, order: RedriveRequest) -> RedriveEstimate:
         """What it would be about; nothing is begun."""
         ...
 
@@ -78,10 +78,10 @@ def may_read_payload(request: Request) -> bool:
     return principal_of(request).may(PAYLOAD_READ)
 
 
-class Board(Protocol):
+class StatusPort(Protocol):
     """Where the latest status stands, of one loop or of all that the instance has."""
 
-    def read(self) -> Status:
+    def read(self) -> ServiceStatus:
         """Return it."""
         ...
 
@@ -94,7 +94,7 @@ class Board(Protocol):
         ...
 
 
-class Metrics(Protocol):
+class MetricsPort(Protocol):
     """Counts the requests, and tells of everything."""
 
     def http_request(self, route: str, method: str, status: int, duration_s: float) -> None:
@@ -114,10 +114,10 @@ class Metrics(Protocol):
         ...
 
 
-class Registry(Protocol):
+class SessionPort(Protocol):
     """Opens and ends sessions of publishers; both block."""
 
-    def open(self, publisher: str, user: str) -> Session:
+    def open(self, publisher: str, user: str) -> SessionRecord:
         """Give a name to a user; NameInUse, or Unavailable."""
         ...
 
@@ -126,26 +126,26 @@ class Registry(Protocol):
         ...
 
 
-class Fleet(Protocol):
+class GroupPort(Protocol):
     """All instances of the group."""
 
-    async def roll_call(self, timeout_s: float) -> tuple[Attendance, ...]:
+    async def roll_call(self, timeout_s: float) -> tuple[InstanceStatus, ...]:
         """Tell how each of them does."""
         ...
 
 
-class Hearing(Protocol):
+class PeerPort(Protocol):
     """Answers other instances."""
 
     key: PeerKey | None
     """What peers sign by; None where they do not."""
 
-    async def reply(self, question: Question, *, may_change: bool) -> bytes:
+    async def reply(self, question: PeerQuery, *, may_change: bool) -> bytes:
         """Answer a question; what changes something is refused to who may not."""
         ...
 
 
-class AuditLog(Protocol):
+class AuditPort(Protocol):
     """Where records of changes are written and read."""
 
     def write(self, record: AuditRecord) -> None:
@@ -161,33 +161,33 @@ class AuditLog(Protocol):
 class ServiceView:
     """The service as the API sees it."""
 
-    info: Callable[[], Info]
-    board: Board
-    inbox: Desk
-    metrics: Metrics
+    info: Callable[[], ServiceInfo]
+    board: StatusPort
+    inbox: QueryService
+    metrics: MetricsPort
     allowed_hosts: frozenset[str] | None
     """Host names a request may name beside addresses; None allows all. See `api.hosts`."""
     heartbeat_max_ms: int
     """A loop that is silent for longer is not alive."""
     ask_timeout_s: float
     """How long a request waits for the loop's answer."""
-    registry: Registry | None = None
+    registry: SessionPort | None = None
     """None where no publishers are known."""
-    access: Access | None = None
+    access: Authenticator | None = None
     """Who is let in; None lets anybody do anything."""
-    audit: AuditLog | None = None
+    audit: AuditPort | None = None
     """Where changes are recorded; None where nothing can be changed."""
     body_bytes_max: int = 16 * 1024 * 1024
-    settings: SettingsDesk | None = None
+    settings: SettingsEditor | None = None
     """None where nothing is set over REST."""
     workers: Callable[[], tuple[WorkerStatus, ...]] = tuple
     """The processes of the instance."""
-    letters: Letters | None = None
+    letters: DeadLetterPort | None = None
     """None where nothing is rejected."""
-    redrives: Redrives | None = None
-    fleet: Fleet | None = None
+    redrives: RedrivePort | None = None
+    fleet: GroupPort | None = None
     """None where there is one instance only."""
-    hearing: Hearing | None = None
+    peer_server: PeerPort | None = None
     """None where no other instance asks."""
     roll_timeout_s: float = 2.0
     """How long an instance may take to tell how it does."""

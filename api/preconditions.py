@@ -11,7 +11,7 @@ from typing import Annotated, Final, NamedTuple
 
 from fastapi import Header, Query, Response
 
-from api.problems import EXISTS, MATCH_REQUIRED, STALE, Refusal
+from api.problems import EXISTS, MATCH_REQUIRED, STALE, ProblemError
 
 ANY: Final = "*"
 
@@ -49,10 +49,10 @@ def check(preconditions: Preconditions, etag: str | None, what: str) -> None:
         _check_new(if_none_match, etag, what)
     elif etag is None:
         if if_match is not None:
-            raise Refusal(STALE, f"{what} does not exist; leave If-Match out to make it.")
+            raise ProblemError(STALE, f"{what} does not exist; leave If-Match out to make it.")
     elif if_match is None:
         sentence = f"{what} exists; send If-Match with its ETag, which is {etag} now."
-        raise Refusal(MATCH_REQUIRED, sentence, headers={"ETag": etag})
+        raise ProblemError(MATCH_REQUIRED, sentence, headers={"ETag": etag})
     else:
         check_match(if_match, etag, what)
 
@@ -61,13 +61,13 @@ def check_match(if_match: str | None, etag: str, what: str) -> None:
     """Refuse a change of another version than this one; one that names none is taken."""
     if if_match is not None and not names(if_match, etag):
         sentence = f"{what} is another by now; read it again: its ETag is {etag}."
-        raise Refusal(STALE, sentence, headers={"ETag": etag})
+        raise ProblemError(STALE, sentence, headers={"ETag": etag})
 
 
 def _check_new(if_none_match: str, etag: str | None, what: str) -> None:
     if etag is not None and names(if_none_match, etag):
         sentence = f"{what} exists; send If-Match with its ETag to change it."
-        raise Refusal(EXISTS, sentence, headers={"ETag": etag})
+        raise ProblemError(EXISTS, sentence, headers={"ETag": etag})
 
 
 def names(header: str, etag: str) -> bool:

@@ -75,7 +75,7 @@ def set_principal(scope: Scope, principal: Principal) -> None:
     scope[_PRINCIPAL] = principal
 
 
-class Rule(NamedTuple):
+class AccessRule(NamedTuple):
     """What an operation needs."""
 
     role: str
@@ -100,7 +100,7 @@ class Rule(NamedTuple):
         return self.path is not None and self.path.startswith(_API)
 
 
-class Rules:
+class AccessRules:
     """The roles that all routes of an application need."""
 
     def __init__(self, routes: Sequence[BaseRoute], *, protect_metrics: bool) -> None:
@@ -112,7 +112,7 @@ class Rules:
         """In the order in which the router asks them; all are there at the first request."""
         return tuple(iter_route_contexts(self._listed))
 
-    def of(self, scope: Scope) -> Rule:
+    def of(self, scope: Scope) -> AccessRule:
         """The rule of a request: that of the route that will answer it.
 
         What no route answers has no secret, but whoever asks has to be somebody.
@@ -120,8 +120,8 @@ class Rules:
         for route in self.routes:
             if route.original_route.matches(scope)[0] is Match.FULL:
                 path, extra = str(route.path), getattr(route, "openapi_extra", None)
-                return Rule(self.role(path, str(scope["method"]), extra or {}), path, route)
-        return Rule(LEVELS[0], None)
+                return AccessRule(self.role(path, str(scope["method"]), extra or {}), path, route)
+        return AccessRule(LEVELS[0], None)
 
     def role(self, path: str, method: str, extra: Mapping[str, Any]) -> str:
         """Which role an operation needs."""

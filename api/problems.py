@@ -58,7 +58,7 @@ class Problem(BaseModel):
     missing_role: str | None = Field(default=None, description="With `role-missing`.")
 
 
-class Kind(NamedTuple):
+class ProblemKind(NamedTuple):
     """A kind of problem."""
 
     name: str
@@ -66,40 +66,54 @@ class Kind(NamedTuple):
     title: str
 
 
-MALFORMED: Final = Kind("malformed-request", 400, "The request cannot be read")
-ORIGIN_REFUSED: Final = Kind("origin-refused", 403, "Requests of other web pages are refused")
-PEERS_ONLY: Final = Kind("peers-only", 403, "Only instances of the service may ask this")
-UNAUTHENTICATED: Final = Kind("unauthenticated", 401, "The request does not say who makes it")
-FORBIDDEN: Final = Kind("role-missing", 403, "You lack a role")
-NOT_FOUND: Final = Kind("not-found", 404, "There is nothing at this path")
-MANAGED_BY_FILE: Final = Kind("managed-by-file", 403, "Settings are changed in the file here")
-NO_SUCH_ROUTE: Final = Kind("no-such-route", 404, "There is no route of this name")
-NO_SUCH_PATTERN: Final = Kind("no-such-pattern", 404, "No address setting has this pattern")
-NO_SUCH_REVISION: Final = Kind("no-such-revision", 404, "No such revision is kept")
-EXISTS: Final = Kind("already-exists", 412, "There is one already")
-STALE: Final = Kind("stale", 412, "The document is another by now")
-MATCH_REQUIRED: Final = Kind("match-required", 428, "The change does not say what it changes")
-NEEDS_FORCE: Final = Kind("needs-force", 422, "What is remembered would be forgotten")
-BREAKS_RULES: Final = Kind("invalid-settings", 422, "What is to be set breaks a rule")
-NO_DEAD_LETTER: Final = Kind("no-dead-letter", 404, "There is no such dead letter")
-NO_REDRIVE: Final = Kind("no-redrive", 404, "There is no such redrive")
-NAME_IN_USE: Final = Kind("name-in-use", 409, "Another user has the name")
-NOT_POSSIBLE: Final = Kind("not-possible", 422, "This cannot be done")
-METHOD_NOT_ALLOWED: Final = Kind("method-not-allowed", 405, "The resource has no such method")
-KEY_IN_PROGRESS: Final = Kind("idempotency-in-progress", 409, "The first request still runs")
-TOO_LARGE: Final = Kind("body-too-large", 413, "The body is larger than the service takes")
-UNSUPPORTED: Final = Kind("unsupported-media-type", 415, "The body is of a kind that is not taken")
-KEY_REUSED: Final = Kind("idempotency-key-reused", 422, "The key was used for another request")
-TOO_MANY_FAILURES: Final = Kind("too-many-failures", 429, "Too many requests were refused")
-WRONG_HOST: Final = Kind("wrong-host", 421, "The service does not answer to this host name")
-INVALID: Final = Kind("invalid-request", 422, "A part of the request is not valid")
-INTERNAL: Final = Kind("internal-error", 500, "The service failed")
-UNAVAILABLE: Final = Kind("unavailable", 503, "The service cannot answer now")
-NOT_AUDITED: Final = Kind("audit-unavailable", 503, "What is not recorded is not done")
-UNHEALTHY: Final = Kind("unhealthy", 503, "A health check fails")
+MALFORMED: Final = ProblemKind("malformed-request", 400, "The request cannot be read")
+ORIGIN_REFUSED: Final = ProblemKind(
+    "origin-refused", 403, "Requests of other web pages are refused"
+)
+PEERS_ONLY: Final = ProblemKind("peers-only", 403, "Only instances of the service may ask this")
+UNAUTHENTICATED: Final = ProblemKind(
+    "unauthenticated", 401, "The request does not say who makes it"
+)
+FORBIDDEN: Final = ProblemKind("role-missing", 403, "You lack a role")
+NOT_FOUND: Final = ProblemKind("not-found", 404, "There is nothing at this path")
+MANAGED_BY_FILE: Final = ProblemKind(
+    "managed-by-file", 403, "Settings are changed in the file here"
+)
+NO_SUCH_ROUTE: Final = ProblemKind("no-such-route", 404, "There is no route of this name")
+NO_SUCH_PATTERN: Final = ProblemKind("no-such-pattern", 404, "No address setting has this pattern")
+NO_SUCH_REVISION: Final = ProblemKind("no-such-revision", 404, "No such revision is kept")
+EXISTS: Final = ProblemKind("already-exists", 412, "There is one already")
+STALE: Final = ProblemKind("stale", 412, "The document is another by now")
+MATCH_REQUIRED: Final = ProblemKind(
+    "match-required", 428, "The change does not say what it changes"
+)
+NEEDS_FORCE: Final = ProblemKind("needs-force", 422, "What is remembered would be forgotten")
+BREAKS_RULES: Final = ProblemKind("invalid-settings", 422, "What is to be set breaks a rule")
+NO_DEAD_LETTER: Final = ProblemKind("no-dead-letter", 404, "There is no such dead letter")
+NO_REDRIVE: Final = ProblemKind("no-redrive", 404, "There is no such redrive")
+NAME_IN_USE: Final = ProblemKind("name-in-use", 409, "Another user has the name")
+NOT_POSSIBLE: Final = ProblemKind("not-possible", 422, "This cannot be done")
+METHOD_NOT_ALLOWED: Final = ProblemKind(
+    "method-not-allowed", 405, "The resource has no such method"
+)
+KEY_IN_PROGRESS: Final = ProblemKind("idempotency-in-progress", 409, "The first request still runs")
+TOO_LARGE: Final = ProblemKind("body-too-large", 413, "The body is larger than the service takes")
+UNSUPPORTED: Final = ProblemKind(
+    "unsupported-media-type", 415, "The body is of a kind that is not taken"
+)
+KEY_REUSED: Final = ProblemKind(
+    "idempotency-key-reused", 422, "The key was used for another request"
+)
+TOO_MANY_FAILURES: Final = ProblemKind("too-many-failures", 429, "Too many requests were refused")
+WRONG_HOST: Final = ProblemKind("wrong-host", 421, "The service does not answer to this host name")
+INVALID: Final = ProblemKind("invalid-request", 422, "A part of the request is not valid")
+INTERNAL: Final = ProblemKind("internal-error", 500, "The service failed")
+UNAVAILABLE: Final = ProblemKind("unavailable", 503, "The service cannot answer now")
+NOT_AUDITED: Final = ProblemKind("audit-unavailable", 503, "What is not recorded is not done")
+UNHEALTHY: Final = ProblemKind("unhealthy", 503, "A health check fails")
 
 
-class Extras(NamedTuple):
+class ProblemExtras(NamedTuple):
     """Members of a problem beyond those of RFC 9457."""
 
     errors: tuple[FieldError, ...] | None = None
@@ -107,18 +121,18 @@ class Extras(NamedTuple):
     missing_role: str | None = None
 
 
-NO_EXTRAS: Final = Extras()
+NO_EXTRAS: Final = ProblemExtras()
 
 
-class Refusal(Exception):  # noqa: N818 - it is the answer
+class ProblemError(Exception):
     """A resource says no: the kind of problem, what happened, and what to do next."""
 
     def __init__(
         self,
-        kind: Kind,
+        kind: ProblemKind,
         detail: str,
         *,
-        extras: Extras = NO_EXTRAS,
+        extras: ProblemExtras = NO_EXTRAS,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(detail)
@@ -147,11 +161,11 @@ def trace_id(scope: Scope) -> str:
 
 
 def problem_response(
-    kind: Kind,
+    kind: ProblemKind,
     detail: str,
     scope: Scope,
     *,
-    extras: Extras = NO_EXTRAS,
+    extras: ProblemExtras = NO_EXTRAS,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Return a problem as a response."""
@@ -181,7 +195,7 @@ def on_http_error(request: Request, error: HTTPException) -> Response:
     return problem_response(NOT_FOUND, detail, request.scope)
 
 
-def on_refusal(request: Request, refusal: Refusal) -> Response:
+def on_refusal(request: Request, refusal: ProblemError) -> Response:
     """Answer what a resource refuses."""
     return problem_response(
         refusal.kind,
@@ -213,7 +227,7 @@ def on_invalid(request: Request, error: RequestValidationError) -> Response:
         for fault in error.errors()
     )
     detail = " ".join(f"{fault.pointer}: {fault.detail}" for fault in faults)
-    return problem_response(INVALID, detail, request.scope, extras=Extras(errors=faults))
+    return problem_response(INVALID, detail, request.scope, extras=ProblemExtras(errors=faults))
 
 
 def on_unavailable(request: Request, error: Unavailable) -> Response:
@@ -221,7 +235,7 @@ def on_unavailable(request: Request, error: Unavailable) -> Response:
     return try_later(error, request.scope)
 
 
-def try_later(error: Unavailable, scope: Scope, kind: Kind = UNAVAILABLE) -> Response:
+def try_later(error: Unavailable, scope: Scope, kind: ProblemKind = UNAVAILABLE) -> Response:
     """Return a problem that passes."""
     headers = {"Retry-After": str(error.retry_after_s)}
     return problem_response(kind, str(error), scope, headers=headers)

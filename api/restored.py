@@ -1,10 +1,10 @@
 """Restore check: a query is refused while the state of a partition is not restored."""
 
 from service.queries.errors import NotRestored
-from service.queries.status import Status
+from service.queries.status import ServiceStatus
 
 
-def require_restored(status: Status) -> None:
+def require_restored(status: ServiceStatus) -> None:
     """Refuse to answer from a state that is not whole: `not known` would be a guess."""
     if status.phase in {"starting", "stopping"}:
         sentence = f"The service is {status.phase} and owns no partition now; see /readyz."

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from api.content import well_formed
-from api.ports import Board
+from api.ports import StatusPort
 from ringfence.headers import id_text
 from service.queries import ids, status
 from service.queries.addresses import AddressAnswer, MemoryStatus
@@ -76,7 +76,7 @@ class Status(Document):
     config_fault: str | None = Field(description="Why newer settings do not hold here.")
 
     @classmethod
-    def of(cls, board: Board) -> Self:
+    def of(cls, board: StatusPort) -> Self:
         """Describe what is on the board."""
         now = board.read()
         return cls(
@@ -298,7 +298,7 @@ class Sighting(Document):
     slots_to_eviction: int = Field(description="Ids to come before this one is forgotten.")
 
     @classmethod
-    def of(cls, seen: ids.Sighting) -> Self:
+    def of(cls, seen: ids.IdLocation) -> Self:
         """Describe it."""
         return cls(
             topic=seen.topic,

@@ -22,8 +22,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from api.app import PROBES, create_app
-from api.auth.authenticate import Access
-from api.connections import LIMITS, Connection, Gate, Limits
+from api.auth.authenticate import Authenticator
+from api.connections import LIMITS, ConnectionLimits, LimitedConnection, LimitedListener
 from api.ports import ServiceView
 from service.config.model import ApiSettings
 from service.config.validation import tls_context
@@ -74,7 +74,9 @@ class ServerHandle:
 class _Server(uvicorn.Server):
     """uvicorn's, behind a gate."""
 
-    def __init__(self, config: uvicorn.Config, gate: Gate, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, config: uvicorn.Config, gate: LimitedListener, tls: ssl.SSLContext | None
+    ) -> None:
         super().__init__(config)
         self._gate = gate
         self._tls = tls
@@ -90,8 +92,10 @@ class _Server(uvicorn.Server):
                 "ssl_shutdown_timeout": _GOODBYE_MAX_S,
             }
 
-        def connection() -> Connection:
-            return Connection(self._gate, self.config, self.server_state, self.lifespan.state)
+        def connection() -> LimitedConnection:
+            return LimitedConnection(
+                self._gate, self.config, self.server_state, self.lifespan.state
+            )
 
         listening = await asyncio.get_running_loop().create_server(
             connection, sock=self._gate, backlog=_BACKLOG, **options
@@ -102,7 +106,7 @@ class _Server(uvicorn.Server):
         """Called ten times a second; once a second look at who keeps us waiting."""
         if counter % 10 == 0:
             for connection in tuple(self.server_state.connections):
-                assert isinstance(connection, Connection)
+                assert isinstance(connection, LimitedConnection)
                 connection.tick()
         return await super().on_tick(counter)
 
@@ -114,7 +118,7 @@ def serve_in_thread(
     tls: ssl.SSLContext | None = None,
     *,
     key: str = "port",
-    limits: Limits = LIMITS,
+    limits: ConnectionLimits = LIMITS,
     refused: Callable[[str], None] = lambda _reason: None,
     niceness: int = _NICENESS,
 ) -> ServerHandle:
@@ -124,7 +128,7 @@ def serve_in_thread(
     on its client, by the reason. `niceness` is that of the thread and of those that it starts, on
     Linux; elsewhere it is that of a whole process.
     """
-    gate = Gate(_listen(host, port, key), limits, refused)
+    gate = LimitedListener(_listen(host, port, key), limits, refused)
     scheme = "http" if tls is None else "https"
     name = f"[{host}]" if ":" in host else host
     url = f"{scheme}://{name}:{gate.getsockname()[1]}"
@@ -189,7 +193,7 @@ LOOK_S: Final = 10.0
 _log = structlog.stdlib.get_logger(__name__)
 
 
-class Certificates:
+class TlsCertificates:
     """What the API speaks TLS with; new connections use what the files held last."""
 
     def __init__(self, settings: ApiSettings) -> None:
@@ -237,13 +241,13 @@ class Certificates:
                 yield Path(path).stat()
 
 
-_PROBE_LIMITS: Final = Limits(connections_max=64, per_address_max=16)
+_PROBE_LIMITS: Final = ConnectionLimits(connections_max=64, per_address_max=16)
 
 
-def opened(api: ApiSettings) -> Access:
+def opened(api: ApiSettings) -> Authenticator:
     """Who is let in; ExitError where a file is not what it was when the configuration was read."""
     try:
-        return Access(api)
+        return Authenticator(api)
     except (OSError, ValueError) as error:
         raise ExitError(ExitCode.USAGE, _unreadable(error)) from error
 
@@ -268,7 +272,7 @@ def _listening(
     view: ServiceView, resources: Collection[ModuleType], api: ApiSettings
 ) -> ServerHandle:
     refused = view.metrics.http_connection_refused
-    certificates = Certificates(api) if api.tls_cert_file else None
+    certificates = TlsCertificates(api) if api.tls_cert_file else None
     if certificates is not None:
         certificates.follow()
     server = serve_in_thread(
@@ -276,7 +280,7 @@ def _listening(
         api.host,
         api.port,
         None if certificates is None else certificates.context,
-        limits=Limits(api.connections_max, api.connections_per_address_max),
+        limits=ConnectionLimits(api.connections_max, api.connections_per_address_max),
         refused=refused,
     )
     if api.probe_port:

@@ -30,20 +30,24 @@ REST: Final = "rest of the loop"
 STAGES: Final = {
     "consume": ("poll.py:", "batch.py:batch_of"),
     "headers": ("io.py:read_headers", "claim.py:"),
-    "route": ("address.py:", "evaluator.py:Lane", "route.py:", "output.py:", "addresses.py:"),
+    "route": ("address.py:", "evaluator.py:FastPath", "route.py:", "output.py:", "addresses.py:"),
     "decide": ("decider.py:", "evaluator.py:", "checks.py:", "dead_letter.py:", "record.py:"),
-    "produce": ("transaction.py:Committer._write",),
-    "changelog": ("transaction.py:_Changelog", "decider.py:_Decider.seal", "segment.py:encode"),
-    "commit": ("transaction.py:Committer", "loop.py:Loop._commit.<locals>.marks"),
+    "produce": ("transaction.py:TransactionManager._write",),
+    "changelog": (
+        "transaction.py:_ChangelogWriter",
+        "decider.py:_Decider.seal",
+        "segment.py:encode",
+    ),
+    "commit": ("transaction.py:TransactionManager", "loop.py:Loop._commit.<locals>.marks"),
     "apply": (
         "transaction.py:apply",
         "cache.py:",
-        "ring_memory.py:CompactRing.absorb",
+        "ring_memory.py:IndexedRing.absorb",
         "rocksdb_store.py:RocksStore.apply",
-        "ring_memory.py:WholeRing.absorb",
-        "ring_memory.py:WholeRing.forget",
+        "ring_memory.py:InMemoryRing.absorb",
+        "ring_memory.py:InMemoryRing.forget",
     ),
-    REST: ("loop.py:Loop.turn", "worker.py:Worker._turn"),
+    REST: ("loop.py:Loop.turn", "worker.py:LoopRunner._turn"),
 }
 """Stage → functions as `file:qualified name`, or how that begins; the longest that fits counts.
 

@@ -21,16 +21,16 @@ from rocksdict import BlockBasedOptions, Options, Rdict, WriteBatch
 import state.cache
 from bench.machine import disk_bytes, memory
 from state.cache import Cache
-from state.model import Source, Spots
+from state.model import PackedPositions, PartitionId
 from state.rocksdb_store import RocksStores
-from state.store import Identity, Position
+from state.store import Identity, StorePosition
 from state.strategies.ring import RingContent
 
 BATCH: Final = 2_500
 STRETCH: Final = 250_000
 _RECENT: Final = 1_000
-_SOURCE: Final = Source("input", 0)
-_POSITION: Final = Position(Identity("c", "i", "l", 1), 0, 0, 0)
+_SOURCE: Final = PartitionId("input", 0)
+_POSITION: Final = StorePosition(Identity("c", "i", "l", 1), 0, 0, 0)
 
 Decide = Callable[[list[bytes]], int]
 """Takes a batch of ids; how many of them were known."""
@@ -55,7 +55,7 @@ def ring(folder: Path, capacity: int, *, whole_ids_max: int) -> Decide:
     def decide(ids: list[bytes]) -> int:
         nonlocal offset
         committed = cache.ring(_SOURCE, store, "bench")
-        draft = committed.draft(capacity, Spots(_SOURCE))
+        draft = committed.draft(capacity, PackedPositions(_SOURCE))
         known = 0
         for identifier in ids:
             offset += 1

@@ -29,7 +29,7 @@ from bench.machine import MIB, described
 from bench.results import FOLDER, Spread, versions
 from bench.venue import Venue, venue
 from bench.workload import Workload
-from pipeline.backfill.inputs import Inputs
+from pipeline.backfill.inputs import BackfillInputs
 from pipeline.backfill.run import STATE, judged
 from pipeline.backfill.seed import remembered
 from pipeline.jars import connector_jars
@@ -85,7 +85,7 @@ def _within(records: DataFrame, topic: str) -> DataFrame:
 def _judged(records: DataFrame, topic: str) -> DataFrame:
     route = RouteSettings(name=topic, inputs=(topic,), scope="partition")
     ring: dict[str, dict[str, object]] = {"#": {"id_cache_size": HELD}}
-    return judged(records, Inputs((route,), ring, "bench", 12, 1 << 28, (topic,)))
+    return judged(records, BackfillInputs((route,), ring, "bench", 12, 1 << 28, (topic,)))
 
 
 ARMS: Final[Mapping[str, Arm]] = {

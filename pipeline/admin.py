@@ -18,21 +18,21 @@ _LIMIT_S: Final = 30
 _APPENDED: Final = "LogAppendTime"
 
 
-class Partition(NamedTuple):
+class KafkaPartition(NamedTuple):
     """A partition of a topic."""
 
     topic: str
     number: int
 
 
-class Span(NamedTuple):
+class OffsetSpan(NamedTuple):
     """Offsets of a partition, from the first to before the last."""
 
     begin: int
     end: int
 
 
-class Admin:
+class KafkaAdmin:
     """A client of the broker; a context manager that closes it."""
 
     def __init__(self, spark: SparkSession, servers: str, properties: Mapping[str, str]) -> None:
@@ -57,34 +57,34 @@ class Admin:
         """All that there are."""
         return {str(name) for name in self._get(lambda: self._client.listTopics().names())}
 
-    def partitions(self, topics: Collection[str]) -> list[Partition]:
+    def partitions(self, topics: Collection[str]) -> list[KafkaPartition]:
         """All partitions of these topics."""
         found = self._get(lambda: self._client.describeTopics(sorted(topics)).allTopicNames())
         return [
-            Partition(str(name), number)
+            KafkaPartition(str(name), number)
             for name in found
             for number in range(found[name].partitions().size())
         ]
 
-    def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    def begins(self, partitions: Iterable[KafkaPartition]) -> dict[KafkaPartition, int]:
         """The first offset that each still has."""
         return self._offsets(partitions, "earliest", "READ_UNCOMMITTED")
 
-    def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    def ends(self, partitions: Iterable[KafkaPartition]) -> dict[KafkaPartition, int]:
         """The offset after all that was written, transactions that are open included."""
         return self._offsets(partitions, "latest", "READ_UNCOMMITTED")
 
-    def stable_ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    def stable_ends(self, partitions: Iterable[KafkaPartition]) -> dict[KafkaPartition, int]:
         """The offset up to which every transaction has ended."""
         return self._offsets(partitions, "latest", "READ_COMMITTED")
 
-    def committed(self, group: str) -> dict[Partition, int]:
+    def committed(self, group: str) -> dict[KafkaPartition, int]:
         """How far a group is, where it has committed."""
         found = self._get(
             lambda: self._client.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata()
         )
         return {
-            Partition(str(each.topic()), each.partition()): found[each].offset()
+            KafkaPartition(str(each.topic()), each.partition()): found[each].offset()
             for each in found
             if found[each] is not None
         }
@@ -98,8 +98,8 @@ class Admin:
         return {str(each.name()) for each in found if found[each].get(name).value() == _APPENDED}
 
     def _offsets(
-        self, partitions: Iterable[Partition], which: str, isolation: str
-    ) -> dict[Partition, int]:
+        self, partitions: Iterable[KafkaPartition], which: str, isolation: str
+    ) -> dict[KafkaPartition, int]:
         admin, common = self._kafka.clients.admin, self._kafka.common
         asked = self._jvm.java.util.HashMap()
         for topic, number in partitions:
@@ -107,7 +107,8 @@ class Admin:
         options = admin.ListOffsetsOptions(getattr(common.IsolationLevel, isolation))
         found = self._get(lambda: self._client.listOffsets(asked, options).all())
         return {
-            Partition(str(each.topic()), each.partition()): found[each].offset() for each in found
+            KafkaPartition(str(each.topic()), each.partition()): found[each].offset()
+            for each in found
         }
 
     def _get(self, ask: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the JVM answers

@@ -15,7 +15,7 @@ from pipeline.java_properties import java_properties, servers_of
 from pipeline.options import (
     ClientProperties,
     Jars,
-    Terminal,
+    TerminalOutput,
     a_path,
     properties_of,
     spark_command,
@@ -87,23 +87,23 @@ def tables(
     """Append accepted messages and dead letters to Delta tables, each row exactly once."""
     with spark_command():
         from pipeline.progress import on_terminal  # noqa: PLC0415 - --help works without Spark
-        from pipeline.run import Source, Way, run_tables  # noqa: PLC0415
-        from pipeline.tables import Shape  # noqa: PLC0415
+        from pipeline.run import RunOptions, TableSource, run_tables  # noqa: PLC0415
+        from pipeline.tables import TableLayout  # noqa: PLC0415
 
         topics = {"messages": tuple(outputs or ()), "dead_letters": tuple(dead_letters or ())}
-        source = Source(
+        source = TableSource(
             *_cluster(config, bootstrap_servers, properties_of(command_config)),
             {table: named for table, named in topics.items() if named},
         )
         columns = tuple(name.strip() for name in partition_by.split(",") if name.strip())
-        shape = Shape(table_format, columns, address, output_template)
-        way = Way(once, batch_records, compact)
-        with on_terminal(Terminal(stderr=True)) as shown:
+        shape = TableLayout(table_format, columns, address, output_template)
+        way = RunOptions(once, batch_records, compact)
+        with on_terminal(TerminalOutput(stderr=True)) as shown:
             result = run_tables(source, target, shape, way, jars=jars, shown=shown)
     printed = Table("table", "rows added", "rows", title=f"Tables in {target}")
     for table in result.tables:
         printed.add_row(table.name, f"{table.added:,}", f"{table.total:,}")
-    Terminal().print(printed)
+    TerminalOutput().print(printed)
 
 
 @app.command("jars")

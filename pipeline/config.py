@@ -6,12 +6,12 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from pipeline.admin import Admin, Span
+from pipeline.admin import KafkaAdmin, OffsetSpan
 from pipeline.errors import USAGE, PipelineError
 from pipeline.source import read_spans
 from ringfence.headers import internal
 from service.config.load import Config, ConfigErrors, load
-from service.metadata.settings import Revisions, in_force, is_alone
+from service.metadata.settings import SettingsHistory, in_force, is_alone
 
 
 def read_config(file: Path) -> Config:
@@ -36,9 +36,9 @@ def overlaid(config: Config, records: Records) -> Config:
     return in_force(config, revisions_of(records))[0].config
 
 
-def revisions_of(records: Records) -> Revisions:
+def revisions_of(records: Records) -> SettingsHistory:
     """The settings documents among them."""
-    revisions = Revisions()
+    revisions = SettingsHistory()
     for key, value, offset in records:
         revisions.take(key, value, offset + 1)
     return revisions
@@ -58,12 +58,12 @@ def set_over_rest(
     topic = config_topic_of(config)
     if is_alone(config):
         return []
-    with Admin(spark, servers, properties) as admin:
+    with KafkaAdmin(spark, servers, properties) as admin:
         if topic not in admin.topics():
             return []
         partitions = admin.partitions([topic])
         begins, ends = admin.begins(partitions), admin.stable_ends(partitions)
-    spans = {each: Span(min(begins[each], ends[each]), ends[each]) for each in partitions}
+    spans = {each: OffsetSpan(min(begins[each], ends[each]), ends[each]) for each in partitions}
     records = read_spans(spark, servers, spans, properties, is_cleaned=True).orderBy("offset")
     return [
         (row["key"] and bytes(row["key"]), row["value"] and bytes(row["value"]), row["offset"])

@@ -25,7 +25,7 @@ _TOLD: Final = {
 """What an executor is told, and the variables that Spark puts it into."""
 
 
-class Start(NamedTuple):
+class ContainerCommand(NamedTuple):
     """What is started."""
 
     command: list[str]
@@ -34,7 +34,7 @@ class Start(NamedTuple):
     """Where; None: where it is."""
 
 
-def start_of(arguments: Sequence[str], environ: Mapping[str, str]) -> Start:
+def start_of(arguments: Sequence[str], environ: Mapping[str, str]) -> ContainerCommand:
     """What these arguments of a container stand for."""
     match arguments:
         case ["driver", *told]:
@@ -42,14 +42,16 @@ def start_of(arguments: Sequence[str], environ: Mapping[str, str]) -> Start:
         case ["executor", *_]:
             return _in_a_pod(_executor(environ), environ)
         case _:
-            return Start(["ringfence", "pipeline", *arguments], environ)
+            return ContainerCommand(["ringfence", "pipeline", *arguments], environ)
 
 
-def _in_a_pod(command: list[str], environ: Mapping[str, str]) -> Start:
+def _in_a_pod(command: list[str], environ: Mapping[str, str]) -> ContainerCommand:
     # The image calls itself localhost for a session in one process; pods have to find each other.
     kept = {name: value for name, value in environ.items() if name != "SPARK_LOCAL_HOSTNAME"}
     # An executor puts files where it stands, and the image's folder may be a volume of all pods.
-    return Start(command, {**kept, "SPARK_DIST_CLASSPATH": _jars(environ)}, folder=gettempdir())
+    return ContainerCommand(
+        command, {**kept, "SPARK_DIST_CLASSPATH": _jars(environ)}, folder=gettempdir()
+    )
 
 
 def _driver(told: Sequence[str], environ: Mapping[str, str]) -> list[str]:

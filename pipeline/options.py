@@ -55,7 +55,7 @@ def a_folder(given: Path | None) -> Path | None:
     return found
 
 
-class Terminal(Console):
+class TerminalOutput(Console):
     """Where a command shows what it found; names may come from any publisher, and are only seen."""
 
     def render_str(self, text: str, **given: Any) -> Text:  # noqa: ANN401 - handed on as it came

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 
 
-class Standing(NamedTuple):
+class TableProgress(NamedTuple):
     """How far a table is."""
 
     rows: int = 0
@@ -24,19 +24,19 @@ class Standing(NamedTuple):
     """Offsets between the last batch and the ends of the topics; markers count as well."""
 
 
-class Shown(Protocol):
+class ProgressDisplay(Protocol):
     """Whoever looks on."""
 
     def __call__(self, table: str, reports: Iterable[Mapping[str, Any]]) -> None:
         """What Spark tells of a table's batches, the newest last."""
 
 
-class Tally:
+class BatchTally:
     """Counts the batches of one table, each once."""
 
     def __init__(self) -> None:
         self._last_batch = -1
-        self.standing = Standing()
+        self.standing = TableProgress()
 
     def take(self, reports: Iterable[Mapping[str, Any]]) -> None:
         """Reports of batches, the newest last."""
@@ -46,7 +46,7 @@ class Tally:
                 continue
             if rows:
                 self._last_batch = batch
-            self.standing = Standing(
+            self.standing = TableProgress(
                 self.standing.rows + rows,
                 float(report.get("processedRowsPerSecond") or 0.0),
                 sum(_behind(source) for source in report["sources"]),
@@ -66,21 +66,21 @@ def _behind(source: Mapping[str, Any]) -> int:
 
 
 @contextmanager
-def on_terminal(console: Console) -> Iterator[Shown]:
+def on_terminal(console: Console) -> Iterator[ProgressDisplay]:
     """Show a line for each table while a run goes on; nothing where nobody would see it."""
-    tallies: dict[str, Tally] = {}
+    tallies: dict[str, BatchTally] = {}
     began_s = time.monotonic()
     with Live(console=console, transient=True, auto_refresh=False) as live:
 
         def show(table: str, reports: Iterable[Mapping[str, Any]]) -> None:
-            tallies.setdefault(table, Tally()).take(reports)
+            tallies.setdefault(table, BatchTally()).take(reports)
             if console.is_terminal:
                 live.update(_drawn(tallies, time.monotonic() - began_s), refresh=True)
 
         yield show
 
 
-def _drawn(tallies: Mapping[str, Tally], seconds: float) -> Table:
+def _drawn(tallies: Mapping[str, BatchTally], seconds: float) -> Table:
     drawn = Table("table", "rows", "rows/s", "behind", title=f"{seconds:.0f} s")
     for name, tally in tallies.items():
         standing = tally.standing

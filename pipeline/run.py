@@ -20,17 +20,25 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.errors import CONTRADICTION, USAGE, PipelineError, query_failed
 from pipeline.jars import connector_jars
-from pipeline.progress import Shown
+from pipeline.progress import ProgressDisplay
 from pipeline.session import open_session
 from pipeline.source import read_topics
-from pipeline.tables import JOURNALS, TABLES, TRANSFORMS, Shape, compact, format_of, read_table
+from pipeline.tables import (
+    JOURNALS,
+    TABLES,
+    TRANSFORMS,
+    TableLayout,
+    compact,
+    format_of,
+    read_table,
+)
 
 _CONTINUOUS_EVERY: Final = "10 seconds"
 _WAIT_S: Final = 1
 BATCH_RECORDS_MAX: Final = 1_000_000
 
 
-class Source(NamedTuple):
+class TableSource(NamedTuple):
     """Where records come from: a cluster, how to talk to it, and the topics of each table."""
 
     servers: str
@@ -38,7 +46,7 @@ class Source(NamedTuple):
     topics: Mapping[str, Sequence[str]]
 
 
-class Way(NamedTuple):
+class RunOptions(NamedTuple):
     """How a run goes."""
 
     once: bool = True
@@ -64,7 +72,13 @@ class TablesResult(NamedTuple):
 
 
 def run_tables(
-    source: Source, target: Path, shape: Shape, way: Way, *, jars: Path | None, shown: Shown
+    source: TableSource,
+    target: Path,
+    shape: TableLayout,
+    way: RunOptions,
+    *,
+    jars: Path | None,
+    shown: ProgressDisplay,
 ) -> TablesResult:
     """Append what topics hold and tables lack; once, or on and on until Ctrl-C."""
     if not source.topics:
@@ -78,11 +92,11 @@ def run_tables(
 
 def update_tables(
     spark: SparkSession,
-    source: Source,
+    source: TableSource,
     target: Path,
-    shape: Shape = Shape(),  # noqa: B008 - a value that never changes
-    way: Way = Way(),  # noqa: B008
-    shown: Shown = lambda table, reports: None,  # noqa: ARG005 - nobody looks on
+    shape: TableLayout = TableLayout(),  # noqa: B008 - a value that never changes
+    way: RunOptions = RunOptions(),  # noqa: B008
+    shown: ProgressDisplay = lambda table, reports: None,  # noqa: ARG005 - nobody looks on
 ) -> TablesResult:
     """The same in a session that is already there."""
     for table in source.topics:
@@ -103,7 +117,7 @@ def _checkpoint(target: Path, table: str) -> Path:
     return target / "checkpoints" / table
 
 
-def _check_target(target: Path, table: str, shape: Shape) -> None:
+def _check_target(target: Path, table: str, shape: TableLayout) -> None:
     """Refuse half a target: the sink would skip batches it lists, or never repeat ones it lost."""
     unknown = set(shape.partition_by) - set(TABLES[table].fieldNames())
     if unknown:
@@ -132,7 +146,7 @@ def _check_target(target: Path, table: str, shape: Shape) -> None:
 
 @contextmanager
 def _queries(
-    spark: SparkSession, source: Source, target: Path, shape: Shape, way: Way
+    spark: SparkSession, source: TableSource, target: Path, shape: TableLayout, way: RunOptions
 ) -> Iterator[list[StreamingQuery]]:
     """One running query for each table; none is left running."""
     queries: list[StreamingQuery] = []
@@ -163,7 +177,9 @@ def _queries(
             query.stop()
 
 
-def _wait(queries: Sequence[StreamingQuery], servers: str, *, once: bool, shown: Shown) -> None:
+def _wait(
+    queries: Sequence[StreamingQuery], servers: str, *, once: bool, shown: ProgressDisplay
+) -> None:
     """Until every query has ended, one has failed, or the user interrupts."""
     running = list(queries)
     try:

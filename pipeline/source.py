@@ -11,7 +11,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.admin import Partition, Span
+from pipeline.admin import KafkaPartition, OffsetSpan
 from pipeline.errors import USAGE, PipelineError
 from ringfence.spark import reader
 from ringfence.spark.columns import RECORD
@@ -49,7 +49,7 @@ def kafka_options(
 def read_spans(
     spark: SparkSession,
     servers: str,
-    spans: Mapping[Partition, Span],
+    spans: Mapping[KafkaPartition, OffsetSpan],
     properties: Mapping[str, str],
     *,
     is_cleaned: bool = False,

@@ -75,7 +75,7 @@ TABLES: Final = {
 }
 
 
-class Shape(NamedTuple):
+class TableLayout(NamedTuple):
     """How tables are kept."""
 
     format: Format = "delta"
@@ -86,18 +86,18 @@ class Shape(NamedTuple):
     """As the route has it: which input an output topic belongs to."""
 
 
-def message_rows(topics: DataFrame, shape: Shape) -> DataFrame:
+def message_rows(topics: DataFrame, shape: TableLayout) -> DataFrame:
     """Records of output topics -> rows of `messages`."""
     address = filled_text(shape.address, input_topic(shape.output, sf.col("topic")))
     return messages(topics).withColumns({"day": _day(), "address": address})
 
 
-def dead_letter_rows(topics: DataFrame, _shape: Shape) -> DataFrame:
+def dead_letter_rows(topics: DataFrame, _shape: TableLayout) -> DataFrame:
     """Records of dead-letter topics -> rows of `dead_letters`, which tell their address."""
     return dead_letters(topics).withColumn("day", _day())
 
 
-TRANSFORMS: Final[dict[str, Callable[[DataFrame, Shape], DataFrame]]] = {
+TRANSFORMS: Final[dict[str, Callable[[DataFrame, TableLayout], DataFrame]]] = {
     "messages": message_rows,
     "dead_letters": dead_letter_rows,
 }

@@ -29,7 +29,7 @@ class AdminExit(IntEnum):
     UNREACHABLE = 6
 
 
-class Problem(NamedTuple):
+class ConfigIssue(NamedTuple):
     """One thing that is wrong, and what to do about it."""
 
     what: str

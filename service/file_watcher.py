@@ -18,7 +18,7 @@ _LOOK_S: Final = 1.0
 _log = structlog.stdlib.get_logger(__name__)
 
 
-class Watched(Generic[T]):
+class WatchedFile(Generic[T]):
     """One file and what it says. Safe on any thread."""
 
     def __init__(

@@ -22,14 +22,14 @@ _REASONS: Final[dict[Code, str]] = {
 }
 
 
-class Trouble(NamedTuple):
+class RequestFailure(NamedTuple):
     """What kept a request from an answer."""
 
     code: Code
     reason: str
 
 
-def trouble_of(error: httpx2.HTTPError | httpx2.InvalidURL) -> Trouble:
+def trouble_of(error: httpx2.HTTPError | httpx2.InvalidURL) -> RequestFailure:
     """Return what the exception stands for."""
     code, reason = _code_of(error), None
     for cause in _causes(error):
@@ -40,7 +40,7 @@ def trouble_of(error: httpx2.HTTPError | httpx2.InvalidURL) -> Trouble:
         elif isinstance(cause, OSError) and cause.errno is not None:
             # A number below 0 is of the resolver, which has its own texts.
             reason = os.strerror(cause.errno) if cause.errno > 0 else cause.strerror
-    return Trouble(code, reason or _REASONS[code])
+    return RequestFailure(code, reason or _REASONS[code])
 
 
 def _code_of(error: Exception) -> Code:

@@ -2,7 +2,7 @@
 
 A memory equals the content of the store for its address: it is loaded from the store's entries,
 and after each commit takes over what was written to the store. Small rings are held whole; large
-ones, and all but the smallest when memory is short, as a `CompactRing`. Bounded in bytes, also
+ones, and all but the smallest when memory is short, as a `IndexedRing`. Bounded in bytes, also
 while a transaction is decided: addresses that it does not use are evicted, and a transaction that
 needs more memory has to be read again in smaller pieces.
 """
@@ -13,14 +13,14 @@ from itertools import islice
 from typing import Final, cast
 
 from state.keys import RUNS, UnknownFormatError, after, prefix
-from state.model import Source
-from state.segment import Row, first_of, key, outline, row_of
+from state.model import PartitionId
+from state.segment import SegmentEntry, first_of, key, row_of, summary
 from state.store import Store, StoreCorruptError
-from state.strategies.base import Memory, Strategy
+from state.strategies.base import CommittedState, Strategy
 from state.strategies.registry import RING
-from state.strategies.ring_memory import CompactRing, WholeRing
+from state.strategies.ring_memory import IndexedRing, InMemoryRing
 
-AnyRing = WholeRing | CompactRing
+AnyRing = InMemoryRing | IndexedRing
 
 WHOLE_IDS_MAX: Final = 100_000
 """A ring of more ids is held compact, however much memory there is."""
@@ -32,7 +32,7 @@ _CROWDED: Final = 1.125
 """Parts of the memory that one transaction may use: to read on, and at all."""
 
 
-class TooMuchAtOnceError(Exception):
+class BatchTooLargeError(Exception):
     """A transaction needs more memory, or time to load, than it may: read it in smaller pieces."""
 
 
@@ -44,11 +44,11 @@ class Cache:
         self._memory_bytes_max = memory_bytes_max
         self._on_load = on_load
         self._memory_bytes = 0
-        self._memories: OrderedDict[tuple[Source, str], Memory] = OrderedDict()
-        self._used: set[tuple[Source, str]] = set()
+        self._memories: OrderedDict[tuple[PartitionId, str], CommittedState] = OrderedDict()
+        self._used: set[tuple[PartitionId, str]] = set()
         """What the transaction in hand holds."""
         self.begin()
-        self._untidy: dict[tuple[Source, str], Memory] = {}
+        self._untidy: dict[tuple[PartitionId, str], CommittedState] = {}
         self._recent: OrderedDict[tuple[object, bytes], bytes] = OrderedDict()
         """Runs that compact rings read last, by who reads for the ring and the key.
 
@@ -71,19 +71,21 @@ class Cache:
     ) -> None:
         """A transaction begins, and may use each memory that it asks for until the next call.
 
-        With `is_bounded`, asking for too much raises TooMuchAtOnceError, and so does asking for
+        With `is_bounded`, asking for too much raises BatchTooLargeError, and so does asking for
         what is not in memory when `is_late` says that there is no time to load it.
         """
         self._used.clear()
         self._used_bytes, self._is_bounded, self._is_late = 0, is_bounded, is_late
 
-    def memory(self, source: Source, store: Store, address: str, strategy: Strategy) -> Memory:
+    def memory(
+        self, source: PartitionId, store: Store, address: str, strategy: Strategy
+    ) -> CommittedState:
         """What an address has committed on a deciding partition."""
         place = (source, address)
         memory = self._memories.get(place)
         if memory is None:
             if self._is_bounded and self._is_late():
-                raise TooMuchAtOnceError
+                raise BatchTooLargeError
             memory = self._memories[place] = self._loaded(source, store, address, strategy)
             self._memory_bytes += memory.memory_bytes
         self._memories.move_to_end(place)
@@ -101,22 +103,24 @@ class Cache:
                 break
             self._forget(*eldest)
         if self._is_bounded and self._used_bytes > _CROWDED * self._memory_bytes_max:
-            raise TooMuchAtOnceError
+            raise BatchTooLargeError
 
-    def look(self, source: Source, address: str) -> Memory | None:
+    def look(self, source: PartitionId, address: str) -> CommittedState | None:
         """What is in memory of an address, without it counting as used."""
         return self._memories.get((source, address))
 
-    def recent(self, count: int) -> Iterator[tuple[str, Memory]]:
+    def recent(self, count: int) -> Iterator[tuple[str, CommittedState]]:
         """The addresses that were used last, and what is in memory of them."""
         for (_, address), memory in islice(reversed(self._memories.items()), count):
             yield address, memory
 
-    def ring(self, source: Source, store: Store, address: str) -> AnyRing:
+    def ring(self, source: PartitionId, store: Store, address: str) -> AnyRing:
         """The memory of an address that has a ring."""
         return cast("AnyRing", self.memory(source, store, address, RING))
 
-    def apply(self, source: Source, address: str, memory: Memory, content: object) -> None:
+    def apply(
+        self, source: PartitionId, address: str, memory: CommittedState, content: object
+    ) -> None:
         """Bring what was committed into the memory that this batch was decided on."""
         before = memory.memory_bytes
         memory.apply(content)
@@ -126,15 +130,15 @@ class Cache:
             if _has_outgrown(memory):
                 self._forget(source, address)  # it is loaded anew, as it should be by now
 
-    def reread(self, source: Source, address: str) -> None:
+    def reread(self, source: PartitionId, address: str) -> None:
         """Runs of an address were written anew: what was read of them is read again."""
         memory = self._memories.get((source, address))
-        if isinstance(memory, CompactRing) and len(memory):
+        if isinstance(memory, IndexedRing) and len(memory):
             self._recent.clear()
         elif memory is not None:
             self._forget(source, address)
 
-    def dismiss(self, source: Source, address: str) -> None:
+    def dismiss(self, source: PartitionId, address: str) -> None:
         """What an address remembers was replaced: load it anew."""
         if (source, address) in self._memories:
             self._forget(source, address)
@@ -155,25 +159,27 @@ class Cache:
         self.begin()
         self._make_room()
 
-    def drop(self, source: Source) -> None:
+    def drop(self, source: PartitionId) -> None:
         """Forget all of a partition: it is owned by somebody else now, or read anew."""
         for place in [place for place in self._memories if place[0] == source]:
             self._forget(*place)
 
-    def _forget(self, source: Source, address: str) -> None:
+    def _forget(self, source: PartitionId, address: str) -> None:
         self._memory_bytes -= self._memories.pop((source, address)).memory_bytes
         self._untidy.pop((source, address), None)
 
-    def _loaded(self, source: Source, store: Store, address: str, strategy: Strategy) -> Memory:
+    def _loaded(
+        self, source: PartitionId, store: Store, address: str, strategy: Strategy
+    ) -> CommittedState:
         try:
             if strategy is not RING:
                 return strategy.load(self._scanned(store, prefix(strategy.kind, address)))
             ids, capacity = _extent(store, address)
             is_short = self._memory_bytes > self._memory_bytes_max / 2
             if ids > WHOLE_IDS_MAX or (is_short and ids > SMALL_IDS_MAX):
-                compact = CompactRing(self._reader(source, store, address), ids, capacity)
+                compact = IndexedRing(self._reader(source, store, address), ids, capacity)
                 for _, value in self._scanned(store, prefix(RUNS, address)):
-                    compact.take(outline(value))
+                    compact.take(summary(value))
                 return compact
             return RING.load(self._scanned(store, prefix(RUNS, address)))
         except UnknownFormatError as error:
@@ -186,11 +192,13 @@ class Cache:
             yield entry
             self._on_load()
 
-    def _reader(self, source: Source, store: Store, address: str) -> Callable[[int, int], Row]:
+    def _reader(
+        self, source: PartitionId, store: Store, address: str
+    ) -> Callable[[int, int], SegmentEntry]:
         """What reads the runs of one ring for as long as that is in memory."""
         recent, reader = self._recent, object()
 
-        def read(first: int, number: int) -> Row:
+        def read(first: int, number: int) -> SegmentEntry:
             run_key = key(address, first)
             value = recent.get((reader, run_key))
             if value is None:
@@ -205,7 +213,7 @@ class Cache:
         return read
 
 
-def _run(source: Source, store: Store, run_key: bytes) -> bytes:
+def _run(source: PartitionId, store: Store, run_key: bytes) -> bytes:
     value = store.get(run_key)
     if value is None:
         raise StoreCorruptError(source, f"there is no run {run_key.hex()}")
@@ -221,11 +229,11 @@ def _extent(store: Store, address: str) -> tuple[int, int]:
     oldest, newest = store.next_key(begin), store.previous_key(after(RUNS, address))
     if oldest is None or newest is None or not oldest.startswith(begin):
         return 0, 0
-    last = outline(store.get(newest) or b"")
+    last = summary(store.get(newest) or b"")
     return last.first + len(last.ids) - first_of(oldest), last.capacity
 
 
-def _has_outgrown(memory: Memory) -> bool:
-    if isinstance(memory, CompactRing):
+def _has_outgrown(memory: CommittedState) -> bool:
+    if isinstance(memory, IndexedRing):
         return memory.is_crowded
-    return isinstance(memory, WholeRing) and len(memory) > WHOLE_IDS_MAX
+    return isinstance(memory, InMemoryRing) and len(memory) > WHOLE_IDS_MAX

@@ -14,17 +14,17 @@ from typing import Final
 _PAUSE_S: Final = 0.02
 
 
-class DirectoryHeldError(Exception):
+class DirectoryLockedError(Exception):
     """Another live process holds the folder."""
 
 
-class Directory:
+class StateDirectory:
     """`<state_dir>/<group>/<instance>`; the lock ends with the process, however it ends."""
 
     def __init__(
         self, state_dir: Path, group_id: str, instance: str, patience_s: float = 0.0
     ) -> None:
-        """Wait for so long for a process that was killed a moment ago; then DirectoryHeldError."""
+        """Wait up to `patience_s` for a process that was killed; then DirectoryLockedError."""
         self.path = state_dir / group_id / instance
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(PermissionError):  # it is somebody else's, who has let us in
@@ -34,7 +34,7 @@ class Directory:
         while not self._is_ours():
             if time.monotonic() > deadline_s:
                 os.close(self._lock)
-                raise DirectoryHeldError(str(self.path))
+                raise DirectoryLockedError(str(self.path))
             time.sleep(_PAUSE_S)
 
     def _is_ours(self) -> bool:

@@ -3,8 +3,8 @@
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 
-from state.model import Edit, Source
-from state.store import Figures, Position
+from state.model import Edit, PartitionId
+from state.store import StorePosition, StoreStats
 
 
 class MemoryStore:
@@ -13,7 +13,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._values: dict[bytes, bytes] = {}
         self._keys: list[bytes] = []
-        self._position: Position | None = None
+        self._position: StorePosition | None = None
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """See `Store.scan`."""
@@ -36,11 +36,11 @@ class MemoryStore:
         place = bisect_left(self._keys, key)
         return self._keys[place] if place < len(self._keys) else None
 
-    def position(self) -> Position | None:
+    def position(self) -> StorePosition | None:
         """See `Store.position`."""
         return self._position
 
-    def apply(self, edits: Iterable[Edit], position: Position) -> None:
+    def apply(self, edits: Iterable[Edit], position: StorePosition) -> None:
         """See `Store.apply`."""
         self.keep(edits)
         self._position = position
@@ -57,9 +57,9 @@ class MemoryStore:
                 del self._values[key]
                 del self._keys[bisect_left(self._keys, key)]
 
-    def figures(self) -> Figures:
+    def figures(self) -> StoreStats:
         """See `Store.figures`."""
-        return Figures(keys=len(self._keys))
+        return StoreStats(keys=len(self._keys))
 
     def close(self) -> None:
         """See `Store.close`; a dict holds nothing to release."""
@@ -69,12 +69,12 @@ class MemoryStores:
     """Stores by partition; what was applied is there when it is opened again."""
 
     def __init__(self) -> None:
-        self._stores: dict[Source, MemoryStore] = {}
+        self._stores: dict[PartitionId, MemoryStore] = {}
 
-    def open(self, source: Source) -> MemoryStore:
+    def open(self, source: PartitionId) -> MemoryStore:
         """See `Stores.open`."""
         return self._stores.setdefault(source, MemoryStore())
 
-    def wipe(self, source: Source) -> None:
+    def wipe(self, source: PartitionId) -> None:
         """See `Stores.wipe`."""
         self._stores.pop(source, None)

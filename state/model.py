@@ -18,7 +18,7 @@ class Edit(NamedTuple):
     value: bytes | None
 
 
-class Source(NamedTuple):
+class PartitionId(NamedTuple):
     """Where a record came from: a topic and one of its partitions."""
 
     topic: str
@@ -83,14 +83,14 @@ _HALF: Final = 1 << (_WIDTH - 1)
 """Offsets below zero stand for something else, and belong to their partition all the same."""
 
 
-class Spots:
+class PackedPositions:
     """The partitions, in the order in which they were met."""
 
-    def __init__(self, first: Source) -> None:
+    def __init__(self, first: PartitionId) -> None:
         self._sources = [first]
         self._bases = {first: 0}
 
-    def base(self, source: Source) -> int:
+    def base(self, source: PartitionId) -> int:
         """What to add to an offset of this partition."""
         base = self._bases.get(source)
         if base is None:
@@ -98,27 +98,32 @@ class Spots:
             self._sources.append(source)
         return base
 
-    def place(self, spot: int) -> tuple[Source, int]:
+    def place(self, packed_position: int) -> tuple[PartitionId, int]:
         """The partition and the offset of a spot."""
-        index = (spot + _HALF) >> _WIDTH
-        return self._sources[index], spot - (index << _WIDTH)
+        index = (packed_position + _HALF) >> _WIDTH
+        return self._sources[index], packed_position - (index << _WIDTH)
 
-    def count(self, spots: Sequence[int]) -> Mapping[Source, int]:
+    def count(self, packed_positions: Sequence[int]) -> Mapping[PartitionId, int]:
         """How many of them are in each partition."""
         if len(self._sources) == 1:
-            return {self._sources[0]: len(spots)} if spots else {}
-        indexes = Counter([(spot + _HALF) >> _WIDTH for spot in spots])
+            return {self._sources[0]: len(packed_positions)} if packed_positions else {}
+        indexes = Counter(
+            [(packed_position + _HALF) >> _WIDTH for packed_position in packed_positions]
+        )
         return {self._sources[index]: count for index, count in indexes.items()}
 
     def columns(
-        self, spots: Sequence[int]
-    ) -> tuple[tuple[Source, ...], Sequence[int], Sequence[int]]:
+        self, packed_positions: Sequence[int]
+    ) -> tuple[tuple[PartitionId, ...], Sequence[int], Sequence[int]]:
         """The partitions of some spots; for each spot which of them it is, and its offset."""
         if len(self._sources) == 1:
-            return tuple(self._sources), bytes(len(spots)), spots
-        indexes = [(spot + _HALF) >> _WIDTH for spot in spots]
+            return tuple(self._sources), bytes(len(packed_positions)), packed_positions
+        indexes = [(packed_position + _HALF) >> _WIDTH for packed_position in packed_positions]
         met = {index: place for place, index in enumerate(dict.fromkeys(indexes))}
-        offsets = [spot - (index << _WIDTH) for spot, index in zip(spots, indexes, strict=True)]
+        offsets = [
+            packed_position - (index << _WIDTH)
+            for packed_position, index in zip(packed_positions, indexes, strict=True)
+        ]
         return (
             tuple(self._sources[index] for index in met),
             [met[index] for index in indexes],

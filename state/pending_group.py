@@ -27,7 +27,7 @@ _ABSENT: Final = -1
 Headers = list[tuple[str, bytes | None]]
 
 
-class Seat(NamedTuple):
+class GroupPosition(NamedTuple):
     """Where a parked record belongs: the position, from 1 on, in a group of an address."""
 
     address: str
@@ -41,7 +41,7 @@ class Seat(NamedTuple):
         return prefix(KIND, self.address) + name + _POSITION.pack(self.position)
 
 
-class Parked(NamedTuple):
+class PendingRecord(NamedTuple):
     """A record as it came. Absent is None and not empty; `timestamp_ms` as the record has it."""
 
     size: int
@@ -73,7 +73,7 @@ class Parked(NamedTuple):
         return 1, self.timestamp_ms
 
 
-def encode(record: Parked) -> bytes:
+def encode(record: PendingRecord) -> bytes:
     """A parked record as the value of its key."""
     size, begun, offset, timestamp_ms, *_ = record
     head = _HEADER.pack(FORMAT, size, begun, offset, timestamp_ms, len(record.headers))
@@ -83,7 +83,7 @@ def encode(record: Parked) -> bytes:
     return b"".join(parts)
 
 
-def decode(value: bytes) -> Parked:
+def decode(value: bytes) -> PendingRecord:
     """What `encode` wrote; UnknownFormatError for anything else."""
     try:
         return reader_of(value, _READERS)(value)
@@ -91,20 +91,20 @@ def decode(value: bytes) -> Parked:
         raise unknown(value) from error
 
 
-def _decode_1(value: bytes) -> Parked:
+def _decode_1(value: bytes) -> PendingRecord:
     _, size, begun, offset, timestamp_ms, count = _HEADER.unpack_from(value)
     fields = _fields(value, _HEADER.size)
     key, content = next(fields), next(fields)
     headers = [((next(fields) or b"").decode(), next(fields)) for _ in range(count)]
     for _ in fields:
         raise unknown(value)
-    return Parked(size, begun, offset, timestamp_ms, key, content, headers)
+    return PendingRecord(size, begun, offset, timestamp_ms, key, content, headers)
 
 
-_READERS: Final[Mapping[int, Callable[[bytes], Parked]]] = {1: _decode_1}
+_READERS: Final[Mapping[int, Callable[[bytes], PendingRecord]]] = {1: _decode_1}
 
 
-def seat_of(key: bytes) -> Seat:
+def seat_of(key: bytes) -> GroupPosition:
     """Where the entry of a key belongs; UnknownFormatError when it is no such key."""
     rest = rest_of(key)
     try:
@@ -112,7 +112,7 @@ def seat_of(key: bytes) -> Seat:
         (position,) = _POSITION.unpack(rest[_GROUP.size + length :])
     except struct.error as error:
         raise unknown(key) from error
-    return Seat(address_of(key), rest[_GROUP.size : _GROUP.size + length], position)
+    return GroupPosition(address_of(key), rest[_GROUP.size : _GROUP.size + length], position)
 
 
 def check(key: bytes, value: bytes) -> None:
@@ -121,7 +121,7 @@ def check(key: bytes, value: bytes) -> None:
     decode(value)
 
 
-def parked_in(store: Store) -> Iterator[tuple[Seat, Parked]]:
+def parked_in(store: Store) -> Iterator[tuple[GroupPosition, PendingRecord]]:
     """All that waits in a store."""
     for key, value in store.scan(KIND):
         yield seat_of(key), decode(value)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from state.keys import prefix, reader_of, rest_of, unknown
-from state.model import Edit, Source
+from state.model import Edit, PartitionId
 from state.segment import FORMAT
 from state.store import Store
 
@@ -24,7 +24,7 @@ _MARK: Final = struct.Struct("<BqQQQQ")
 _PARTITION: Final = struct.Struct(">I")
 
 
-class Mark(NamedTuple):
+class RedriveCheckpoint(NamedTuple):
     """The offset of the last dead letter that is decided, and what became of all so far."""
 
     done: int = -1
@@ -34,18 +34,18 @@ class Mark(NamedTuple):
     failed: int = 0
 
 
-def mark_of(store: Store, redrive: str, letters: Source) -> Mark:
+def mark_of(store: Store, redrive: str, letters: PartitionId) -> RedriveCheckpoint:
     """How far a redrive has come in one partition of dead letters."""
     value = store.get(_key(redrive, letters))
-    return Mark() if value is None else decode(value)
+    return RedriveCheckpoint() if value is None else decode(value)
 
 
-def put(redrive: str, letters: Source, mark: Mark) -> Edit:
+def put(redrive: str, letters: PartitionId, mark: RedriveCheckpoint) -> Edit:
     """The edit that writes a mark."""
     return Edit(_key(redrive, letters), encode(mark))
 
 
-def marks_in(store: Store, redrive: str) -> Iterator[tuple[Source, Mark]]:
+def marks_in(store: Store, redrive: str) -> Iterator[tuple[PartitionId, RedriveCheckpoint]]:
     """All marks of a redrive."""
     for key, value in store.scan(prefix(KIND, redrive)):
         yield _letters_of(key), decode(value)
@@ -56,12 +56,12 @@ def removal(store: Store, redrive: str) -> list[Edit]:
     return [Edit(key, None) for key, _ in store.scan(prefix(KIND, redrive))]
 
 
-def encode(mark: Mark) -> bytes:
+def encode(mark: RedriveCheckpoint) -> bytes:
     """A mark as the value of its key."""
     return _MARK.pack(FORMAT, *mark)
 
 
-def decode(value: bytes) -> Mark:
+def decode(value: bytes) -> RedriveCheckpoint:
     """What `encode` wrote; UnknownFormatError for anything else."""
     try:
         return reader_of(value, _READERS)(value)
@@ -75,22 +75,22 @@ def check(key: bytes, value: bytes) -> None:
     decode(value)
 
 
-def _decode_1(value: bytes) -> Mark:
+def _decode_1(value: bytes) -> RedriveCheckpoint:
     _, *fields = _MARK.unpack(value)
-    return Mark(*fields)
+    return RedriveCheckpoint(*fields)
 
 
-_READERS: Final[Mapping[int, Callable[[bytes], Mark]]] = {1: _decode_1}
+_READERS: Final[Mapping[int, Callable[[bytes], RedriveCheckpoint]]] = {1: _decode_1}
 
 
-def _key(redrive: str, letters: Source) -> bytes:
+def _key(redrive: str, letters: PartitionId) -> bytes:
     return prefix(KIND, redrive) + _PARTITION.pack(letters.partition) + letters.topic.encode()
 
 
-def _letters_of(key: bytes) -> Source:
+def _letters_of(key: bytes) -> PartitionId:
     rest = rest_of(key)
     try:
         (partition,) = _PARTITION.unpack_from(rest)
-        return Source(rest[_PARTITION.size :].decode(), partition)
+        return PartitionId(rest[_PARTITION.size :].decode(), partition)
     except (struct.error, UnicodeDecodeError) as error:
         raise unknown(key) from error

@@ -25,14 +25,14 @@ from rocksdict import (
     WriteBatch,
 )
 
-from state.model import Edit, Source
+from state.model import Edit, PartitionId
 from state.store import (
-    Figures,
     Identity,
-    Position,
     StoreCorruptError,
     StoreFailedError,
-    StoreHeldError,
+    StoreLockedError,
+    StorePosition,
+    StoreStats,
 )
 
 _POSITION_KEY: Final = b"\x00position"
@@ -58,7 +58,7 @@ _STALLS: Final = re.compile(r"total-(?:delays|stops): ([0-9]+)")
 class RocksStore:
     """See `Store`."""
 
-    def __init__(self, source: Source, path: Path, options: Options) -> None:
+    def __init__(self, source: PartitionId, path: Path, options: Options) -> None:
         self._source = source
         self._path = path
         try:
@@ -119,11 +119,11 @@ class RocksStore:
             raise self._translated(error) from error
         return None
 
-    def position(self) -> Position | None:
+    def position(self) -> StorePosition | None:
         """See `Store.position`."""
         return self._position
 
-    def apply(self, edits: Iterable[Edit], position: Position) -> None:
+    def apply(self, edits: Iterable[Edit], position: StorePosition) -> None:
         """See `Store.apply`."""
         batch = WriteBatch(raw_mode=True)
         for key, value in edits:
@@ -138,9 +138,9 @@ class RocksStore:
             raise self._translated(error) from error
         self._position = position
 
-    def figures(self) -> Figures:
+    def figures(self) -> StoreStats:
         """See `Store.figures`."""
-        return Figures(
+        return StoreStats(
             keys=self._number("estimate-num-keys"),
             memory_bytes=self._number("cur-size-all-mem-tables"),
             cache_bytes=self._number("block-cache-usage"),
@@ -168,16 +168,16 @@ class RocksStore:
         with suppress(Exception):
             self._db.close()
 
-    def _read_position(self) -> Position | None:
+    def _read_position(self) -> StorePosition | None:
         value = self._db.get(_POSITION_KEY)
         if value is None:
             return None
         fields = json.loads(value)
-        return Position(Identity(*fields["identity"]), *fields["place"])
+        return StorePosition(Identity(*fields["identity"]), *fields["place"])
 
     def _translated(self, error: Exception) -> Exception:
         if _HELD in str(error):
-            return StoreHeldError(str(self._path))
+            return StoreLockedError(str(self._path))
         if any(text in str(error) for text in _DISK_ERRORS):
             return StoreFailedError(f"{self._path}: {error}")
         return StoreCorruptError(self._source, error)
@@ -190,12 +190,12 @@ class RocksStores:
         self._folder = folder
         self._options = _options()
 
-    def open(self, source: Source) -> RocksStore:
+    def open(self, source: PartitionId) -> RocksStore:
         """See `Stores.open`."""
         self._finish_wipe(source)
         return RocksStore(source, self._path(source), self._options)
 
-    def wipe(self, source: Source) -> None:
+    def wipe(self, source: PartitionId) -> None:
         """See `Stores.wipe`.
 
         The store is renamed first. If a process ended with the older of two write-ahead logs
@@ -210,7 +210,7 @@ class RocksStores:
             raise StoreFailedError(f"{self._path(source)}: {error}") from error
         self._finish_wipe(source)
 
-    def _finish_wipe(self, source: Source) -> None:
+    def _finish_wipe(self, source: PartitionId) -> None:
         """Delete what was renamed, also by a process that ended before it had deleted it."""
         path = self._wiped(source)
         try:
@@ -220,14 +220,14 @@ class RocksStores:
         except OSError as error:
             raise StoreFailedError(f"{path}: {error}") from error
 
-    def _wiped(self, source: Source) -> Path:
+    def _wiped(self, source: PartitionId) -> Path:
         """Where a store lies until it is deleted; no store is called so, they end in a number."""
         name = f"{source.topic}-{source.partition}.wiped"
         if len(name) > _NAME_BYTES_MAX:
             name = f"{sha256(source.topic.encode()).hexdigest()}-{source.partition}.wiped"
         return self._folder / name
 
-    def _path(self, source: Source) -> Path:
+    def _path(self, source: PartitionId) -> Path:
         return self._folder / f"{source.topic}-{source.partition}"
 
 
@@ -258,6 +258,6 @@ def _folder_bytes(path: Path) -> int:
     return total
 
 
-def _position_bytes(position: Position) -> bytes:
+def _position_bytes(position: StorePosition) -> bytes:
     place = [position.input_next, position.changelog_next, position.level_at_ms]
     return json.dumps({"identity": list(position.identity), "place": place}).encode()

@@ -20,7 +20,7 @@ from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
 from state.keys import RUNS, UnknownFormatError, prefix, reader_of, unknown
-from state.model import Edit, Origin, Source
+from state.model import Edit, Origin, PartitionId
 
 ID_BYTES_MAX: Final = 64
 """Longer ids are remembered by their SHA-256."""
@@ -51,13 +51,13 @@ class Digest(bytes):
     __slots__ = ()
 
 
-class Run(NamedTuple):
+class Segment(NamedTuple):
     """Consecutive ids of one address; columns of equal length. `places` index `sources`."""
 
     first: int
     floor: int
     capacity: int
-    sources: tuple[Source, ...]
+    sources: tuple[PartitionId, ...]
     ids: tuple[bytes, ...]
     places: Sequence[int]
     offsets: Sequence[int]
@@ -75,14 +75,14 @@ class Run(NamedTuple):
         return Origin(source.topic, source.partition, self.offsets[row], self.times_ms[row])
 
 
-class Row(NamedTuple):
+class SegmentEntry(NamedTuple):
     """One remembered id."""
 
     identifier: bytes
     origin: Origin
 
 
-class Outline(NamedTuple):
+class SegmentSummary(NamedTuple):
     """A run without its origins."""
 
     first: int
@@ -102,12 +102,12 @@ def first_of(run_key: bytes) -> int:
     return int(first)
 
 
-def put(address: str, run: Run) -> Edit:
+def put(address: str, run: Segment) -> Edit:
     """The edit that writes a run."""
     return Edit(key(address, run.first), encode(run))
 
 
-def encode(run: Run) -> bytes:
+def encode(run: Segment) -> bytes:
     """A run as the value of its key."""
     parts = [
         _HEADER.pack(FORMAT, run.first, run.floor, run.capacity, len(run.ids), len(run.sources))
@@ -121,12 +121,12 @@ def encode(run: Run) -> bytes:
 
 
 @lru_cache
-def _packed_source(source: Source) -> bytes:
+def _packed_source(source: PartitionId) -> bytes:
     name = source.topic.encode()
     return struct.pack("<HI", len(name), source.partition) + name
 
 
-def decode(value: bytes) -> Run:
+def decode(value: bytes) -> Segment:
     """The run that `encode` wrote; UnknownFormatError for anything else."""
     try:
         return _decode(value)
@@ -134,20 +134,20 @@ def decode(value: bytes) -> Run:
         raise unknown(value) from error
 
 
-def outline(value: bytes) -> Outline:
+def summary(value: bytes) -> SegmentSummary:
     """The ids of a run, without decoding where they came from; raises as `decode` does."""
     try:
         head, position = _head(value)
         if not head.ids:
-            return Outline(*head[:3], ())
+            return SegmentSummary(*head[:3], ())
         for _ in range(3):
             _, position = _column(value, position, head.ids)
-        return Outline(*head[:3], _ids(value, position, head.ids))
+        return SegmentSummary(*head[:3], _ids(value, position, head.ids))
     except (struct.error, UnicodeDecodeError, OverflowError) as error:
         raise unknown(value) from error
 
 
-def row_of(value: bytes, number: int) -> Row:
+def row_of(value: bytes, number: int) -> SegmentEntry:
     """One id of a run with its origin, without decoding the others.
 
     UnknownFormatError where the run has no such number, and for anything that is no run.
@@ -164,15 +164,15 @@ def row_of(value: bytes, number: int) -> Row:
         start = position + lengths.sum_before(row)
         source = head.sources[places.at(row)]
         origin = Origin(*source, offsets.at(row), times_ms.at(row))
-        return Row(value[start : start + lengths.at(row)], origin)
+        return SegmentEntry(value[start : start + lengths.at(row)], origin)
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise unknown(value) from error
 
 
-def _decode(value: bytes) -> Run:
+def _decode(value: bytes) -> Segment:
     head, position = _head(value)
     if not head.ids:
-        return Run(head.first, head.floor, head.capacity, head.sources, (), (), (), ())
+        return Segment(head.first, head.floor, head.capacity, head.sources, (), (), (), ())
     columns = []
     for _ in range(3):
         column, position = _unpack(value, position, head.ids)
@@ -181,7 +181,7 @@ def _decode(value: bytes) -> Run:
     if not 0 <= min(places) <= max(places) < len(head.sources):
         raise unknown(value)
     ids = _ids(value, position, head.ids)
-    return Run(*head[:3], head.sources, ids, places, offsets, times_ms)
+    return Segment(*head[:3], head.sources, ids, places, offsets, times_ms)
 
 
 def _ids(value: bytes, position: int, count: int) -> tuple[bytes, ...]:
@@ -198,18 +198,18 @@ def _ids(value: bytes, position: int, count: int) -> tuple[bytes, ...]:
     return tuple([value[start:end] for start, end in pairwise(ends)])
 
 
-class _Head(NamedTuple):
+class _SegmentHeader(NamedTuple):
     """What stands before the columns."""
 
     first: int
     floor: int
     capacity: int
-    sources: tuple[Source, ...]
+    sources: tuple[PartitionId, ...]
     ids: int
     """How many."""
 
 
-def _head(value: bytes) -> tuple[_Head, int]:
+def _head(value: bytes) -> tuple[_SegmentHeader, int]:
     """What stands before the columns of a run of any format, and where the columns begin."""
     head, position = reader_of(value, _HEADS)(value)
     if head.ids > RUN_IDS_MAX:
@@ -219,19 +219,19 @@ def _head(value: bytes) -> tuple[_Head, int]:
     return head, position
 
 
-def _head_1(value: bytes) -> tuple[_Head, int]:
+def _head_1(value: bytes) -> tuple[_SegmentHeader, int]:
     _, first, floor, capacity, count, sources_count = _HEADER.unpack_from(value)
     position = _HEADER.size
     sources = []
     for _ in range(sources_count):
         length, partition = struct.unpack_from("<HI", value, position)
         position += 6
-        sources.append(Source(value[position : position + length].decode(), partition))
+        sources.append(PartitionId(value[position : position + length].decode(), partition))
         position += length
-    return _Head(first, floor, capacity, tuple(sources), count), position
+    return _SegmentHeader(first, floor, capacity, tuple(sources), count), position
 
 
-_HEADS: Final[Mapping[int, Callable[[bytes], tuple[_Head, int]]]] = {1: _head_1}
+_HEADS: Final[Mapping[int, Callable[[bytes], tuple[_SegmentHeader, int]]]] = {1: _head_1}
 """By format; the columns have not changed so far."""
 
 
@@ -252,7 +252,7 @@ def _pack(column: Sequence[int]) -> bytes:
     return _COLUMN.pack(base, code.encode()) + distances.tobytes()
 
 
-class _Column(NamedTuple):
+class _PackedColumn(NamedTuple):
     """A packed column as it stands in a value."""
 
     value: bytes
@@ -280,19 +280,19 @@ class _Column(NamedTuple):
         )
 
 
-def _column(value: bytes, position: int, count: int) -> tuple[_Column, int]:
+def _column(value: bytes, position: int, count: int) -> tuple[_PackedColumn, int]:
     """The column at a position, and the position behind it."""
     base, code = _COLUMN.unpack_from(value, position)
     start = position + _COLUMN.size
     if code == b"=":
-        return _Column(value, base, "=", start), start
+        return _PackedColumn(value, base, "=", start), start
     if code not in _CODES:
         raise UnknownFormatError(f"width {code!r}")
     text = code.decode()
     end = start + count * _BYTES[text]
     if end > len(value):
         raise UnknownFormatError(f"{len(value)} bytes, {end} expected")
-    return _Column(value, base, text, start), end
+    return _PackedColumn(value, base, text, start), end
 
 
 def _unpack(value: bytes, position: int, count: int) -> tuple[Sequence[int], int]:

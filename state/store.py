@@ -8,7 +8,7 @@ transactions and is never ahead of it.
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from state.model import Edit, Source
+from state.model import Edit, PartitionId
 
 
 class Identity(NamedTuple):
@@ -20,7 +20,7 @@ class Identity(NamedTuple):
     format: int
 
 
-class Position(NamedTuple):
+class StorePosition(NamedTuple):
     """How far a store has come.
 
     `input_next` is the offset of the first input record that it does not know the outcome of,
@@ -34,7 +34,7 @@ class Position(NamedTuple):
     level_at_ms: int
 
 
-class Figures(NamedTuple):
+class StoreStats(NamedTuple):
     """What a store takes and does, for whoever watches it."""
 
     keys: int
@@ -56,12 +56,12 @@ class Figures(NamedTuple):
 class StoreCorruptError(Exception):
     """A store that cannot be opened or read: wipe it and restore from the changelog."""
 
-    def __init__(self, source: Source, cause: object) -> None:
+    def __init__(self, source: PartitionId, cause: object) -> None:
         super().__init__(f"the store of {source.topic}-{source.partition} is damaged: {cause}")
         self.source = source
 
 
-class StoreHeldError(Exception):
+class StoreLockedError(Exception):
     """Another process has the store open: it is whole, and ours once that one lets go."""
 
 
@@ -88,15 +88,15 @@ class Store(Protocol):
         """The first key at or after this one."""
         ...
 
-    def position(self) -> Position | None:
+    def position(self) -> StorePosition | None:
         """Where the store stands; None when it is new."""
         ...
 
-    def apply(self, edits: Iterable[Edit], position: Position) -> None:
+    def apply(self, edits: Iterable[Edit], position: StorePosition) -> None:
         """All edits and the new position, or none. StoreFailedError when the disk refuses."""
         ...
 
-    def figures(self) -> Figures:
+    def figures(self) -> StoreStats:
         """What it takes, quickly; never an error."""
         ...
 
@@ -108,13 +108,13 @@ class Store(Protocol):
 class Stores(Protocol):
     """The folder of a worker's stores, one for each deciding partition."""
 
-    def open(self, source: Source) -> Store:
+    def open(self, source: PartitionId) -> Store:
         """The store of a partition, new when there is none.
 
-        StoreCorruptError when it is unreadable, StoreHeldError while another process has it.
+        StoreCorruptError when it is unreadable, StoreLockedError while another process has it.
         """
         ...
 
-    def wipe(self, source: Source) -> None:
+    def wipe(self, source: PartitionId) -> None:
         """Delete what is kept of a partition, whatever state it is in; it must not be open."""
         ...

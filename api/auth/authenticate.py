@@ -12,42 +12,44 @@ from typing import NamedTuple
 
 from starlette.datastructures import Headers
 
-from api.auth.cookies import NAME, SECURE_NAME, Cookies, Login
-from api.auth.oidc import INVALID, Jwks, Oidc, Refused, Vouched
-from api.auth.rate_limit import Attempts
+from api.auth.cookies import NAME, SECURE_NAME, SessionCookies, SignIn
+from api.auth.oidc import INVALID, KeySet, OidcIssuer, TokenRefused, VerifiedIdentity
+from api.auth.rate_limit import FailedAttempts
 from api.principal import ANYBODY, Principal
 from service.config.model import ApiSettings
 from service.config.tokens import Tokens, parse
 from service.credentials import secret_of
-from service.file_watcher import Watched
+from service.file_watcher import WatchedFile
 
 MISSING = "missing"
 _SCHEME = "bearer"
 _JWT_DOTS = 2
 
 
-class Presented(NamedTuple):
+class AcceptedToken(NamedTuple):
     """A token that lets somebody in."""
 
-    vouched: Vouched
+    vouched: VerifiedIdentity
     digest: str
 
 
-class Access:
+class Authenticator:
     """Who is let in, by the settings of the API. A token of the issuer may wait for its keys."""
 
-    def __init__(self, settings: ApiSettings, jwks: Jwks | None = None) -> None:
+    def __init__(self, settings: ApiSettings, jwks: KeySet | None = None) -> None:
         """The files were checked with the configuration; ValueError or OSError if they changed."""
         self.settings = settings
-        self.attempts = Attempts(time.monotonic)
+        self.attempts = FailedAttempts(time.monotonic)
         self._tokens = (
-            Watched(settings.tokens_file, parse, time.monotonic) if settings.takes_tokens else None
+            WatchedFile(settings.tokens_file, parse, time.monotonic)
+            if settings.takes_tokens
+            else None
         )
         self._oidc = None
         if settings.takes_oidc:
-            keys = Jwks(settings.oidc_issuer, settings.oidc_jwks_url, time.monotonic)
-            self._oidc = Oidc(settings, jwks or keys)
-        self._cookies = Cookies(_cookie_key(settings.session_key_file))
+            keys = KeySet(settings.oidc_issuer, settings.oidc_jwks_url, time.monotonic)
+            self._oidc = OidcIssuer(settings, jwks or keys)
+        self._cookies = SessionCookies(_cookie_key(settings.session_key_file))
 
     @property
     def asks_who(self) -> bool:
@@ -55,7 +57,7 @@ class Access:
         return self.settings.asks_who
 
     async def principal(self, headers: Headers) -> Principal:
-        """Who makes a request with these headers. Refused, or Unavailable."""
+        """Who makes a request with these headers. TokenRefused, or Unavailable."""
         if not self.asks_who:
             return ANYBODY
         token = bearer_of(headers)
@@ -63,25 +65,25 @@ class Access:
             return (await self.present(token)).vouched.principal
         cookie = cookie_of(headers)
         if cookie is None:
-            raise Refused(MISSING)
+            raise TokenRefused(MISSING)
         return self._by_cookie(cookie)
 
-    async def present(self, token: str) -> Presented:
-        """Who presents a token. Refused, or Unavailable."""
+    async def present(self, token: str) -> AcceptedToken:
+        """Who presents a token. TokenRefused, or Unavailable."""
         found = None if self._tokens is None else self._tokens.value().find(token)
         if found is not None:
-            vouched = Vouched(Principal(found.name, found.roles, "token"), _never())
-            return Presented(vouched, found.digest)
+            vouched = VerifiedIdentity(Principal(found.name, found.roles, "token"), _never())
+            return AcceptedToken(vouched, found.digest)
         if self._oidc is None or token.count(".") != _JWT_DOTS:
-            raise Refused(INVALID)
-        return Presented(await self._oidc.vouched(token), "")
+            raise TokenRefused(INVALID)
+        return AcceptedToken(await self._oidc.vouched(token), "")
 
     async def log_in(self, token: str) -> str:
-        """The cookie of who presents a token. Refused, or Unavailable."""
+        """The cookie of who presents a token. TokenRefused, or Unavailable."""
         (principal, until_s), digest = await self.present(token)
         until_s = min(until_s, int(time.time()) + self.settings.session_max_s)
         return self._cookies.write(
-            Login(principal.name, tuple(sorted(principal.roles)), until_s, digest)
+            SignIn(principal.name, tuple(sorted(principal.roles)), until_s, digest)
         )
 
     def log_out(self, headers: Headers) -> None:
@@ -91,13 +93,13 @@ class Access:
     def _by_cookie(self, value: str) -> Principal:
         login = self._cookies.read(value, time.time())
         if login is None:
-            raise Refused("session-over")
+            raise TokenRefused("session-over")
         if not login.digest:
             return Principal(login.name, frozenset(login.roles), "oidc", by_cookie=True)
         tokens = Tokens(()) if self._tokens is None else self._tokens.value()
         found = tokens.by_digest(login.digest)
         if found is None:
-            raise Refused("session-over")
+            raise TokenRefused("session-over")
         return Principal(found.name, found.roles, "token", by_cookie=True)
 
 

@@ -14,10 +14,19 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api import problems
 from api.audit_context import actor_in, set_actor
-from api.auth.authenticate import MISSING, Access, bearer_of
-from api.auth.oidc import Refused
+from api.auth.authenticate import MISSING, Authenticator, bearer_of
+from api.auth.oidc import TokenRefused
 from api.hosts import authority, origin_authority
-from api.principal import ANYBODY, FREE, LOGIN_PAGE, SAFE, Principal, Rule, Rules, set_principal
+from api.principal import (
+    ANYBODY,
+    FREE,
+    LOGIN_PAGE,
+    SAFE,
+    AccessRule,
+    AccessRules,
+    Principal,
+    set_principal,
+)
 from service.queries.errors import Unavailable
 
 CHALLENGE: Final = 'Bearer realm="ringfence"'
@@ -26,7 +35,7 @@ RULE: Final = "ringfence.rule"
 _log = structlog.stdlib.get_logger(__name__)
 
 
-class Counts(Protocol):
+class RefusalCounts(Protocol):
     """Where refusals are counted."""
 
     def http_auth_failure(self, reason: str) -> None:
@@ -34,10 +43,12 @@ class Counts(Protocol):
         ...
 
 
-class Guard:
+class Authorizer:
     """ASGI middleware between the envelope and the resources."""
 
-    def __init__(self, app: ASGIApp, rules: Rules, access: Access | None, counts: Counts) -> None:
+    def __init__(
+        self, app: ASGIApp, rules: AccessRules, access: Authenticator | None, counts: RefusalCounts
+    ) -> None:
         """Without `access` anybody may do anything."""
         self._app = app
         self._rules = rules
@@ -58,7 +69,7 @@ class Guard:
         with structlog.contextvars.bound_contextvars(actor=actor_in(scope)):
             await self._app(scope, receive, send)
 
-    async def _refusal(self, scope: Scope, rule: Rule) -> Response | None:
+    async def _refusal(self, scope: Scope, rule: AccessRule) -> Response | None:
         headers, access = Headers(scope=scope), self._access
         if access is None or not access.asks_who:
             set_principal(scope, ANYBODY)
@@ -69,7 +80,7 @@ class Guard:
             return None
         try:
             principal = await access.principal(headers)
-        except Refused as refused:
+        except TokenRefused as refused:
             return self._unknown(scope, headers, refused.reason)
         except Unavailable as error:
             self._counts.http_auth_failure("keys-unavailable")
@@ -80,11 +91,11 @@ class Guard:
             return self._lacking(scope, principal, rule.role)
         return self._foreign(scope, headers, principal)
 
-    async def _recognise(self, scope: Scope, headers: Headers, access: Access) -> None:
+    async def _recognise(self, scope: Scope, headers: Headers, access: Authenticator) -> None:
         """Name who asks what anybody may ask; a probe is never refused for what it presents."""
         try:
             set_principal(scope, await access.principal(headers))
-        except Refused as refused:
+        except TokenRefused as refused:
             if refused.reason != MISSING:
                 self._counts.http_auth_failure(refused.reason)
         except Unavailable:
@@ -124,7 +135,7 @@ class Guard:
             problems.FORBIDDEN,
             f"This needs the role {role}; you have {has}. Ask who administrates the service.",
             scope,
-            extras=problems.Extras(missing_role=role),
+            extras=problems.ProblemExtras(missing_role=role),
             headers={
                 "WWW-Authenticate": f'{CHALLENGE}, error="insufficient_scope", scope="{role}"'
             },
@@ -137,10 +148,10 @@ class Guard:
         return foreign(scope, headers, must_tell=principal.by_cookie)
 
 
-def rule_of(scope: Scope) -> Rule:
+def rule_of(scope: Scope) -> AccessRule:
     """What the guard has found that a request needs."""
     rule = scope[RULE]
-    assert isinstance(rule, Rule)
+    assert isinstance(rule, AccessRule)
     return rule
 
 
@@ -150,7 +161,7 @@ def client_of(scope: Scope) -> str:
     return str(client[0]) if client else ""
 
 
-def too_many(access: Access | None, address: str, scope: Scope) -> Response | None:
+def too_many(access: Authenticator | None, address: str, scope: Scope) -> Response | None:
     """Count a failure; answer where it is one too many."""
     wait_s = None if access is None else access.attempts.failed(address)
     if wait_s is None:

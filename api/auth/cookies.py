@@ -21,7 +21,7 @@ _CHARS_MAX: Final = 4_096
 _CONTEXT: Final = b"ringfence session cookie 1"
 
 
-class Login(NamedTuple):
+class SignIn(NamedTuple):
     """Who has logged in."""
 
     name: str
@@ -31,7 +31,7 @@ class Login(NamedTuple):
     """Of the token of the tokens file; empty where an issuer vouched."""
 
 
-class Cookies:
+class SessionCookies:
     """Signs and reads cookies."""
 
     def __init__(self, key: bytes) -> None:
@@ -39,12 +39,12 @@ class Cookies:
         self._ended: dict[str, None] = {}
         """Cookies that were signed out of here; of too many the oldest is forgotten."""
 
-    def write(self, login: Login) -> str:
+    def write(self, login: SignIn) -> str:
         """A cookie's value."""
         body = json.dumps(login, separators=(",", ":")).encode()
         return f"{_text(body)}.{_text(self._signature(body))}"
 
-    def read(self, value: str, now_s: float) -> Login | None:
+    def read(self, value: str, now_s: float) -> SignIn | None:
         """Who bears a cookie; None where it is not ours or over."""
         if len(value) > _CHARS_MAX:
             return None
@@ -58,7 +58,7 @@ class Cookies:
         if body_text in self._ended:
             return None
         name, roles, until_s, digest = json.loads(body)
-        return Login(name, tuple(roles), until_s, digest) if now_s < until_s else None
+        return SignIn(name, tuple(roles), until_s, digest) if now_s < until_s else None
 
     def end(self, value: str, now_s: float) -> None:
         """Have a cookie let nobody in any more, in this process."""

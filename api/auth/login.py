@@ -11,10 +11,10 @@ from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
 from api import problems
-from api.auth.authenticate import Access
-from api.auth.authorize import Counts, client_of, foreign, too_many
+from api.auth.authenticate import Authenticator
+from api.auth.authorize import RefusalCounts, client_of, foreign, too_many
 from api.auth.cookies import NAME, SECURE_NAME
-from api.auth.oidc import Refused
+from api.auth.oidc import TokenRefused
 from api.principal import EXTRA, FREE, LOGIN_PAGE
 from service.queries.errors import Unavailable
 
@@ -23,7 +23,7 @@ _SEE_OTHER: Final = 303
 _ANYBODY: Final = {EXTRA: FREE}
 
 
-def router(access: Access, counts: Counts) -> APIRouter:
+def router(access: Authenticator, counts: RefusalCounts) -> APIRouter:
     """Return the routes by which a browser comes and goes."""
     routes = APIRouter(include_in_schema=False)
 
@@ -42,7 +42,7 @@ def router(access: Access, counts: Counts) -> APIRouter:
             return answer
         try:
             cookie = await access.log_in(token.strip())
-        except Refused as refused:
+        except TokenRefused as refused:
             return _refused(request, refused.reason, next)
         except Unavailable as error:
             return problems.on_unavailable(request, error)
@@ -72,7 +72,7 @@ def router(access: Access, counts: Counts) -> APIRouter:
     return routes
 
 
-def _signed_out(access: Access, request: Request) -> Response:
+def _signed_out(access: Authenticator, request: Request) -> Response:
     access.log_out(request.headers)
     answer = RedirectResponse(LOGIN_PAGE if access.asks_who else "/", _SEE_OTHER)
     answer.delete_cookie(NAME, httponly=True, samesite="strict")
@@ -80,7 +80,7 @@ def _signed_out(access: Access, request: Request) -> Response:
     return answer
 
 
-def _set(answer: Response, cookie: str, access: Access, request: Request) -> None:
+def _set(answer: Response, cookie: str, access: Authenticator, request: Request) -> None:
     """Of a page that came over TLS, ours or a proxy's, the cookie never goes another way."""
     settings = access.settings
     is_tls = request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:")

@@ -53,7 +53,7 @@ class JwksError(Exception):
     """The issuer did not tell its keys."""
 
 
-class Fetch(Protocol):
+class FetchJson(Protocol):
     """Gets a JSON object."""
 
     async def __call__(self, url: str) -> Mapping[str, Any]:
@@ -61,7 +61,7 @@ class Fetch(Protocol):
         ...
 
 
-class Jwks:
+class KeySet:
     """Asked on one event loop; only the thread that fetches replaces the keys."""
 
     def __init__(
@@ -69,13 +69,13 @@ class Jwks:
         issuer: str,
         jwks_url: str,
         monotonic_s: Callable[[], float],
-        fetch: Fetch | None = None,
+        fetch: FetchJson | None = None,
     ) -> None:
         """Without `jwks_url` the issuer's discovery document tells it."""
         self._issuer = issuer
         self._url = jwks_url
         self._now_s = monotonic_s
-        self._fetch: Fetch = fetch or fetched
+        self._fetch: FetchJson = fetch or fetched
         self._keys: dict[str | None, PyJWK] = {}
         self._fetched_s = float("-inf")
         self._asked_s = float("-inf")
@@ -215,7 +215,7 @@ _FAULTS: Final[dict[type[PyJWTError], str]] = {
 INVALID: Final = "invalid"
 
 
-class Refused(Exception):  # noqa: N818 - it is the answer
+class TokenRefused(Exception):  # noqa: N818 - it is the answer
     """A token lets nobody in; the reason is one of a few, for metrics and the log."""
 
     def __init__(self, reason: str) -> None:
@@ -223,45 +223,47 @@ class Refused(Exception):  # noqa: N818 - it is the answer
         self.reason = reason
 
 
-class Vouched(NamedTuple):
+class VerifiedIdentity(NamedTuple):
     """Who somebody is, and until when that holds."""
 
     principal: Principal
     until_s: int
 
 
-class Oidc:
+class OidcIssuer:
     """One issuer."""
 
-    def __init__(self, settings: ApiSettings, jwks: Jwks) -> None:
+    def __init__(self, settings: ApiSettings, jwks: KeySet) -> None:
         self._settings = settings
         self._jwks = jwks
         mapped = [pair.rpartition("=") for pair in settings.oidc_roles]
         self._roles = [(value, role) for value, _, role in mapped] or [(r, r) for r in ROLES]
 
-    async def vouched(self, token: str) -> Vouched:
-        """Who presents a token. Refused, or Unavailable where the keys cannot be fetched."""
+    async def vouched(self, token: str) -> VerifiedIdentity:
+        """Who presents a token. TokenRefused, or Unavailable where the keys cannot be fetched."""
         claims = await self._claims(token)
         name = claims.get(self._settings.oidc_name_claim)
         if not isinstance(name, str) or not 0 < len(name) <= _NAME_CHARS_MAX:
-            raise Refused("no-name")
+            raise TokenRefused("no-name")
         held = _texts(_at(claims, self._settings.oidc_roles_claim))
         roles = frozenset(role for value, role in self._roles if value in held)
-        return Vouched(Principal(f"oidc:{_printable(name)}", roles, "oidc"), int(claims["exp"]))
+        return VerifiedIdentity(
+            Principal(f"oidc:{_printable(name)}", roles, "oidc"), int(claims["exp"])
+        )
 
     async def _claims(self, token: str) -> Mapping[str, Any]:
         settings = self._settings
         if len(token) > TOKEN_CHARS_MAX:
-            raise Refused("too-large")
+            raise TokenRefused("too-large")
         try:
             header = jwt.get_unverified_header(token)
             if header.get("alg") not in settings.oidc_algorithms or "crit" in header:
-                raise Refused("wrong-algorithm")
+                raise TokenRefused("wrong-algorithm")
             key = await self._jwks.key(_kid(header))
             if key is None:
-                raise Refused("unknown-key")
+                raise TokenRefused("unknown-key")
             if key.algorithm_name != header["alg"] and not _is_rsa(key, header["alg"]):
-                raise Refused("wrong-algorithm")
+                raise TokenRefused("wrong-algorithm")
             return jwt.decode(
                 token,
                 key.key,
@@ -272,9 +274,9 @@ class Oidc:
                 options={"require": ["exp", "iss", "aud"], "enforce_minimum_key_length": True},
             )
         except PyJWTError as error:
-            raise Refused(_FAULTS.get(type(error), INVALID)) from None
+            raise TokenRefused(_FAULTS.get(type(error), INVALID)) from None
         except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
-            raise Refused(INVALID) from None
+            raise TokenRefused(INVALID) from None
 
 
 def _is_rsa(key: jwt.PyJWK, algorithm: str) -> bool:

@@ -21,7 +21,7 @@ class _Count(NamedTuple):
     failures: int
 
 
-class Attempts:
+class FailedAttempts:
     """Failures of the last minute, by address. Of too many addresses the oldest is forgotten."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:

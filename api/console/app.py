@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.console.client import Failed, Problem
+from api.console.client import ApiProblem, PageFailed
 from api.console.history import History, sample_for_ever
 from api.console.pages import (
     addresses,
@@ -69,4 +69,4 @@ def router(view: ServiceView) -> APIRouter:
 @shown("")
 async def _nothing(_: Request) -> Response:
     detail = "No page of the console is at this address; the list of pages names all there are."
-    raise Failed(Problem(NOT_FOUND.status, NOT_FOUND.name, NOT_FOUND.title, detail))
+    raise PageFailed(ApiProblem(NOT_FOUND.status, NOT_FOUND.name, NOT_FOUND.title, detail))

@@ -15,7 +15,7 @@ NOTHING: Final = 1e-9
 Series = Sequence[float | None]
 
 
-class Line(NamedTuple):
+class ChartLine(NamedTuple):
     """One series: its name, the line along it and the area below it."""
 
     name: str
@@ -25,7 +25,7 @@ class Line(NamedTuple):
     area: str
 
 
-class Stretch(NamedTuple):
+class ChartColumn(NamedTuple):
     """One column of a chart, and what is told of it to who points at it."""
 
     x: float
@@ -39,10 +39,10 @@ class Chart(NamedTuple):
     summary: str
     """For who does not see it."""
     width: int
-    lines: tuple[Line, ...]
+    lines: tuple[ChartLine, ...]
     ticks: tuple[float, ...]
     """Values of the scale, from the top."""
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[ChartColumn, ...]
     empty: bool
 
 
@@ -55,7 +55,7 @@ def ceiling(largest: float) -> float:
     return float(next(steps, 10 * power))  # a power that was rounded down is no reason to fail
 
 
-def line_of(name: str, kind: str, values: Series, top: float) -> Line:
+def line_of(name: str, kind: str, values: Series, top: float) -> ChartLine:
     """Draw a series below `top`; it is broken where nothing is known."""
     strokes, areas = [], []
     for start, run in _runs(values):
@@ -66,7 +66,7 @@ def line_of(name: str, kind: str, values: Series, top: float) -> Line:
         first, last = places[0].partition(" ")[0], places[-1].partition(" ")[0]
         strokes.append(f"M{along}")
         areas.append(f"M{first} {HEIGHT:g}L{along}L{last} {HEIGHT:g}Z")
-    return Line(name, kind, "".join(strokes), "".join(areas))
+    return ChartLine(name, kind, "".join(strokes), "".join(areas))
 
 
 def chart(
@@ -86,12 +86,12 @@ def chart(
         width=width,
         lines=tuple(line_of(name, kind, values, top) for name, kind, values in series),
         ticks=(top, top / 2, 0.0),
-        stretches=tuple(Stretch(n - 0.5, text) for n, text in enumerate(told)),
+        stretches=tuple(ChartColumn(n - 0.5, text) for n, text in enumerate(told)),
         empty=not known,
     )
 
 
-def sparkline(values: Sequence[float], width: int) -> Line | None:
+def sparkline(values: Sequence[float], width: int) -> ChartLine | None:
     """A series without a scale, at the right end of so many units; None where nothing happened."""
     shown = values[-width:]
     if not any(shown):

@@ -21,7 +21,7 @@ Document = dict[str, Any]
 Query = Mapping[str, str | float | None]
 
 
-class Problem(NamedTuple):
+class ApiProblem(NamedTuple):
     """Why there is no answer, in the API's words."""
 
     status: int
@@ -32,20 +32,20 @@ class Problem(NamedTuple):
     """Places in what was sent, and what is wrong there."""
 
 
-class Failed(Exception):  # noqa: N818 - it is the answer
+class PageFailed(Exception):  # noqa: N818 - it is the answer
     """The API has refused what a page cannot do without."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: ApiProblem) -> None:
         super().__init__(problem.detail)
         self.problem = problem
 
 
-class Reply(NamedTuple):
+class ApiReply(NamedTuple):
     """What the API has answered: a document or a problem."""
 
     document: Document
     etag: str | None = None
-    problem: Problem | None = None
+    problem: ApiProblem | None = None
     headers: Mapping[str, str] = {}
 
     @property
@@ -54,13 +54,13 @@ class Reply(NamedTuple):
         return self.problem is None
 
     def needed(self) -> Document:
-        """The document; Failed where there is none."""
+        """The document; PageFailed where there is none."""
         if self.problem is not None:
-            raise Failed(self.problem)
+            raise PageFailed(self.problem)
         return self.document
 
 
-class Api:
+class ConsoleClient:
     """The admin API, asked on behalf of a request."""
 
     def __init__(self, request: Request) -> None:
@@ -71,7 +71,7 @@ class Api:
         )
         self._headers = [each for each in request.headers.raw if each[0].decode() in _PASSED_ON]
 
-    async def get(self, path: str, query: Query | None = None) -> Reply:
+    async def get(self, path: str, query: Query | None = None) -> ApiReply:
         """Read a resource."""
         return await self.send("GET", path, query)
 
@@ -83,7 +83,7 @@ class Api:
         *,
         body: object = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Reply:
+    ) -> ApiReply:
         """Send a request; `body` goes as JSON. What has no value is left out of the query."""
         told = {key: _text(value) for key, value in (query or {}).items() if value is not None}
         added = [(n.encode(), v.encode("latin-1", "replace")) for n, v in (headers or {}).items()]
@@ -97,7 +97,9 @@ class Api:
             )
         except httpx2.InvalidURL:
             detail = "A name is too long for a page; ask the API or the command line for it."
-            return Reply({}, problem=Problem(INVALID.status, INVALID.name, INVALID.title, detail))
+            return ApiReply(
+                {}, problem=ApiProblem(INVALID.status, INVALID.name, INVALID.title, detail)
+            )
         response = await self._transport.handle_async_request(request)
         await response.aread()
         return _reply(response)
@@ -107,19 +109,19 @@ def _text(value: str | float) -> str:  # JSON's words for true and false
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _reply(response: httpx2.Response) -> Reply:
+def _reply(response: httpx2.Response) -> ApiReply:
     kind = response.headers.get("content-type", "").partition(";")[0]
     document = response.json() if kind.endswith("json") and response.content else {}
     if response.is_success:
-        return Reply(document, response.headers.get("etag"), None, dict(response.headers))
+        return ApiReply(document, response.headers.get("etag"), None, dict(response.headers))
     if "detail" not in document:  # it broke off: the log has the rest
         document = {"title": INTERNAL.title, "detail": "The log has the reason; try again."}
     problem = problem_in(document, response.status_code)
-    return Reply(document, response.headers.get("etag"), problem, dict(response.headers))
+    return ApiReply(document, response.headers.get("etag"), problem, dict(response.headers))
 
 
-def problem_in(document: Document, status: int) -> Problem:
+def problem_in(document: Document, status: int) -> ApiProblem:
     """The problem that a document tells."""
     faults = tuple((each["pointer"], each["detail"]) for each in document.get("errors", ()))
     kind = str(document.get("type", "")).removeprefix(TYPE_PREFIX)
-    return Problem(status, kind, document.get("title", ""), document["detail"], faults)
+    return ApiProblem(status, kind, document.get("title", ""), document["detail"], faults)

@@ -7,26 +7,28 @@ from typing import Literal, NamedTuple
 Kind = Literal["gone", "new", "same"]
 
 
-class Line(NamedTuple):
+class DiffLine(NamedTuple):
     """A line of either document, or of both."""
 
     kind: Kind
     text: str
 
 
-def between(before: object, after: object, *, ignored: tuple[str, ...] = ("etag",)) -> list[Line]:
+def between(
+    before: object, after: object, *, ignored: tuple[str, ...] = ("etag",)
+) -> list[DiffLine]:
     """The lines of both documents; long stretches that stay are left out but for their ends."""
     old, new = _lines(before, ignored), _lines(after, ignored)
-    found: list[Line] = []
+    found: list[DiffLine] = []
     for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(2):
         if found:
-            found.append(Line("same", "…"))
+            found.append(DiffLine("same", "…"))
         for tag, i1, i2, j1, j2 in group:
             if tag == "equal":
-                found.extend(Line("same", f"  {text}") for text in old[i1:i2])
+                found.extend(DiffLine("same", f"  {text}") for text in old[i1:i2])
                 continue
-            found.extend(Line("gone", f"- {text}") for text in old[i1:i2])
-            found.extend(Line("new", f"+ {text}") for text in new[j1:j2])
+            found.extend(DiffLine("gone", f"- {text}") for text in old[i1:i2])
+            found.extend(DiffLine("new", f"+ {text}") for text in new[j1:j2])
     return found
 
 

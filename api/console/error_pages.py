@@ -19,7 +19,7 @@ _ASSETS: Final = "/console/assets/"
 _OF_THE_BODY: Final = (b"content-type", b"content-length", b"content-security-policy")
 
 
-class RefusalPages:
+class ErrorPages:
     """ASGI middleware around the whole application."""
 
     def __init__(self, app: ASGIApp) -> None:

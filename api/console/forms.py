@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from api.console.client import Failed, Problem
+from api.console.client import ApiProblem, PageFailed
 from api.problems import INVALID
 from ringfence.headers import Reason
 
@@ -27,7 +27,7 @@ async def read(request: Request, *names: str) -> dict[str, str]:
         "".join((*sent, *sent.values())).encode()
     except UnicodeEncodeError:
         detail = "The form holds half of a character; fill it in again, and send it as UTF-8."
-        raise Failed(Problem(INVALID.status, INVALID.name, INVALID.title, detail)) from None
+        raise PageFailed(ApiProblem(INVALID.status, INVALID.name, INVALID.title, detail)) from None
     return dict.fromkeys(names, "") | sent
 
 
@@ -58,13 +58,13 @@ FIELDS: Final = ("topic", "address", "reason", "from", "to", "header_name", "hea
 REASONS: Final = tuple(map(str, Reason))
 
 
-class LetterFilter(NamedTuple):
+class FilterForm(NamedTuple):
     """Which dead letters are meant: fields of a form, none of them empty."""
 
     fields: dict[str, str]
 
     @classmethod
-    def of(cls, told: dict[str, str]) -> "LetterFilter":
+    def of(cls, told: dict[str, str]) -> "FilterForm":
         """Out of all that a page was told."""
         return cls({name: told[name] for name in FIELDS if told.get(name)})
 

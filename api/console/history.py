@@ -33,7 +33,7 @@ Buckets = tuple[tuple[float, float], ...]
 """Of a histogram: upper bounds, and how many observations lie at or below each."""
 
 
-class Sample(NamedTuple):
+class HistorySample(NamedTuple):
     """The totals at one moment."""
 
     time_s: float
@@ -49,7 +49,7 @@ class Sample(NamedTuple):
     """Dead letters that are duplicates: what the service is there for, and no fault."""
 
 
-class Point(NamedTuple):
+class HistoryPoint(NamedTuple):
     """What happened in one stretch of the hour; None where nothing is known of it."""
 
     until_s: float
@@ -70,12 +70,12 @@ class History:
 
     def __init__(self, kept_s: float = KEPT_S, every_s: float = SAMPLE_EVERY_S) -> None:
         self._kept_s = kept_s
-        self._samples: deque[Sample] = deque(maxlen=math.ceil(kept_s / every_s) + 1)
+        self._samples: deque[HistorySample] = deque(maxlen=math.ceil(kept_s / every_s) + 1)
         self._addresses: deque[tuple[float, Mapping[str, float]]] = deque(maxlen=ADDRESS_POINTS + 1)
         self.is_failing = False
         """Whether no sample could be taken the last time."""
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: HistorySample) -> None:
         """Keep a sample; of addresses, one a minute is enough."""
         self.is_failing = False
         self._samples.append(sample._replace(by_address={}))
@@ -83,7 +83,7 @@ class History:
         if not self._addresses or sample.time_s - self._addresses[-1][0] >= step_s:
             self._addresses.append((sample.time_s, sample.by_address))
 
-    def last(self) -> Point | None:
+    def last(self) -> HistoryPoint | None:
         """The rates between the last two samples."""
         if len(self._samples) < 2:
             return None
@@ -94,14 +94,14 @@ class History:
         age_s = now_s - self._samples[0].time_s if self._samples else 0.0
         return next((span_s for span_s in SPANS_S if age_s <= span_s), KEPT_S)
 
-    def points(self, now_s: float, span_s: float, count: int = POINTS) -> tuple[Point, ...]:
+    def points(self, now_s: float, span_s: float, count: int = POINTS) -> tuple[HistoryPoint, ...]:
         """What has passed up to now, in so many stretches of one length."""
         # Two samples to a stretch, so that one which is late leaves no gap.
         count = min(count, round(span_s / (2 * SAMPLE_EVERY_S)))
         step_s = span_s / count
         start_s = now_s - span_s
-        inside: list[list[Sample]] = [[] for _ in range(count)]
-        before: Sample | None = None
+        inside: list[list[HistorySample]] = [[] for _ in range(count)]
+        before: HistorySample | None = None
         for sample in self._samples:
             at = math.ceil((sample.time_s - start_s) / step_s) - 1
             if 0 <= at < count:
@@ -120,15 +120,15 @@ class History:
         )
 
 
-def _point(until_s: float, samples: Sequence[Sample]) -> Point:
+def _point(until_s: float, samples: Sequence[HistorySample]) -> HistoryPoint:
     if len(samples) < 2:
-        return Point(until_s)
+        return HistoryPoint(until_s)
     first, last = samples[0], samples[-1]
     elapsed_s = max(last.time_s - first.time_s, 1e-3)
     seen = _less(last.latency, first.latency)
     dead_letters = max(0.0, last.dead_letters - first.dead_letters) / elapsed_s
     repeats = min(dead_letters, max(0.0, last.repeats - first.repeats) / elapsed_s)
-    return Point(
+    return HistoryPoint(
         until_s,
         consumed=max(0.0, last.consumed - first.consumed) / elapsed_s,
         accepted=max(0.0, last.accepted - first.accepted) / elapsed_s,
@@ -188,12 +188,12 @@ async def sample_for_ever(view: ServiceView, history: History) -> None:
         await asyncio.sleep(SAMPLE_EVERY_S)
 
 
-async def taken(view: ServiceView, now_s: float) -> Sample:
+async def taken(view: ServiceView, now_s: float) -> HistorySample:
     """What the service tells of itself now."""
     metrics = read(await view.metrics.scrape())
     now = view.board.read()
     lags = [each.lag_records for each in now.partitions if each.lag_records is not None]
-    return Sample(
+    return HistorySample(
         now_s,
         now.records_consumed,
         now.records_accepted,
@@ -206,7 +206,7 @@ async def taken(view: ServiceView, now_s: float) -> Sample:
     )
 
 
-class Read(NamedTuple):
+class MetricsReading(NamedTuple):
     """What is needed of the metrics."""
 
     latency: tuple[tuple[float, float], ...]
@@ -214,7 +214,7 @@ class Read(NamedTuple):
     repeats: float
 
 
-def read(exposition: bytes) -> Read:
+def read(exposition: bytes) -> MetricsReading:
     """The latency's buckets, what each address has had, dead letters that repeat; out of text."""
     buckets: defaultdict[float, float] = defaultdict(float)
     by_address: defaultdict[str, float] = defaultdict(float)
@@ -227,7 +227,7 @@ def read(exposition: bytes) -> Read:
                 repeats += sample.value if sample.labels["reason"] in REPEATED else 0.0
             else:
                 by_address[sample.labels["address"]] += sample.value
-    return Read(tuple(sorted(buckets.items())), dict(by_address), repeats)
+    return MetricsReading(tuple(sorted(buckets.items())), dict(by_address), repeats)
 
 
 def _wanted(text: str) -> Iterator[str]:

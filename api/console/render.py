@@ -20,7 +20,7 @@ from starlette.responses import HTMLResponse, Response
 
 from api.console import charts
 from api.console import formatting as words
-from api.console.client import Api, Failed, Problem
+from api.console.client import ApiProblem, ConsoleClient, PageFailed
 from api.console.forms import to
 from api.principal import principal_of
 from service.printable import visible
@@ -56,7 +56,7 @@ async def page(
     **told: Any,  # noqa: ANN401 - a template takes what its page has
 ) -> Response:
     """Draw a page; what surrounds it tells which service this is."""
-    api = Api(request)
+    api = ConsoleClient(request)
     info = await api.get("/v1/info")
     around = {
         "section": section,
@@ -80,7 +80,7 @@ def bare(template: str, status: int = 200, **told: Any) -> Response:  # noqa: AN
     return _html(template, {"now": datetime.now(UTC), **told}, status)
 
 
-async def refusal(request: Request, problem: Problem, section: str = "") -> Response:
+async def refusal(request: Request, problem: ApiProblem, section: str = "") -> Response:
     """Draw the page of a problem, under the status that the API gave it."""
     return await page(
         request, "error.html", section=section, status=problem.status, problem=problem
@@ -164,7 +164,7 @@ def shown(section: str) -> Callable[[Handler], Handler]:
         async def answered(request: Request) -> Response:
             try:
                 return await handler(request)
-            except Failed as failed:
+            except PageFailed as failed:
                 return await refusal(request, failed.problem, section)
 
         return answered

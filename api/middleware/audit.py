@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api import problems
 from api.audit_context import actor_in, change_of
 from api.auth.authorize import client_of, rule_of
-from api.ports import AuditLog
+from api.ports import AuditPort
 from api.principal import SAFE, principal_in
 from service.metadata.audit import AuditRecord, new_id
 from service.queries.errors import Unavailable
@@ -24,10 +24,10 @@ _REASON: Final = "reason"
 _log = structlog.stdlib.get_logger(__name__)
 
 
-class Audit:
+class AuditMiddleware:
     """ASGI middleware around whatever changes something."""
 
-    def __init__(self, app: ASGIApp, log: AuditLog) -> None:
+    def __init__(self, app: ASGIApp, log: AuditPort) -> None:
         self._app = app
         self._log = log
 

@@ -25,7 +25,7 @@ class _TooLarge(HTTPException):
     """More came than was told."""
 
 
-class BodyLimit:
+class BodyLimitMiddleware:
     """ASGI middleware around whatever reads a body."""
 
     def __init__(self, app: ASGIApp, bytes_max: int) -> None:

@@ -16,7 +16,7 @@ from api.preconditions import names
 _OF_A_BODY: Final = ("content-length", "content-type")
 
 
-class Conditional:
+class ConditionalMiddleware:
     """ASGI middleware around whatever is read."""
 
     def __init__(self, app: ASGIApp) -> None:

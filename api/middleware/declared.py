@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api import problems
 from api.auth.authorize import rule_of
-from api.principal import Rules
+from api.principal import AccessRules
 from service.config.model import nearest
 
 JSON: Final = "application/json"
@@ -33,7 +33,7 @@ _TOLD_MAX: Final = 10
 _NAME_CHARS_MAX: Final = 100
 
 
-class Declaration(NamedTuple):
+class DeclaredRequest(NamedTuple):
     """What one operation takes."""
 
     query: tuple[str, ...]
@@ -42,7 +42,7 @@ class Declaration(NamedTuple):
     """Media types of its body; none where it takes no body, None where it reads it by itself."""
 
     @classmethod
-    def of(cls, route: RouteContext) -> "Declaration | None":
+    def of(cls, route: RouteContext) -> "DeclaredRequest | None":
         """Read it from a route; None of one that declares nothing, as a page."""
         dependant = getattr(route, "dependant", None)
         if dependant is None or (route.methods == {"GET"} and _is_page(route)):
@@ -85,13 +85,13 @@ class Declaration(NamedTuple):
         )
 
 
-class Declared:
+class DeclaredMiddleware:
     """ASGI middleware between the guard and what reads a request."""
 
-    def __init__(self, app: ASGIApp, rules: Rules) -> None:
+    def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
         self._app = app
         self._rules = rules
-        self._declared: dict[int, Declaration | None] = {}
+        self._declared: dict[int, DeclaredRequest | None] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse what its operation does not declare."""
@@ -103,7 +103,7 @@ class Declared:
         if route is None:
             return self._other_method(scope)
         if id(route) not in self._declared:
-            self._declared[id(route)] = Declaration.of(route)
+            self._declared[id(route)] = DeclaredRequest.of(route)
         declared = self._declared[id(route)]
         refusal = None if declared is None else _refusal(declared, scope)
         if refusal is not None:
@@ -129,11 +129,11 @@ class Declared:
         return problems.problem_response(problems.METHOD_NOT_ALLOWED, detail, scope, headers=allow)
 
 
-def _refusal(declared: Declaration, scope: Scope) -> Response | None:
+def _refusal(declared: DeclaredRequest, scope: Scope) -> Response | None:
     faults = declared.faults(bytes(scope["query_string"]).decode("latin-1"))
     if faults:
         detail = " ".join(each.detail for each in faults)
-        extras = problems.Extras(errors=faults)
+        extras = problems.ProblemExtras(errors=faults)
         return problems.problem_response(problems.INVALID, detail, scope, extras=extras)
     headers = Headers(scope=scope)
     if declared.bodies is None or scope["method"] not in _BODIES or not _has_body(headers):

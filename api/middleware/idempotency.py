@@ -31,7 +31,7 @@ REPLY_BYTES_MAX: Final = 1024 * 1024
 Key = tuple[str, str]
 
 
-class _Kept(NamedTuple):
+class _StoredReply(NamedTuple):
     request: bytes
     at_s: float
     reply: tuple[Message, ...] | None
@@ -43,20 +43,20 @@ class _Kept(NamedTuple):
         return sum(len(message.get("body", b"")) for message in self.reply or ())
 
 
-class Replies:
+class ReplyCache:
     """What was replied, the oldest first. Bounded by number, bytes and time."""
 
     def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = monotonic_s
-        self._kept: OrderedDict[Key, _Kept] = OrderedDict()
+        self._kept: OrderedDict[Key, _StoredReply] = OrderedDict()
         self._bytes = 0
 
-    def begin(self, key: Key, request: bytes) -> _Kept | None:
+    def begin(self, key: Key, request: bytes) -> _StoredReply | None:
         """What is known of a key; None for a new one, which is then begun."""
         self._forget_old()
         kept = self._kept.get(key)
         if kept is None:
-            self._kept[key] = _Kept(request, self._now_s(), None, is_done=False)
+            self._kept[key] = _StoredReply(request, self._now_s(), None, is_done=False)
         return kept
 
     def end(self, key: Key, reply: tuple[Message, ...] | None) -> None:
@@ -80,12 +80,12 @@ class Replies:
             self.drop(key)
 
 
-class Idempotency:
+class IdempotencyMiddleware:
     """ASGI middleware around whatever changes something."""
 
-    def __init__(self, app: ASGIApp, replies: Replies | None = None) -> None:
+    def __init__(self, app: ASGIApp, replies: ReplyCache | None = None) -> None:
         self._app = app
-        self._replies = replies or Replies()
+        self._replies = replies or ReplyCache()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a POST as it was answered before, or have it answered."""
@@ -147,7 +147,7 @@ class _Replay(Response):
             await send(copy)
 
 
-def _known(known: _Kept, request: bytes, scope: Scope) -> Response:
+def _known(known: _StoredReply, request: bytes, scope: Scope) -> Response:
     """The answer to a key that is known."""
     if known.request != request:
         detail = "Another request was made under this key; make a key for each change."

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
 from api.hosts import host_name, is_allowed, origin_name
-from api.ports import Metrics
+from api.ports import MetricsPort
 from service.telemetry.gauges import OTHER
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -31,11 +31,11 @@ _HEADERS: Final = {
 }
 
 
-class Envelope:
+class RequestMiddleware:
     """ASGI middleware around the whole application."""
 
     def __init__(
-        self, app: ASGIApp, metrics: Metrics, allowed_hosts: frozenset[str] | None
+        self, app: ASGIApp, metrics: MetricsPort, allowed_hosts: frozenset[str] | None
     ) -> None:
         self._app = app
         self._metrics = metrics
@@ -120,7 +120,7 @@ def _request_id(sent: str | None) -> str:
 
 def _refusal(
     scope: Scope, headers: Headers, allowed_hosts: frozenset[str] | None
-) -> tuple[problems.Kind, str] | None:
+) -> tuple[problems.ProblemKind, str] | None:
     """Return why a request goes no further, if it does not."""
     if allowed_hosts is not None:
         names, host = ", ".join(sorted(allowed_hosts)), host_name(headers.get("host", ""))

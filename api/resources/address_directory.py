@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from service.queries.addresses import RANKING, DirectoryAnswer, DirectoryQuery, SortKey
 from service.queries.errors import TimedOut
-from service.queries.inbox import Desk
+from service.queries.inbox import QueryService
 
 FRESH_S_EACH: Final = 100e-6
 """For how long an address may be listed as it was told: a hundred times what telling it takes."""
@@ -28,14 +28,14 @@ _USABLE: Final = 4
 _WAITED_S_MAX: Final = 60.0
 
 
-class Order(NamedTuple):
+class AddressOrder(NamedTuple):
     """What a list is sorted by. What has no such number comes last."""
 
     key: SortKey
     descends: bool
 
 
-class Place(NamedTuple):
+class RankedAddress(NamedTuple):
     """Where an address stands in an order."""
 
     is_unknown: bool
@@ -43,17 +43,17 @@ class Place(NamedTuple):
     address: str
 
 
-FIRST: Final = Place(is_unknown=False, value=float("-inf"), address="")
+FIRST: Final = RankedAddress(is_unknown=False, value=float("-inf"), address="")
 
 
-class Page(NamedTuple):
+class AddressPage(NamedTuple):
     """Some places, in order."""
 
-    places: Sequence[Place]
+    places: Sequence[RankedAddress]
     is_last: bool
 
 
-class Directory:
+class AddressDirectory:
     """One answer of all loops, brought into any order that is asked for; safe on any thread."""
 
     def __init__(self, told: DirectoryAnswer, as_of: datetime) -> None:
@@ -63,7 +63,7 @@ class Directory:
         self.complete = told.complete
         self._addresses = sorted({*told.addresses, *told.counted})
         self._values: dict[SortKey, array[float]] = {}
-        self._orders: dict[Order, array[int]] = {}
+        self._orders: dict[AddressOrder, array[int]] = {}
         self._lock = Lock()
 
     @property
@@ -71,33 +71,39 @@ class Directory:
         """For how long it is as good as a new one."""
         return min(_FRESH_S_MAX, len(self._addresses) * FRESH_S_EACH)
 
-    def page(self, prefix: str, order: Order, after: Place, size: int) -> Page:
+    def page(
+        self, prefix: str, order: AddressOrder, after: RankedAddress, size: int
+    ) -> AddressPage:
         """So many addresses that begin with a prefix, after a place."""
         if order.key == "name":
             places = self._by_name(prefix, after.address)
         else:
             places = self._by_value(prefix, order, after)
         found = list(islice(places, size + 1))
-        return Page(found[:size], is_last=len(found) <= size)
+        return AddressPage(found[:size], is_last=len(found) <= size)
 
-    def _by_name(self, prefix: str, after: str) -> Iterator[Place]:
+    def _by_name(self, prefix: str, after: str) -> Iterator[RankedAddress]:
         names = self._addresses
         start = max(bisect_left(names, prefix), bisect_right(names, after))
         for name in islice(names, start, None):
             if not name.startswith(prefix):
                 return
-            yield Place(is_unknown=False, value=0.0, address=name)
+            yield RankedAddress(is_unknown=False, value=0.0, address=name)
 
-    def _by_value(self, prefix: str, order: Order, after: Place) -> Iterator[Place]:
+    def _by_value(
+        self, prefix: str, order: AddressOrder, after: RankedAddress
+    ) -> Iterator[RankedAddress]:
         with self._lock:  # who asks for the same order waits for it
             values = self._values_of(order.key)
             numbers = self._numbers_in(order, values)
         sign = -1 if order.descends else 1
 
-        def place(number: int) -> Place:
+        def place(number: int) -> RankedAddress:
             value = values[number]
             is_unknown = isnan(value)
-            return Place(is_unknown, 0.0 if is_unknown else sign * value, self._addresses[number])
+            return RankedAddress(
+                is_unknown, 0.0 if is_unknown else sign * value, self._addresses[number]
+            )
 
         start = bisect_right(numbers, after, key=place)
         for number in islice(numbers, start, None):
@@ -119,7 +125,7 @@ class Directory:
             self._values[key] = array("d", values)
         return self._values[key]
 
-    def _numbers_in(self, order: Order, values: Sequence[float]) -> "array[int]":
+    def _numbers_in(self, order: AddressOrder, values: Sequence[float]) -> "array[int]":
         """The numbers of the addresses in an order; those that are equal by their names."""
         if order not in self._orders:
             known = [number for number, value in enumerate(values) if not isnan(value)]
@@ -129,21 +135,21 @@ class Directory:
         return self._orders[order]
 
 
-class Directories:
+class AddressDirectoryCache:
     """The newest directory, read when it is asked for."""
 
     def __init__(
-        self, inbox: Desk, timeout_s: float, clock_s: Callable[[], float] = time.monotonic
+        self, inbox: QueryService, timeout_s: float, clock_s: Callable[[], float] = time.monotonic
     ) -> None:
         """Nobody waits longer than `timeout_s`."""
         self._inbox = inbox
         self._timeout_s = self._patience_s = timeout_s
         self._clock_s = clock_s
-        self._known: Directory | None = None
+        self._known: AddressDirectory | None = None
         self._known_s = 0.0
-        self._reading: asyncio.Task[Directory] | None = None
+        self._reading: asyncio.Task[AddressDirectory] | None = None
 
-    async def newest(self) -> Directory:
+    async def newest(self) -> AddressDirectory:
         """Return it, as old as it may be; Unavailable where there is none in time."""
         known, age_s = self._known, self._clock_s() - self._known_s
         if known is not None and age_s < known.fresh_s:
@@ -160,25 +166,25 @@ class Directories:
             sentence = "The list of addresses is being read; ask again."
             raise TimedOut(sentence, retry_after_s=2) from None
 
-    async def _read(self) -> Directory:
+    async def _read(self) -> AddressDirectory:
         as_of, since_s = datetime.now(UTC), self._clock_s()
         try:
             told = await self._inbox.ask(DirectoryQuery(), self._patience_s)
         except TimedOut:  # there are more than could be told in time
             self._patience_s = min(2 * self._patience_s, _WAITED_S_MAX)
             raise
-        directory = await asyncio.to_thread(Directory, told, as_of)
+        directory = await asyncio.to_thread(AddressDirectory, told, as_of)
         self._known, self._known_s = directory, since_s
         keep_s = directory.fresh_s * _USABLE
         asyncio.get_running_loop().call_later(keep_s, self._forget, directory)
         return directory
 
-    def _forget(self, directory: Directory) -> None:
+    def _forget(self, directory: AddressDirectory) -> None:
         """It may be large, and nobody may ask again."""
         if self._known is directory:
             self._known = None
 
-    def _has_read(self, reading: "asyncio.Task[Directory]") -> None:
+    def _has_read(self, reading: "asyncio.Task[AddressDirectory]") -> None:
         """Whoever waits is told of an error; nobody need wait."""
         self._reading = None
         if not reading.cancelled():

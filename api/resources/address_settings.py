@@ -23,7 +23,7 @@ from api.parameters import (
 )
 from api.ports import ServiceView
 from api.preconditions import check, tell_etag
-from api.problems import NO_SUCH_PATTERN, NOT_POSSIBLE, UNAVAILABLE, Refusal
+from api.problems import NO_SUCH_PATTERN, NOT_POSSIBLE, UNAVAILABLE, ProblemError
 from api.resources.settings_change import (
     ADMIN,
     WRITES,
@@ -33,14 +33,14 @@ from api.resources.settings_change import (
     How,
     HowMade,
     Outcome,
-    Place,
+    WriteTarget,
     desk_of,
     pattern_of,
     write,
 )
 from service.config.load import Config
-from service.metadata.settings import Overlay
-from service.metadata.settings_change import Standing
+from service.metadata.settings import SettingsOverlay
+from service.metadata.settings_change import SettingsSnapshot
 
 _READ_ONLY: Final = ("pattern", "source", "etag")
 _CHANGES = {**WRITES, **errors(NO_SUCH_PATTERN)}
@@ -100,20 +100,22 @@ def router(view: ServiceView) -> APIRouter:
             """Have a pattern give these keys and no other; what is held is resized at once."""
             given = {key: value for key, value in keys.items() if key not in _READ_ONLY}
 
-            def change(standing: Standing) -> Overlay:
+            def change(standing: SettingsSnapshot) -> SettingsOverlay:
                 found = pattern_of(standing.effective.config, standing.holding, pattern)
                 etag = None if found is None else found.etag
                 check(how.preconditions, etag, f"The pattern {pattern}")
                 return _with(standing, pattern, given)
 
-            place = Place("addresses", pattern, f"/v1/address-settings/{quote(pattern, safe='')}")
+            place = WriteTarget(
+                "addresses", pattern, f"/v1/address-settings/{quote(pattern, safe='')}"
+            )
             return await write(view, how, change, _describe(pattern), place)
 
         @api.delete(path, name=f"delete_by_{way.name}", responses=_CHANGES, openapi_extra=ADMIN)
         async def delete(pattern: Annotated[str, named], how: How) -> Outcome:
             """Have a pattern give nothing any more, the file's included."""
 
-            def change(standing: Standing) -> Overlay:
+            def change(standing: SettingsSnapshot) -> SettingsOverlay:
                 check(how.preconditions, _found(standing, pattern).etag, f"The pattern {pattern}")
                 return _with(standing, pattern, None)
 
@@ -122,28 +124,28 @@ def router(view: ServiceView) -> APIRouter:
     return api
 
 
-def _with(standing: Standing, pattern: str, keys: dict[str, Any] | None) -> Overlay:
+def _with(standing: SettingsSnapshot, pattern: str, keys: dict[str, Any] | None) -> SettingsOverlay:
     in_file = pattern in standing.file.addresses.patterns
     return standing.overlay.with_address(pattern, keys, in_file=in_file)
 
 
 def _describe(pattern: str) -> Describe:
-    def describe(config: Config, overlay: Overlay, _revision: int) -> dict[str, Any] | None:
+    def describe(config: Config, overlay: SettingsOverlay, _revision: int) -> dict[str, Any] | None:
         found = pattern_of(config, overlay, pattern)
         return None if found is None else found.model_dump(mode="json")
 
     return describe
 
 
-def _told(standing: Standing, pattern: str, response: Response) -> AddressSetting:
+def _told(standing: SettingsSnapshot, pattern: str, response: Response) -> AddressSetting:
     found = _found(standing, pattern)
     tell_etag(response, found.etag)
     return found
 
 
-def _found(standing: Standing, pattern: str) -> AddressSetting:
+def _found(standing: SettingsSnapshot, pattern: str) -> AddressSetting:
     found = pattern_of(standing.effective.config, standing.holding, pattern)
     if found is None:
         sentence = f"No address setting has the pattern {pattern}; /v1/address-settings lists them."
-        raise Refusal(NO_SUCH_PATTERN, sentence)
+        raise ProblemError(NO_SUCH_PATTERN, sentence)
     return found

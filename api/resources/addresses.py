@@ -25,7 +25,12 @@ from api.parameters import (
 )
 from api.ports import ServiceView
 from api.problems import NOT_POSSIBLE, UNAVAILABLE
-from api.resources.address_directory import FIRST, Directories, Order, Place
+from api.resources.address_directory import (
+    FIRST,
+    AddressDirectoryCache,
+    AddressOrder,
+    RankedAddress,
+)
 from api.resources.sizing import Need, SizingPlan
 from api.restored import require_restored
 from api.schemas import Address, Document, Held, Identifier, maybe_time
@@ -119,7 +124,7 @@ SortInQuery = Annotated[
 Prefix = Annotated[str, Query(max_length=4096, description="What the names begin with.")]
 
 
-class Listing(NamedTuple):
+class AddressListing(NamedTuple):
     """What is listed."""
 
     prefix: str
@@ -129,11 +134,11 @@ class Listing(NamedTuple):
 
 
 async def list_addresses(
-    view: ServiceView, directories: Directories, listing: Listing
+    view: ServiceView, directories: AddressDirectoryCache, listing: AddressListing
 ) -> Addresses:
     """Return one page."""
     key = cast("SortKey", listing.sort.removeprefix("-"))
-    order, after = Order(key, listing.sort.startswith("-")), _after(listing)
+    order, after = AddressOrder(key, listing.sort.startswith("-")), _after(listing)
     directory = await directories.newest()
     page = await asyncio.to_thread(directory.page, listing.prefix, order, after, listing.page_size)
     names = tuple(place.address for place in page.places)
@@ -149,12 +154,12 @@ async def list_addresses(
     )
 
 
-def _after(listing: Listing) -> Place:
+def _after(listing: AddressListing) -> RankedAddress:
     if not listing.page_token:
         return FIRST
     match place_of(listing.page_token):
         case [listing.sort, bool(is_unknown), float() | int() as value, str(address)]:
-            return Place(is_unknown, value, address)
+            return RankedAddress(is_unknown, value, address)
         case _:
             sentence = (
                 f"The page token is of no list that is sorted by {listing.sort}; "
@@ -169,7 +174,7 @@ _READ = {"x-role": "viewer"}
 def router(view: ServiceView) -> APIRouter:
     """Return the routes of addresses and ids."""
     routes = APIRouter(tags=["addresses"])
-    directories = Directories(view.inbox, view.ask_timeout_s)
+    directories = AddressDirectoryCache(view.inbox, view.ask_timeout_s)
     checked = errors(UNAVAILABLE)
     possible = errors(NOT_POSSIBLE, UNAVAILABLE)
 
@@ -185,7 +190,9 @@ def router(view: ServiceView) -> APIRouter:
         if name is not None:
             return await _address(view, name)
         require_restored(view.board.read())
-        return await list_addresses(view, directories, Listing(prefix, sort, page_size, page_token))
+        return await list_addresses(
+            view, directories, AddressListing(prefix, sort, page_size, page_token)
+        )
 
     @routes.get("/v1/addresses/{address}", responses=errors(UNAVAILABLE))
     async def address_by_path(address: AddressInPath) -> Address:

@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 
 from api.openapi import errors
 from api.parameters import PageSize, PageToken, name_of, token_of
-from api.ports import AuditLog
+from api.ports import AuditPort
 from api.principal import EXTRA
 from api.problems import NOT_POSSIBLE
 from api.schemas import Document, ms_of, time_of
@@ -57,7 +57,7 @@ class AuditEntries(Document):
     complete: bool = Field(description="False while what was written before is still being read.")
 
 
-def router(log: AuditLog) -> APIRouter:
+def router(log: AuditPort) -> APIRouter:
     """Return the route that reads the trail."""
     routes = APIRouter(tags=["service"])
 

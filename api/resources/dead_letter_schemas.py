@@ -140,7 +140,7 @@ class DeadLetterSummary(Document):
     complete: bool = Field(description="False: the page token leads on.")
 
     @classmethod
-    def of(cls, counts: letter_values.LetterCounts, token: str | None) -> Self:
+    def of(cls, counts: letter_values.DeadLetterCounts, token: str | None) -> Self:
         """Describe what was counted."""
         hours = sorted(counts.by_hour_ms.items())
         return cls(
@@ -156,7 +156,7 @@ class DeadLetterSummary(Document):
         )
 
 
-def _source(told: letter_values.ToldPlace | None) -> LetterSource | None:
+def _source(told: letter_values.SourcePosition | None) -> LetterSource | None:
     if told is None:
         return None
     time = None if told.timestamp_ms < 0 else time_of(told.timestamp_ms)

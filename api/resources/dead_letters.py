@@ -18,11 +18,11 @@ from api.problems import (
     NO_DEAD_LETTER,
     NOT_POSSIBLE,
     UNAVAILABLE,
-    Refusal,
+    ProblemError,
 )
 from api.resources.dead_letter_schemas import DeadLetter, DeadLetters, DeadLetterSummary
 from api.schemas import ms_of
-from service.dedup.dead_letter import LetterFilter, LetterPlace
+from service.dedup.dead_letter import DeadLetterFilter, DeadLetterPosition
 from service.queries.errors import NotPossible
 
 _HEADER = "header."
@@ -64,8 +64,8 @@ async def _wanted(
     from_: From = None,
     to: To = None,
     key: Key = None,
-) -> LetterFilter:
-    wanted = LetterFilter(
+) -> DeadLetterFilter:
+    wanted = DeadLetterFilter(
         topics=tuple(topics or ()),
         address=address,
         reasons=tuple(reasons or ()),
@@ -79,7 +79,7 @@ async def _wanted(
         key=None if key is None else _bytes("key", key),
     )
     if wanted.looks_into_payload and not may_read_payload(request):
-        raise Refusal(
+        raise ProblemError(
             FORBIDDEN,
             "To filter by key or header is to learn of them; ask for the role payload:read, or "
             "filter by address, reason, topic and time.",
@@ -94,7 +94,7 @@ def _bytes(name: str, text: str) -> bytes:
         raise NotPossible(f"The value of {name} cannot be read: {error}.") from None
 
 
-Wanted = Annotated[LetterFilter, Depends(_wanted)]
+Wanted = Annotated[DeadLetterFilter, Depends(_wanted)]
 
 
 def router(view: ServiceView) -> APIRouter:
@@ -145,13 +145,13 @@ def router(view: ServiceView) -> APIRouter:
         offset: Annotated[int, Path(ge=0, lt=2**63, description="The offset of the letter.")],
     ) -> DeadLetter:
         """Return one dead letter; with the role `payload:read` also what the record holds."""
-        letter = await run_in_threadpool(letters.one, LetterPlace(topic, partition, offset))
+        letter = await run_in_threadpool(letters.one, DeadLetterPosition(topic, partition, offset))
         if letter is None:
             detail = (
                 f"No dead letter is at {topic}-{partition}@{offset}: the topic is no dead-letter "
                 "topic of this group, or the record was deleted; see /v1/dead-letters."
             )
-            raise Refusal(NO_DEAD_LETTER, detail)
+            raise ProblemError(NO_DEAD_LETTER, detail)
         return DeadLetter.of(letter, with_payload=may_read_payload(request))
 
     return routes

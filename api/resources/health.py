@@ -13,11 +13,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.responses import PlainTextResponse, Response
 
 from api.openapi import errors
-from api.ports import Board, ServiceView
+from api.ports import ServiceView, StatusPort
 from api.principal import principal_of
-from api.problems import UNHEALTHY, Check, Extras, problem_response
+from api.problems import UNHEALTHY, Check, ProblemExtras, problem_response
 from service.config.tokens import LEVELS
-from service.queries.status import Status
+from service.queries.status import ServiceStatus
 from service.telemetry.metrics import CONTENT_TYPE
 
 Verbose = Annotated[
@@ -101,7 +101,7 @@ def _answer(request: Request, checks: tuple[Check, ...], *, verbose: bool) -> He
         UNHEALTHY,
         " ".join(_sentence(check.detail) for check in failed),
         request.scope,
-        extras=Extras(checks=checks if verbose else failed),
+        extras=ProblemExtras(checks=checks if verbose else failed),
         headers={"Retry-After": "1"},
     )
 
@@ -129,7 +129,7 @@ def _loop_check(view: ServiceView) -> Check:
     return Check(name="loop", ok=age_ms <= view.heartbeat_max_ms, detail=detail)
 
 
-def _turn_check(board: Board) -> Check:
+def _turn_check(board: StatusPort) -> Check:
     """A call into the Kafka client may outlast its time, and nobody is told why meanwhile."""
     age_ms = board.heartbeat_age_ms()
     detail = f"The loop's last heartbeat was {age_ms} ms ago."
@@ -138,19 +138,19 @@ def _turn_check(board: Board) -> Check:
     return Check(name="loop", ok=age_ms <= SILENT_MS_MAX, detail=detail)
 
 
-def _start_check(board: Board) -> Check:
+def _start_check(board: StatusPort) -> Check:
     joined = board.has_run()
     detail = "The group is joined." if joined else "The group is not joined yet."
     return Check(name="assignment", ok=joined, detail=detail)
 
 
-def _stop_check(status: Status) -> Check:
+def _stop_check(status: ServiceStatus) -> Check:
     stopping = status.phase == "stopping"
     detail = "The service is stopping." if stopping else "The service is not stopping."
     return Check(name="stop", ok=not stopping, detail=detail)
 
 
-def _broker_check(status: Status, *, by_name: bool) -> Check:
+def _broker_check(status: ServiceStatus, *, by_name: bool) -> Check:
     """What is waited for has names: of brokers, topics and users."""
     waiting = status.phase == "waiting"
     sentence = f"Waiting for {(by_name and status.waiting_for) or 'what its log says'}"
@@ -160,7 +160,7 @@ def _broker_check(status: Status, *, by_name: bool) -> Check:
     return Check(name="broker", ok=not waiting, detail=detail)
 
 
-def _state_check(status: Status) -> Check:
+def _state_check(status: ServiceStatus) -> Check:
     behind = [each for each in status.partitions if each.phase != "running"]
     remaining = sum(each.restore_remaining_records or 0 for each in behind)
     detail = f"All partitions owned are restored: {len(status.partitions)}."

@@ -8,11 +8,11 @@ from pydantic import AwareDatetime, Field, PlainValidator, model_validator
 from api.parameters import parse_id, place_of, token_of
 from api.schemas import Document, Given, Sighting, ms_of, offset_of, time_of
 from ringfence.headers import NUMBER_MAX, id_text
-from service.dedup.record import Known
+from service.dedup.record import KnownId
 from service.queries.errors import NotPossible
 from service.queries.ids import (
     ChangeAnswer,
-    Cursor,
+    IdCursor,
     IdsAnswer,
     IdsLookup,
     LookupAnswer,
@@ -128,10 +128,10 @@ class ImportedId(Document):
             raise ValueError(f"hashed stands beside an id of {KEPT_BYTES_MAX + 1} bytes alone")
         return self
 
-    def known(self, topic: str | None = None, partition: int | None = None) -> Known:
+    def known(self, topic: str | None = None, partition: int | None = None) -> KnownId:
         """As the loop takes it."""
         time_ms = None if self.time is None else ms_of(self.time)
-        return Known(self.id, self.offset, time_ms, topic, partition, self.hashed)
+        return KnownId(self.id, self.offset, time_ms, topic, partition, self.hashed)
 
 
 class ImportedLine(ImportedId):
@@ -140,7 +140,7 @@ class ImportedLine(ImportedId):
     topic: str = Field(min_length=1, max_length=249, description="The topic.")
     partition: int = Field(ge=0, le=PARTITION_MAX, description="The number of the partition.")
 
-    def placed(self) -> Known:
+    def placed(self) -> KnownId:
         """As the loop takes it."""
         return self.known(self.topic, self.partition)
 
@@ -154,7 +154,7 @@ class Import(Given):
         min_length=1, max_length=10_000, description="The oldest first."
     )
 
-    def known(self) -> tuple[Known, ...]:
+    def known(self) -> tuple[KnownId, ...]:
         """As the loop takes them."""
         return tuple(each.known() for each in self.ids)
 
@@ -179,7 +179,7 @@ class Imported(Document):
     complete: bool = Field(description="False: other instances have partitions too.")
 
 
-def cursor_of(page_token: str) -> Cursor | None:
+def cursor_of(page_token: str) -> IdCursor | None:
     """Where a page begins whose token this is; NotPossible for one that no page has given."""
     if not page_token:
         return None
@@ -187,6 +187,6 @@ def cursor_of(page_token: str) -> Cursor | None:
         case [str(topic), int(partition), int(number), int() | None as end] if (
             0 <= number <= NUMBER_MAX and 0 <= (end or 0) <= NUMBER_MAX
         ):
-            return Cursor(topic, partition, number, end)
+            return IdCursor(topic, partition, number, end)
         case _:
             raise NotPossible("The page token is none that a page of ids has given.")

@@ -12,24 +12,24 @@ from pydantic import ValidationError
 from starlette.responses import StreamingResponse
 
 from api.audit_context import Tried
-from api.content import NDJSON, AsksForLines, GivesLines, lines_of, read_lines
+from api.content import NDJSON, NdjsonAnswerRoute, NdjsonRequestRoute, lines_of, read_lines
 from api.openapi import errors
-from api.parameters import ID_WAYS, PageSize, PageToken, Way
+from api.parameters import ID_WAYS, AddressingMode, PageSize, PageToken
 from api.ports import ServiceView
 from api.problems import NOT_POSSIBLE, UNAVAILABLE
 from api.resources.id_schemas import Ids, Import, Imported, ImportedLine, Remembered, cursor_of
 from api.restored import require_restored
-from service.dedup.record import Known
+from service.dedup.record import KnownId
 from service.queries.errors import NotPossible, Unavailable
-from service.queries.ids import IdsAnswer, IdsImport, IdsQuery, ImportAnswer
-from state.model import Source
+from service.queries.ids import IdsAnswer, IdsQuery, ImportAnswer, ImportIds
+from state.model import PartitionId
 
 _EXPORTED_AT_ONCE: Final = 2_000
 
 _IMPORTED_AT_ONCE: Final = 4_000
 
 
-class Taking(NamedTuple):
+class ImportTarget(NamedTuple):
     """Where lines are taken in."""
 
     address: str
@@ -54,10 +54,12 @@ async def exported(view: ServiceView, address: str, page: IdsAnswer) -> AsyncIte
         page = await view.inbox.ask(query, view.ask_timeout_s)
 
 
-async def take_in(view: ServiceView, taking: Taking, stream: AsyncIterator[bytes]) -> Imported:
+async def take_in(
+    view: ServiceView, taking: ImportTarget, stream: AsyncIterator[bytes]
+) -> Imported:
     """Import the lines of a stream."""
     done = Imported(ids=0, new=0, complete=True)
-    seen: set[Source] = set()
+    seen: set[PartitionId] = set()
     try:
         async for part in _parts(stream):
             told = await _taken(view, taking, part, seen)
@@ -74,8 +76,8 @@ async def take_in(view: ServiceView, taking: Taking, stream: AsyncIterator[bytes
     return done
 
 
-async def _parts(stream: AsyncIterator[bytes]) -> AsyncIterator[list[Known]]:
-    part: list[Known] = []
+async def _parts(stream: AsyncIterator[bytes]) -> AsyncIterator[list[KnownId]]:
+    part: list[KnownId] = []
     async for number, line in read_lines(stream):
         part.append(_known(number, line))
         if len(part) == _IMPORTED_AT_ONCE:
@@ -86,11 +88,11 @@ async def _parts(stream: AsyncIterator[bytes]) -> AsyncIterator[list[Known]]:
 
 
 async def _taken(
-    view: ServiceView, taking: Taking, part: list[Known], seen: set[Source]
+    view: ServiceView, taking: ImportTarget, part: list[KnownId], seen: set[PartitionId]
 ) -> ImportAnswer:
     """Take in a part; one that names new places is looked at first, so that it is all or none."""
-    places = {Source(each.topic or "", each.partition or 0) for each in part}
-    change = IdsImport(taking.address, taking.input, None, tuple(part), dry_run=True)
+    places = {PartitionId(each.topic or "", each.partition or 0) for each in part}
+    change = ImportIds(taking.address, taking.input, None, tuple(part), dry_run=True)
     if taking.dry_run or not places <= seen:
         answer = await view.inbox.ask(change, view.ask_timeout_s)
         if answer.ids < len(part):
@@ -101,7 +103,7 @@ async def _taken(
     return await view.inbox.ask(change._replace(dry_run=False), view.ask_timeout_s)
 
 
-def _known(number: int, line: bytes) -> Known:
+def _known(number: int, line: bytes) -> KnownId:
     try:
         return ImportedLine.model_validate_json(line).placed()
     except ValidationError as error:
@@ -111,7 +113,7 @@ def _known(number: int, line: bytes) -> Known:
         raise NotPossible(f"Line {number}{where}: {what}.") from None
 
 
-def _foreign(count: int, places: set[Source]) -> str:
+def _foreign(count: int, places: set[PartitionId]) -> str:
     names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(places)[:5])
     return (
         f"{count} ids belong to partitions that nobody here decides; their places are {names}. "
@@ -154,7 +156,7 @@ def router(view: ServiceView) -> APIRouter:
     return routes
 
 
-def _add_lines(view: ServiceView, routes: APIRouter, way: Way) -> None:
+def _add_lines(view: ServiceView, routes: APIRouter, way: AddressingMode) -> None:
     async def export_lines(
         address: Annotated[str, Depends(way.read)],
     ) -> StreamingResponse:
@@ -173,27 +175,27 @@ def _add_lines(view: ServiceView, routes: APIRouter, way: Way) -> None:
     ) -> Imported:
         """Have an address know the ids of these lines, as if they had been accepted."""
         require_restored(view.board.read())
-        done = await take_in(view, Taking(address, instead_of, how.dry_run), request.stream())
+        done = await take_in(view, ImportTarget(address, instead_of, how.dry_run), request.stream())
         how.changed(after={"address": address, "imported": done.ids, "new": done.new})
         return done
 
     for verb, handler, methods, route in (
-        ("export", export_lines, ["GET", "POST"], AsksForLines),
-        ("import", import_lines, ["POST"], GivesLines),
+        ("export", export_lines, ["GET", "POST"], NdjsonAnswerRoute),
+        ("import", import_lines, ["POST"], NdjsonRequestRoute),
     ):
         routes.add_api_route(
             f"/v1{way.step}:{verb}",
             handler,
             methods=methods,
             responses=_CHANGES,
-            response_model=Imported if route is GivesLines else None,
+            response_model=Imported if route is NdjsonRequestRoute else None,
             include_in_schema=False,  # the routes of JSON describe these too
-            openapi_extra=_READ if route is AsksForLines else None,
+            openapi_extra=_READ if route is NdjsonAnswerRoute else None,
             route_class_override=route,
         )
 
 
-def _add_export(view: ServiceView, routes: APIRouter, way: Way) -> None:
+def _add_export(view: ServiceView, routes: APIRouter, way: AddressingMode) -> None:
     path, read = f"/v1{way.step}:export", {**_READ, "responses": {"200": _LINES}}
 
     @routes.get(path, name=f"export_ids_by_{way.name}", responses=_CHANGES, openapi_extra=read)
@@ -214,7 +216,7 @@ def _add_export(view: ServiceView, routes: APIRouter, way: Way) -> None:
         return Ids.of(address, await view.inbox.ask(query, view.ask_timeout_s))
 
 
-def _add_import(view: ServiceView, routes: APIRouter, way: Way) -> None:
+def _add_import(view: ServiceView, routes: APIRouter, way: AddressingMode) -> None:
     taken = {"requestBody": _LINES}
 
     @routes.post(
@@ -232,7 +234,7 @@ def _add_import(view: ServiceView, routes: APIRouter, way: Way) -> None:
         exported, each with its own, however many there are.
         """
         require_restored(view.board.read())
-        change = IdsImport(address, ids.topic, ids.partition, ids.known(), how.dry_run)
+        change = ImportIds(address, ids.topic, ids.partition, ids.known(), how.dry_run)
         answer = await view.inbox.ask(change, view.ask_timeout_s)
         how.changed(after={"address": address, "imported": answer.ids, "new": answer.new})
         return Imported(ids=answer.ids, new=answer.new, complete=answer.complete)

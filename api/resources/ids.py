@@ -7,18 +7,18 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends
 
-from api.audit_context import Asked, Tried
+from api.audit_context import RequestedChange, Tried
 from api.openapi import errors
 from api.parameters import (
     ADDRESS_WAYS,
     ID_WAYS,
+    AddressingMode,
     AddressInPath,
     IdInPath,
     IdInQuery,
     OneIdInQuery,
     PageSize,
     PageToken,
-    Way,
 )
 from api.ports import ServiceView
 from api.problems import NOT_POSSIBLE, UNAVAILABLE
@@ -26,7 +26,7 @@ from api.resources.id_schemas import Changed, FoundIds, Ids, Lookup, cursor_of
 from api.restored import require_restored
 from api.schemas import Identifier
 from service.queries.addresses import AddressQuery
-from service.queries.ids import Clearing, IdForgetting, IdQuery, IdsLookup, IdsQuery
+from service.queries.ids import ClearAddress, ForgetId, IdQuery, IdsLookup, IdsQuery
 
 _CHANGES = errors(NOT_POSSIBLE, UNAVAILABLE)
 _READ: Final = {"x-role": "viewer"}
@@ -53,7 +53,7 @@ def router(view: ServiceView) -> APIRouter:
     return routes
 
 
-def _add_reads(view: ServiceView, routes: APIRouter, way: Way) -> None:
+def _add_reads(view: ServiceView, routes: APIRouter, way: AddressingMode) -> None:
     @routes.get(f"/v1{way.step}", name=f"ids_by_{way.name}", responses=_CHANGES)
     async def ids(
         address: Annotated[str, Depends(way.read)],
@@ -82,7 +82,7 @@ def _add_reads(view: ServiceView, routes: APIRouter, way: Way) -> None:
         return FoundIds.of(query, await view.inbox.ask(query, view.ask_timeout_s))
 
 
-def _add_forgetting(view: ServiceView, routes: APIRouter, way: Way) -> None:
+def _add_forgetting(view: ServiceView, routes: APIRouter, way: AddressingMode) -> None:
     @routes.delete(
         f"/v1{way.step}", name=f"forget_id_with_address_by_{way.name}", responses=_CHANGES
     )
@@ -93,23 +93,23 @@ def _add_forgetting(view: ServiceView, routes: APIRouter, way: Way) -> None:
         return await _forget(view, IdQuery(address, name), how)
 
 
-def _add_clearing(view: ServiceView, routes: APIRouter, way: Way) -> None:
+def _add_clearing(view: ServiceView, routes: APIRouter, way: AddressingMode) -> None:
     @routes.post(f"/v1/addresses{way.step}:clear", name=f"clear_by_{way.name}", responses=_CHANGES)
     async def clear(address: Annotated[str, Depends(way.read)], how: Tried) -> Changed:
         """Forget all that an address remembers."""
         require_restored(view.board.read())
         before = await view.inbox.ask(AddressQuery(address), view.ask_timeout_s)
-        change = Clearing(address, how.dry_run)
+        change = ClearAddress(address, how.dry_run)
         done = Changed.of(await view.inbox.ask(change, view.ask_timeout_s))
         held = [ring.ids_held for ring in before.partitions]
         how.changed(before={"address": address, "ids_held": held}, after={"ids_held": []})
         return done
 
 
-async def _forget(view: ServiceView, query: IdQuery, how: Asked) -> Changed:
+async def _forget(view: ServiceView, query: IdQuery, how: RequestedChange) -> Changed:
     require_restored(view.board.read())
     before = Identifier.of(query, await view.inbox.ask(query, view.ask_timeout_s))
-    change = IdForgetting(query.address, query.identifier, how.dry_run)
+    change = ForgetId(query.address, query.identifier, how.dry_run)
     done = Changed.of(await view.inbox.ask(change, view.ask_timeout_s))
     told = {"address", "id", "known", "sightings"}
     how.changed(before=before.model_dump(mode="json", include=told))

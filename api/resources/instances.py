@@ -9,7 +9,7 @@ from pydantic import Field
 from api.openapi import errors
 from api.ports import ServiceView
 from api.schemas import Document, time_of
-from service.peers.protocol import Attendance
+from service.peers.protocol import InstanceStatus
 from service.queries import status
 
 
@@ -44,23 +44,23 @@ class Instance(Document):
     )
 
     @classmethod
-    def of(cls, attendance: Attendance) -> Self:
+    def of(cls, instance_status: InstanceStatus) -> Self:
         """Describe an instance."""
-        announced, roll = attendance.announced, attendance.roll
-        now = None if roll is None else roll.status
+        announced, status_reply = instance_status.announced, instance_status.status_reply
+        now = None if status_reply is None else status_reply.status
         owned = None if now is None else now.partitions
         return cls(
             instance=announced.name,
             url=announced.url or None,
-            own=attendance.is_own,
-            reachable=roll is not None,
-            trouble=None if attendance.trouble is None else attendance.trouble.sentence,
-            trouble_code=None if attendance.trouble is None else attendance.trouble.code,
+            own=instance_status.is_own,
+            reachable=status_reply is not None,
+            trouble=None if instance_status.trouble is None else instance_status.trouble.sentence,
+            trouble_code=None if instance_status.trouble is None else instance_status.trouble.code,
             version=announced.version,
             started_at=time_of(announced.started_at_ms),
             phase=None if now is None else now.phase,
             waiting_for=None if now is None else now.waiting_for,
-            revision=None if roll is None else roll.revision,
+            revision=None if status_reply is None else status_reply.revision,
             partitions_owned=None if owned is None else len(owned),
             partitions_restoring=(
                 None if owned is None else sum(each.phase != "running" for each in owned)
@@ -91,9 +91,9 @@ def router(view: ServiceView) -> APIRouter:
     return routes
 
 
-def is_complete(present: tuple[Attendance, ...]) -> bool:
+def is_complete(present: tuple[InstanceStatus, ...]) -> bool:
     """Whether these own every partition together, as far as they answer."""
-    rolls = [each.roll.status for each in present if each.roll is not None]
+    rolls = [each.status_reply.status for each in present if each.status_reply is not None]
     owned = {(each.topic, each.partition) for now in rolls for each in now.partitions}
     total = max((now.partitions_total for now in rolls), default=0)
     return len(rolls) == len(present) and total > 0 and len(owned) >= total

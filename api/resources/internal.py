@@ -12,12 +12,12 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from api.auth.authorize import client_of
-from api.ports import Hearing, Metrics, ServiceView
+from api.ports import MetricsPort, PeerPort, ServiceView
 from api.principal import EXTRA, FREE, principal_of
 from api.problems import MALFORMED, PEERS_ONLY, problem_response, trace_id
 from service.peers.protocol import ACTOR, FORWARDED, PATH, SIGNATURE, CodecError, question_of
 from service.peers.server import is_change
-from service.peers.signing import Asker, Signed
+from service.peers.signing import RequestOrigin, SignedRequest
 from service.urls import is_loopback
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -26,16 +26,16 @@ _log = structlog.stdlib.get_logger(__name__)
 def router(view: ServiceView) -> APIRouter:
     """Return the route by which instances ask each other."""
     routes = APIRouter(include_in_schema=False)
-    hearing = view.hearing
-    if hearing is None:  # there are no others
+    peer_server = view.peer_server
+    if peer_server is None:  # there are no others
         return routes
 
     @routes.post(PATH, openapi_extra={EXTRA: FREE})
     async def question(request: Request) -> Response:
         """Answer another instance from the own processes alone."""
         asker = _asker(request)
-        signed = _signed(request, hearing, asker)
-        if signed is None and (hearing.key is not None or not _asks_openly(request)):
+        signed = _signed(request, peer_server, asker)
+        if signed is None and (peer_server.key is not None or not _asks_openly(request)):
             return _refused(request, view.metrics)
         body = await request.body()
         if signed is not None and not signed.covers(body):
@@ -50,24 +50,24 @@ def router(view: ServiceView) -> APIRouter:
         with structlog.contextvars.bound_contextvars(actor=actor):
             if may_change and is_change(asked.query):
                 _log.info("audit", via=f"instance {asker.instance}", **_told(asked.query))
-            reply = await hearing.reply(asked, may_change=may_change)
+            reply = await peer_server.reply(asked, may_change=may_change)
         headers = {}
-        if hearing.key is not None and signed is not None:
-            headers[SIGNATURE] = hearing.key.of_reply(signed.nonce, reply)
+        if peer_server.key is not None and signed is not None:
+            headers[SIGNATURE] = peer_server.key.of_reply(signed.nonce, reply)
         return Response(reply, media_type="application/json", headers=headers)
 
     return routes
 
 
-def _asker(request: Request) -> Asker:
+def _asker(request: Request) -> RequestOrigin:
     sent = request.headers
-    return Asker(sent.get(FORWARDED, ""), sent.get(ACTOR, ""), trace_id(request.scope))
+    return RequestOrigin(sent.get(FORWARDED, ""), sent.get(ACTOR, ""), trace_id(request.scope))
 
 
-def _signed(request: Request, hearing: Hearing, asker: Asker) -> Signed | None:
-    if hearing.key is None:
+def _signed(request: Request, peer_server: PeerPort, asker: RequestOrigin) -> SignedRequest | None:
+    if peer_server.key is None:
         return None
-    return hearing.key.admitted(PATH, asker, request.headers.get("authorization", ""))
+    return peer_server.key.admitted(PATH, asker, request.headers.get("authorization", ""))
 
 
 def _asks_openly(request: Request) -> bool:
@@ -75,7 +75,7 @@ def _asks_openly(request: Request) -> bool:
     return FORWARDED in request.headers and principal_of(request).how == "off"
 
 
-def _refused(request: Request, metrics: Metrics) -> Response:
+def _refused(request: Request, metrics: MetricsPort) -> Response:
     metrics.http_auth_failure("peer")
     detail = "Only instances of this service ask here; see api.peer_token_file."
     return problem_response(PEERS_ONLY, detail, request.scope)

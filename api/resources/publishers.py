@@ -26,15 +26,15 @@ from api.problems import (
 from api.restored import require_restored
 from api.schemas import Document, Given, time_of
 from ringfence.headers import NUMBER_MAX, bookmark
-from service.metadata.sessions import Session
+from service.metadata.sessions import SessionRecord
 from service.queries.errors import NotPossible
 from service.queries.publishers import (
-    NumberChange,
     PublisherAnswer,
-    PublisherPlace,
+    PublisherProgress,
     PublisherQuery,
     PublishersAnswer,
     PublishersQuery,
+    SetSequence,
 )
 
 
@@ -72,7 +72,7 @@ class Standing(Document):
     bookmark: str = Field(description="As the header `_BOOKMARK` has it.")
 
     @classmethod
-    def of(cls, publisher: str, place: PublisherPlace) -> Self:
+    def of(cls, publisher: str, place: PublisherProgress) -> Self:
         """Describe it."""
         return cls(
             address=place.address,
@@ -121,7 +121,7 @@ class PublisherSession(Document):
     complete: bool = Field(description="False: another instance may know more of it.")
 
     @classmethod
-    def of(cls, name: str, session: Session, answer: PublisherAnswer) -> Self:
+    def of(cls, name: str, session: SessionRecord, answer: PublisherAnswer) -> Self:
         """Describe a session."""
         return cls(
             publisher=name,
@@ -190,7 +190,7 @@ def router(view: ServiceView) -> APIRouter:
         before = await _publisher(view, name)
         if before.is_known or if_match is not None:
             check(Preconditions(if_match), _etag(before), f"The publisher {name}")
-        change = NumberChange(
+        change = SetSequence(
             publisher=name,
             address=number.address,
             number=number.sequence,

@@ -24,7 +24,7 @@ from api.problems import (
     NO_REDRIVE,
     NOT_POSSIBLE,
     UNAVAILABLE,
-    Refusal,
+    ProblemError,
 )
 from api.resources.dead_letter_schemas import DeadLetter, HourCount
 from api.schemas import Document, Given, ms_of, time_of
@@ -67,9 +67,9 @@ class Filter(Given):
         default=None, description="Text, or `hex:` or `base64:` and the bytes."
     )
 
-    def known(self, topics: tuple[str, ...] = ()) -> letter_values.LetterFilter:
+    def known(self, topics: tuple[str, ...] = ()) -> letter_values.DeadLetterFilter:
         """As the service takes it."""
-        return letter_values.LetterFilter(
+        return letter_values.DeadLetterFilter(
             topics=topics,
             address=self.address,
             reasons=self.reason,
@@ -113,12 +113,13 @@ class RedriveOrder(Given):
             raise ValueError("letters are named one by one, or by topics and filter; not by both")
         return self
 
-    def known(self, reason: str, actor: str) -> letter_values.Order:
+    def known(self, reason: str, actor: str) -> letter_values.RedriveRequest:
         """As the service takes it."""
         places = (
-            letter_values.LetterPlace(*each) for each in sorted(set(map(_place, self.letters)))
+            letter_values.DeadLetterPosition(*each)
+            for each in sorted(set(map(_place, self.letters)))
         )
-        return letter_values.Order(
+        return letter_values.RedriveRequest(
             mode=self.mode,
             filter=self.filter.known(self.topics),
             letters=tuple(places),
@@ -245,7 +246,7 @@ class RedrivePreview(Document):
     complete: bool = Field(description="False: there are more records than were looked at.")
 
     @classmethod
-    def of(cls, preview: letter_values.RedrivePreview) -> Self:
+    def of(cls, preview: letter_values.RedriveEstimate) -> Self:
         """Describe it."""
         counts = preview.counts
         hours = sorted(counts.by_hour_ms.items())
@@ -269,7 +270,7 @@ def _place(letter: LetterAt) -> tuple[str, int, int]:
     return letter.topic, letter.partition, letter.offset
 
 
-def _shown(found: letter_values.LetterFilter, *, with_payload: bool) -> ShownFilter:
+def _shown(found: letter_values.DeadLetterFilter, *, with_payload: bool) -> ShownFilter:
     return ShownFilter(
         address=found.address,
         reason=found.reasons,
@@ -327,14 +328,14 @@ def router(view: ServiceView) -> APIRouter:
         known = order.known(reason, actor_of(request))
         if known.filter.looks_into_payload and not may_read_payload(request):
             detail = "To filter by key or header is to learn of them; ask for payload:read."
-            raise Refusal(FORBIDDEN, detail)
+            raise ProblemError(FORBIDDEN, detail)
         if dry_run:
             preview = RedrivePreview.of(await run_in_threadpool(redrives.preview, known))
             return _document(preview, 200)
         begun = await run_in_threadpool(redrives.order, known, key)
         if begun.order != known:
             detail = "Another redrive was begun under this key; make a key for each change."
-            raise Refusal(KEY_REUSED, detail)
+            raise ProblemError(KEY_REUSED, detail)
         # The audit is read by more than may see payloads.
         after = Redrive.of(begun).model_dump(mode="json", by_alias=True)
         changed(request, before=None, after=after)
@@ -386,5 +387,5 @@ async def _known(step: Callable[[str], RedriveView | None], name: str) -> Redriv
     found = await run_in_threadpool(step, name)
     if found is None:
         detail = f"No redrive {name} is known; those of long ago are forgotten, see /v1/redrives."
-        raise Refusal(NO_REDRIVE, detail)
+        raise ProblemError(NO_REDRIVE, detail)
     return found

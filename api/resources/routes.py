@@ -18,7 +18,7 @@ from api.preconditions import (
     check_match,
     tell_etag,
 )
-from api.problems import NO_SUCH_ROUTE, NOT_POSSIBLE, UNAVAILABLE, Refusal
+from api.problems import NO_SUCH_ROUTE, NOT_POSSIBLE, UNAVAILABLE, ProblemError
 from api.resources.settings_change import (
     ADMIN,
     WRITES,
@@ -26,17 +26,17 @@ from api.resources.settings_change import (
     How,
     HowMade,
     Outcome,
-    Place,
     Route,
     Routes,
-    Writing,
+    SettingsWrite,
+    WriteTarget,
     desk_of,
     route_of,
     write,
 )
 from service.config.load import Config
-from service.metadata.settings import Overlay
-from service.metadata.settings_change import Change, Standing
+from service.metadata.settings import SettingsOverlay
+from service.metadata.settings_change import Change, SettingsSnapshot
 
 _READ_ONLY: Final = ("source", "paused", "etag")
 _CHANGES = {**WRITES, **errors(NO_SUCH_ROUTE)}
@@ -82,18 +82,18 @@ def router(view: ServiceView) -> APIRouter:
         """Make a route, or put another in its place; scope, address and id never change."""
         given = {key: value for key, value in keys.items() if key not in _READ_ONLY}
 
-        def change(standing: Standing) -> Overlay:
+        def change(standing: SettingsSnapshot) -> SettingsOverlay:
             check(how.preconditions, _etag(standing, name), f"The route {name}")
             return standing.overlay.with_route(name, given, in_file=_in_file(standing, name))
 
-        place = Place("routes", name, f"/v1/routes/{quote(name, safe='')}")
+        place = WriteTarget("routes", name, f"/v1/routes/{quote(name, safe='')}")
         return await write(view, how, change, _describe(name), place)
 
     @api.delete("/v1/routes/{name}", responses=_CHANGES, openapi_extra=ADMIN)
     async def delete_route(name: RouteInPath, how: How) -> Outcome:
         """Read the inputs of a route no more, and forget that there was one of this name."""
 
-        def change(standing: Standing) -> Overlay:
+        def change(standing: SettingsSnapshot) -> SettingsOverlay:
             check(how.preconditions, _found(standing, name).etag, f"The route {name}")
             return standing.overlay.with_route(name, None, in_file=_in_file(standing, name))
 
@@ -114,8 +114,8 @@ def router(view: ServiceView) -> APIRouter:
     return api
 
 
-def _pausing(name: str, how: Writing, *, paused: bool) -> Change:
-    def change(standing: Standing) -> Overlay:
+def _pausing(name: str, how: SettingsWrite, *, paused: bool) -> Change:
+    def change(standing: SettingsSnapshot) -> SettingsOverlay:
         check_match(how.preconditions.if_match, _found(standing, name).etag, f"The route {name}")
         return standing.overlay.with_pause(name, paused=paused)
 
@@ -123,27 +123,27 @@ def _pausing(name: str, how: Writing, *, paused: bool) -> Change:
 
 
 def _describe(name: str) -> Describe:
-    def describe(config: Config, overlay: Overlay, _revision: int) -> dict[str, Any] | None:
+    def describe(config: Config, overlay: SettingsOverlay, _revision: int) -> dict[str, Any] | None:
         found = route_of(config, overlay, name)
         return None if found is None else found.model_dump(mode="json")
 
     return describe
 
 
-def _found(standing: Standing, name: str) -> Route:
+def _found(standing: SettingsSnapshot, name: str) -> Route:
     found = route_of(standing.effective.config, standing.holding, name)
     if found is None:
         names = ", ".join(route.name for route in standing.effective.config.routes)
-        raise Refusal(NO_SUCH_ROUTE, f"There is no route {name}; there are {names}.")
+        raise ProblemError(NO_SUCH_ROUTE, f"There is no route {name}; there are {names}.")
     return found
 
 
-def _etag(standing: Standing, name: str) -> str | None:
+def _etag(standing: SettingsSnapshot, name: str) -> str | None:
     found = route_of(standing.effective.config, standing.holding, name)
     return None if found is None else found.etag
 
 
-def _in_file(standing: Standing, name: str) -> bool:
+def _in_file(standing: SettingsSnapshot, name: str) -> bool:
     return any(route.name == name for route in standing.file.routes)
 
 

@@ -8,7 +8,7 @@ from api.openapi import errors
 from api.ports import ServiceView
 from api.resources.instances import is_complete
 from api.schemas import Info, Partition, Partitions, Status
-from service.peers.protocol import Attendance
+from service.peers.protocol import InstanceStatus
 
 Scope = Annotated[
     Literal["group", "instance"], Query(description="Of all instances, or of this one alone.")
@@ -44,15 +44,19 @@ def router(view: ServiceView) -> APIRouter:
     return routes
 
 
-def _of_all(instance: str, present: tuple[Attendance, ...]) -> Partitions:
+def _of_all(instance: str, present: tuple[InstanceStatus, ...]) -> Partitions:
     """Each once: one that moves may be told of by two, and by the one that has it more."""
     found: dict[tuple[str, int], Partition] = {}
-    for attendance in present:
-        told = () if attendance.roll is None else attendance.roll.status.partitions
+    for instance_status in present:
+        told = (
+            ()
+            if instance_status.status_reply is None
+            else instance_status.status_reply.status.partitions
+        )
         for each in told:
             place = (each.topic, each.partition)
             if place not in found or each.phase == "running":
-                found[place] = Partition.of(attendance.announced.name, each)
+                found[place] = Partition.of(instance_status.announced.name, each)
     return Partitions(
         instance=instance,
         partitions=tuple(found[place] for place in sorted(found)),

@@ -9,7 +9,7 @@ from api.openapi import errors, tagged
 from api.parameters import PageSize, PageToken, place_of, token_of
 from api.ports import ServiceView
 from api.preconditions import check, check_match, etag_of, tell_etag
-from api.problems import NO_SUCH_REVISION, NOT_POSSIBLE, UNAVAILABLE, Refusal
+from api.problems import NO_SUCH_REVISION, NOT_POSSIBLE, UNAVAILABLE, ProblemError
 from api.resources.settings_change import (
     ADMIN,
     WRITES,
@@ -19,14 +19,14 @@ from api.resources.settings_change import (
     RevisionDocument,
     RevisionsPage,
     SettingsView,
-    Writing,
+    SettingsWrite,
     desk_of,
     write,
 )
 from api.schemas import Given
 from service.config.load import Config
-from service.metadata.settings import FILE, Document, Overlay
-from service.metadata.settings_change import Change, Standing
+from service.metadata.settings import FILE, SettingsOverlay, SettingsRevision
+from service.metadata.settings_change import Change, SettingsSnapshot
 
 _CHANGES = {**WRITES, **errors(NO_SUCH_REVISION)}
 _WHAT = "The settings document"
@@ -48,9 +48,9 @@ class SettingsBody(Given):
     paused: tuple[str, ...] = Field(default=(), description="Names of routes.")
     revision: int | None = Field(default=None, description="Of what was read; not looked at.")
 
-    def overlay(self) -> Overlay:
+    def overlay(self) -> SettingsOverlay:
         """As the service has it."""
-        return Overlay(self.routes, self.addresses, self.paused)
+        return SettingsOverlay(self.routes, self.addresses, self.paused)
 
 
 def router(view: ServiceView) -> APIRouter:
@@ -68,7 +68,7 @@ def router(view: ServiceView) -> APIRouter:
     async def put_settings(body: Annotated[SettingsBody, Body()], how: How) -> Outcome:
         """Set this in place of all that is set."""
 
-        def change(standing: Standing) -> Overlay:
+        def change(standing: SettingsSnapshot) -> SettingsOverlay:
             check(how.preconditions, _etag(standing.overlay), _WHAT)
             return body.overlay()
 
@@ -107,34 +107,34 @@ def router(view: ServiceView) -> APIRouter:
     return api
 
 
-def _etag(overlay: Overlay) -> str:
+def _etag(overlay: SettingsOverlay) -> str:
     return etag_of(overlay._asdict())
 
 
-def _describe(_config: Config, overlay: Overlay, revision: int) -> dict[str, Any]:
+def _describe(_config: Config, overlay: SettingsOverlay, revision: int) -> dict[str, Any]:
     told = SettingsView.of(overlay, revision).model_dump(mode="json")
     return {**told, "etag": _etag(overlay)}
 
 
-def _rolling_back(revision: int, how: Writing) -> Change:
-    def change(standing: Standing) -> Overlay:
+def _rolling_back(revision: int, how: SettingsWrite) -> Change:
+    def change(standing: SettingsSnapshot) -> SettingsOverlay:
         document = _document(standing, revision)
         if how.preconditions.if_match is not None:  # what a newer version wrote has no ETag here
             check_match(how.preconditions.if_match, _etag(standing.overlay), _WHAT)
         if document.overlay is None:
             sentence = f"This version cannot read revision {revision}; take another."
-            raise Refusal(NO_SUCH_REVISION, sentence)
+            raise ProblemError(NO_SUCH_REVISION, sentence)
         return document.overlay
 
     return change
 
 
-def _document(standing: Standing, revision: int) -> Document:
+def _document(standing: SettingsSnapshot, revision: int) -> SettingsRevision:
     found = standing.documents.at(revision) if revision else FILE
     if found is None:
         sentence = (
             f"No settings of revision {revision} are kept; /v1/settings/revisions lists those "
             "that are."
         )
-        raise Refusal(NO_SUCH_REVISION, sentence)
+        raise ProblemError(NO_SUCH_REVISION, sentence)
     return found

@@ -20,18 +20,29 @@ from api.problems import (
     NEEDS_FORCE,
     STALE,
     UNAVAILABLE,
-    Extras,
     FieldError,
-    Refusal,
+    ProblemError,
+    ProblemExtras,
     pointer,
 )
 from api.schemas import Document, time_of
 from service.config.addresses import AddressBook
 from service.config.load import Config, RouteSettings
-from service.metadata.settings import Document as SettingsDocument
-from service.metadata.settings import Fault, Overlay, Revisions, differences, keys_of
-from service.metadata.settings_change import Change, Edited, SettingsDesk, SettingsRefused
-from service.queries.settings import ForgottenAnswer, ForgottenQuery, Setting
+from service.metadata.settings import (
+    OverlayError,
+    SettingsHistory,
+    SettingsOverlay,
+    differences,
+    keys_of,
+)
+from service.metadata.settings import SettingsRevision as SettingsDocument
+from service.metadata.settings_change import (
+    Change,
+    InvalidSettingsError,
+    SettingsChange,
+    SettingsEditor,
+)
+from service.queries.settings import EvictionAnswer, EvictionQuery, Setting
 from service.queries.sizing import duration_ms
 
 Source = Literal["file", "rest"]
@@ -61,7 +72,7 @@ class Route(Document):
     etag: str = Field(description="Of the document, as If-Match takes it.")
 
     @classmethod
-    def of(cls, route: RouteSettings, overlay: Overlay) -> Self:
+    def of(cls, route: RouteSettings, overlay: SettingsOverlay) -> Self:
         """Describe a route."""
         source = "rest" if route.name in overlay.routes else "file"
         told = {
@@ -96,7 +107,7 @@ class AddressSetting(Document):
     etag: str = Field(description="Of the document, as If-Match takes it.")
 
     @classmethod
-    def of(cls, pattern: str, keys: Mapping[str, object], overlay: Overlay) -> Self:
+    def of(cls, pattern: str, keys: Mapping[str, object], overlay: SettingsOverlay) -> Self:
         """Describe a pattern."""
         source = "rest" if pattern in overlay.addresses else "file"
         told = {"pattern": pattern, "source": source, **keys}
@@ -123,7 +134,7 @@ class SettingsView(Document):
     revision: int = Field(description="Which one this is; 0 before anything was set.")
 
     @classmethod
-    def of(cls, overlay: Overlay, revision: int) -> Self:
+    def of(cls, overlay: SettingsOverlay, revision: int) -> Self:
         """Describe an overlay."""
         return cls.model_validate({**overlay._asdict(), "revision": revision})
 
@@ -139,7 +150,7 @@ class Revision(Document):
     changes: tuple[str, ...] = Field(description="What it says that the one before does not.")
 
     @classmethod
-    def of(cls, document: SettingsDocument, documents: Revisions) -> Self:
+    def of(cls, document: SettingsDocument, documents: SettingsHistory) -> Self:
         """Describe a document beside the one before it."""
         return cls(
             revision=document.revision,
@@ -157,7 +168,7 @@ class RevisionDocument(Revision):
     settings: SettingsView | None = Field(description="Null where this version cannot read it.")
 
     @classmethod
-    def of(cls, document: SettingsDocument, documents: Revisions) -> Self:
+    def of(cls, document: SettingsDocument, documents: SettingsHistory) -> Self:
         """Describe a document."""
         base = Revision.of(document, documents)
         overlay = document.overlay
@@ -199,7 +210,7 @@ class Forgetting(Document):
     complete: bool = Field(description="False: other instances may forget more.")
 
     @classmethod
-    def of(cls, answer: ForgottenAnswer) -> Self:
+    def of(cls, answer: EvictionAnswer) -> Self:
         """Describe what loops have answered."""
         return cls(
             ids_forgotten=answer.ids_forgotten,
@@ -242,21 +253,21 @@ _TOLD = (
 )
 
 
-def route_of(config: Config, overlay: Overlay, name: str) -> Route | None:
+def route_of(config: Config, overlay: SettingsOverlay, name: str) -> Route | None:
     """A route in force, if there is one of this name."""
     found = next((route for route in config.routes if route.name == name), None)
     return None if found is None else Route.of(found, overlay)
 
 
-def pattern_of(config: Config, overlay: Overlay, pattern: str) -> AddressSetting | None:
+def pattern_of(config: Config, overlay: SettingsOverlay, pattern: str) -> AddressSetting | None:
     """What a pattern gives, if it stands anywhere."""
     keys = config.addresses.patterns.get(pattern)
     return None if keys is None else AddressSetting.of(pattern, keys, overlay)
 
 
-def _changes(document: SettingsDocument, documents: Revisions) -> tuple[str, ...]:
+def _changes(document: SettingsDocument, documents: SettingsHistory) -> tuple[str, ...]:
     before = documents.before(document)
-    base = Overlay() if document.number == 1 else before and before.overlay
+    base = SettingsOverlay() if document.number == 1 else before and before.overlay
     if document.overlay is None or base is None:
         return ()
     return differences(base, document.overlay)
@@ -280,7 +291,7 @@ WRITES: Final[Responses] = {
 
 ADMIN: Final[dict[str, Any]] = {"x-role": "admin"}
 
-Describe = Callable[[Config, Overlay, int], dict[str, Any] | None]
+Describe = Callable[[Config, SettingsOverlay, int], dict[str, Any] | None]
 """The document that is changed, with its ETag, as it is with this overlay; None where it is not."""
 
 
@@ -290,7 +301,7 @@ def _seconds(text: str) -> str:
     return text
 
 
-class Place(NamedTuple):
+class WriteTarget(NamedTuple):
     """Where something stands that a PUT may make."""
 
     section: str
@@ -298,7 +309,7 @@ class Place(NamedTuple):
     path: str
 
 
-class Writing(NamedTuple):
+class SettingsWrite(NamedTuple):
     """A change that is asked for, and how it is to be made."""
 
     request: Request
@@ -332,37 +343,37 @@ async def _writing(
         bool, Query(description="Change the strategy of addresses that remember something.")
     ] = False,
     reason: Reason = "",
-) -> Writing:
+) -> SettingsWrite:
     """Read the parameters that all writes of settings have."""
     timeout_s = min(_WAIT_S_MAX, (duration_ms(within) or 0) / 1000)
-    return Writing(request, response, dry_run, wait is not None, timeout_s, force, reason)
+    return SettingsWrite(request, response, dry_run, wait is not None, timeout_s, force, reason)
 
 
-_Writing = Annotated[Writing, Depends(_writing)]
+_Writing = Annotated[SettingsWrite, Depends(_writing)]
 
 
-async def _changing(how: _Writing, if_match: IfMatch = None) -> Writing:
+async def _changing(how: _Writing, if_match: IfMatch = None) -> SettingsWrite:
     return how._replace(preconditions=Preconditions(if_match))
 
 
 async def _making(
     how: _Writing, if_match: IfMatch = None, if_none_match: IfNoneMatch = None
-) -> Writing:
+) -> SettingsWrite:
     return how._replace(preconditions=Preconditions(if_match, if_none_match))
 
 
-How = Annotated[Writing, Depends(_changing)]
+How = Annotated[SettingsWrite, Depends(_changing)]
 
-HowMade = Annotated[Writing, Depends(_making)]
+HowMade = Annotated[SettingsWrite, Depends(_making)]
 """Of what may be new."""
 
 
 async def write(
     view: ServiceView,
-    how: Writing,
+    how: SettingsWrite,
     change: Change,
     describe: Describe,
-    place: Place | None = None,
+    place: WriteTarget | None = None,
 ) -> Outcome:
     """Make a change, or try it out; `place` is where its body stands, which may be new."""
     desk = desk_of(view)
@@ -371,7 +382,7 @@ async def write(
             'service.managed_by is "file": change the file and restart, or write '
             'managed_by = "rest" there.'
         )
-        raise Refusal(MANAGED_BY_FILE, sentence)
+        raise ProblemError(MANAGED_BY_FILE, sentence)
     prefix = () if place is None else (place.section, place.name)
     tried = await _ruled(lambda: desk.try_out(change), prefix)
     forgets = None if how.force and not how.dry_run else await _forgets(view, tried, how)
@@ -405,34 +416,38 @@ async def write(
     )
 
 
-def desk_of(view: ServiceView) -> SettingsDesk:
+def desk_of(view: ServiceView) -> SettingsEditor:
     """Where settings are changed."""
     assert view.settings is not None  # who has these resources has it
     return view.settings
 
 
-async def _ruled(step: Callable[[], Edited], prefix: tuple[str, ...]) -> Edited:
+async def _ruled(step: Callable[[], SettingsChange], prefix: tuple[str, ...]) -> SettingsChange:
     """Run a step that may block; what breaks the rules is told with its place in the body."""
     try:
         return await run_in_threadpool(step)
-    except SettingsRefused as refused:
+    except InvalidSettingsError as refused:
         faults = tuple(_field_error(fault, prefix) for fault in refused.faults)
-        raise Refusal(BREAKS_RULES, str(refused), extras=Extras(errors=faults)) from refused
+        raise ProblemError(
+            BREAKS_RULES, str(refused), extras=ProblemExtras(errors=faults)
+        ) from refused
 
 
-def _field_error(fault: Fault, prefix: tuple[str, ...]) -> FieldError:
+def _field_error(fault: OverlayError, prefix: tuple[str, ...]) -> FieldError:
     path = fault.path
     steps = path[len(prefix) :] if path[: len(prefix)] == prefix else ()
     return FieldError(pointer=pointer("body", *steps), detail=str(fault.problem), code="rule")
 
 
-async def _forgets(view: ServiceView, tried: Edited, how: Writing) -> Forgetting | None:
+async def _forgets(
+    view: ServiceView, tried: SettingsChange, how: SettingsWrite
+) -> Forgetting | None:
     """What addresses would forget: asked for a dry run, and where force may be needed."""
     before, after = tried.before.effective.config.addresses, tried.effective.config.addresses
     if before.patterns == after.patterns or not (how.dry_run or _is_elsewhere(before, after)):
         return None
     checked = cast("Mapping[str, Mapping[str, Setting]]", after.patterns)  # as all of a book is
-    answer = await view.inbox.ask(ForgottenQuery(checked), view.ask_timeout_s)
+    answer = await view.inbox.ask(EvictionQuery(checked), view.ask_timeout_s)
     forgetting = Forgetting.of(answer)
     is_safe = answer.complete and not forgetting.needs_force
     if how.dry_run or how.force or is_safe:
@@ -443,7 +458,7 @@ async def _forgets(view: ServiceView, tried: Edited, how: Writing) -> Forgetting
     )
     if not forgetting.needs_force:
         what = "Other instances may remember in a way that ends with this, and cannot be asked here"
-    raise Refusal(NEEDS_FORCE, f"{what}; look at the dry run, and send force=true.")
+    raise ProblemError(NEEDS_FORCE, f"{what}; look at the dry run, and send force=true.")
 
 
 def _is_elsewhere(before: AddressBook, after: AddressBook) -> bool:

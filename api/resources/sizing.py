@@ -10,7 +10,7 @@ from service.config.addresses import LITERAL_MARKER
 from service.queries import sizing
 from service.queries.addresses import AddressAnswer
 from service.queries.errors import NotPossible
-from service.queries.sizing import Rates, Ring, Size
+from service.queries.sizing import AcceptRates, RequiredSize, RingUsage
 
 _YEAR_MS: Final = 366 * 86_400_000
 _WILD: Final = frozenset("*#()")
@@ -91,7 +91,7 @@ class SizingPlan(Document):
         if strategy not in _SIZE_OF:
             raise NotPossible(_no_size(answer.address, strategy))
         rings = [
-            Ring(each.ids_held or 0, each.oldest_time_ms, each.newest_time_ms)
+            RingUsage(each.ids_held or 0, each.oldest_time_ms, each.newest_time_ms)
             for each in answer.partitions
         ]
         rates, window_ms = _rates(answer.address, need, rings), need.retry_window
@@ -125,7 +125,7 @@ class SizingPlan(Document):
         )
 
 
-def _rates(address: str, need: Need, rings: list[Ring]) -> Rates:
+def _rates(address: str, need: Need, rings: list[RingUsage]) -> AcceptRates:
     if need.messages_per_second is not None:
         return sizing.asked(need.messages_per_second, rings)
     found = sizing.observed(rings)
@@ -147,7 +147,7 @@ def _keeps(answer: AddressAnswer, strategy: str, window_ms: int) -> bool:
     return strategy == "ring" or int(answer.settings["window_ms"].value) >= window_ms
 
 
-def _request(answer: AddressAnswer, strategy: str, size: Size, window_ms: int) -> Request:
+def _request(answer: AddressAnswer, strategy: str, size: RequiredSize, window_ms: int) -> Request:
     """The PUT that sets it for this address alone, with what is set for it already."""
     address = answer.address
     opening, closing = LITERAL_MARKER

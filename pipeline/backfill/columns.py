@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pipeline.backfill.inputs import Inputs
+from pipeline.backfill.inputs import BackfillInputs
 from ringfence.headers import GROUP
 from ringfence.spark.columns import PLACE, first, headers_of, place
 from service.dedup.record import Field
@@ -56,7 +56,7 @@ VERDICTS: Final = StructType(
 """The table."""
 
 
-def to_judge(records: DataFrame, inputs: Inputs) -> DataFrame:
+def to_judge(records: DataFrame, inputs: BackfillInputs) -> DataFrame:
     """Records with the columns of a topic -> what is judged of them; other topics are left out."""
     headers = headers_of(sf.col("headers"))
     in_group = sf.isnotnull(first(headers, GROUP))
@@ -86,7 +86,7 @@ def verdicts(judged: DataFrame) -> DataFrame:
     return judged.withColumn("original", place(sf.col("original")))
 
 
-def _decider(inputs: Inputs) -> tuple[Column, Column]:
+def _decider(inputs: BackfillInputs) -> tuple[Column, Column]:
     """Topic and partition that decide a record."""
     own, number, by_address = sf.col("topic"), sf.col("partition"), inputs.by_address.topic
     rendered = [topic for topic, route in inputs.by_topic.items() if _is_rendered(route)]
@@ -105,7 +105,7 @@ def _is_rendered(route: InputRoute) -> bool:
     return route.settings.scope == "address" and route.address.constant is None
 
 
-def _asked(inputs: Inputs) -> Column:
+def _asked(inputs: BackfillInputs) -> Column:
     """The partition of an address that records tell."""
     routes = inputs.by_topic.values()
     fields = {piece for each in routes for piece in each.address.pieces}

@@ -12,7 +12,7 @@ from pipeline.java_properties import java_properties, servers_of
 from pipeline.options import (
     ClientProperties,
     Jars,
-    Terminal,
+    TerminalOutput,
     a_folder,
     a_path,
     properties_of,
@@ -69,9 +69,9 @@ def backfill(
         from pipeline.jars import connector_jars  # noqa: PLC0415
         from pipeline.session import open_session  # noqa: PLC0415
 
-        console, settings = Terminal(), read_config(config)
+        console, settings = TerminalOutput(), read_config(config)
         given = properties_of(command_config)
-        source = run.Source(
+        source = run.BackfillSource(
             servers=bootstrap_servers or servers_of(settings.kafka),
             properties=given if table else java_properties(settings.kafka, given),
             topics=topic or (),
@@ -89,7 +89,7 @@ def backfill(
                 source,
                 target.resolve(),
                 table_format=output_format,
-                pace=run.Pace(batch_records, tasks, once),
+                pace=run.BatchLimits(batch_records, tasks, once),
                 say=console.print,
             )
         finally:
@@ -127,16 +127,16 @@ def seed(
     """Have a running service know what a backfill remembers."""
     with spark_command():
         # --help works without Spark.
-        from pipeline.backfill.run import Target  # noqa: PLC0415
+        from pipeline.backfill.run import BackfillTarget  # noqa: PLC0415
         from pipeline.backfill.seed import seed as run  # noqa: PLC0415
         from pipeline.jars import connector_jars  # noqa: PLC0415
         from pipeline.session import open_session  # noqa: PLC0415
         from service.cli.http import client_of  # noqa: PLC0415
-        from service.cli.target import Asked, where  # noqa: PLC0415
+        from service.cli.target import TargetOptions, where  # noqa: PLC0415
 
-        console = Terminal()
-        there = where(Asked(url, token_file, ca_file), os.environ)
-        Target(target).inputs()  # before a session begins for nothing
+        console = TerminalOutput()
+        there = where(TargetOptions(url, token_file, ca_file), os.environ)
+        BackfillTarget(target).inputs()  # before a session begins for nothing
         spark = open_session(connector_jars(jars))
         try:
             with client_of(there, 60.0, console.print) as client:

@@ -11,33 +11,33 @@ A record that waits for its group has no verdict before the group has one.
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from pipeline.backfill.inputs import Inputs
-from pipeline.backfill.paged_store import Shelves, Standing
+from pipeline.backfill.inputs import BackfillInputs
+from pipeline.backfill.paged_store import PagedStore, PartitionProgress
 from ringfence.headers import Headers
-from service.dedup.address import Place, Places
-from service.dedup.checks import Checks, Opened, Progress, Rules
-from service.dedup.claim import Identifier, identifier_of, plain_ids
-from service.dedup.evaluator import Fates, Lanes
-from service.dedup.output import Target
-from service.dedup.partition import Partition, Phase
-from service.dedup.pending_groups import Groups, GroupsDraft
-from service.dedup.plan import Tally
-from service.dedup.record import Carried, Record, source_of, untraced
-from service.dedup.route import Inlet
-from service.dedup.transaction_group import Grouping
+from service.dedup.address import AddressContext, AddressContexts
+from service.dedup.checks import Checks, DecisionContext, DecisionProgress, GroupMember
+from service.dedup.claim import ClaimReader, identifier_of, plain_ids
+from service.dedup.evaluator import FastPaths, FullPath
+from service.dedup.output import OutputTopic
+from service.dedup.partition import OwnedPartition, PartitionPhase
+from service.dedup.pending_groups import PendingGroups, PendingGroupsDraft
+from service.dedup.plan import BatchCounts
+from service.dedup.record import Record, RepartitionedRecord, source_of, untraced
+from service.dedup.route import InputPartition
+from service.dedup.transaction_group import TransactionGroups
 from state.cache import Cache
-from state.model import Claim, Rejection, Source, repetition_of
-from state.pending_group import Parked
+from state.model import Claim, PartitionId, Rejection, repetition_of
+from state.pending_group import PendingRecord
 
 ACCEPTED: Final = "accepted"
 
-_NO_LOG: Final = Source("", 0)
+_NO_LOG: Final = PartitionId("", 0)
 
 
-class Row(NamedTuple):
+class SparkRecord(NamedTuple):
     """A record as the service reads it; see `Record`."""
 
-    source: Source
+    source: PartitionId
     own_offset: int
     timestamp_ms: int
     own_key: bytes | None
@@ -63,10 +63,10 @@ class Row(NamedTuple):
         return 1, self.timestamp_ms
 
 
-class Verdict(NamedTuple):
+class RecordVerdict(NamedTuple):
     """What became of one record."""
 
-    source: Source
+    source: PartitionId
     offset: int
     timestamp_ms: int
     position: int
@@ -81,40 +81,44 @@ class Verdict(NamedTuple):
     original: str | None
 
 
-class Judge:
+class BatchDecider:
     """See the module. Made anew for each batch: what it remembers is on the shelves."""
 
-    def __init__(self, decider: Source, inputs: Inputs, shelves: Shelves, now_ms: int) -> None:
+    def __init__(
+        self, decider: PartitionId, inputs: BackfillInputs, shelves: PagedStore, now_ms: int
+    ) -> None:
         self._inputs = inputs
         self._shelves = shelves
         self._position = shelves.standing.position
-        own = inputs.inlet(decider)
-        self._partition = Partition(
+        own = inputs.input_partition(decider)
+        self._partition = OwnedPartition(
             source=decider,
-            inlet=own,
+            input_partition=own,
             changelog=_NO_LOG,
-            phase=Phase.RUNNING,
+            phase=PartitionPhase.RUNNING,
             store=shelves,
             time_ms=shelves.standing.time_ms,
             addresses=shelves.addresses,
-            groups=Groups.of(shelves),
+            groups=PendingGroups.of(shelves),
         )
         self._rules = inputs.rules(Cache(inputs.cache_memory_bytes))
-        self._groups = GroupsDraft(self._partition.groups, shelves)
+        self._groups = PendingGroupsDraft(self._partition.groups, shelves)
         waiting = self._groups.waiting
-        self._places = Places(self._partition, self._rules.book, self._rules.cache, waiting)
-        self._progress = Progress(decider, shelves.standing.time_ms, now_ms)
-        self._findings = _Findings()
-        self._desks: dict[Source, _Desk] = {}
+        self._places = AddressContexts(
+            self._partition, self._rules.book, self._rules.cache, waiting
+        )
+        self._progress = DecisionProgress(decider, shelves.standing.time_ms, now_ms)
+        self._findings = _BatchVerdicts()
+        self._desks: dict[PartitionId, _BatchEvaluator] = {}
 
-    def judge(self, rows: Sequence[Row]) -> list[Verdict]:
+    def judge(self, rows: Sequence[SparkRecord]) -> list[RecordVerdict]:
         """The verdicts on these records, which come in the order in which they are decided."""
         findings = self._findings
         findings.verdicts = []
         # Not kept: it refers to this judge, and would keep all of a batch alive with it.
-        grouping = Grouping(self._groups, self._places, self._opened)
+        grouping = TransactionGroups(self._groups, self._places, self._opened)
         for source, start, end in _runs(rows):
-            self._desk(source).judge(rows[start:end], self._position + start, grouping)
+            self._evaluator(source).judge(rows[start:end], self._position + start, grouping)
         self._position += len(rows)
         return findings.verdicts
 
@@ -126,30 +130,36 @@ class Judge:
             edits += [] if change is None else change.edits
         edits += self._groups.edits()
         self._shelves.keep(edits)
-        self._shelves.save(Standing(self._position, self._progress.time_ms))
+        self._shelves.save(PartitionProgress(self._position, self._progress.time_ms))
 
-    def _desk(self, source: Source) -> "_Desk":
-        desk = self._desks.get(source)
-        if desk is None:
-            inlet = self._inputs.inlet_of(source)
-            checks = _Checks(inlet, self._rules, self._places, self._progress, self._findings)
-            desk = self._desks[source] = _Desk(
-                inlet, checks, self._rules, self._places, self._progress
+    def _evaluator(self, source: PartitionId) -> "_BatchEvaluator":
+        evaluator = self._desks.get(source)
+        if evaluator is None:
+            input_partition = self._inputs.inlet_of(source)
+            checks = _BatchChecks(
+                input_partition, self._rules, self._places, self._progress, self._findings
             )
-        return desk
+            evaluator = self._desks[source] = _BatchEvaluator(
+                input_partition, checks, self._rules, self._places, self._progress
+            )
+        return evaluator
 
-    def _opened(self, parked: Parked) -> Opened:
+    def _opened(self, pending_record: PendingRecord) -> GroupMember:
         """A record that waited, as its inlet has it."""
-        if self._partition.inlet is not None:
-            desk = self._desk(self._partition.source)
-            return Opened(desk.checks, parked, parked.headers)
-        (inlet,), (own_offset,), (headers,) = untraced([parked.headers])
-        source = source_of(inlet)
+        if self._partition.input_partition is not None:
+            evaluator = self._evaluator(self._partition.source)
+            return GroupMember(evaluator.checks, pending_record, pending_record.headers)
+        (input_partition,), (own_offset,), (headers,) = untraced([pending_record.headers])
+        source = source_of(input_partition)
         assert source is not None  # it was parked by us, with its trace
-        return Opened(self._desk(source).checks, Carried(parked, own_offset), headers or ())
+        return GroupMember(
+            self._evaluator(source).checks,
+            RepartitionedRecord(pending_record, own_offset),
+            headers or (),
+        )
 
 
-def _runs(rows: Sequence[Row]) -> Iterator[tuple[Source, int, int]]:
+def _runs(rows: Sequence[SparkRecord]) -> Iterator[tuple[PartitionId, int, int]]:
     """Records that follow each other and come from one inlet."""
     start = 0
     for at in range(1, len(rows) + 1):
@@ -158,37 +168,37 @@ def _runs(rows: Sequence[Row]) -> Iterator[tuple[Source, int, int]]:
             start = at
 
 
-class _Findings:
+class _BatchVerdicts:
     """What was found of the records of one batch; all inlets share it."""
 
     def __init__(self) -> None:
-        self.verdicts: list[Verdict] = []
+        self.verdicts: list[RecordVerdict] = []
         self.position = 0
         """Of the record at hand."""
 
 
-class _Checks(Checks):
+class _BatchChecks(Checks):
     """The service's checks, which tell of a verdict what the service writes to topics."""
 
     def __init__(
         self,
-        inlet: Inlet,
-        rules: Rules,
-        places: Places,
-        progress: Progress,
-        findings: _Findings,
+        input_partition: InputPartition,
+        rules: DecisionContext,
+        places: AddressContexts,
+        progress: DecisionProgress,
+        findings: _BatchVerdicts,
     ) -> None:
-        super().__init__(inlet, rules, Tally(), places, progress)
+        super().__init__(input_partition, rules, BatchCounts(), places, progress)
         self.findings = findings
-        self._of = inlet.source
+        self._of = input_partition.source
         self._at = progress
 
     def pass_on(
         self,
-        place: Place,
+        place: AddressContext,
         record: Record,
         headers: Headers,
-        target: Target,
+        target: OutputTopic,
         claim: Claim,
         repetition: Rejection | None,
     ) -> None:
@@ -201,7 +211,7 @@ class _Checks(Checks):
         self,
         record: Record,
         headers: Headers,
-        place: Place | None,
+        place: AddressContext | None,
         claim: Claim,
         why: Rejection,
         blamed: int,
@@ -211,10 +221,10 @@ class _Checks(Checks):
         self._note(place, record, claim, why)
 
     def _note(
-        self, place: Place | None, record: Record, claim: Claim, why: Rejection | None
+        self, place: AddressContext | None, record: Record, claim: Claim, why: Rejection | None
     ) -> None:
         self.findings.verdicts.append(
-            Verdict(
+            RecordVerdict(
                 source=self._of,
                 offset=record.offset() or 0,
                 timestamp_ms=record.timestamp()[1],
@@ -229,53 +239,55 @@ class _Checks(Checks):
         )
 
 
-class _Desk:
+class _BatchEvaluator:
     """The records of one inlet: plain ones by their lane, as the service has it, or by fates."""
 
     def __init__(
         self,
-        inlet: Inlet,
-        checks: _Checks,
-        rules: Rules,
-        places: Places,
-        progress: Progress,
+        input_partition: InputPartition,
+        checks: _BatchChecks,
+        rules: DecisionContext,
+        places: AddressContexts,
+        progress: DecisionProgress,
     ) -> None:
         self.checks = checks
-        self._is_own = inlet.source == progress.source
-        self._base = places.spots.base(inlet.source)
-        self._lanes = Lanes(inlet, places, rules.placing)
-        self._fates = Fates(places, checks)
-        self._identifier = identifier_of(inlet.route.settings.id)
+        self._is_own = input_partition.source == progress.source
+        self._base = places.packed_positions.base(input_partition.source)
+        self._fast_paths = FastPaths(input_partition, places, rules.output_resolver)
+        self._full_path = FullPath(places, checks)
+        self._identifier = identifier_of(input_partition.route.settings.id)
         self._progress = progress
 
-    def judge(self, rows: Sequence[Row], position: int, grouping: Grouping) -> None:
+    def judge(
+        self, rows: Sequence[SparkRecord], position: int, grouping: TransactionGroups
+    ) -> None:
         """Every record that follows, the first of which is to be decided at this position."""
-        progress, lanes, base = self._progress, self._lanes, self._base
+        progress, fast_paths, base = self._progress, self._fast_paths, self._base
         findings = self.checks.findings
         now_ms, time_ms, note = progress.now_ms, progress.time_ms, findings.verdicts.append
-        lanes.make_room(1)
+        fast_paths.make_room(1)
         ids = _plain_ids(rows, self._identifier)
         for at, (row, identifier) in enumerate(zip(rows, ids, strict=True), position):
             source, offset, timestamp_ms, key, _, headers = row
             if timestamp_ms > time_ms:
                 time_ms = timestamp_ms if timestamp_ms <= now_ms else max(time_ms, now_ms)
-            lane = None
+            fast_path = None
             if identifier is not None and timestamp_ms > 0:
-                named = None if lanes.field is None else lanes.field.of(key, headers)
-                lane = lanes.by_value.get(named) or lanes.open(named, key, headers)
-            if lane is None or identifier is None:
+                named = None if fast_paths.field is None else fast_paths.field.of(key, headers)
+                fast_path = fast_paths.by_value.get(named) or fast_paths.open(named, key, headers)
+            if fast_path is None or identifier is None:
                 progress.time_ms, findings.position = time_ms, at
                 at_decider = offset if self._is_own else at
-                self._fates.decide(row, headers, at_decider, grouping)
+                self._full_path.decide(row, headers, at_decider, grouping)
                 continue
-            number = lane.admit(identifier, base + offset, time_ms)
+            number = fast_path.admit(identifier, base + offset, time_ms)
             verdict, cause, original = ACCEPTED, None, None
             if number is not None:
-                why = repetition_of(lane.draft.origin(number))
+                why = repetition_of(fast_path.draft.origin(number))
                 verdict, cause, original = why.reason.value, why.cause, why.original
-            strategy, name = lane.place.settings.strategy, lane.place.name
+            strategy, name = fast_path.place.settings.strategy, fast_path.place.name
             note(
-                Verdict(
+                RecordVerdict(
                     source,
                     offset,
                     timestamp_ms,
@@ -291,6 +303,6 @@ class _Desk:
         progress.time_ms = time_ms
 
 
-def _plain_ids(rows: Sequence[Row], template: Identifier | None) -> Sequence[bytes | None]:
+def _plain_ids(rows: Sequence[SparkRecord], template: ClaimReader | None) -> Sequence[bytes | None]:
     headers = [row.headers for row in rows]
     return plain_ids(headers) if template is None else template.plain(rows, headers)

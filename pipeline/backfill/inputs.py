@@ -24,14 +24,14 @@ from ringfence.headers import (
 )
 from service.config.addresses import AddressBook
 from service.config.load import Config, RouteSettings
-from service.dedup.checks import Rules
-from service.dedup.output import Placing
+from service.dedup.checks import DecisionContext
+from service.dedup.output import OutputResolver
 from service.dedup.record import RejectedError
-from service.dedup.route import Inlet, InputRoute, lost, resolve
+from service.dedup.route import InputPartition, InputRoute, lost, resolve
 from service.kafka.admin import TopicInfo
-from service.kafka.topics import ByAddress, Targets, by_address
+from service.kafka.topics import OutputTopics, RepartitionTopic, by_address
 from state.cache import Cache
-from state.model import Source
+from state.model import PartitionId
 
 NO_ADDRESS: Final = -1
 """In place of the partition that decides: the first hop refuses the record already."""
@@ -45,20 +45,20 @@ _CLAIMS: Final = (
 _TOPIC: Final = TopicInfo("", 1, 1 << 30, "", {})
 
 
-class _AnyTopic(Targets):
+class _AssumedTopics(OutputTopics):
     """Targets that are all there: which of them are, a broker knows alone."""
 
     def __init__(self) -> None:
         """Nothing is asked."""
 
     def find(self, name: str) -> TopicInfo | None:
-        """See `Targets.find`."""
+        """See `OutputTopics.find`."""
         del name
         return _TOPIC
 
 
 @dataclass(frozen=True)
-class Inputs:
+class BackfillInputs:
     """See the module."""
 
     routes: tuple[RouteSettings, ...]
@@ -70,7 +70,7 @@ class Inputs:
     instead_of: str | None = None
 
     @classmethod
-    def of(cls, config: Config, topics: Sequence[str], instead_of: str | None) -> "Inputs":
+    def of(cls, config: Config, topics: Sequence[str], instead_of: str | None) -> "BackfillInputs":
         """What a configuration says."""
         # A batch is no restart, so nothing is forgotten between two of them.
         patterns = {
@@ -95,9 +95,9 @@ class Inputs:
         return {topic: bound[name] for topic, name in names.items() if name in bound}
 
     @property
-    def by_address(self) -> ByAddress:
+    def by_address(self) -> RepartitionTopic:
         """The topic that records of scope `address` would go through."""
-        return ByAddress(by_address(self.group_id), self.by_address_partitions)
+        return RepartitionTopic(by_address(self.group_id), self.by_address_partitions)
 
     @property
     def header_names(self) -> tuple[str, ...]:
@@ -116,39 +116,43 @@ class Inputs:
         """The settings of all addresses."""
         return AddressBook.of(self.patterns)
 
-    def rules(self, cache: Cache) -> Rules:
+    def rules(self, cache: Cache) -> DecisionContext:
         """What decisions depend on: no sessions, and targets as if all were there."""
-        placing = Placing(_AnyTopic(), "", compressing=True, refused={}, homeless=set())
-        return Rules(
+        output_resolver = OutputResolver(
+            _AssumedTopics(), "", compressing=True, refused={}, homeless=set()
+        )
+        return DecisionContext(
             cluster_id="",
             group_id=self.group_id,
             epochs={},
             book=self.book,
             cache=cache,
-            placing=placing,
-            inlets=lambda written: lost(Source(repr(written), 0), "nothing is carried here"),
+            output_resolver=output_resolver,
+            input_partitions=lambda written: lost(
+                PartitionId(repr(written), 0), "nothing is carried here"
+            ),
             by_address=self.by_address,
         )
 
-    def inlet_of(self, source: Source) -> Inlet:
+    def inlet_of(self, source: PartitionId) -> InputPartition:
         """A partition that is read."""
-        return Inlet(source, self.by_topic[source.topic], 0)
+        return InputPartition(source, self.by_topic[source.topic], 0)
 
-    def inlet(self, decider: Source) -> Inlet | None:
+    def input_partition(self, decider: PartitionId) -> InputPartition | None:
         """A partition that decides, where it is one of an input itself."""
         return self.inlet_of(decider) if decider.topic in self.by_topic else None
 
     def number(self, topic: str, key: bytes | None, headers: Headers) -> int:
         """Which partition by-address decides a record; `NO_ADDRESS` where it names none."""
         try:
-            address = self.inlet_of(Source(topic, 0)).address(key, headers)
+            address = self.inlet_of(PartitionId(topic, 0)).address(key, headers)
         except RejectedError:
             return NO_ADDRESS
         return _number(self.by_address, address)
 
 
 @lru_cache(1 << 16)
-def _number(topic: ByAddress, address: str) -> int:
+def _number(topic: RepartitionTopic, address: str) -> int:
     return topic.partition_of(address)
 
 

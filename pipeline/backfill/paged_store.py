@@ -15,10 +15,10 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
-from state import pending_group as parked
+from state import pending_group as pending_record
 from state.memory_store import MemoryStore
 from state.model import Edit
-from state.store import Figures, Position
+from state.store import StorePosition, StoreStats
 
 PAGE_BYTES: Final = 256 * 1024
 """A page that is as large takes no more entries."""
@@ -35,7 +35,7 @@ _HEAD_BYTES: Final = 3
 """Kind and length before the name of an address in a key."""
 
 
-class Entries(Protocol):
+class EntryMap(Protocol):
     """A map of bytes that outlives the batch."""
 
     def get(self, key: bytes) -> bytes | None:
@@ -51,16 +51,16 @@ class Entries(Protocol):
         ...
 
 
-class Standing(NamedTuple):
+class PartitionProgress(NamedTuple):
     """How far a deciding partition has come."""
 
     position: int = 0
     """How many of its records were decided."""
     time_ms: int = 0
-    """Its own time: see `service.dedup.partition.Partition.time_ms`."""
+    """Its own time: see `service.dedup.partition.OwnedPartition.time_ms`."""
 
 
-class _Shelf:
+class _LoadedPages:
     """The pages of a shelf that is loaded, and where its entries stand."""
 
     __slots__ = ("dirty", "filled_bytes", "known", "page_of", "pages")
@@ -84,22 +84,26 @@ class _Shelf:
         return newest
 
 
-class Shelves:
+class PagedStore:
     """See `Store`, of which it has no position: the batch of the query is that."""
 
-    def __init__(self, entries: Entries) -> None:
+    def __init__(self, entries: EntryMap) -> None:
         self._entries = entries
         self._store = MemoryStore()
-        self._loaded: dict[bytes, _Shelf] = {}
+        self._loaded: dict[bytes, _LoadedPages] = {}
         self._names = set(unpacked(entries.get(_DIRECTORY) or b""))
         self._kept_names = frozenset(self._names)
         told = entries.get(_STANDING)
-        self.standing = Standing() if told is None else Standing(*_PROGRESS.unpack(told))
+        self.standing = (
+            PartitionProgress() if told is None else PartitionProgress(*_PROGRESS.unpack(told))
+        )
 
     @property
     def addresses(self) -> set[str]:
         """Of which something is remembered; what waits for its group is not."""
-        return {name[_HEAD_BYTES:].decode() for name in self._names if name[:1] != parked.KIND}
+        return {
+            name[_HEAD_BYTES:].decode() for name in self._names if name[:1] != pending_record.KIND
+        }
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """See `Store.scan`: of a shelf, or of all shelves of a kind."""
@@ -125,16 +129,16 @@ class Shelves:
         self._shelf(_shelf_name(key))
         return self._store.next_key(key)
 
-    def position(self) -> Position | None:
+    def position(self) -> StorePosition | None:
         """See `Store.position`."""
         return None
 
-    def apply(self, edits: Iterable[Edit], position: Position) -> None:
+    def apply(self, edits: Iterable[Edit], position: StorePosition) -> None:
         """See `Store.apply`; the position is not kept."""
         del position
         self.keep(edits)
 
-    def figures(self) -> Figures:
+    def figures(self) -> StoreStats:
         """See `Store.figures`."""
         return self._store.figures()
 
@@ -158,7 +162,7 @@ class Shelves:
                 shelf.dirty.add(page)
         self._store.keep(edits)
 
-    def save(self, standing: Standing) -> None:
+    def save(self, standing: PartitionProgress) -> None:
         """Write every page that has changed, and how far the partition has come."""
         put = self._entries.put
         for name, shelf in self._loaded.items():
@@ -168,7 +172,7 @@ class Shelves:
             put(_DIRECTORY, packed(sorted(self._names)))
         put(_STANDING, _PROGRESS.pack(*standing))
 
-    def _save(self, name: bytes, shelf: _Shelf) -> None:
+    def _save(self, name: bytes, shelf: _LoadedPages) -> None:
         for page in sorted(shelf.dirty):
             key = _PAGE + name + _NUMBER.pack(page)
             if shelf.pages[page]:
@@ -182,19 +186,19 @@ class Shelves:
             self._entries.put(_INDEX + name, array("I", pages).tobytes())
         (self._names.add if pages else self._names.discard)(name)
 
-    def _of_page(self, shelf: _Shelf, page: int) -> Iterator[tuple[bytes, bytes]]:
+    def _of_page(self, shelf: _LoadedPages, page: int) -> Iterator[tuple[bytes, bytes]]:
         for key in sorted(shelf.pages[page]):
             yield key, self._store.get(key) or b""
 
-    def _shelf(self, name: bytes) -> _Shelf:
+    def _shelf(self, name: bytes) -> _LoadedPages:
         shelf = self._loaded.get(name)
         if shelf is None:
-            shelf = self._loaded[name] = _Shelf()
+            shelf = self._loaded[name] = _LoadedPages()
             if name in self._names:
                 self._load(name, shelf)
         return shelf
 
-    def _load(self, name: bytes, shelf: _Shelf) -> None:
+    def _load(self, name: bytes, shelf: _LoadedPages) -> None:
         pages = array("I", self._entries.get(_INDEX + name) or b"")
         shelf.known = tuple(pages)
         found: list[Edit] = []

@@ -21,11 +21,11 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from pipeline.backfill.columns import JUDGED, TOLD
-from pipeline.backfill.decider import Judge, Row, Verdict
-from pipeline.backfill.inputs import Inputs
-from pipeline.backfill.paged_store import Shelves
+from pipeline.backfill.decider import BatchDecider, RecordVerdict, SparkRecord
+from pipeline.backfill.inputs import BackfillInputs
+from pipeline.backfill.paged_store import PagedStore
 from ringfence.headers import Headers
-from state.model import Source
+from state.model import PartitionId
 
 STATE = "shelves"
 """The name of the one state variable."""
@@ -51,10 +51,10 @@ class MapEntries:
         self._state.removeKey((key,))
 
 
-class Backfill(StatefulProcessor):
+class BackfillProcessor(StatefulProcessor):
     """See the module."""
 
-    def __init__(self, inputs: Inputs) -> None:
+    def __init__(self, inputs: BackfillInputs) -> None:
         self._inputs = inputs
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -70,8 +70,8 @@ class Backfill(StatefulProcessor):
         """The records of one deciding partition in one batch -> their verdicts."""
         del timerValues
         frame = pd.concat(list(rows), ignore_index=True)
-        decider, now_ms = Source(str(key[0]), int(key[1])), int(frame["now_ms"].iloc[0])
-        judge = Judge(decider, self._inputs, Shelves(self._entries), now_ms)
+        decider, now_ms = PartitionId(str(key[0]), int(key[1])), int(frame["now_ms"].iloc[0])
+        judge = BatchDecider(decider, self._inputs, PagedStore(self._entries), now_ms)
         frame = in_order(frame)
         found = judge.judge(rows_of(frame, self._inputs.header_names))
         judge.close()
@@ -89,7 +89,7 @@ def in_order(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.iloc[np.argsort(reached.to_numpy(), kind="stable")]
 
 
-def rows_of(frame: pd.DataFrame, names: Sequence[str]) -> list[Row]:
+def rows_of(frame: pd.DataFrame, names: Sequence[str]) -> list[SparkRecord]:
     """The records of a frame, as a judge reads them."""
     headers: list[list[tuple[str, bytes | None]]] = [[] for _ in range(len(frame))]
     for number, name in enumerate(names):
@@ -103,12 +103,12 @@ def rows_of(frame: pd.DataFrame, names: Sequence[str]) -> list[Row]:
     if whole.notna().any():
         pairs = zip(headers, whole, strict=True)
         column_of_headers = [few if full is None else _pairs(full) for few, full in pairs]
-    sources: dict[tuple[str, int], Source] = {}
+    sources: dict[tuple[str, int], PartitionId] = {}
     places = zip(frame["topic"].tolist(), frame["partition"].tolist(), strict=True)
     return list(
         map(
-            Row,
-            [sources.setdefault(place, Source(*place)) for place in places],
+            SparkRecord,
+            [sources.setdefault(place, PartitionId(*place)) for place in places],
             frame["offset"].tolist(),
             frame["timestamp_ms"].tolist(),
             frame["key"].tolist(),
@@ -118,7 +118,7 @@ def rows_of(frame: pd.DataFrame, names: Sequence[str]) -> list[Row]:
     )
 
 
-def told(found: Sequence[Verdict], decider: Source) -> pd.DataFrame:
+def told(found: Sequence[RecordVerdict], decider: PartitionId) -> pd.DataFrame:
     """Verdicts as the rows of a frame; there are some."""
     sources, *columns = zip(*found, strict=True)
     offsets, times_ms, *rest = columns

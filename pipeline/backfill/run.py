@@ -21,8 +21,8 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.backfill.columns import DECIDER, JUDGED, VERDICTS, to_judge, verdicts
-from pipeline.backfill.inputs import Inputs
-from pipeline.backfill.processor import Backfill
+from pipeline.backfill.inputs import BackfillInputs
+from pipeline.backfill.processor import BackfillProcessor
 from pipeline.config import as_served
 from pipeline.errors import CONTRADICTION, USAGE, PipelineError, query_failed
 from pipeline.source import read_topics
@@ -34,7 +34,7 @@ from service.config.model import EXPRESSION_MARKER
 TableFormat = Literal["delta", "parquet"]
 
 
-class Target(NamedTuple):
+class BackfillTarget(NamedTuple):
     """See the module."""
 
     folder: Path
@@ -63,7 +63,9 @@ class Target(NamedTuple):
     def _made(self) -> Path:
         return self.folder / "backfill.json"
 
-    def settle(self, inputs: Inputs, source: Mapping[str, object], format_: TableFormat) -> None:
+    def settle(
+        self, inputs: BackfillInputs, source: Mapping[str, object], format_: TableFormat
+    ) -> None:
         """Begin a folder, or PipelineError where this one was begun otherwise or is half gone."""
         settings = {
             "format": 1,
@@ -91,12 +93,12 @@ class Target(NamedTuple):
         found: TableFormat = self._note()["table_format"]
         return found
 
-    def inputs(self) -> Inputs:
+    def inputs(self) -> BackfillInputs:
         """What was read, and how it was decided; PipelineError where nothing was."""
         made: dict[str, Any] = self._note()["inputs"]
         routes = [{key: _frozen(value) for key, value in each.items()} for each in made["routes"]]
         made |= {"routes": tuple(RouteSettings(**each) for each in routes)}
-        return Inputs(cache_memory_bytes=0, **made | {"topics": tuple(made["topics"])})
+        return BackfillInputs(cache_memory_bytes=0, **made | {"topics": tuple(made["topics"])})
 
     def _note(self) -> dict[str, Any]:
         if not self._made.exists():
@@ -131,7 +133,7 @@ class Target(NamedTuple):
 
 def read_verdicts(spark: SparkSession, folder: Path) -> DataFrame:
     """The verdicts that were found so far; none before the first."""
-    target = Target(folder)
+    target = BackfillTarget(folder)
     format_ = target.format()
     if not any(target.verdicts.glob(JOURNALS[format_])):
         return spark.createDataFrame([], VERDICTS)
@@ -142,7 +144,7 @@ def _frozen(value: Any) -> Any:  # noqa: ANN401 - whatever JSON has
     return tuple(value) if isinstance(value, list) else value
 
 
-def _plain(inputs: Inputs) -> dict[str, Any]:
+def _plain(inputs: BackfillInputs) -> dict[str, Any]:
     """What decides, as JSON has it."""
     decides = {name: told for name, told in asdict(inputs).items() if name != "cache_memory_bytes"}
     plain: dict[str, Any] = json.loads(json.dumps(decides))
@@ -237,7 +239,7 @@ STATE: Final = {
 }
 
 
-class Source(NamedTuple):
+class BackfillSource(NamedTuple):
     """Where records come from: topics of a cluster, or a table."""
 
     servers: str
@@ -251,7 +253,7 @@ class Source(NamedTuple):
     """The input that they all stand for."""
 
 
-class Pace(NamedTuple):
+class BatchLimits(NamedTuple):
     """How the work is cut."""
 
     batch_records: int = 500_000
@@ -260,7 +262,7 @@ class Pace(NamedTuple):
     once: bool = True
 
 
-class Count(NamedTuple):
+class VerdictCount(NamedTuple):
     """How many records of an address had one verdict."""
 
     address: str | None
@@ -272,18 +274,18 @@ class Count(NamedTuple):
 def backfill(
     spark: SparkSession,
     config: Config,
-    source: Source,
+    source: BackfillSource,
     folder: Path,
     *,
     table_format: TableFormat = "delta",
-    pace: Pace = Pace(),  # noqa: B008 - a value that cannot change
+    pace: BatchLimits = BatchLimits(),  # noqa: B008 - a value that cannot change
     say: Callable[[str], None] = lambda _: None,
-) -> tuple[Count, ...]:
+) -> tuple[VerdictCount, ...]:
     """Decide what is not decided yet, and count all verdicts that there are.
 
     Of topics by what their service goes by now; a table needs no broker, and has the file alone.
     """
-    target = Target(folder)
+    target = BackfillTarget(folder)
     rows = None
     if source.table is None:
         config = as_served(spark, config, source.servers, source.properties)
@@ -316,7 +318,7 @@ def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.set(name, former)
 
 
-def inputs_of(config: Config, source: Source) -> Inputs:
+def inputs_of(config: Config, source: BackfillSource) -> BackfillInputs:
     """What is read; PipelineError where no route says how."""
     named = [name for route in config.routes for name in route.inputs]
     topics = list(source.topics) or named
@@ -327,7 +329,7 @@ def inputs_of(config: Config, source: Source) -> Inputs:
             "with --topic",
             exit_code=USAGE,
         )
-    inputs = Inputs.of(config, sorted(set(topics)), source.instead_of)
+    inputs = BackfillInputs.of(config, sorted(set(topics)), source.instead_of)
     foreign = [topic for topic in inputs.topics if topic not in inputs.by_topic]
     if foreign or not topics:
         raise PipelineError(
@@ -338,27 +340,31 @@ def inputs_of(config: Config, source: Source) -> Inputs:
     return inputs
 
 
-def judged(records: DataFrame, inputs: Inputs) -> DataFrame:
+def judged(records: DataFrame, inputs: BackfillInputs) -> DataFrame:
     """Records with the columns of a topic -> the table of verdicts."""
     found = (
         to_judge(records, inputs)
         .groupBy(*DECIDER)
         .transformWithStateInPandas(
-            Backfill(inputs), outputStructType=JUDGED, outputMode="Append", timeMode="None"
+            BackfillProcessor(inputs), outputStructType=JUDGED, outputMode="Append", timeMode="None"
         )
     )
     return verdicts(found)
 
 
-def counted(table: DataFrame) -> tuple[Count, ...]:
+def counted(table: DataFrame) -> tuple[VerdictCount, ...]:
     """A table of verdicts -> how many there are of each."""
     by = ["address", "strategy", "verdict"]
     rows = table.groupBy(*by).agg(sf.count("*").alias("records")).orderBy(*by).collect()
-    return tuple(Count(*row) for row in rows)
+    return tuple(VerdictCount(*row) for row in rows)
 
 
 def _stream(
-    spark: SparkSession, source: Source, rows: DataFrame | None, target: Target, pace: Pace
+    spark: SparkSession,
+    source: BackfillSource,
+    rows: DataFrame | None,
+    target: BackfillTarget,
+    pace: BatchLimits,
 ) -> DataFrame:
     if rows is not None:
         lay_out(rows, target.steps, pace.batch_records, is_begun=target.is_begun)
@@ -372,7 +378,7 @@ def _stream(
 
 
 def _start(
-    table: DataFrame, target: Target, table_format: TableFormat, *, once: bool
+    table: DataFrame, target: BackfillTarget, table_format: TableFormat, *, once: bool
 ) -> StreamingQuery:
     writer = (
         table.writeStream.queryName("verdicts")
@@ -424,6 +430,6 @@ def _words(error: Exception) -> str:
     return " ".join((said + str(bottom)[-2000:]).split())
 
 
-def _told(source: Source) -> Mapping[str, object]:
+def _told(source: BackfillSource) -> Mapping[str, object]:
     """What of a source belongs to what was made of it."""
     return {"table": None if source.table is None else str(source.table.resolve())}

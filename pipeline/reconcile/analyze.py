@@ -15,7 +15,7 @@ from pipeline.reconcile import cache_model as rings
 from pipeline.reconcile import tolerated as remains
 from pipeline.reconcile import violations as faults
 from pipeline.reconcile.cache_model import is_held, with_greatest_gaps
-from pipeline.reconcile.extract import Prints, inputs_of, letters_of, outputs_of
+from pipeline.reconcile.extract import Fingerprints, inputs_of, letters_of, outputs_of
 from pipeline.reconcile.join import matched, with_letters
 from pipeline.reconcile.results import (
     ACCEPTED,
@@ -24,15 +24,15 @@ from pipeline.reconcile.results import (
     NONE,
     REJECTED,
     AddressFound,
-    Distances,
-    Fault,
-    Findings,
-    Slot,
+    DuplicateDistances,
+    ReconcileResult,
+    TimeSlot,
+    Violation,
 )
-from pipeline.reconcile.scope import Plan, memory_of
-from pipeline.reconcile.snapshot import Cut
+from pipeline.reconcile.scope import ReconcileScope, memory_of
+from pipeline.reconcile.snapshot import Snapshot
 from pipeline.reconcile.tolerated import excused
-from service.metadata.redrive_job import Span
+from service.metadata.redrive_job import DeadLetterRange
 
 ADDRESSES_MAX: Final = 200
 
@@ -70,7 +70,9 @@ def address_rows(measured: DataFrame) -> tuple[tuple[AddressFound, ...], int]:
     return tuple(map(_address, ordered.limit(ADDRESSES_MAX).collect())), per_address.count()
 
 
-def distances(measured: DataFrame, drawn: tuple[AddressFound, ...]) -> tuple[Distances, ...]:
+def distances(
+    measured: DataFrame, drawn: tuple[AddressFound, ...]
+) -> tuple[DuplicateDistances, ...]:
     """How far back copies stood, for these addresses."""
     names = [found.address for found in drawn if found.copies]
     power = sf.ceil(sf.log2(sf.col("needed"))).cast("int")
@@ -82,11 +84,11 @@ def distances(measured: DataFrame, drawn: tuple[AddressFound, ...]) -> tuple[Dis
         .collect()
     )
     return tuple(
-        Distances(row["cache"], row["power"], row["caught"], row["missed"]) for row in rows
+        DuplicateDistances(row["cache"], row["power"], row["caught"], row["missed"]) for row in rows
     )
 
 
-def time_slots(judged: DataFrame) -> tuple[tuple[Slot, ...], int]:
+def time_slots(judged: DataFrame) -> tuple[tuple[TimeSlot, ...], int]:
     """What came when, by the times of the records, and how long a slot is.
 
     The few that are far out count in the first and last slot.
@@ -113,10 +115,10 @@ def time_slots(judged: DataFrame) -> tuple[tuple[Slot, ...], int]:
     return tuple(_slot(row, first, width) for row in rows), width
 
 
-def _slot(row: Row, first_ms: int, width_ms: int) -> Slot:
+def _slot(row: Row, first_ms: int, width_ms: int) -> TimeSlot:
     half, nearly_all = row["latency"] or (None, None)
     begin_ms = first_ms + row["slot"] * width_ms
-    return Slot(begin_ms, row["accepted"], row["duplicates"], row["rejected"], half, nearly_all)
+    return TimeSlot(begin_ms, row["accepted"], row["duplicates"], row["rejected"], half, nearly_all)
 
 
 def _address(row: Row) -> AddressFound:
@@ -142,7 +144,7 @@ def _missed() -> Column:
     return (sf.col("fate") == ACCEPTED) & sf.col("gap").isNotNull() & ~is_held()
 
 
-class Look(NamedTuple):
+class AnalyzeOptions(NamedTuple):
     """How closely to look."""
 
     redriven: bool = False
@@ -156,8 +158,8 @@ class Look(NamedTuple):
 class Evidence(NamedTuple):
     """What there is to look at: records as the connector gives them, up to the cut."""
 
-    plan: Plan
-    cut: Cut
+    plan: ReconcileScope
+    cut: Snapshot
     inputs: DataFrame
     outputs: DataFrame
     letters: DataFrame
@@ -165,7 +167,7 @@ class Evidence(NamedTuple):
     """Places of inputs that are on their way between the hops."""
 
 
-def judge(spark: SparkSession, given: Evidence, look: Look) -> Findings:
+def judge(spark: SparkSession, given: Evidence, look: AnalyzeOptions) -> ReconcileResult:
     """What the records tell of all that the group has decided."""
     origins, pairs = _paired(spark, given, look)
     known = _known(spark, given, origins, pairs)
@@ -176,7 +178,7 @@ def judge(spark: SparkSession, given: Evidence, look: Look) -> Findings:
     judged = known.where("judged")
     addresses, addresses_total = address_rows(measured)
     slots, slot_ms = time_slots(judged)
-    return Findings(
+    return ReconcileResult(
         group=given.plan.group,
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
         inputs=given.plan.inputs,
@@ -191,10 +193,12 @@ def judge(spark: SparkSession, given: Evidence, look: Look) -> Findings:
     )
 
 
-def _paired(spark: SparkSession, given: Evidence, look: Look) -> tuple[DataFrame, DataFrame]:
+def _paired(
+    spark: SparkSession, given: Evidence, look: AnalyzeOptions
+) -> tuple[DataFrame, DataFrame]:
     """Inputs with their letters, and the pairs that they make with outputs."""
     plan, cut = given.plan, given.cut
-    prints = Prints.of(cut.cluster_id, plan.inputs, stamps=plan.stamps)
+    prints = Fingerprints.of(cut.cluster_id, plan.inputs, stamps=plan.stamps)
     inputs = inputs_of(given.inputs, plan.rules, prints)
     letters = letters_of(given.letters, plan.inputs)
     if look.redriven:
@@ -261,9 +265,9 @@ def _totals(named: DataFrame) -> dict[str, int]:
     return {kind: found.get(kind, 0) for kind in faults.KINDS}
 
 
-def _first(named: DataFrame, limit: int) -> tuple[Fault, ...]:
+def _first(named: DataFrame, limit: int) -> tuple[Violation, ...]:
     rows = named.orderBy("kind", "topic", "partition", "offset").limit(limit).collect()
-    return tuple(Fault(*row) for row in rows)
+    return tuple(Violation(*row) for row in rows)
 
 
 def _fates(judged: DataFrame, lost: DataFrame) -> dict[str, int]:
@@ -287,7 +291,9 @@ def _fates(judged: DataFrame, lost: DataFrame) -> dict[str, int]:
     return {row["fate"]: row["count"] for row in rows}
 
 
-def _with_redriven(spark: SparkSession, letters: DataFrame, redriven: Sequence[Span]) -> DataFrame:
+def _with_redriven(
+    spark: SparkSession, letters: DataFrame, redriven: Sequence[DeadLetterRange]
+) -> DataFrame:
     """Dead letters, with whether a redrive went over them; no two spans share any."""
     spans = spark.createDataFrame(list(redriven), "log string, number int, start long, end long")
     is_inside = (
@@ -300,7 +306,7 @@ def _with_redriven(spark: SparkSession, letters: DataFrame, redriven: Sequence[S
     return found.withColumn("redriven", sf.col("log").isNotNull()).drop(*spans.columns)
 
 
-def _limits(spark: SparkSession, cut: Cut) -> DataFrame:
+def _limits(spark: SparkSession, cut: Snapshot) -> DataFrame:
     rows = [
         (topic, number, judged.span.begin, judged.committed)
         for (topic, number), judged in cut.inputs.items()

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from pipeline.reconcile.results import ACCEPTED, DUPLICATE, MARKED, NONE
-from pipeline.reconcile.scope import Memory
+from pipeline.reconcile.scope import CacheSettings
 
 _NEVER_MS: Final = 2**62
 
@@ -112,7 +112,7 @@ _NEXT: Final = 10
 
 
 def settings_frame(
-    spark: SparkSession, settings: Iterable[tuple[str, Memory, Memory]]
+    spark: SparkSession, settings: Iterable[tuple[str, CacheSettings, CacheSettings]]
 ) -> DataFrame:
     """How addresses remember: their own ids, and those that were stamped on the way."""
     own = ", ".join(f"{key} {kind}" for key, kind in _KINDS.items())

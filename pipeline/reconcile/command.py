@@ -8,8 +8,8 @@ import typer
 from rich.table import Table
 
 from pipeline.errors import USAGE, PipelineError
-from pipeline.options import ClientProperties, Jars, Terminal, properties_of, spark_command
-from pipeline.reconcile.results import Findings, from_json, to_json
+from pipeline.options import ClientProperties, Jars, TerminalOutput, properties_of, spark_command
+from pipeline.reconcile.results import ReconcileResult, from_json, to_json
 from service.printable import visible_json
 
 FAULTY: Final = 1
@@ -47,16 +47,18 @@ def reconcile(
 ) -> None:
     """Prove from the topics that every record had one fate; exit 1 when something is wrong."""
     with spark_command():
-        from pipeline.reconcile.analyze import Look  # noqa: PLC0415
+        from pipeline.reconcile.analyze import AnalyzeOptions  # noqa: PLC0415
         from pipeline.reconcile.run import run_reconcile  # noqa: PLC0415
 
         properties = properties_of(command_config)
-        findings = run_reconcile(config, properties, Look(redriven, resized, faults_max), jars=jars)
+        findings = run_reconcile(
+            config, properties, AnalyzeOptions(redriven, resized, faults_max), jars=jars
+        )
         _write(findings, html)
     if as_json:
         typer.echo(visible_json(to_json(findings)), nl=False)
     else:
-        _show(findings, Terminal())
+        _show(findings, TerminalOutput())
     raise typer.Exit(0 if findings.is_faultless else FAULTY)
 
 
@@ -73,7 +75,7 @@ def report(
         _write(from_json(findings.read_text("utf-8")), html)
 
 
-def _write(findings: Findings, html: Path | None) -> None:
+def _write(findings: ReconcileResult, html: Path | None) -> None:
     if html is None:
         return
     from pipeline.reconcile.report import to_html  # noqa: PLC0415 - jinja2 takes its time
@@ -86,7 +88,7 @@ def _write(findings: Findings, html: Path | None) -> None:
         ) from error
 
 
-def _show(findings: Findings, console: Terminal) -> None:
+def _show(findings: ReconcileResult, console: TerminalOutput) -> None:
     console.print(_counted("fate", findings.fates, f"Records decided by {findings.group}"))
     console.print(_addresses(findings))
     console.print(_counted("fault", findings.faults_total, "Faults"))
@@ -104,7 +106,7 @@ def _counted(name: str, numbers: Mapping[str, int], title: str) -> Table:
     return table
 
 
-def _addresses(findings: Findings) -> Table:
+def _addresses(findings: ReconcileResult) -> Table:
     columns = ("accepted", "duplicates", "missed", "ring", "for 99 %", "for 99.9 %", "for all")
     shown = findings.addresses[:_ADDRESSES_SHOWN]
     title = f"Rings: {len(shown):,} of {findings.addresses_total:,} addresses, the worst first"

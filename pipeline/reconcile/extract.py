@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from pipeline.reconcile.scope import Rule
+from pipeline.reconcile.scope import RouteScope
 from pipeline.tables import filled, filled_text
 from ringfence.headers import (
     BOOKMARK,
@@ -33,7 +33,7 @@ _STAMP: Final = r"^[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._-]{1,249}/[0-9]{1,10}/[0-9]{
 _ADDED: Final = (MARK, BOOKMARK)
 
 
-class Prints:
+class Fingerprints:
     """How prints are made: the same for inputs and outputs."""
 
     def __init__(self, stamp: str | None) -> None:
@@ -41,7 +41,7 @@ class Prints:
         self._stamp = stamp
 
     @classmethod
-    def of(cls, cluster_id: str, inputs: Sequence[str], *, stamps: bool) -> "Prints":
+    def of(cls, cluster_id: str, inputs: Sequence[str], *, stamps: bool) -> "Fingerprints":
         """Those of a cluster."""
         topics = "|".join(map(re.escape, inputs))
         stamp = rf"^{re.escape(cluster_id)}/({topics})/[0-9]+/[0-9]+\z"
@@ -68,7 +68,7 @@ class Prints:
         return added | ((header["key"] == DUPLICATE_ID) & sf.coalesce(stamped, sf.lit(col=False)))
 
 
-def inputs_of(topics: DataFrame, rules: Sequence[Rule], prints: Prints) -> DataFrame:
+def inputs_of(topics: DataFrame, rules: Sequence[RouteScope], prints: Fingerprints) -> DataFrame:
     """Records of inputs -> one row each: its place, its print, and what it claims where."""
     headers, topic = headers_of(sf.col("headers")), sf.col("topic")
     identifier = _by_rule(
@@ -98,7 +98,7 @@ def inputs_of(topics: DataFrame, rules: Sequence[Rule], prints: Prints) -> DataF
     )
 
 
-def outputs_of(topics: DataFrame, prints: Prints) -> DataFrame:
+def outputs_of(topics: DataFrame, prints: Fingerprints) -> DataFrame:
     """Records of outputs -> one row each: its place, its print, its time, whether it is marked."""
     marked = sf.exists("headers", lambda header: header["key"] == MARK)
     return records(topics).select(
@@ -136,7 +136,7 @@ def carried_of(topics: DataFrame) -> DataFrame:
     return topics.select(place(text(sf.col("headers"), ORIGIN)).alias("origin"))
 
 
-def _by_rule(rules: Sequence[Rule], column: Callable[[Rule], Column]) -> Column:
+def _by_rule(rules: Sequence[RouteScope], column: Callable[[RouteScope], Column]) -> Column:
     """What the rule of a record's topic says of it."""
     *others, last = rules
     found = column(last)

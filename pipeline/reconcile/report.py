@@ -18,8 +18,8 @@ from pipeline.reconcile.results import (
     MARKED,
     NONE,
     AddressFound,
-    Fault,
-    Findings,
+    ReconcileResult,
+    Violation,
 )
 
 _WIDTH: Final = 760
@@ -43,7 +43,7 @@ _X_LABELS_MAX: Final = 8
 _STEPS: Final = (1, 2, 2.5, 5, 10)
 
 
-class Series(NamedTuple):
+class ChartSeries(NamedTuple):
     """One row of values, drawn in one colour."""
 
     name: str
@@ -52,7 +52,7 @@ class Series(NamedTuple):
     values: Sequence[float | None]
 
 
-class Mark(NamedTuple):
+class ReferenceLine(NamedTuple):
     """A line across the plot at a place on the horizontal axis."""
 
     at: float
@@ -61,7 +61,7 @@ class Mark(NamedTuple):
 
 
 def over_time(
-    labels: Sequence[str], series: Sequence[Series], unit: Callable[[float], str], title: str
+    labels: Sequence[str], series: Sequence[ChartSeries], unit: Callable[[float], str], title: str
 ) -> str:
     """Bars for the first series, points for the others; one place on the axis for each label."""
     top = _nice_top(value for each in series for value in each.values if value is not None)
@@ -89,7 +89,7 @@ def over_time(
 
 
 def by_distance(
-    powers: Sequence[int], series: Sequence[Series], marks: Sequence[Mark], title: str
+    powers: Sequence[int], series: Sequence[ChartSeries], marks: Sequence[ReferenceLine], title: str
 ) -> str:
     """Pairs of bars over distances that double; how many is drawn to the logarithm.
 
@@ -172,7 +172,7 @@ def _point(x: float, y: float, colour: str, told: str) -> str:
     )
 
 
-def _mark(mark: Mark, x: float) -> str:
+def _mark(mark: ReferenceLine, x: float) -> str:
     side = "end" if x > _WIDTH * 0.7 else "start"
     shift = -6 if side == "end" else 6
     return (
@@ -208,7 +208,7 @@ _MEANING: Final = {
 }
 
 
-class Ring(NamedTuple):
+class RingRow(NamedTuple):
     """An address as the table shows it."""
 
     found: AddressFound
@@ -219,7 +219,7 @@ class Ring(NamedTuple):
     bar: Markup
 
 
-class Drawn(NamedTuple):
+class CaptionedChart(NamedTuple):
     """A chart with what is said about it."""
 
     title: str
@@ -227,7 +227,7 @@ class Drawn(NamedTuple):
     svg: Markup
 
 
-def to_html(findings: Findings) -> str:
+def to_html(findings: ReconcileResult) -> str:
     """The whole page."""
     environment = Environment(
         loader=PackageLoader("pipeline.reconcile", "."),
@@ -249,7 +249,7 @@ def to_html(findings: Findings) -> str:
     )
 
 
-def tiles(findings: Findings) -> list[tuple[str, int]]:
+def tiles(findings: ReconcileResult) -> list[tuple[str, int]]:
     """The few numbers that say what was looked at."""
     fates = findings.fates
     rejected = sum(n for name, n in fates.items() if name.startswith("rejected"))
@@ -289,11 +289,11 @@ def answer(found: Sequence[AddressFound]) -> str:
     )
 
 
-def rings(found: Sequence[AddressFound]) -> list[Ring]:
+def rings(found: Sequence[AddressFound]) -> list[RingRow]:
     """The addresses with what is to be said of each."""
     most = max((each.copies for each in found), default=0)
     return [
-        Ring(each, _headroom(each), *_verdict(each), Markup(share(each.copies, most, "dup")))  # noqa: S704 - numbers alone
+        RingRow(each, _headroom(each), *_verdict(each), Markup(share(each.copies, most, "dup")))  # noqa: S704 - numbers alone
         for each in found
     ]
 
@@ -315,7 +315,7 @@ def _headroom(found: AddressFound) -> float | None:
     return found.size / found.needed_all
 
 
-def _over_time(findings: Findings) -> list[Drawn]:
+def _over_time(findings: ReconcileResult) -> list[CaptionedChart]:
     slots, labels = findings.slots, [_time(s.begin_ms, findings.slot_ms) for s in findings.slots]
     if not slots:
         return []
@@ -325,14 +325,14 @@ def _over_time(findings: Findings) -> list[Drawn]:
     ]
     rate = over_time(
         labels,
-        [Series("duplicates", "dup", rates)],
+        [ChartSeries("duplicates", "dup", rates)],
         lambda percent: f"{percent:.3g} %",
         "Share of duplicates over time",
     )
     p50 = [None if s.latency_p50_ms is None else s.latency_p50_ms / 1000 for s in slots]
     p99 = [None if s.latency_p99_ms is None else s.latency_p99_ms / 1000 for s in slots]
     drawn = [
-        Drawn(
+        CaptionedChart(
             "Duplicates over time",
             "What share of the records was a copy, by the times of the records (UTC).",
             Markup(rate),  # noqa: S704 - charts escape what they are given
@@ -341,7 +341,7 @@ def _over_time(findings: Findings) -> list[Drawn]:
     if any(value is not None for value in p50):
         latency = over_time(
             labels,
-            [Series("median", "acc", p50), Series("99 %", "miss", p99)],
+            [ChartSeries("median", "acc", p50), ChartSeries("99 %", "miss", p99)],
             _seconds,
             "Latency over time",
         )
@@ -349,11 +349,11 @@ def _over_time(findings: Findings) -> list[Drawn]:
             "From a record's time to its decision: bars are the median, points 99 %. Measured on "
             "dead letters, which alone carry the time of their decision."
         )
-        drawn.append(Drawn("Latency", said, Markup(latency)))  # noqa: S704
+        drawn.append(CaptionedChart("Latency", said, Markup(latency)))  # noqa: S704
     return drawn
 
 
-def _distances(findings: Findings) -> list[Drawn]:
+def _distances(findings: ReconcileResult) -> list[CaptionedChart]:
     named = {each.address: each for each in findings.addresses}
     drawn = []
     for address in dict.fromkeys(each.address for each in findings.distances):
@@ -361,24 +361,24 @@ def _distances(findings: Findings) -> list[Drawn]:
         rows = [each for each in findings.distances if each.address == address]
         powers = [each.power for each in rows]
         series = [
-            Series("caught", "acc", [each.caught for each in rows]),
-            Series("missed", "miss", [each.missed for each in rows]),
+            ChartSeries("caught", "acc", [each.caught for each in rows]),
+            ChartSeries("missed", "miss", [each.missed for each in rows]),
         ]
-        marks = [Mark(math.log2(found.needed_all), f"all: {found.needed_all:,}", "soft")]
+        marks = [ReferenceLine(math.log2(found.needed_all), f"all: {found.needed_all:,}", "soft")]
         if found.strategy == "ring" and found.size:
-            marks.append(Mark(math.log2(found.size), f"ring: {found.size:,}", "ring"))
+            marks.append(ReferenceLine(math.log2(found.size), f"ring: {found.size:,}", "ring"))
         svg = by_distance(powers, series, marks, f"Distances of copies at {address}")
         said = (
             "How many other ids had come between a record and its copy. To the right of the ring's "
             "line an id is forgotten, and caught only if it was accepted anew meanwhile"
             + ("." if found.is_exact else "; estimated by time, for many partitions come together.")
         )
-        drawn.append(Drawn(f"How late copies come: {address}", said, Markup(svg)))  # noqa: S704
+        drawn.append(CaptionedChart(f"How late copies come: {address}", said, Markup(svg)))  # noqa: S704
     return drawn
 
 
-def _by_kind(faults: Sequence[Fault]) -> dict[str, list[Fault]]:
-    found: dict[str, list[Fault]] = {}
+def _by_kind(faults: Sequence[Violation]) -> dict[str, list[Violation]]:
+    found: dict[str, list[Violation]] = {}
     for fault in faults[:FAULTS_SHOWN]:
         found.setdefault(fault.kind, []).append(fault)
     return found

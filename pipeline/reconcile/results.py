@@ -17,7 +17,7 @@ NONE: Final = "none"
 nothing is to be seen of it."""
 
 
-class Fault(NamedTuple):
+class Violation(NamedTuple):
     """One thing that must not be, and where."""
 
     kind: str
@@ -55,7 +55,7 @@ class AddressFound(NamedTuple):
     """Whether one partition decided in one order; else distances are estimated by time."""
 
 
-class Distances(NamedTuple):
+class DuplicateDistances(NamedTuple):
     """Of one address: how many copies came at a distance of up to 2^`power`, above half of it."""
 
     address: str
@@ -64,7 +64,7 @@ class Distances(NamedTuple):
     missed: int
 
 
-class Slot(NamedTuple):
+class TimeSlot(NamedTuple):
     """What came in a stretch of time, by the times of the records."""
 
     begin_ms: int
@@ -76,7 +76,7 @@ class Slot(NamedTuple):
     latency_p99_ms: int | None
 
 
-class Findings(NamedTuple):
+class ReconcileResult(NamedTuple):
     """What was found."""
 
     group: str
@@ -89,13 +89,13 @@ class Findings(NamedTuple):
     """
     faults_total: Mapping[str, int]
     """By kind."""
-    faults: tuple[Fault, ...]
+    faults: tuple[Violation, ...]
     """The first of each kind, by place."""
     addresses: tuple[AddressFound, ...]
     """Those that have missed something first, then those with most copies."""
     addresses_total: int
-    distances: tuple[Distances, ...]
-    slots: tuple[Slot, ...]
+    distances: tuple[DuplicateDistances, ...]
+    slots: tuple[TimeSlot, ...]
     slot_ms: int
 
     @property
@@ -109,7 +109,7 @@ class Findings(NamedTuple):
         return sum(found.missed for found in self.addresses)
 
 
-def to_json(findings: Findings) -> str:
+def to_json(findings: ReconcileResult) -> str:
     """As text that `from_json` reads."""
     told: dict[str, Any] = {"format": FORMAT, "faultless": findings.is_faultless}
     told |= findings._asdict()
@@ -118,7 +118,7 @@ def to_json(findings: Findings) -> str:
     return json.dumps(told, indent=2, ensure_ascii=False) + "\n"
 
 
-def from_json(text: str) -> Findings:
+def from_json(text: str) -> ReconcileResult:
     """Findings that were written as JSON; PipelineError for anything else."""
     try:
         told = json.loads(text)
@@ -127,14 +127,14 @@ def from_json(text: str) -> Findings:
                 "these findings are of another version: reconcile anew", exit_code=USAGE
             )
         del told["faultless"]
-        return Findings(
+        return ReconcileResult(
             **{
                 **told,
                 "inputs": tuple(told["inputs"]),
-                "faults": tuple(Fault(**each) for each in told["faults"]),
+                "faults": tuple(Violation(**each) for each in told["faults"]),
                 "addresses": tuple(AddressFound(**each) for each in told["addresses"]),
-                "distances": tuple(Distances(**each) for each in told["distances"]),
-                "slots": tuple(Slot(**each) for each in told["slots"]),
+                "distances": tuple(DuplicateDistances(**each) for each in told["distances"]),
+                "slots": tuple(TimeSlot(**each) for each in told["slots"]),
             }
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:

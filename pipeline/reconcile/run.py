@@ -11,15 +11,15 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it sh
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.admin import Admin
+from pipeline.admin import KafkaAdmin
 from pipeline.config import overlaid, read_config, set_over_rest
 from pipeline.errors import reading_failed
 from pipeline.jars import connector_jars
 from pipeline.java_properties import java_properties, servers_of
-from pipeline.reconcile.analyze import Evidence, Look, judge, kept
+from pipeline.reconcile.analyze import AnalyzeOptions, Evidence, judge, kept
 from pipeline.reconcile.extract import carried_of
-from pipeline.reconcile.results import Findings
-from pipeline.reconcile.scope import UNKNOWN, Earlier, earlier_of, planned, redriven_of
+from pipeline.reconcile.results import ReconcileResult
+from pipeline.reconcile.scope import UNKNOWN, PastSettings, earlier_of, planned, redriven_of
 from pipeline.reconcile.snapshot import Spans, take_cut
 from pipeline.session import open_session
 from pipeline.source import read_spans
@@ -28,7 +28,7 @@ from service.config.load import Config
 _ORIGINS: Final = "origin struct<topic: string, partition: int, offset: long>"
 
 
-class Cluster(NamedTuple):
+class ClusterTopics(NamedTuple):
     """Where the topics are, and how to talk to it."""
 
     servers: str
@@ -36,11 +36,11 @@ class Cluster(NamedTuple):
 
 
 def run_reconcile(
-    file: Path, properties: Mapping[str, str], look: Look, *, jars: Path | None
-) -> Findings:
+    file: Path, properties: Mapping[str, str], look: AnalyzeOptions, *, jars: Path | None
+) -> ReconcileResult:
     """The same in a session of its own, of what the service's configuration says."""
     config = read_config(file)
-    cluster = Cluster(servers_of(config.kafka), java_properties(config.kafka, properties))
+    cluster = ClusterTopics(servers_of(config.kafka), java_properties(config.kafka, properties))
     spark = open_session(connector_jars(jars))
     try:
         return reconcile(spark, config, cluster, look)
@@ -53,15 +53,15 @@ def run_reconcile(
 def reconcile(
     spark: SparkSession,
     config: Config,
-    cluster: Cluster,
-    look: Look = Look(),  # noqa: B008
-) -> Findings:
+    cluster: ClusterTopics,
+    look: AnalyzeOptions = AnalyzeOptions(),  # noqa: B008
+) -> ReconcileResult:
     """What the topics tell of all that the group has decided."""
     records = set_over_rest(spark, config, cluster.servers, cluster.properties)
-    unknown: tuple[Earlier, ...] = (UNKNOWN,) if look.resized else ()
+    unknown: tuple[PastSettings, ...] = (UNKNOWN,) if look.resized else ()
     earlier = unknown + earlier_of(config, records)
     config = overlaid(config, records)
-    with Admin(spark, cluster.servers, cluster.properties) as admin:
+    with KafkaAdmin(spark, cluster.servers, cluster.properties) as admin:
         plan = planned(config, admin.topics(), earlier, redriven_of(records))
         carried = spark.createDataFrame([], _ORIGINS)
 
@@ -83,7 +83,7 @@ def reconcile(
 
 
 def _read(
-    spark: SparkSession, cluster: Cluster, spans: Spans, *, is_cleaned: bool = False
+    spark: SparkSession, cluster: ClusterTopics, spans: Spans, *, is_cleaned: bool = False
 ) -> DataFrame:
     """The records of these spans; `is_cleaned`: some may be deleted meanwhile, by right."""
     return read_spans(spark, cluster.servers, spans, cluster.properties, is_cleaned=is_cleaned)

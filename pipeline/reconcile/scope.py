@@ -12,7 +12,7 @@ from ringfence.headers import internal
 from service.config.addresses import BRIDGE, AddressBook, AddressSettings, settings_of
 from service.config.load import Config
 from service.dedup.route import InputRoute, resolve
-from service.metadata.redrive_job import Job, Jobs, Span
+from service.metadata.redrive_job import DeadLetterRange, RedriveJob, RedriveJobs
 from service.metadata.settings import in_force
 
 _UNLIMITED: Final = 2**62
@@ -21,7 +21,7 @@ _IN_FORCE_WITHIN_MS: Final = 60_000
 """How long an instance may decide by the settings before those that were written."""
 
 
-class Earlier(NamedTuple):
+class PastSettings(NamedTuple):
     """How addresses remembered once."""
 
     until_ms: int
@@ -29,11 +29,11 @@ class Earlier(NamedTuple):
     """None where nobody knows any more."""
 
 
-UNKNOWN: Final = Earlier(_UNLIMITED, None)
+UNKNOWN: Final = PastSettings(_UNLIMITED, None)
 """Where nothing is known of any time."""
 
 
-class Former(NamedTuple):
+class PastBounds(NamedTuple):
     """How an address remembered until a time: at least, and at most, so many for so long."""
 
     until_ms: int
@@ -42,7 +42,7 @@ class Former(NamedTuple):
     window_ms: int
 
 
-class Memory(NamedTuple):
+class CacheSettings(NamedTuple):
     """How an address remembers, as far as it can be judged from outside."""
 
     strategy: str
@@ -54,27 +54,27 @@ class Memory(NamedTuple):
     """Whether nothing is ever forgotten before."""
     silent: bool
     """Whether a duplicate may leave no trace."""
-    former: tuple[Former, ...] = ()
+    former: tuple[PastBounds, ...] = ()
     """Where it was otherwise once."""
 
 
-def earlier_of(config: Config, records: Records) -> tuple[Earlier, ...]:
+def earlier_of(config: Config, records: Records) -> tuple[PastSettings, ...]:
     """How addresses remembered before what was set over REST changed it, the newest first."""
     documents, newer = list(revisions_of(records)), overlaid(config, records).addresses
-    found: list[Earlier] = []
+    found: list[PastSettings] = []
     for at, document in enumerate(documents, 1):
         before = documents[at:]
         is_known = before or document.number == 1
         book = in_force(config, before)[0].config.addresses if is_known else None
         if book is None or book.patterns != newer.patterns:
-            found.append(Earlier(document.time_ms + _IN_FORCE_WITHIN_MS, book))
+            found.append(PastSettings(document.time_ms + _IN_FORCE_WITHIN_MS, book))
         newer = newer if book is None else book
     return tuple(found)
 
 
 def memory_of(
-    book: AddressBook, address: str, earlier: Iterable[Earlier] = (), *, bridged: bool = False
-) -> Memory:
+    book: AddressBook, address: str, earlier: Iterable[PastSettings] = (), *, bridged: bool = False
+) -> CacheSettings:
     """How the cache of an address remembers, or the one for what was stamped on its way."""
     cache = BRIDGE + address if bridged else address
     now = _memory(settings_of(book, cache))
@@ -92,7 +92,7 @@ def memory_of(
     )
 
 
-def _memory(settings: AddressSettings) -> Memory:
+def _memory(settings: AddressSettings) -> CacheSettings:
     match settings.strategy:
         case "window":
             size, window_ms = settings.window_size, settings.window_ms
@@ -101,21 +101,21 @@ def _memory(settings: AddressSettings) -> Memory:
         case _:
             size, window_ms = settings.capacity, _UNLIMITED
     silent = settings.on_duplicate == "drop" or settings.dead_letter_audit
-    return Memory(_word(settings), size, window_ms, settings.persist_id_cache, silent)
+    return CacheSettings(_word(settings), size, window_ms, settings.persist_id_cache, silent)
 
 
-def _former(until_ms: int, memory: Memory | None, now: Memory) -> Former:
+def _former(until_ms: int, memory: CacheSettings | None, now: CacheSettings) -> PastBounds:
     if memory is None or (memory.strategy, memory.strict) != (now.strategy, now.strict):
         # What was remembered then was forgotten since.
-        return Former(until_ms, 0, _UNLIMITED, 0)
-    return Former(until_ms, memory.size, memory.size, memory.window_ms)
+        return PastBounds(until_ms, 0, _UNLIMITED, 0)
+    return PastBounds(until_ms, memory.size, memory.size, memory.window_ms)
 
 
 def _word(settings: AddressSettings) -> str:
     return "ring" if settings.strategy == "off" else settings.strategy
 
 
-class Rule(NamedTuple):
+class RouteScope(NamedTuple):
     """What one route says of the records of its inputs."""
 
     topics: tuple[str, ...]
@@ -124,11 +124,11 @@ class Rule(NamedTuple):
     scope: str
 
 
-class Plan(NamedTuple):
+class ReconcileScope(NamedTuple):
     """What is to be reconciled."""
 
     group: str
-    rules: tuple[Rule, ...]
+    rules: tuple[RouteScope, ...]
     outputs: frozenset[str]
     letters: frozenset[str]
     book: AddressBook
@@ -138,8 +138,8 @@ class Plan(NamedTuple):
     """Whether the group began anywhere, not at the beginning of its inputs."""
     targets: Mapping[str, frozenset[str]]
     """By input: the topics in which its records may have their fate."""
-    earlier: tuple[Earlier, ...] = ()
-    redriven: tuple[Span, ...] = ()
+    earlier: tuple[PastSettings, ...] = ()
+    redriven: tuple[DeadLetterRange, ...] = ()
     """Dead letters that redrives went over, as far as the config topic lists them."""
 
     @property
@@ -157,9 +157,9 @@ class Plan(NamedTuple):
 def planned(
     config: Config,
     topics: Collection[str],
-    earlier: tuple[Earlier, ...] = (),
-    redriven: tuple[Span, ...] = (),
-) -> Plan:
+    earlier: tuple[PastSettings, ...] = (),
+    redriven: tuple[DeadLetterRange, ...] = (),
+) -> ReconcileScope:
     """What there is to do with the topics that exist."""
     group = config.service.group_id
     routes = resolve(config.routes, topics, group)
@@ -174,7 +174,7 @@ def planned(
     letters = {
         name: _written(route, topics, "dead_letter") | fallback for name, route in routes.items()
     }
-    return Plan(
+    return ReconcileScope(
         group,
         tuple(_rules(routes)),
         frozenset().union(*outputs.values()),
@@ -188,12 +188,12 @@ def planned(
     )
 
 
-def redriven_of(records: Records) -> tuple[Span, ...]:
+def redriven_of(records: Records) -> tuple[DeadLetterRange, ...]:
     """The dead letters that the redrives among them went over; no two spans share any."""
-    jobs = Jobs()
+    jobs = RedriveJobs()
     for key, value, _ in records:
         jobs.take(key, value)
-    spans: list[Span] = []
+    spans: list[DeadLetterRange] = []
     for span in sorted(span for job in jobs.by_id.values() for span in _spans(job)):
         if spans and spans[-1][:2] == span[:2] and span.start <= spans[-1].end:
             spans[-1] = spans[-1]._replace(end=max(spans[-1].end, span.end))
@@ -202,19 +202,19 @@ def redriven_of(records: Records) -> tuple[Span, ...]:
     return tuple(spans)
 
 
-def _spans(job: Job) -> Iterable[Span]:
+def _spans(job: RedriveJob) -> Iterable[DeadLetterRange]:
     named = job.order.letters
-    return (Span(*letter, letter.offset + 1) for letter in named) if named else job.spans
+    return (DeadLetterRange(*letter, letter.offset + 1) for letter in named) if named else job.spans
 
 
-def _rules(routes: Mapping[str, InputRoute]) -> Iterable[Rule]:
+def _rules(routes: Mapping[str, InputRoute]) -> Iterable[RouteScope]:
     by_route: dict[str, list[InputRoute]] = {}
     for route in routes.values():
         by_route.setdefault(route.settings.name, []).append(route)
     for found in by_route.values():
         settings = found[0].settings
         topics = tuple(route.topic for route in found)
-        yield Rule(topics, settings.address, settings.id, settings.scope)
+        yield RouteScope(topics, settings.address, settings.id, settings.scope)
 
 
 def _written(route: InputRoute, topics: Collection[str], which: str) -> set[str]:

@@ -10,28 +10,28 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from pipeline.admin import Admin, Partition, Span
+from pipeline.admin import KafkaAdmin, KafkaPartition, OffsetSpan
 from pipeline.errors import BROKER, CONTRADICTION, PipelineError
-from pipeline.reconcile.scope import Plan
+from pipeline.reconcile.scope import ReconcileScope
 
-Spans = Mapping[Partition, Span]
+Spans = Mapping[KafkaPartition, OffsetSpan]
 
 _STABLE_WITHIN_S: Final = 60.0
 _LOOK_EVERY_S: Final = 0.2
 
 
-class Judged(NamedTuple):
+class DecidedRange(NamedTuple):
     """An input partition: what it holds, and which part of it has been decided."""
 
-    span: Span
+    span: OffsetSpan
     committed: int
 
 
-class Cut(NamedTuple):
+class Snapshot(NamedTuple):
     """Offsets of every topic."""
 
     cluster_id: str
-    inputs: Mapping[Partition, Judged]
+    inputs: Mapping[KafkaPartition, DecidedRange]
     outputs: Spans
     letters: Spans
     keeps_time: bool
@@ -43,7 +43,7 @@ class Cut(NamedTuple):
         return all(judged.span.begin == 0 for judged in self.inputs.values())
 
 
-def take_cut(admin: Admin, plan: Plan, carried: Callable[[Spans], None]) -> Cut:
+def take_cut(admin: KafkaAdmin, plan: ReconcileScope, carried: Callable[[Spans], None]) -> Snapshot:
     """Ask the broker in the order that makes it one cut; `carried` reads what is between hops."""
     committed = admin.committed(plan.group)
     if plan.carried is not None:
@@ -59,7 +59,9 @@ def take_cut(admin: Admin, plan: Plan, carried: Callable[[Spans], None]) -> Cut:
             exit_code=CONTRADICTION,
         )
     judged = {
-        each: Judged(Span(begins[each], max(begins[each], ends[each])), committed.get(each, 0))
+        each: DecidedRange(
+            OffsetSpan(begins[each], max(begins[each], ends[each])), committed.get(each, 0)
+        )
         for each in inputs
     }
     # To have looked at nothing and to have found nothing are not the same.
@@ -69,7 +71,7 @@ def take_cut(admin: Admin, plan: Plan, carried: Callable[[Spans], None]) -> Cut:
             "decided, so there is nothing to prove: reconcile while retention keeps the inputs",
             exit_code=CONTRADICTION,
         )
-    return Cut(
+    return Snapshot(
         admin.cluster_id(),
         judged,
         _of(spans, plan.outputs),
@@ -78,7 +80,7 @@ def take_cut(admin: Admin, plan: Plan, carried: Callable[[Spans], None]) -> Cut:
     )
 
 
-def _carried(admin: Admin, plan: Plan) -> Spans:
+def _carried(admin: KafkaAdmin, plan: ReconcileScope) -> Spans:
     """What the second hop has not decided yet."""
     assert plan.carried is not None
     partitions = admin.partitions([plan.carried])
@@ -87,21 +89,25 @@ def _carried(admin: Admin, plan: Plan) -> Spans:
     # What is decided is deleted while the service goes on.
     begins = admin.begins(partitions)
     return {
-        each: Span(min(max(begins[each], committed.get(each, 0)), ends[each]), ends[each])
+        each: OffsetSpan(min(max(begins[each], committed.get(each, 0)), ends[each]), ends[each])
         for each in partitions
     }
 
 
-def _spans(admin: Admin, partitions: Iterable[Partition], ends: Mapping[Partition, int]) -> Spans:
+def _spans(
+    admin: KafkaAdmin, partitions: Iterable[KafkaPartition], ends: Mapping[KafkaPartition, int]
+) -> Spans:
     begins = admin.begins(partitions)
-    return {each: Span(min(begins[each], end), end) for each, end in ends.items()}
+    return {each: OffsetSpan(min(begins[each], end), end) for each, end in ends.items()}
 
 
 def _of(spans: Spans, topics: Collection[str]) -> Spans:
     return {each: span for each, span in spans.items() if each.topic in topics}
 
 
-def _stable(admin: Admin, partitions: Collection[Partition]) -> Mapping[Partition, int]:
+def _stable(
+    admin: KafkaAdmin, partitions: Collection[KafkaPartition]
+) -> Mapping[KafkaPartition, int]:
     """The ends of all that is written by now, once no transaction before them is open."""
     ends = admin.ends(partitions)
     deadline_s = time.monotonic() + _STABLE_WITHIN_S

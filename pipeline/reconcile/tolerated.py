@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
-from pipeline.admin import Partition, Span
+from pipeline.admin import KafkaPartition, OffsetSpan
 from pipeline.reconcile.cache_model import may_be_held
 from pipeline.reconcile.results import ACCEPTED, MARKED, NONE
-from pipeline.reconcile.scope import Plan
+from pipeline.reconcile.scope import ReconcileScope
 from ringfence.headers import Reason
 
 _LANE: Final = ("in_topic", "in_number", "by")
@@ -27,7 +27,7 @@ _INTO: Final = ("into_topic", "into_number")
 _NO_LIMIT: Final = 2**62
 
 
-class Way(NamedTuple):
+class TruncatedPath(NamedTuple):
     """From an input partition to one that has lost its beginning."""
 
     in_topic: str
@@ -37,13 +37,15 @@ class Way(NamedTuple):
 
 
 def shortened(
-    plan: Plan, inputs: Collection[Partition], written: Mapping[Partition, Span]
-) -> tuple[Way, ...]:
+    plan: ReconcileScope,
+    inputs: Collection[KafkaPartition],
+    written: Mapping[KafkaPartition, OffsetSpan],
+) -> tuple[TruncatedPath, ...]:
     """The ways that fates may have gone and are not seen any more; none where all is there."""
     count = Counter(each.topic for each in (*inputs, *written))
     gone = [each for each, span in written.items() if span.begin > 0]
     return tuple(
-        Way(*lane, *into)
+        TruncatedPath(*lane, *into)
         for lane in inputs
         for into in gone
         if into.topic in plan.targets[lane.topic]
@@ -52,7 +54,9 @@ def shortened(
     )
 
 
-def with_unsure(spark: SparkSession, known: DataFrame, ways: Collection[Way]) -> DataFrame:
+def with_unsure(
+    spark: SparkSession, known: DataFrame, ways: Collection[TruncatedPath]
+) -> DataFrame:
     """Inputs with `unsure`: whether its fate, or that of one that looks alike, may be gone."""
     if not ways:
         return known.withColumn("unsure", sf.lit(col=False))
@@ -115,7 +119,7 @@ def _partition(place: str) -> Column:
     )
 
 
-def _frame(spark: SparkSession, ways: Collection[Way]) -> DataFrame:
+def _frame(spark: SparkSession, ways: Collection[TruncatedPath]) -> DataFrame:
     columns = "in_topic string, in_number int, into_topic string, into_number int"
     return spark.createDataFrame([*ways], columns)
 

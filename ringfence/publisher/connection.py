@@ -2,7 +2,7 @@
 
 Invariant: messages stand on the log in the order in which they were sent, without a gap. A record
 that fails therefore ends the connection (`enable.gapless.guarantee`); the next one begins with a
-session of its own. Tests replace `Wire` by a log of their own.
+session of its own. Tests replace `Connection` by a log of their own.
 """
 
 import json
@@ -38,7 +38,7 @@ _REFUSALS: Final = {
 _Client = TypeVar("_Client", Consumer, Producer)
 
 
-class Wire(Protocol):
+class Connection(Protocol):
     """A way to the input topic and back. AwayError or StoppedError: this wire is done."""
 
     @property
@@ -59,7 +59,7 @@ class Wire(Protocol):
         ...
 
 
-class Route(NamedTuple):
+class ConnectionSettings(NamedTuple):
     """What a wire connects, and by which Kafka properties."""
 
     publisher: str
@@ -70,12 +70,12 @@ class Route(NamedTuple):
     producer: Mapping[str, object]
 
 
-class KafkaWire:
+class KafkaConnection:
     """A wire to a real cluster. Its acks begin at what is their end when it is made."""
 
     def __init__(
         self,
-        route: Route,
+        route: ConnectionSettings,
         partition: int | None,
         on_trouble: Callable[[PublisherError], None],
     ) -> None:
@@ -163,7 +163,7 @@ class KafkaWire:
         return set(known.partitions)
 
     def send(self, message: Message, claim: Headers) -> bool:
-        """See `Wire.send`."""
+        """See `Connection.send`."""
         try:
             self._producer.produce(
                 self._route.topic,
@@ -180,7 +180,7 @@ class KafkaWire:
         return True
 
     def poll(self, wait_s: float) -> int:
-        """See `Wire.poll`."""
+        """See `Connection.poll`."""
         try:
             self._producer.poll(0)
             first = self._consumer.poll(wait_s)
@@ -193,7 +193,7 @@ class KafkaWire:
         return max(map(self._acknowledged, acks), default=0)
 
     def close(self) -> None:
-        """See `Wire.close`."""
+        """See `Connection.close`."""
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)
         self._consumer.close()
 

@@ -26,7 +26,7 @@ class Message(NamedTuple):
         return len(self.value or b"") + len(self.key or b"") + headers
 
 
-class Numbered(NamedTuple):
+class NumberedMessage(NamedTuple):
     """A message and its number."""
 
     number: int
@@ -45,10 +45,10 @@ def row_of(number: int, message: Message) -> Row:
 
 def numbered(
     number: int, key: bytes | None, value: bytes | None, headers: str, timestamp_ms: int
-) -> Numbered:
+) -> NumberedMessage:
     """A row of the store as a value."""
     pairs = tuple(
         (name, None if text is None else text.encode("latin-1"))
         for name, text in json.loads(headers)
     )
-    return Numbered(number, Message(value, key, pairs, timestamp_ms))
+    return NumberedMessage(number, Message(value, key, pairs, timestamp_ms))

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
 from ringfence.publisher.errors import PublishGapError, StoreError, StoreFullError, StoreHeldError
-from ringfence.publisher.message import Message, Numbered, numbered, row_of
+from ringfence.publisher.message import Message, NumberedMessage, numbered, row_of
 
 _FORMAT: Final = 1
 
@@ -28,7 +28,7 @@ CREATE TABLE standing (partition INTEGER, floor INTEGER NOT NULL, acknowledged I
 """
 
 
-class Owner(NamedTuple):
+class OutboxOwner(NamedTuple):
     """Whose messages a store holds; a store has one for its whole life."""
 
     publisher: str
@@ -36,7 +36,7 @@ class Owner(NamedTuple):
     address: str
 
 
-class Standing(NamedTuple):
+class OutboxProgress(NamedTuple):
     """How far a publisher has come."""
 
     partition: int | None
@@ -49,7 +49,7 @@ class Standing(NamedTuple):
     """The highest number that may have been sent."""
 
 
-def open_file(path: str, owner: Owner, first: Standing) -> sqlite3.Connection:
+def open_file(path: str, owner: OutboxOwner, first: OutboxProgress) -> sqlite3.Connection:
     """The file, made with the standing `first` where there is none.
 
     StoreHeldError: it is open elsewhere. StoreError: it is another owner's, or no store.
@@ -86,7 +86,7 @@ def problem(path: str, error: sqlite3.Error) -> StoreError:
     return StoreError(f"{path} cannot be used: {error}.")
 
 
-def _make(file: sqlite3.Connection, path: str, owner: Owner, first: Standing) -> None:
+def _make(file: sqlite3.Connection, path: str, owner: OutboxOwner, first: OutboxProgress) -> None:
     (version,) = file.execute("PRAGMA user_version").fetchone()
     (tables,) = file.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if not tables:
@@ -105,18 +105,24 @@ def _make(file: sqlite3.Connection, path: str, owner: Owner, first: Standing) ->
         )
 
 
-class Room(NamedTuple):
+class OutboxLimits(NamedTuple):
     """How much a store may hold."""
 
     messages_max: int
     bytes_max: int
 
 
-class PublishStore:
+class Outbox:
     """See the module. Safe for threads; StoreError where the file cannot be used."""
 
     def __init__(
-        self, path: str, owner: Owner, room: Room, now_ms: int, *, sync_each: bool = False
+        self,
+        path: str,
+        owner: OutboxOwner,
+        room: OutboxLimits,
+        now_ms: int,
+        *,
+        sync_each: bool = False,
     ) -> None:
         """Open the store, or make it with numbers that begin at the time in ms times 10^6.
 
@@ -126,7 +132,7 @@ class PublishStore:
         self._path = path
         self._room = room
         self._lock = threading.RLock()
-        self._file = open_file(path, owner, Standing(None, now_ms * 10**6, 0, 0))
+        self._file = open_file(path, owner, OutboxProgress(None, now_ms * 10**6, 0, 0))
         self._synchronous = "FULL" if sync_each else "NORMAL"
         self._file.execute(f"PRAGMA synchronous = {self._synchronous}")
         self._messages = self._bytes = self._last = 0
@@ -148,7 +154,7 @@ class PublishStore:
         return self._last
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> OutboxProgress:
         """How far the publisher has come."""
         return self._standing
 
@@ -166,9 +172,9 @@ class PublishStore:
                 self._bytes += size
         return numbers
 
-    def after(self, number: int, messages_max: int, bytes_max: int) -> list[Numbered]:
+    def after(self, number: int, messages_max: int, bytes_max: int) -> list[NumberedMessage]:
         """The next messages above the number: the first one, and what fits beside it."""
-        found: list[Numbered] = []
+        found: list[NumberedMessage] = []
         query = "SELECT * FROM message WHERE number > ? ORDER BY number LIMIT ?"
         with self._reading():
             for *row, size in self._file.execute(query, (number, messages_max)):
@@ -264,7 +270,7 @@ class PublishStore:
         self._messages -= messages
         self._bytes -= int(size)
 
-    def _move(self, standing: Standing) -> None:
+    def _move(self, standing: OutboxProgress) -> None:
         change = "UPDATE standing SET partition = ?, floor = ?, acknowledged = ?, sent = ?"
         self._file.execute(change, standing)
         self._standing = standing
@@ -292,7 +298,7 @@ class PublishStore:
 
     def _load(self) -> None:
         (standing,) = self._file.execute("SELECT * FROM standing").fetchall()
-        self._standing = Standing(*standing)
+        self._standing = OutboxProgress(*standing)
         query = "SELECT count(*), total(bytes), max(number) FROM message"
         self._messages, size, last = self._file.execute(query).fetchone()
         self._bytes = int(size)

@@ -20,12 +20,12 @@ from types import TracebackType
 from typing import Final, Literal, Self
 
 from ringfence.headers import EPOCH, NUMBER, PUBLISHER, PUBLISHER_BYTES_MAX
-from ringfence.publisher.connection import KafkaWire, Route
+from ringfence.publisher.connection import ConnectionSettings, KafkaConnection
 from ringfence.publisher.errors import ClosedError, MessageRefusedError, PublisherError
 from ringfence.publisher.message import Message
-from ringfence.publisher.outbox import Owner, PublishStore, Room
-from ringfence.publisher.sender import Courier, Manners, State
-from ringfence.publisher.session import HttpSessions
+from ringfence.publisher.outbox import Outbox, OutboxLimits, OutboxOwner
+from ringfence.publisher.sender import PublisherState, Sender, SendPolicy
+from ringfence.publisher.session import HttpSessionClient
 
 _LOG: Final = logging.getLogger("ringfence.publisher")
 _OURS: Final = frozenset({PUBLISHER, NUMBER, EPOCH})
@@ -69,14 +69,16 @@ class Publisher:
             raise ValueError(f"A publisher's name has 1 to {PUBLISHER_BYTES_MAX} bytes.")
         address = address or topic
         servers = {"bootstrap.servers": bootstrap_servers}
-        route = Route(name, topic, address, group_id, {**(kafka or {}), **servers}, producer or {})
-        sessions = HttpSessions(admin_url, name, address, user or _user(), token)
+        route = ConnectionSettings(
+            name, topic, address, group_id, {**(kafka or {}), **servers}, producer or {}
+        )
+        sessions = HttpSessionClient(admin_url, name, address, user or _user(), token)
         self.name = name
         self._message_bytes_max = message_bytes_max
         self._on_error = on_error
-        room = Room(store_messages_max, store_bytes_max)
-        owner = Owner(name, topic, address)
-        self._store = PublishStore(
+        room = OutboxLimits(store_messages_max, store_bytes_max)
+        owner = OutboxOwner(name, topic, address)
+        self._store = Outbox(
             os.fspath(store), owner, room, time.time_ns() // 10**6, sync_each=sync_each
         )
         try:
@@ -85,12 +87,12 @@ class Publisher:
         except PublisherError:
             self._store.close()
             raise
-        self._courier = Courier(
+        self._courier = Sender(
             name,
             self._store,
             sessions,
-            lambda: KafkaWire(route, self._store.standing.partition, self._courier.note),
-            Manners(gap_allowed=on_gap == "go_on", ack_wait_s=ack_wait_s),
+            lambda: KafkaConnection(route, self._store.standing.partition, self._courier.note),
+            SendPolicy(gap_allowed=on_gap == "go_on", ack_wait_s=ack_wait_s),
             self._tell,
         )
         self._news = threading.Event()
@@ -99,9 +101,9 @@ class Publisher:
         self._thread.start()
 
     @property
-    def state(self) -> State:
+    def state(self) -> PublisherState:
         """What it does now."""
-        return State.CLOSED if self._closing.is_set() else self._courier.state
+        return PublisherState.CLOSED if self._closing.is_set() else self._courier.state
 
     @property
     def last_error(self) -> PublisherError | None:
@@ -153,7 +155,10 @@ class Publisher:
         """
         deadline_s = time.monotonic() + timeout_s
         while self._store.pending:
-            if self.state in {State.STOPPED, State.CLOSED} or time.monotonic() > deadline_s:
+            if (
+                self.state in {PublisherState.STOPPED, PublisherState.CLOSED}
+                or time.monotonic() > deadline_s
+            ):
                 return False
             time.sleep(_LOOK_S)
         return True
@@ -185,7 +190,7 @@ class Publisher:
         if self._closing.is_set():
             raise ClosedError(f"Publisher {self.name} is closed.")
         error = self._courier.last_error
-        if self._courier.state is State.STOPPED and error is not None:
+        if self._courier.state is PublisherState.STOPPED and error is not None:
             raise type(error)(*error.args) from error
 
     def _check(self, message: Message) -> None:

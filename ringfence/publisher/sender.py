@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from ringfence.headers import EPOCH, NUMBER, PUBLISHER
-from ringfence.publisher.connection import Wire
+from ringfence.publisher.connection import Connection
 from ringfence.publisher.errors import (
     AwayError,
     NameInUseError,
@@ -24,8 +24,8 @@ from ringfence.publisher.errors import (
     StoreError,
 )
 from ringfence.publisher.message import Headers
-from ringfence.publisher.outbox import PublishStore
-from ringfence.publisher.session import Session, Sessions
+from ringfence.publisher.outbox import Outbox
+from ringfence.publisher.session import Session, SessionClient
 
 _CHUNK_MESSAGES: Final = 1000
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
@@ -36,7 +36,7 @@ _FIRST_RETRY_S: Final = 0.2
 _LAST_RETRY_S: Final = 15.0
 
 
-class State(StrEnum):
+class PublisherState(StrEnum):
     """What a publisher does."""
 
     LOGGING_ON = "logging on"
@@ -48,7 +48,7 @@ class State(StrEnum):
     CLOSED = "closed"
 
 
-class Manners(NamedTuple):
+class SendPolicy(NamedTuple):
     """What a user may choose."""
 
     gap_allowed: bool
@@ -56,20 +56,20 @@ class Manners(NamedTuple):
     """After so long without an ack the service is asked whether the session is still ours."""
 
 
-class Courier:
+class Sender:
     """See the module. One thread calls `step`; the others may read `state` and `last_error`."""
 
     def __init__(
         self,
         publisher: str,
-        store: PublishStore,
-        sessions: Sessions,
-        connect: Callable[[], Wire],
-        manners: Manners,
+        store: Outbox,
+        sessions: SessionClient,
+        connect: Callable[[], Connection],
+        manners: SendPolicy,
         tell: Callable[[PublisherError], None],
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.state = State.LOGGING_ON
+        self.state = PublisherState.LOGGING_ON
         self.last_error: PublisherError | None = None
         self._publisher = publisher
         self._store = store
@@ -78,7 +78,7 @@ class Courier:
         self._manners = manners
         self._tell = tell
         self._clock_s = clock_s
-        self._wire: Wire | None = None
+        self._wire: Connection | None = None
         self._epoch: int | None = None
         """Of our session; None when it is not known, as after an answer that was lost."""
         self._accepted: int | None = None
@@ -92,7 +92,7 @@ class Courier:
     def step(self) -> float:
         """Do what can be done now; return for how many seconds nothing else has to be done."""
         rest_s = self._not_before_s - self._clock_s()
-        if self.state is State.STOPPED:
+        if self.state is PublisherState.STOPPED:
             return _IDLE_S
         if rest_s > 0:
             return rest_s
@@ -109,7 +109,7 @@ class Courier:
         """Stop for good."""
         self.note(error)
         self.hang_up()
-        self.state = State.STOPPED
+        self.state = PublisherState.STOPPED
 
     def note(self, error: PublisherError) -> None:
         """Something is wrong; told once for as long as it stays the same."""
@@ -124,8 +124,8 @@ class Courier:
         if wire is not None:
             wire.close()
 
-    def _log_on(self) -> Wire:
-        self.state = State.LOGGING_ON
+    def _log_on(self) -> Connection:
+        self.state = PublisherState.LOGGING_ON
         wire = self._connect()
         try:
             self._store.keep_partition(wire.partition)
@@ -139,7 +139,7 @@ class Courier:
         self._wire = wire
         self._accepted = self._taken = session.accepted
         self._progress_s = self._clock_s()
-        self.state, self.last_error = State.SENDING, None
+        self.state, self.last_error = PublisherState.SENDING, None
         if doubt is not None:
             self.note(doubt)
         return wire
@@ -152,13 +152,13 @@ class Courier:
         self._epoch = session.epoch
         return session
 
-    def _carry(self, wire: Wire) -> float:
+    def _carry(self, wire: Connection) -> float:
         more = self._send(wire)
         self._acknowledge(wire.poll(_POLL_S if self._store.pending and not more else 0))
         self._watch()
         return 0.0 if self._store.pending else _IDLE_S
 
-    def _send(self, wire: Wire) -> bool:
+    def _send(self, wire: Connection) -> bool:
         """Hand over the next messages; whether more of them can go at once."""
         assert self._epoch is not None, "nothing is sent without a session"
         chunk = self._store.after(self._taken, _CHUNK_MESSAGES, _CHUNK_BYTES)
@@ -239,7 +239,7 @@ class Courier:
     def _back_off(self, error: AwayError) -> None:
         self.note(error)
         self.hang_up()
-        self.state = State.WAITING
+        self.state = PublisherState.WAITING
         self._not_before_s = self._clock_s() + max(error.retry_after_s, self._retry_s)
         self._retry_s = min(2 * self._retry_s, _LAST_RETRY_S)
 

@@ -31,7 +31,7 @@ class Session(NamedTuple):
     """The highest number of the publisher on its address; 0 for none."""
 
 
-class Sessions(Protocol):
+class SessionClient(Protocol):
     """Where a publisher logs on. AwayError: not now; StoppedError: never."""
 
     def open(self) -> Session:
@@ -43,7 +43,7 @@ class Sessions(Protocol):
         ...
 
 
-class HttpSessions:
+class HttpSessionClient:
     """Sessions at the admin API of a service; ValueError for what is no URL, or no token."""
 
     def __init__(
@@ -66,14 +66,14 @@ class HttpSessions:
             self._headers["Authorization"] = f"Bearer {token}"
 
     def open(self) -> Session:
-        """See `Sessions.open`."""
+        """See `SessionClient.open`."""
         return self._session(self._ask("PUT", "/session", {"user": self._user}))
 
     def look_up(self) -> Session | None:
-        """See `Sessions.look_up`."""
+        """See `SessionClient.look_up`."""
         try:
             return self._session(self._ask("GET", ""))
-        except _NoSuchQuestionError:
+        except _MethodUnknownError:
             return None
 
     def _ask(self, method: str, path: str, body: Mapping[str, str] | None = None) -> object:
@@ -116,13 +116,13 @@ class HttpSessions:
         if refusal.code == 409 and kind.endswith("name-in-use"):
             return NameInUseError(f"{sentence} Choose another name, or end that session.")
         if method == "GET" and refusal.code in _NO_SUCH_QUESTION:
-            return _NoSuchQuestionError(sentence)
+            return _MethodUnknownError(sentence)
         if refusal.code in _TRY_AGAIN or refusal.code >= 500:
             return AwayError(sentence, _seconds(refusal.headers.get("Retry-After")))
         return RefusedError(sentence)
 
 
-class _NoSuchQuestionError(PublisherError):
+class _MethodUnknownError(PublisherError):
     """The service has no answer to this method."""
 
 

@@ -2,47 +2,47 @@
 
 from typing import NamedTuple
 
-from service.bridge.clients import KafkaClients, Side, UnansweredError, asking, named
+from service.bridge.clients import ClusterRefusedError, KafkaBridgeClients, Side, asking, named
 from service.bridge.config import BridgeConfig
 from service.bridge.topics import contradictions, missing_ends, targets_of
 from service.dedup.route import absent
-from service.errors import ExitCode, ExitError, Problem
+from service.errors import ConfigIssue, ExitCode, ExitError
 from service.kafka.acls import (
     READING,
     WRITING,
-    KafkaRights,
-    Rights,
+    AclQueries,
+    KafkaAclQueries,
     not_makeable,
     ungranted,
     unseen,
     user_of,
 )
-from service.kafka.admin import Cluster
+from service.kafka.admin import ClusterAdmin
 from service.kafka.topics import new_dead_letters
 
 
-class Report(NamedTuple):
+class BridgeReport(NamedTuple):
     """What the clusters have, and what they lack."""
 
-    problems: tuple[Problem, ...]
+    problems: tuple[ConfigIssue, ...]
     crossings: tuple[str, ...]
 
 
-class Asked(NamedTuple):
+class ClusterReport(NamedTuple):
     """A cluster, and what it lets us do."""
 
-    cluster: Cluster
-    rights: Rights
+    cluster: ClusterAdmin
+    rights: AclQueries
 
 
-def check(config: BridgeConfig) -> Report:
+def check(config: BridgeConfig) -> BridgeReport:
     """Ask both; ExitError 3 when one does not answer."""
-    clients = KafkaClients(config)
+    clients = KafkaBridgeClients(config)
     try:
-        source = Asked(clients.source, KafkaRights(clients.admin(config.source)))
-        target = Asked(clients.target, KafkaRights(clients.admin(config.target)))
+        source = ClusterReport(clients.source, KafkaAclQueries(clients.admin(config.source)))
+        target = ClusterReport(clients.target, KafkaAclQueries(clients.admin(config.target)))
         return report_of(config, source, target)
-    except UnansweredError as error:
+    except ClusterRefusedError as error:
         side: Side = error.side
         where = named(side, config.source if side == "source" else config.target)
         raise ExitError(
@@ -52,7 +52,7 @@ def check(config: BridgeConfig) -> Report:
         ) from error
 
 
-def report_of(config: BridgeConfig, source: Asked, target: Asked) -> Report:
+def report_of(config: BridgeConfig, source: ClusterReport, target: ClusterReport) -> BridgeReport:
     """The report, given clusters that answer."""
     dead_letter = new_dead_letters(config.dead_letter, -1)
     with asking("source"):
@@ -73,7 +73,7 @@ def report_of(config: BridgeConfig, source: Asked, target: Asked) -> Report:
     missing = missing_ends(config, names, targets, may)
     reader, writer = user_of(config.source.common), user_of(config.target.common)
     problems = [
-        *(Problem(f"{end} does not exist", "create it") for end in missing),
+        *(ConfigIssue(f"{end} does not exist", "create it") for end in missing),
         *contradictions(config, targets, sources, found, is_same=is_same),
         *ungranted("source topic", dict.fromkeys(targets, READING), granted, reader),
         *ungranted("group", dict.fromkeys(group, ("READ",)), group, reader),
@@ -81,6 +81,8 @@ def report_of(config: BridgeConfig, source: Asked, target: Asked) -> Report:
         *not_makeable(refused, writer),
     ]
     if not targets and not missing:
-        problems.append(Problem("no topic of the source fits bridge.topics", "mend the expression"))
+        problems.append(
+            ConfigIssue("no topic of the source fits bridge.topics", "mend the expression")
+        )
     crossings = tuple(f"{name} → {end}" for name, end in targets.items())
-    return Report(tuple(problems), crossings)
+    return BridgeReport(tuple(problems), crossings)

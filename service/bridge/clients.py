@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 
 from service.bridge.config import BridgeConfig
 from service.config.kafka_properties import KafkaSettings
-from service.errors import Problem
-from service.kafka.admin import Cluster, KafkaCluster
+from service.errors import ConfigIssue
+from service.kafka.admin import ClusterAdmin, KafkaClusterAdmin
 from service.kafka.clients import (
     FETCHING,
     LIBRDKAFKA,
@@ -28,7 +28,7 @@ from service.kafka.clients import (
     refusals,
     unaddressed,
 )
-from service.kafka.errors import Fault, fault_of
+from service.kafka.errors import KafkaFailure, fault_of
 
 BATCH_RECORDS_MAX: Final = 10_000
 """The most that is on its way before offsets are committed."""
@@ -38,16 +38,16 @@ OnError = Callable[[KafkaError], None]
 OnCommit = Callable[[KafkaError | None, list[TopicPartition]], None]
 
 
-class Clients(Protocol):
+class BridgeClients(Protocol):
     """Makes the consumer of the source and the producer of the target."""
 
     @property
-    def source(self) -> Cluster:
+    def source(self) -> ClusterAdmin:
         """The cluster that is read."""
         ...
 
     @property
-    def target(self) -> Cluster:
+    def target(self) -> ClusterAdmin:
         """The cluster that is written."""
         ...
 
@@ -60,7 +60,7 @@ class Clients(Protocol):
         ...
 
 
-class KafkaClients:
+class KafkaBridgeClients:
     """Clients on two real clusters."""
 
     def __init__(self, config: BridgeConfig) -> None:
@@ -68,21 +68,21 @@ class KafkaClients:
         self._name = f"ringfence-{config.bridge.group_id}"
 
     @cached_property
-    def source(self) -> KafkaCluster:
-        """See `Clients.source`."""
-        return KafkaCluster(lambda: self.admin(self._config.source))
+    def source(self) -> KafkaClusterAdmin:
+        """See `BridgeClients.source`."""
+        return KafkaClusterAdmin(lambda: self.admin(self._config.source))
 
     @cached_property
-    def target(self) -> KafkaCluster:
-        """See `Clients.target`."""
-        return KafkaCluster(lambda: self.admin(self._config.target))
+    def target(self) -> KafkaClusterAdmin:
+        """See `BridgeClients.target`."""
+        return KafkaClusterAdmin(lambda: self.admin(self._config.target))
 
     def admin(self, cluster: KafkaSettings) -> AdminClient:
         """The client for questions; it says what is wrong in its answers, not in the log."""
         return AdminClient(layered(self._name, cluster.common, {"log_level": 0}))
 
     def consumer(self, on_error: OnError, on_commit: OnCommit) -> Consumer:
-        """See `Clients.consumer`."""
+        """See `BridgeClients.consumer`."""
         source, bridge = self._config.source, self._config.bridge
         owned = {
             **READING,
@@ -97,7 +97,7 @@ class KafkaClients:
         return Consumer(fetchable(properties), logger=LIBRDKAFKA)
 
     def producer(self, batch_bytes_max: int, batch_records_max: int, on_error: OnError) -> Producer:
-        """See `Clients.producer`."""
+        """See `BridgeClients.producer`."""
         target = self._config.target
         owned = {
             "enable.idempotence": True,
@@ -121,13 +121,13 @@ class KafkaClients:
         return Producer(properties, logger=LIBRDKAFKA)
 
 
-def property_problems(config: BridgeConfig) -> list[Problem]:
+def property_problems(config: BridgeConfig) -> list[ConfigIssue]:
     """What the Kafka client refuses of either cluster: it says so without a broker."""
     source, target = (
         replace(cluster, common=unaddressed(cluster.common))
         for cluster in (config.source, config.target)
     )
-    clients = KafkaClients(replace(config, source=source, target=target))
+    clients = KafkaBridgeClients(replace(config, source=source, target=target))
     return [
         *refusals(
             "bridge.source",
@@ -147,10 +147,10 @@ def _ignore(_error: KafkaError | None, _places: list[TopicPartition]) -> None:
 Side = Literal["source", "target"]
 
 
-class UnansweredError(Exception):
+class ClusterRefusedError(Exception):
     """A cluster did not answer, or said no; `fault` has its reason."""
 
-    def __init__(self, side: Side, fault: Fault) -> None:
+    def __init__(self, side: Side, fault: KafkaFailure) -> None:
         super().__init__(f"{side}: {fault.cause}")
         self.side = side
         self.fault = fault
@@ -162,7 +162,7 @@ def asking(side: Side) -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
-        raise UnansweredError(side, fault_of(error.args[0])) from error
+        raise ClusterRefusedError(side, fault_of(error.args[0])) from error
 
 
 def named(side: Side, cluster: KafkaSettings) -> str:

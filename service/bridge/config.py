@@ -30,9 +30,9 @@ from service.config.load import (
     read_part,
     section_problems,
 )
-from service.config.model import ApiSettings, BridgeSettings, Given, LogSettings
+from service.config.model import ApiSettings, BridgeSettings, GivenValue, LogSettings
 from service.config.validation import api_problems, template_problems, topics_problems
-from service.errors import Problem
+from service.errors import ConfigIssue
 
 _REMOVE = "remove it"
 
@@ -103,7 +103,7 @@ _ELSEWHERE: Final[Mapping[str, Elsewhere]] = {
 
 
 def read_cluster(
-    cluster: str, given: Mapping[str, Given], problems: list[Problem]
+    cluster: str, given: Mapping[str, GivenValue], problems: list[ConfigIssue]
 ) -> KafkaSettings:
     """Read `[bridge.source]` or `[bridge.target]`; each refused property adds a problem."""
     accepted = read_properties(given, _OWNED[cluster], _ELSEWHERE[cluster], problems)
@@ -152,9 +152,9 @@ def load(path: Path, environ: Mapping[str, str]) -> BridgeConfig:
 
 def load_lenient(
     path: Path, environ: Mapping[str, str]
-) -> tuple[BridgeConfig | None, list[Problem]]:
+) -> tuple[BridgeConfig | None, list[ConfigIssue]]:
     """Return what could be read, with defaults for what is faulty, and every problem."""
-    problems: list[Problem] = []
+    problems: list[ConfigIssue] = []
     document = read_document(path, problems)
     if document is None:
         return None, problems
@@ -175,24 +175,26 @@ def load_lenient(
 
 
 def _read_cluster(
-    cluster: str, content: object, environ: Mapping[str, str], problems: list[Problem]
+    cluster: str, content: object, environ: Mapping[str, str], problems: list[ConfigIssue]
 ) -> KafkaSettings:
     table = f"{SECTION}.{cluster}"
     if not isinstance(content, dict):
-        problems.append(Problem(f"{table} is not a table", f"write [{table}] above its properties"))
+        problems.append(
+            ConfigIssue(f"{table} is not a table", f"write [{table}] above its properties")
+        )
         content = {}
     given = properties_of(content, table) | read_cluster_variables(cluster, environ, problems)
     return read_cluster(cluster, given, problems)
 
 
-def _problems(bridge: BridgeSettings) -> Iterator[Problem]:
+def _problems(bridge: BridgeSettings) -> Iterator[ConfigIssue]:
     if not bridge.topics:
         what = "bridge.topics is missing, so there is nothing to forward"
-        yield Problem(what, 'write topics = ["your-topic"] in [bridge]')
+        yield ConfigIssue(what, 'write topics = ["your-topic"] in [bridge]')
     yield from topics_problems("bridge.topics", bridge.topics, bridge.group_id, "bridge.group_id")
     for key, allowed in (("target_topic", "topic"), ("dead_letter", "group_id")):
         template: str = getattr(bridge, key)
         yield from template_problems(f"bridge.{key}", template, (allowed,), is_topic=True)
     if bridge.target_topic == bridge.dead_letter:
         what = f'bridge.target_topic and .dead_letter are both "{bridge.target_topic}"'
-        yield Problem(what, "give messages and dead letters topics of their own")
+        yield ConfigIssue(what, "give messages and dead letters topics of their own")

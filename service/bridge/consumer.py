@@ -13,12 +13,12 @@ from typing import Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Place
 
-from service.bridge.clients import Clients, asking
-from service.bridge.topics import Crossing
+from service.bridge.clients import BridgeClients, asking
+from service.bridge.topics import TopicMapping
 from service.clock import Clock
 from service.errors import ExitCode, ExitError
 from service.kafka.io import by_source, errors_of, offsets_of
-from state.model import Source
+from state.model import PartitionId
 
 _COMMITTED_TIMEOUT_S: Final = 5.0
 _LOOK_S: Final = 5.0
@@ -38,45 +38,45 @@ _GONE: Final = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT}) 
 
 
 @dataclass(slots=True)
-class Position:
+class SourcePartition:
     """One partition of a source topic, owned and read."""
 
-    source: Source
-    crossing: Crossing
+    source: PartitionId
+    crossing: TopicMapping
     committed: int
     """The offset after the last record that was delivered and committed."""
     sent: int
     """The offset after the last record that was handed to the producer."""
 
 
-Parts = list[tuple[Position, list[Message]]]
-Offsets = dict[Source, int]
+Parts = list[tuple[SourcePartition, list[Message]]]
+Offsets = dict[PartitionId, int]
 
 
-class Positions:
+class BridgeConsumer:
     """The consumer, and what it owns."""
 
-    def __init__(self, clients: Clients, group_id: str, clock: Clock) -> None:
+    def __init__(self, clients: BridgeClients, group_id: str, clock: Clock) -> None:
         self._consumer = clients.consumer(self._note_error, self._note_commit)
         self._cluster = clients.source
         self._clock = clock
         self._group_id = group_id
-        self._crossings: Mapping[str, Crossing] = {}
+        self._crossings: Mapping[str, TopicMapping] = {}
         self._kept: Parts = []
         """What came while an answer was awaited; it is read next."""
         self._asked: Offsets = {}
         """Offsets to be committed that nobody has answered for."""
         self._refusal: KafkaError | None = None
-        self.granted: set[Source] = set()
+        self.granted: set[PartitionId] = set()
         """Given to us, and not read yet."""
-        self.running: dict[Source, Position] = {}
+        self.running: dict[PartitionId, SourcePartition] = {}
         self._looked_s = clock.monotonic_s()
         self.rebalances = 0
         """How often the group has spoken; none before it was joined."""
         self.shaken = False
         """The consumer has lost its broker since somebody looked."""
 
-    def subscribe(self, crossings: Mapping[str, Crossing]) -> None:
+    def subscribe(self, crossings: Mapping[str, TopicMapping]) -> None:
         """Read the sources of these; called again when they may have changed."""
         changed = crossings.keys() != self._crossings.keys()
         self._crossings = crossings
@@ -116,7 +116,7 @@ class Positions:
                 self._consumer.list_topics(min(self._crossings), timeout=_COMMITTED_TIMEOUT_S)
             self._looked_s = now_s
 
-    def _begin(self, source: Source, place: Place, start: int, end: int) -> None:
+    def _begin(self, source: PartitionId, place: Place, start: int, end: int) -> None:
         if place.error is not None:
             raise KafkaException(place.error)
         crossing, offset = self._crossings[source.topic], place.offset
@@ -126,7 +126,7 @@ class Positions:
             raise self._lost(source, f"{offset} is not among {start} to {end}")
         self._consumer.incremental_assign([Place(source.topic, source.partition, offset)])
         self.granted.discard(source)
-        self.running[source] = Position(source, crossing, offset, offset)
+        self.running[source] = SourcePartition(source, crossing, offset, offset)
 
     def read(self, records_max: int, wait_s: float) -> Parts:
         """What has come, by partition; records that were seen before are left out."""
@@ -172,13 +172,13 @@ class Positions:
         for position in self.running.values():
             position.sent = position.committed
 
-    def log(self, position: Position) -> tuple[int, int] | None:
+    def log(self, position: SourcePartition) -> tuple[int, int] | None:
         """Start and end of its log, open transactions left out, as the fetcher last heard."""
         place = Place(*position.source)
         start, end = self._consumer.get_watermark_offsets(place, cached=True)
         return (start, end) if end >= 0 else None
 
-    def lag(self, position: Position) -> int | None:
+    def lag(self, position: SourcePartition) -> int | None:
         """How many offsets lie ahead, as far as the fetcher has heard; asked between batches."""
         log = self.log(position)
         if log is None:
@@ -212,7 +212,7 @@ class Positions:
         ]
         return [(position, mine) for position, mine in parts if mine]
 
-    def _heard(self, error: KafkaError, source: Source | None) -> None:
+    def _heard(self, error: KafkaError, source: PartitionId | None) -> None:
         """An error that came among the records."""
         if error.code() == KafkaError._AUTO_OFFSET_RESET and source in self.running:  # noqa: SLF001 - its name
             raise self._lost(source, f"{self.running[source].sent} is out of range")
@@ -225,11 +225,13 @@ class Positions:
 
     def _note_commit(self, error: KafkaError | None, places: list[Place]) -> None:
         """An answer; one that comes too late is for other offsets and is not looked at."""
-        if {Source(place.topic, place.partition): place.offset for place in places} == self._asked:
+        if {
+            PartitionId(place.topic, place.partition): place.offset for place in places
+        } == self._asked:
             self._refusal = next((p.error for p in places if p.error is not None), error)
             self._asked = {}
 
-    def _lost(self, source: Source, why: str) -> ExitError:
+    def _lost(self, source: PartitionId, why: str) -> ExitError:
         topic, number = source
         return ExitError(
             ExitCode.CONTRADICTION,
@@ -261,5 +263,5 @@ def _unseen(messages: list[Message], expected: int) -> list[Message]:
     return list(compress(messages, [offset >= expected for offset in offsets]))
 
 
-def _sources(places: Iterable[Place]) -> list[Source]:
-    return [Source(place.topic, place.partition) for place in places]
+def _sources(places: Iterable[Place]) -> list[PartitionId]:
+    return [PartitionId(place.topic, place.partition) for place in places]

@@ -14,12 +14,12 @@ from typing import Final, NamedTuple
 from confluent_kafka import KafkaError, Message, murmur2
 
 from ringfence.headers import DUPLICATE_ID, DUPLICATE_ID_ALIASES, NUMBER, PUBLISHER, Headers, Reason
-from service.bridge.consumer import Position
+from service.bridge.consumer import SourcePartition
 from service.dedup.claim import stamp_prefix
-from service.dedup.dead_letter import Envelope
+from service.dedup.dead_letter import DeadLetterEnvelope
 from service.dedup.output import size_bytes
 from service.kafka.io import UNREADABLE, offsets_of, read_headers
-from state.model import Rejection, Source
+from state.model import PartitionId, Rejection
 
 
 def has_claim(headers: Headers) -> bool:
@@ -70,12 +70,12 @@ Sending = tuple[str, bytes | None, bytes | None, int, Report, None, int, Headers
 """What `Producer.produce` takes, in its order: topic, value, key, partition, delivery report, no
 partitioner, timestamp in ms since the epoch (0: now), headers."""
 
-Failed = Callable[[Source, int, KafkaError | None, Message], None]
+Failed = Callable[[PartitionId, int, KafkaError | None, Message], None]
 """Told of a record, by its place in the source, that was not delivered."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ForwardContext:
     """What forwarding depends on, beside the records."""
 
     cluster_id: str
@@ -85,7 +85,7 @@ class Rules:
     compressing: bool
     """Only the broker knows then whether a record fits."""
     dead_letter: str
-    refused: Mapping[tuple[Source, int], Rejection] = field(default_factory=dict)
+    refused: Mapping[tuple[PartitionId, int], Rejection] = field(default_factory=dict)
     """Records that the target's broker refused by themselves."""
 
 
@@ -98,7 +98,7 @@ class Shipment(NamedTuple):
 
 
 def forward(
-    position: Position, messages: Sequence[Message], rules: Rules, failed: Failed
+    position: SourcePartition, messages: Sequence[Message], rules: ForwardContext, failed: Failed
 ) -> Shipment:
     """Make what is sent for these records.
 
@@ -133,7 +133,9 @@ def forward(
     return Shipment(records, marks if rules.stamping else 0, [w.reason for w in rejected.values()])
 
 
-def _partitions(position: Position, keys: Sequence[bytes | None], rules: Rules) -> Iterator[int]:
+def _partitions(
+    position: SourcePartition, keys: Sequence[bytes | None], rules: ForwardContext
+) -> Iterator[int]:
     """The source's number, or as Java's clients place a key; without a key, by the source's."""
     number, count = position.source.partition, position.crossing.partitions
     if rules.keep_partition:
@@ -143,11 +145,11 @@ def _partitions(position: Position, keys: Sequence[bytes | None], rules: Rules) 
 
 
 def _rejected(
-    position: Position,
+    position: SourcePartition,
     messages: Sequence[Message],
     offsets: Sequence[int],
     records: Sequence[Sending],
-    rules: Rules,
+    rules: ForwardContext,
 ) -> Iterator[tuple[int, Rejection]]:
     """Rows of records that cannot be forwarded, and why; most often none."""
     source, limit = position.source, position.crossing.record_bytes_max
@@ -165,15 +167,15 @@ def _rejected(
 
 
 def _letter(
-    source: Source,
+    source: PartitionId,
     message: Message,
     headers: Headers | None,
     record: Sending,
     why: Rejection,
-    rules: Rules,
+    rules: ForwardContext,
 ) -> Sending:
     """The record on its way to the dead letters, with the headers it came with."""
     _, value, key, _, report, _, _, _ = record
     readable = () if headers is None or headers is UNREADABLE else headers
-    letter = Envelope(source, None).letter(message, readable, None, why)
+    letter = DeadLetterEnvelope(source, None).letter(message, readable, None, why)
     return (rules.dead_letter, value, key, 0, report, None, 0, letter)

@@ -7,17 +7,23 @@ partitions; a Ringfence behind the target removes the duplicates.
 
 from typing import Final
 
-from service.bridge.clients import BATCH_RECORDS_MAX, Clients, Side, UnansweredError, named
+from service.bridge.clients import (
+    BATCH_RECORDS_MAX,
+    BridgeClients,
+    ClusterRefusedError,
+    Side,
+    named,
+)
 from service.bridge.config import BridgeConfig
-from service.bridge.consumer import AT_ONCE, Position, Positions
-from service.bridge.forward import Rules, Shipment, forward
-from service.bridge.producer import NotDeliveredError, Refused, Sender
-from service.bridge.reporter import Watch
-from service.bridge.topics import Crossings
+from service.bridge.consumer import AT_ONCE, BridgeConsumer, SourcePartition
+from service.bridge.forward import ForwardContext, Shipment, forward
+from service.bridge.producer import BridgeProducer, NotDeliveredError, Refused
+from service.bridge.reporter import BridgeReporter
+from service.bridge.topics import TopicMappings
 from service.clock import Clock
 from service.config.kafka_properties import compresses
 from service.errors import ExitCode, ExitError
-from service.kafka.errors import Fault, Remedy
+from service.kafka.errors import KafkaFailure, Recovery
 
 _BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
 _READ_WAIT_S: Final = 0.02
@@ -30,14 +36,16 @@ _PATIENCE_S: Final = 300.0
 """How long a cluster may refuse everything before the process ends with exit code 3."""
 
 
-class Loop:
+class BridgeLoop:
     """One bridge, until it is stopped."""
 
-    def __init__(self, config: BridgeConfig, clients: Clients, clock: Clock, watch: Watch) -> None:
+    def __init__(
+        self, config: BridgeConfig, clients: BridgeClients, clock: Clock, watch: BridgeReporter
+    ) -> None:
         self._config, self._clock, self._watch = config, clock, watch
-        self._crossings = Crossings(config, clients.source, clients.target, clock)
-        self.positions = Positions(clients, config.bridge.group_id, clock)
-        self._sender = Sender(clients, clock)
+        self._crossings = TopicMappings(config, clients.source, clients.target, clock)
+        self.positions = BridgeConsumer(clients, config.bridge.group_id, clock)
+        self._sender = BridgeProducer(clients, clock)
         self._suspects: Refused = {}
         self._refused: Refused = {}
         self._settled = True
@@ -75,7 +83,7 @@ class Loop:
                 self._committed(shipments)
         except NotDeliveredError as failure:
             self._not_delivered(failure)
-        except UnansweredError as unanswered:
+        except ClusterRefusedError as unanswered:
             self._unanswered(unanswered)
         else:
             self._went_well()
@@ -91,7 +99,7 @@ class Loop:
         self.positions.take_over()
         self._patience_s = _PATIENCE_S
 
-    def _send(self) -> list[tuple[Position, Shipment]]:
+    def _send(self) -> list[tuple[SourcePartition, Shipment]]:
         """A batch on its way, read and sent a little at a time; what it holds, by partition."""
         rules = self._rules()
         shipments = []
@@ -111,9 +119,9 @@ class Loop:
             wait_s = 0.0  # the rest of the batch is what is there already
         return shipments
 
-    def _rules(self) -> Rules:
+    def _rules(self) -> ForwardContext:
         bridge, target = self._config.bridge, self._config.target
-        return Rules(
+        return ForwardContext(
             cluster_id=self._crossings.cluster_id,
             stamping=bridge.use_duplicate_detection,
             keep_partition=bridge.keep_partition,
@@ -122,7 +130,7 @@ class Loop:
             refused=self._refused,
         )
 
-    def _committed(self, shipments: list[tuple[Position, Shipment]]) -> None:
+    def _committed(self, shipments: list[tuple[SourcePartition, Shipment]]) -> None:
         """Told, and forgotten: what was refused is behind us."""
         self._watch.forwarded(shipments)
         self._settled, self._doubtful = True, False
@@ -158,7 +166,7 @@ class Loop:
             self._doubtful = True
             self._wait("target", fault.cause)
 
-    def _unanswered(self, unanswered: UnansweredError) -> None:
+    def _unanswered(self, unanswered: ClusterRefusedError) -> None:
         self._crossings.suspect()
         self._sender.drop()
         self._rewind()
@@ -167,7 +175,7 @@ class Loop:
     def _rewind(self) -> None:
         try:
             self.positions.rewind()
-        except UnansweredError as error:
+        except ClusterRefusedError as error:
             where = named("source", self._config.source)
             sentence = f"Cannot read on from {where} ({error.fault.cause}); start the bridge again."
             raise ExitError(ExitCode.BROKER, sentence) from error
@@ -201,8 +209,8 @@ class Loop:
         patience_s = _STOP_S if self._stopping else self._config.bridge.session_timeout_ms / 1000
         if still_s > patience_s:
             self._doubtful = True
-            silent = Fault(Remedy.RETRY, of_record=False, fenced=False, cause=said)
-            raise UnansweredError(side, silent)
+            silent = KafkaFailure(Recovery.RETRY, of_record=False, fenced=False, cause=said)
+            raise ClusterRefusedError(side, silent)
         if still_s > _LATE_S:
             self._say(side, said)
 

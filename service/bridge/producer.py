@@ -12,28 +12,28 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ringfence.headers import Reason
-from service.bridge.clients import BATCH_RECORDS_MAX, Clients
+from service.bridge.clients import BATCH_RECORDS_MAX, BridgeClients
 from service.bridge.forward import Sending
 from service.clock import Clock
-from service.kafka.errors import Fault, Remedy, fault_of
+from service.kafka.errors import KafkaFailure, Recovery, fault_of
 from service.kafka.io import send
-from state.model import Rejection, Source
+from state.model import PartitionId, Rejection
 
 _FLUSH_SLICE_S: Final = 0.25
 _REPORT_S: Final = 0.2
 _REPORTS_MAX: Final = 2 * BATCH_RECORDS_MAX
 
-_SILENT: Final = Fault(
-    Remedy.REBUILD, of_record=False, fenced=False, cause="_FATAL: the producer gave up"
+_SILENT: Final = KafkaFailure(
+    Recovery.REBUILD, of_record=False, fenced=False, cause="_FATAL: the producer gave up"
 )
 
-Refused = dict[tuple[Source, int], Rejection]
+Refused = dict[tuple[PartitionId, int], Rejection]
 
 
 class NotDeliveredError(Exception):
     """Something that was sent did not arrive; of the rest nothing is known: send it all again."""
 
-    def __init__(self, fault: Fault, suspects: Refused, *, proven: bool) -> None:
+    def __init__(self, fault: KafkaFailure, suspects: Refused, *, proven: bool) -> None:
         super().__init__(fault.cause)
         self.fault = fault
         self.suspects = suspects
@@ -42,16 +42,16 @@ class NotDeliveredError(Exception):
         """Each of them was refused for itself; else they shared a request."""
 
 
-class Sender:
+class BridgeProducer:
     """The producer, and what became of what it was given."""
 
-    def __init__(self, clients: Clients, clock: Clock) -> None:
+    def __init__(self, clients: BridgeClients, clock: Clock) -> None:
         self._clients = clients
         self._clock = clock
         self._producer: Producer | None = None
         self._batch_bytes_max = 0
         self._alone = False
-        self._failed: dict[tuple[Source, int], KafkaError] = {}
+        self._failed: dict[tuple[PartitionId, int], KafkaError] = {}
         self.last_error = ""
         """What the client last said of the target, for a sentence."""
 
@@ -106,7 +106,7 @@ class Sender:
         self._failed = {}
 
     def failed(
-        self, source: Source, offset: int, error: KafkaError | None, _message: Message
+        self, source: PartitionId, offset: int, error: KafkaError | None, _message: Message
     ) -> None:
         """Note a record that was not delivered.
 
@@ -146,7 +146,7 @@ class Sender:
                 continue
 
 
-def _fatal(error: Exception | None) -> Fault | None:
+def _fatal(error: Exception | None) -> KafkaFailure | None:
     """What the client itself says of its end, if it has ended."""
     if error is None:
         return None
@@ -155,10 +155,10 @@ def _fatal(error: Exception | None) -> Fault | None:
     return fault_of(fatal) if isinstance(fatal, KafkaError) else _SILENT
 
 
-def _is_of_size(fault: Fault) -> bool:
+def _is_of_size(fault: KafkaFailure) -> bool:
     return fault.cause.startswith("MSG_SIZE_TOO_LARGE")
 
 
-def _rejection(fault: Fault) -> Rejection:
+def _rejection(fault: KafkaFailure) -> Rejection:
     reason = Reason.TOO_LARGE if _is_of_size(fault) else Reason.NO_OUTPUT
     return Rejection(reason, f"the broker refused it: {fault.cause}")

@@ -7,24 +7,24 @@ from typing import Final
 
 import structlog
 
-from service.bridge.consumer import Position, Positions
+from service.bridge.consumer import BridgeConsumer, SourcePartition
 from service.bridge.forward import Shipment
 from service.clock import Clock
-from service.queries.status import PartitionStatus, ServicePhase, Status, StatusBoard
+from service.queries.status import PartitionStatus, ServicePhase, ServiceStatus, StatusBoard
 from service.telemetry.metrics import Metrics
 
 _PUBLISH_S: Final = 0.25
 _log = structlog.stdlib.get_logger(__name__)
 
 
-class Watch:
+class BridgeReporter:
     """Totals, and what is pinned on the board."""
 
     def __init__(self, group_id: str, clock: Clock, board: StatusBoard, metrics: Metrics) -> None:
         self._clock = clock
         self._board = board
         self._metrics = metrics
-        self._status = Status.starting(
+        self._status = ServiceStatus.starting(
             platform.node(), group_id, datetime.fromtimestamp(clock.wall_ms() / 1000, UTC)
         )
         self._published_s = float("-inf")
@@ -34,7 +34,7 @@ class Watch:
         """The loop lives."""
         self._board.beat()
 
-    def forwarded(self, shipments: Iterable[tuple[Position, Shipment]]) -> None:
+    def forwarded(self, shipments: Iterable[tuple[SourcePartition, Shipment]]) -> None:
         """Everything of a batch was delivered, and its offsets are committed."""
         now = self._status
         consumed = letters = 0
@@ -69,7 +69,7 @@ class Watch:
             self._waiting = None
             self._published_s = float("-inf")
 
-    def turned(self, positions: Positions) -> None:
+    def turned(self, positions: BridgeConsumer) -> None:
         """A round is over; a few times a second its status is published."""
         now_s = self._clock.monotonic_s()
         if now_s - self._published_s < _PUBLISH_S:
@@ -101,7 +101,7 @@ class Watch:
             _log.info("partition_released", partition="{}-{}".format(*place))
 
 
-def _status_of(position: Position, positions: Positions) -> PartitionStatus:
+def _status_of(position: SourcePartition, positions: BridgeConsumer) -> PartitionStatus:
     log = positions.log(position)
     offset = position.committed if position.committed >= 0 else None
     return PartitionStatus(

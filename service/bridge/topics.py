@@ -12,8 +12,8 @@ from service.bridge.clients import asking
 from service.bridge.config import BridgeConfig
 from service.clock import Clock
 from service.dedup.route import absent, reads
-from service.errors import ExitCode, ExitError, Problem
-from service.kafka.admin import Cluster, TopicInfo
+from service.errors import ConfigIssue, ExitCode, ExitError
+from service.kafka.admin import ClusterAdmin, TopicInfo
 from service.kafka.topics import new_dead_letters
 
 _REFRESH_S: Final = 30.0
@@ -21,7 +21,7 @@ _MISSING_REFRESH_S: Final = 3.0
 _BATCH_BYTES_MAX: Final = 1_000_000
 
 
-class Crossing(NamedTuple):
+class TopicMapping(NamedTuple):
     """One topic on its way."""
 
     source: str
@@ -31,18 +31,18 @@ class Crossing(NamedTuple):
     record_bytes_max: int
 
 
-class Crossings:
+class TopicMappings:
     """The topics that cross now."""
 
     def __init__(
-        self, config: BridgeConfig, source: Cluster, target: Cluster, clock: Clock
+        self, config: BridgeConfig, source: ClusterAdmin, target: ClusterAdmin, clock: Clock
     ) -> None:
         self._config = config
         self._source = source
         self._target = target
         self._clock = clock
         self._asked_s = float("-inf")
-        self.open: Mapping[str, Crossing] = {}
+        self.open: Mapping[str, TopicMapping] = {}
         """By source topic."""
         self.missing: tuple[str, ...] = ()
         """A sentence for each end that does not exist."""
@@ -95,9 +95,9 @@ class Crossings:
             self._target.create([new_dead_letters(self._config.dead_letter, -1)])
 
 
-def _crossing(name: str, target: str, end: TopicInfo, known: Crossing | None) -> Crossing:
+def _crossing(name: str, target: str, end: TopicInfo, known: TopicMapping | None) -> TopicMapping:
     partitions = end.partitions if known is None else known.partitions
-    return Crossing(name, target, partitions, end.record_bytes_max)
+    return TopicMapping(name, target, partitions, end.record_bytes_max)
 
 
 def targets_of(config: BridgeConfig, names: frozenset[str]) -> dict[str, str]:
@@ -129,13 +129,13 @@ def contradictions(
     found: Mapping[str, TopicInfo],
     *,
     is_same: bool,
-) -> list[Problem]:
+) -> list[ConfigIssue]:
     """Ends that do not go together; `is_same` where both clusters are one."""
     problems = []
     for name, target in targets.items():
         if is_same and target in targets:
             what = f'"{target}" would be read and written, both clusters being one'
-            problems.append(Problem(what, "change bridge.target_topic"))
+            problems.append(ConfigIssue(what, "change bridge.target_topic"))
         source, end = sources.get(name), found.get(target)
         if source is None or end is None or not config.bridge.keep_partition:
             continue
@@ -144,5 +144,7 @@ def contradictions(
                 f'the target topic "{target}" has {end.partitions} partitions, '
                 f'its source "{name}" has {source.partitions}'
             )
-            problems.append(Problem(what, "add partitions, or set bridge.keep_partition = false"))
+            problems.append(
+                ConfigIssue(what, "add partitions, or set bridge.keep_partition = false")
+            )
     return problems

@@ -23,16 +23,16 @@ from service.cli.cells import (
     text_of,
     word,
 )
-from service.cli.command import Address, Call, Limit, Takes, noun, sure, verb
+from service.cli.command import Address, CommandContext, Limit, Risk, noun, sure, verb
 from service.cli.page import Facts, Page, Part, Table, Title
-from service.cli.problem import RefusedError
+from service.cli.problem import ApiError
 from service.cli.settings_change import make, standing
 from service.errors import ExitCode
 
 app = noun("Addresses: what each remembers, how far back that reaches, and its settings.")
 
 
-class Sort(StrEnum):
+class AddressSort(StrEnum):
     """By what addresses are sorted; a minus is the largest first."""
 
     NAME = "name"
@@ -48,7 +48,9 @@ class Sort(StrEnum):
     FEWEST_ACCEPTED = "accepted"
 
 
-SortBy = Annotated[Sort, typer.Option("--sort", help="By what; a minus is the largest first.")]
+SortBy = Annotated[
+    AddressSort, typer.Option("--sort", help="By what; a minus is the largest first.")
+]
 
 Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Whose names begin so.")]
 
@@ -83,7 +85,9 @@ _SPARE: Final = ("partitions", "strategy", "capacity")
     "address ls",
     "address ls --sort horizon --prefix flights. --limit 20",
 )
-def ls(call: Call, *, sort: SortBy = Sort.NAME, prefix: Prefix = "", limit: Limit = 50) -> None:
+def ls(
+    call: CommandContext, *, sort: SortBy = AddressSort.NAME, prefix: Prefix = "", limit: Limit = 50
+) -> None:
     """List addresses: how full they are, how far back they remember, what came to them.
 
     With --sort horizon those come first that forget soonest.
@@ -114,7 +118,9 @@ def ls(call: Call, *, sort: SortBy = Sort.NAME, prefix: Prefix = "", limit: Limi
     "address plan orders --retry-window 2h",
     "address plan orders --retry-window 2h --rate 500 --json | jq .request",
 )
-def plan(call: Call, address: Address, *, retry_window: Window, rate: Rate = None) -> None:
+def plan(
+    call: CommandContext, address: Address, *, retry_window: Window, rate: Rate = None
+) -> None:
     """Turn a rate and a retry window into a size, with the memory and disk that it takes.
 
     Changes nothing. Exit 1 when the present size is not enough.
@@ -123,7 +129,7 @@ def plan(call: Call, address: Address, *, retry_window: Window, rate: Rate = Non
     need |= {} if rate is None else {"messages_per_second": rate}
     try:
         found = call.api.post("/v1/addresses:plan", need, name=address)
-    except RefusedError as refused:
+    except ApiError as refused:
         if rate is None and refused.kind == "not-possible":
             call.screen.note("With --rate N it needs no ids to go by.")
         raise
@@ -135,15 +141,15 @@ def plan(call: Call, address: Address, *, retry_window: Window, rate: Rate = Non
 
 
 @verb(app, "show", "address show orders", "address show flights.JFK --json | jq .partitions")
-def show(call: Call, address: Address) -> None:
+def show(call: CommandContext, address: Address) -> None:
     """Show what an address remembers on each partition, and its settings with their patterns."""
     found = read(call, address)
     call.screen.show(found, lambda: page(found, utc=call.screen.utc))
     call.note_strange(found)
 
 
-@verb(app, "clear", "address clear orders --dry-run", takes=Takes.RISK)
-def clear(call: Call, address: Address) -> None:
+@verb(app, "clear", "address clear orders --dry-run", takes=Risk.RISK)
+def clear(call: CommandContext, address: Address) -> None:
     """Forget all that an address remembers: copies of what it accepted are accepted again."""
     found = read(call, address)
     told = f"{address} remembers {_held(found)}."
@@ -155,7 +161,7 @@ def clear(call: Call, address: Address) -> None:
     call.screen.show(done, lambda: [Facts([("forgotten", count(done["ids"]))])])
 
 
-def read(call: Call, address: str) -> Document:
+def read(call: CommandContext, address: str) -> Document:
     """What the API tells of an address."""
     return call.api.get(path_of("v1", "addresses", address))
 
@@ -275,9 +281,9 @@ _TOLD: Final = frozenset({"pattern", "source", "etag"})
     "set",
     "address set 'flights.#' id_cache_size=400000 --dry-run",
     "address set orders strategy=window window_ms=600000 --yes",
-    takes=Takes.RISK,
+    takes=Risk.RISK,
 )
-def set_keys(call: Call, pattern: Pattern, keys: Pairs, *, unset: Unset = None) -> None:
+def set_keys(call: CommandContext, pattern: Pattern, keys: Pairs, *, unset: Unset = None) -> None:
     """Set keys of a pattern beside those that it has; what is held is resized at once.
 
     Shows what would be forgotten, by age, and asks where anything would.
@@ -285,14 +291,14 @@ def set_keys(call: Call, pattern: Pattern, keys: Pairs, *, unset: Unset = None) 
     _set(call, pattern, pairs_of(keys), unset or ())
 
 
-@verb(app, "resize", "address resize orders 5000 --dry-run", takes=Takes.RISK)
-def resize(call: Call, address: Address, ids: Ids) -> None:
+@verb(app, "resize", "address resize orders 5000 --dry-run", takes=Risk.RISK)
+def resize(call: CommandContext, address: Address, ids: Ids) -> None:
     """Have an address remember so many ids on each partition; the newest stay."""
     _set(call, _pattern_of(address), {"id_cache_size": ids}, ())
 
 
 @verb(settings, "ls", "address settings ls")
-def ls_settings(call: Call) -> None:
+def ls_settings(call: CommandContext) -> None:
     """List the patterns with the keys that each gives."""
     found = call.api.pages(_SETTINGS, "address_settings", 100_000)
     rows = [
@@ -304,15 +310,15 @@ def ls_settings(call: Call) -> None:
 
 
 @verb(settings, "show", "address settings show 'flights.#'")
-def show_settings(call: Call, pattern: Pattern) -> None:
+def show_settings(call: CommandContext, pattern: Pattern) -> None:
     """Show what one pattern gives."""
     found = call.api.get(_SETTINGS, name=pattern)
     rows = [(key, word(text_of(value))) for key, value in found.items() if key != "etag"]
     call.screen.show(found, lambda: [Facts(rows)])
 
 
-@verb(settings, "delete", "address settings delete 'flights.#' --dry-run", takes=Takes.RISK)
-def delete_settings(call: Call, pattern: Pattern) -> None:
+@verb(settings, "delete", "address settings delete 'flights.#' --dry-run", takes=Risk.RISK)
+def delete_settings(call: CommandContext, pattern: Pattern) -> None:
     """Have a pattern give nothing any more, what the file says of it included."""
     etag = call.api.read(_SETTINGS, name=pattern).etag
     make(
@@ -323,7 +329,7 @@ def delete_settings(call: Call, pattern: Pattern) -> None:
     )
 
 
-def _set(call: Call, pattern: str, keys: Mapping[str, Any], unset: Sequence[str]) -> None:
+def _set(call: CommandContext, pattern: str, keys: Mapping[str, Any], unset: Sequence[str]) -> None:
     """Put what a pattern gives, changed, in the place of what was read."""
     now = standing(call, _SETTINGS, name=pattern)
     given = {key: value for key, value in (now.document if now else {}).items() if key not in _TOLD}

@@ -78,7 +78,7 @@ Document = dict[str, Any]
 PAGE_MAX: Final = 1_000
 
 
-class Read(NamedTuple):
+class InputDocument(NamedTuple):
     """A document, and the tag of what was read."""
 
     document: Document
@@ -97,7 +97,7 @@ def _segment(text: str) -> str:
 _PLACE: Final = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]{1,10})@(?P<offset>[0-9]{1,19})")
 
 
-class Place(NamedTuple):
+class RecordPosition(NamedTuple):
     """A record's."""
 
     topic: str
@@ -108,7 +108,7 @@ class Place(NamedTuple):
         return f"{self.topic}-{self.partition}@{self.offset}"
 
 
-def place_of(text: str) -> Place:
+def place_of(text: str) -> RecordPosition:
     """Return the place that a text names."""
     found = _PLACE.fullmatch(text)
     if found is None:
@@ -116,4 +116,4 @@ def place_of(text: str) -> Place:
             f"{text!r} is no place of a record; write topic-partition@offset, as orders-3@42."
         )
         raise ExitError(ExitCode.USAGE, sentence)
-    return Place(found["topic"], int(found["partition"]), int(found["offset"]))
+    return RecordPosition(found["topic"], int(found["partition"]), int(found["offset"]))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli.cells import Cell, moment, word
-from service.cli.command import Call, Limit, single, verb
+from service.cli.command import CommandContext, Limit, single, verb
 from service.cli.page import Table
 
 app = single()
@@ -28,7 +28,7 @@ Changes = Annotated[
 
 @verb(app, "audit", "audit --from 1d", "audit --resource /v1/routes/orders --json")
 def audit(
-    call: Call,
+    call: CommandContext,
     *,
     actor: Actor = None,
     resource: Resource = None,

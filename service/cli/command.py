@@ -1,8 +1,8 @@
 """Command: what all commands that ask the API have in common, declared once.
 
-A function with a `Call` and its own parameters becomes a Typer command that also has the shared
-options: the API, the output format, and for a change the reason. A value that is made of several
-options, by its `of`, is a parameter like any other.
+A function with a `CommandContext` and its own parameters becomes a Typer command that also has the
+shared options: the API, the output format, and for a change the reason. A value that is made of
+several options, by its `of`, is a parameter like any other.
 """
 
 import functools
@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from service.cli.screen import Screen
-from service.cli.target import Asked, where
+from service.cli.screen import CommandOutput
+from service.cli.target import TargetOptions, where
 
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
 
-    from service.cli.http import Api
+    from service.cli.http import AdminApi
 import sys
 from collections.abc import Iterable
 
@@ -35,7 +35,7 @@ WHERE: Final = "Where and how"
 F = TypeVar("F", bound=Callable[..., None])
 
 
-class Takes(IntEnum):
+class Risk(IntEnum):
     """How much a command does; each takes the options of those before it."""
 
     READ = 0
@@ -44,11 +44,11 @@ class Takes(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CommandContext:
     """One call of a command: whom to ask, where to show it, and what the user allows."""
 
-    api: "Api"
-    screen: Screen
+    api: "AdminApi"
+    screen: CommandOutput
     reason: str | None = None
     assume_yes: bool = False
     dry_run: bool = False
@@ -197,10 +197,8 @@ def _nothing() -> None:
     pass
 
 
-def verb(
-    app: typer.Typer, name: str, *examples: str, takes: Takes = Takes.READ
-) -> Callable[[F], F]:
-    """Register a function that begins with a `Call` as a command, with examples under its help."""
+def verb(app: typer.Typer, name: str, *examples: str, takes: Risk = Risk.READ) -> Callable[[F], F]:
+    """Register a function of a `CommandContext` as a command, with examples under its help."""
 
     def register(function: F) -> F:
         app.command(name, cls=Sectioned, epilog=example(*examples))(_with_shared(function, takes))
@@ -215,11 +213,11 @@ def example(*examples: str) -> str:
     return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *lines])
 
 
-def _with_shared(function: Callable[..., None], takes: Takes) -> Callable[..., None]:
-    """The same with the shared options, and a `Call` made of them."""
+def _with_shared(function: Callable[..., None], takes: Risk) -> Callable[..., None]:
+    """The same with the shared options, and a `CommandContext` made of them."""
     shared: dict[str, tuple[object, object]] = {
-        **(_OF_WRITES if takes >= Takes.WRITE else {}),
-        **(_OF_RISKS if takes >= Takes.RISK else {}),
+        **(_OF_WRITES if takes >= Risk.WRITE else {}),
+        **(_OF_RISKS if takes >= Risk.RISK else {}),
         **_OF_ALL,
     }
 
@@ -252,12 +250,14 @@ def _is_made(annotation: object) -> bool:
 
 
 def _run(function: Callable[..., None], options: dict[str, Any], given: dict[str, Any]) -> None:
-    from service.cli.http import Api  # noqa: PLC0415 - and so httpx2, when it is needed
+    from service.cli.http import AdminApi  # noqa: PLC0415 - and so httpx2, when it is needed
 
-    screen = Screen(as_json=options["as_json"], utc=options["utc"])
-    asked = Asked(options["url"], options["token_file"], options["ca_file"], options["context"])
-    with Api(where(asked, os.environ), options["timeout_s"], screen.note) as api:
-        call = Call(
+    screen = CommandOutput(as_json=options["as_json"], utc=options["utc"])
+    asked = TargetOptions(
+        options["url"], options["token_file"], options["ca_file"], options["context"]
+    )
+    with AdminApi(where(asked, os.environ), options["timeout_s"], screen.note) as api:
+        call = CommandContext(
             api=api,
             screen=screen,
             reason=options["reason"],
@@ -267,7 +267,7 @@ def _run(function: Callable[..., None], options: dict[str, Any], given: dict[str
         function(call, **given)
 
 
-def sure(call: Call, question: str) -> None:
+def sure(call: CommandContext, question: str) -> None:
     """Return when the user wants it; end otherwise."""
     if call.assume_yes:
         return
@@ -283,7 +283,7 @@ def sure(call: Call, question: str) -> None:
         raise ExitError(ExitCode.NO, "Nothing was changed.")
 
 
-def lines_to(call: Call, out: Path | None, lines: Iterable[str]) -> int:
+def lines_to(call: CommandContext, out: Path | None, lines: Iterable[str]) -> int:
     """Write lines and return how many; what broke off leaves no file behind."""
     if out is None:
         number = 0

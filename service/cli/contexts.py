@@ -10,7 +10,7 @@ import typer
 from service.cli.cells import word
 from service.cli.command import example, noun
 from service.cli.page import Table
-from service.cli.screen import Screen
+from service.cli.screen import CommandOutput
 from service.cli.target import (
     Context,
     no_context,
@@ -50,7 +50,7 @@ def add(
     added = Context(url, _absolute(token_file), _absolute(ca_file))
     current = name if use or before.current is None else before.current
     after = before._replace(current=current, by_name={**before.by_name, name: added})
-    Screen().note(f"{name} stands in {write_contexts(after, os.environ)}.")
+    CommandOutput().note(f"{name} stands in {write_contexts(after, os.environ)}.")
 
 
 @app.command(epilog=example("context use prod"))
@@ -60,7 +60,7 @@ def use(name: Name) -> None:
     if name not in before.by_name:
         raise no_context(name, before)
     write_contexts(before._replace(current=name), os.environ)
-    Screen().note(f"Commands go to {before.by_name[name].url} now.")
+    CommandOutput().note(f"Commands go to {before.by_name[name].url} now.")
 
 
 @app.command(epilog=example("context rm prod"))
@@ -72,14 +72,14 @@ def rm(name: Name) -> None:
     left = {each: context for each, context in before.by_name.items() if each != name}
     current = None if before.current == name else before.current
     write_contexts(before._replace(current=current, by_name=left), os.environ)
-    Screen().note(f"{name} is removed.")
+    CommandOutput().note(f"{name} is removed.")
 
 
 @app.command(epilog=example("context ls"))
 def ls(*, as_json: AsJson = False) -> None:
     """List the contexts; a star marks the one in use."""
     contexts = read_contexts(os.environ)
-    screen = Screen(as_json=as_json)
+    screen = CommandOutput(as_json=as_json)
     document = {
         "current": contexts.current,
         "contexts": {name: each._asdict() for name, each in contexts.by_name.items()},

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from service.cli.arguments import PAGE_MAX, Document, Place, path_of, place_of
+from service.cli.arguments import PAGE_MAX, Document, RecordPosition, path_of, place_of
 from service.cli.cells import NOTHING, Cell, count, moment, place, several, share, size, word
-from service.cli.command import Call, Limit, Out, lines_to, noun, verb
+from service.cli.command import CommandContext, Limit, Out, lines_to, noun, verb
 from service.cli.page import Facts, Page, Part, Table, Title, legible_cell
-from service.cli.problem import RefusedError
+from service.cli.problem import ApiError
 from service.errors import AdminExit, ExitCode, ExitError
 
 Address = Annotated[str | None, typer.Option("--address", metavar="ADDRESS", help="Of this one.")]
@@ -44,7 +44,7 @@ Headers = Annotated[
 ]
 
 
-class LetterFilter(NamedTuple):
+class FilterOptions(NamedTuple):
     """Which dead letters are meant; what is not given leaves none out."""
 
     address: str | None
@@ -65,7 +65,7 @@ class LetterFilter(NamedTuple):
         to: To = None,
         key: Key = None,
         header: Headers = None,
-    ) -> "LetterFilter":
+    ) -> "FilterOptions":
         """As the options give it; a command that takes a filter takes all of these."""
         return cls(
             address,
@@ -114,7 +114,7 @@ def _header(text: str) -> tuple[str, str]:
 _TITLES = ("decided", "dead letter", "reason", "address", "id", "record", "duplicate of")
 
 
-def letter_page(call: Call, letter: Mapping[str, Any]) -> Page:
+def letter_page(call: CommandContext, letter: Mapping[str, Any]) -> Page:
     """The page of one dead letter."""
     parts: list[Part] = [Title(f"{place(letter).plain}: {letter['reason'] or 'not ours'}")]
     parts.append(Facts(_facts(call, letter)))
@@ -126,7 +126,7 @@ def letter_page(call: Call, letter: Mapping[str, Any]) -> Page:
     return parts
 
 
-def _facts(call: Call, letter: Mapping[str, Any]) -> list[tuple[str, Cell]]:
+def _facts(call: CommandContext, letter: Mapping[str, Any]) -> list[tuple[str, Cell]]:
     source = letter["source"]
     return [
         ("why", word(letter["cause"])),
@@ -154,7 +154,7 @@ def _content(content: Mapping[str, Any] | None) -> Cell:
     return word(shown + more) if shown else Cell("", "empty", "dim")
 
 
-def table(call: Call, letters: Sequence[Mapping[str, Any]], empty: str) -> Table:
+def table(call: CommandContext, letters: Sequence[Mapping[str, Any]], empty: str) -> Table:
     """A table of dead letters."""
     rows = [
         [
@@ -171,7 +171,7 @@ def table(call: Call, letters: Sequence[Mapping[str, Any]], empty: str) -> Table
     return Table(_TITLES, rows, empty, ("address", "record"))
 
 
-def summary_page(call: Call, counted: Mapping[str, Any]) -> Page:
+def summary_page(call: CommandContext, counted: Mapping[str, Any]) -> Page:
     """The page of what was counted."""
     total = counted["dead_letters"]
     foreign = f", and {counted['foreign']:,} that are not ours" if counted["foreign"] else ""
@@ -205,7 +205,7 @@ LATE: Final = timedelta(seconds=10)
 """How much later than a younger one a letter may come: a transaction's time, clocks that differ."""
 
 
-class Tail:
+class DeadLetterTail:
     """What was told; see the module."""
 
     def __init__(self, start: datetime) -> None:
@@ -254,7 +254,9 @@ Every = Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.2, hel
     "dead-letter ls",
     "dead-letter ls --address orders --because duplicate --from 2h",
 )
-def ls(call: Call, wanted: LetterFilter, *, oldest: Oldest = False, limit: Limit = 50) -> None:
+def ls(
+    call: CommandContext, wanted: FilterOptions, *, oldest: Oldest = False, limit: Limit = 50
+) -> None:
     """List dead letters, the newest first, each with the record that it repeats."""
     found = _found(call, wanted, limit, newest=not oldest)
     empty = "No dead letter fits."
@@ -264,14 +266,14 @@ def ls(call: Call, wanted: LetterFilter, *, oldest: Oldest = False, limit: Limit
 
 
 @verb(app, "show", "dead-letter show orders.dlq-0@17")
-def show(call: Call, where: PlaceText) -> None:
+def show(call: CommandContext, where: PlaceText) -> None:
     """Show one dead letter: why, of which record it is a duplicate, and what it holds."""
     letter = read(call, place_of(where))
     call.screen.show(letter, lambda: letter_page(call, letter))
 
 
 @verb(app, "summary", "dead-letter summary --from 7d")
-def summary(call: Call, wanted: LetterFilter) -> None:
+def summary(call: CommandContext, wanted: FilterOptions) -> None:
     """Count dead letters by reason, address, topic and hour."""
     counted = _counted(call, wanted)
     call.screen.show(counted, lambda: summary_page(call, counted))
@@ -279,7 +281,7 @@ def summary(call: Call, wanted: LetterFilter) -> None:
 
 @verb(app, "tail", "dead-letter tail", "dead-letter tail --address orders --json | jq .id")
 def tail(
-    call: Call,
+    call: CommandContext,
     *,
     address: Address = None,
     because: Reasons = None,
@@ -290,11 +292,11 @@ def tail(
 
     Once it has begun, it waits for a service that does not answer.
     """
-    told = Tail(datetime.now(UTC))
+    told = DeadLetterTail(datetime.now(UTC))
     has_begun = is_away = False
     while True:
         since = told.since.isoformat()
-        wanted = LetterFilter.of(address, because, topic, since, None, None, None)
+        wanted = FilterOptions.of(address, because, topic, since, None, None, None)
         try:
             for page in _pages(call, wanted):
                 for letter in told.new(page, datetime.now(UTC)):
@@ -315,21 +317,25 @@ def tail(
     "dead-letter export --because duplicate > letters.ndjson",
     "dead-letter export --payload --out letters.ndjson",
 )
-def export(call: Call, wanted: LetterFilter, *, payload: Payload = False, out: Out = None) -> None:
+def export(
+    call: CommandContext, wanted: FilterOptions, *, payload: Payload = False, out: Out = None
+) -> None:
     """Write all that fit as NDJSON, the oldest first: one dead letter a line."""
     letters: Iterator[Document] = _all(call, wanted)
     if payload:
-        letters = (read(call, Place(x["topic"], x["partition"], x["offset"])) for x in letters)
+        letters = (
+            read(call, RecordPosition(x["topic"], x["partition"], x["offset"])) for x in letters
+        )
     written = lines_to(call, out, (json.dumps(each, ensure_ascii=False) for each in letters))
     call.screen.progress(f"{written:,} dead letters", last=True)
 
 
-def read(call: Call, at: Place) -> Document:
+def read(call: CommandContext, at: RecordPosition) -> Document:
     """Return the dead letter at a place."""
     return call.api.get(path_of("v1", "dead-letters", *map(str, at)))
 
 
-def _tell(call: Call, letter: Mapping[str, Any]) -> None:
+def _tell(call: CommandContext, letter: Mapping[str, Any]) -> None:
     if call.screen.as_json:
         call.screen.json_line(json.dumps(letter, ensure_ascii=False))
         return
@@ -340,19 +346,19 @@ def _tell(call: Call, letter: Mapping[str, Any]) -> None:
         call.screen.line("\t".join(cell.plain for cell in cells))
 
 
-def _found(call: Call, wanted: LetterFilter, limit: int, *, newest: bool) -> Document:
+def _found(call: CommandContext, wanted: FilterOptions, limit: int, *, newest: bool) -> Document:
     return call.api.pages(
         "/v1/dead-letters", "dead_letters", limit, newest=newest, **wanted.query()
     )
 
 
-def _all(call: Call, wanted: LetterFilter) -> Iterator[Document]:
+def _all(call: CommandContext, wanted: FilterOptions) -> Iterator[Document]:
     """All that fit, the oldest first."""
     for page in _pages(call, wanted):
         yield from page
 
 
-def _pages(call: Call, wanted: LetterFilter) -> Iterator[list[Document]]:
+def _pages(call: CommandContext, wanted: FilterOptions) -> Iterator[list[Document]]:
     """All that fit, the oldest first, page by page."""
     token: str | None = None
     while True:
@@ -367,12 +373,12 @@ def _pages(call: Call, wanted: LetterFilter) -> Iterator[list[Document]]:
 
 def _may_pass(error: ExitError) -> bool:
     """Whether the service is away, and no answer of it stands however often it is asked."""
-    if isinstance(error, RefusedError):
+    if isinstance(error, ApiError):
         return error.status in {429, 503}
     return error.exit_code == AdminExit.UNREACHABLE
 
 
-def _counted(call: Call, wanted: LetterFilter) -> Document:
+def _counted(call: CommandContext, wanted: FilterOptions) -> Document:
     """All counts, added up over as many requests as it takes."""
     whole: Document = {}
     token: str | None = None

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from service.cli.arguments import PAGE_MAX, Document, Read
-from service.cli.problem import RefusedError
-from service.cli.target import Where
+from service.cli.arguments import PAGE_MAX, Document, InputDocument
+from service.cli.problem import ApiError
+from service.cli.target import ApiTarget
 from service.clock import product_version
 from service.errors import AdminExit, ExitCode, ExitError
 from service.http_errors import trouble_of
@@ -40,7 +40,7 @@ _CONNECT_MAX_S: Final = 5.0
 _ANSWER_S: Final = 2.0
 
 
-class _Later(NamedTuple):
+class _Retryable(NamedTuple):
     """What can be tried again, and what to tell where there is no time for it."""
 
     pause_s: float
@@ -48,10 +48,10 @@ class _Later(NamedTuple):
     error: ExitError
 
 
-class Wire:
+class HttpClient:
     """Requests to one API."""
 
-    def __init__(self, where: Where, patience_s: float, note: Callable[[str], None]) -> None:
+    def __init__(self, where: ApiTarget, patience_s: float, note: Callable[[str], None]) -> None:
         self.url = where.url
         self.patience_s = patience_s
         self._note = note
@@ -104,14 +104,14 @@ class Wire:
                 told = True
             time.sleep(answer.pause_s)
 
-    def _tried(self, request: httpx2.Request, *, stream: bool) -> "Response | _Later":
+    def _tried(self, request: httpx2.Request, *, stream: bool) -> "Response | _Retryable":
         """One attempt: an answer, or when to try again; raise what trying again does not mend."""
         try:
             answer = self._client.send(request, stream=stream)
         except (httpx2.ReadError, httpx2.RemoteProtocolError) as error:
             if request.method not in _SAFE_TWICE:
                 raise self._unreached(error) from error
-            return _Later(_PAUSE_S, "the connection broke.", self._unreached(error))
+            return _Retryable(_PAUSE_S, "the connection broke.", self._unreached(error))
         except httpx2.TransportError as error:
             raise self._unreached(error) from error
         if not answer.is_error and not answer.is_redirect:
@@ -119,7 +119,7 @@ class Wire:
         refusal = _refused(answer, self.url)
         if answer.status_code not in _AGAIN and refusal.kind != _STILL_RUNS:
             raise refusal
-        return _Later(_retry_after_s(answer), refusal.sentence.splitlines()[0], refusal)
+        return _Retryable(_retry_after_s(answer), refusal.sentence.splitlines()[0], refusal)
 
     def lines(self, request: Request) -> Iterator[str]:
         """Send it and return the lines of a long answer as they come."""
@@ -151,7 +151,7 @@ class Wire:
         return ExitError(AdminExit.UNREACHABLE, sentence)
 
 
-def client_of(where: Where, patience_s: float, note: Callable[[str], None]) -> httpx2.Client:
+def client_of(where: ApiTarget, patience_s: float, note: Callable[[str], None]) -> httpx2.Client:
     """Return a client that shows the token; `note` is told where others can read that."""
     headers = {"User-Agent": f"ringfence/{product_version()}"}
     if where.token:
@@ -184,14 +184,14 @@ def _no_url(url: str) -> ExitError:
     return ExitError(ExitCode.USAGE, url_problem(url) or f"{url} is no address of an API.")
 
 
-def _refused(answer: Response, url: str) -> RefusedError:
+def _refused(answer: Response, url: str) -> ApiError:
     answer.read()
     answer.close()
     problem = _json(answer)
     if not isinstance(problem, dict) or "title" not in problem:
         detail = f"{url} answered {answer.status_code} and no reason; is it Ringfence's admin API?"
         problem = {"detail": detail}
-    return RefusedError(answer.status_code, problem)
+    return ApiError(answer.status_code, problem)
 
 
 def document_of(answer: Response) -> Document:
@@ -236,11 +236,11 @@ def _written(value: object) -> str:
 NDJSON: Final = "application/x-ndjson"
 
 
-class Api:
+class AdminApi:
     """One admin API."""
 
-    def __init__(self, where: Where, patience_s: float, note: Callable[[str], None]) -> None:
-        self._wire = Wire(where, patience_s, note)
+    def __init__(self, where: ApiTarget, patience_s: float, note: Callable[[str], None]) -> None:
+        self._wire = HttpClient(where, patience_s, note)
         self.url = where.url
         self.patience_s = patience_s
 
@@ -259,10 +259,10 @@ class Api:
         """Return a document."""
         return self.read(path, **query).document
 
-    def read(self, path: str, /, **query: object) -> Read:
+    def read(self, path: str, /, **query: object) -> InputDocument:
         """Return a document with its ETag."""
         answer = self._answer("GET", path, query)
-        return Read(document_of(answer), answer.headers.get("etag"))
+        return InputDocument(document_of(answer), answer.headers.get("etag"))
 
     def post(
         self, path: str, body: object = None, etag: str | None = None, /, **query: object

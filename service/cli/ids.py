@@ -8,7 +8,18 @@ import typer
 
 from service.cli.arguments import PAGE_MAX, Document, given_lines, lines_of_stdin, path_of
 from service.cli.cells import Cell, count, place, several, word, yes
-from service.cli.command import Address, Call, Id, Limit, Out, Takes, lines_to, noun, sure, verb
+from service.cli.command import (
+    Address,
+    CommandContext,
+    Id,
+    Limit,
+    Out,
+    Risk,
+    lines_to,
+    noun,
+    sure,
+    verb,
+)
 from service.cli.page import Facts, Page, Table, Title
 from service.errors import AdminExit, ExitError
 
@@ -27,7 +38,7 @@ Input = Annotated[
 
 
 @verb(app, "get", "id get orders order-17", "id get orders hex:00ff")
-def get(call: Call, address: Address, identifier: Id) -> None:
+def get(call: CommandContext, address: Address, identifier: Id) -> None:
     """Tell whether an id is remembered, since which record, and for how long.
 
     Exit 3 when it is not.
@@ -39,7 +50,7 @@ def get(call: Call, address: Address, identifier: Id) -> None:
 
 
 @verb(app, "ls", "id ls orders", "id ls orders --limit 1000 --json | jq -r '.ids[].id'")
-def ls(call: Call, address: Address, *, limit: Limit = 50) -> None:
+def ls(call: CommandContext, address: Address, *, limit: Limit = 50) -> None:
     """List the ids that an address remembers, the newest first."""
     path = path_of("v1", "addresses", address, "ids")
     found = call.api.pages(path, "ids", limit)
@@ -58,7 +69,7 @@ def ls(call: Call, address: Address, *, limit: Limit = 50) -> None:
 
 
 @verb(app, "lookup", "id lookup orders order-17 order-18", "id lookup orders - < ids.txt")
-def look_up(call: Call, address: Address, ids: IdsText) -> None:
+def look_up(call: CommandContext, address: Address, ids: IdsText) -> None:
     """Tell of many ids which are remembered, and since which records. Exit 3 when one is not.
 
     A dash reads them from standard input, one a line.
@@ -78,7 +89,7 @@ def look_up(call: Call, address: Address, ids: IdsText) -> None:
 
 
 @verb(app, "export", "id export orders --out orders.ndjson", "id export orders | head -3")
-def export(call: Call, address: Address, *, out: Out = None) -> None:
+def export(call: CommandContext, address: Address, *, out: Out = None) -> None:
     """Write all ids of an address as NDJSON, the oldest first, as they can be imported."""
     path = path_of("v1", "addresses", address, "ids:export")
     written = lines_to(call, out, call.api.lines(path))
@@ -91,9 +102,11 @@ def export(call: Call, address: Address, *, out: Out = None) -> None:
     "import",
     "id import orders orders.ndjson --dry-run",
     "id import orders orders.ndjson --input orders --yes --reason 'moved here'",
-    takes=Takes.RISK,
+    takes=Risk.RISK,
 )
-def import_ids(call: Call, address: Address, file: File, *, instead_of: Input = None) -> None:
+def import_ids(
+    call: CommandContext, address: Address, file: File, *, instead_of: Input = None
+) -> None:
     """Have an address know ids as if they had been accepted: NDJSON, as id export writes it.
 
     Counts first how many are new, and asks.
@@ -108,8 +121,8 @@ def import_ids(call: Call, address: Address, file: File, *, instead_of: Input = 
     call.screen.show(done, lambda: [Facts(_imported(done))])
 
 
-@verb(app, "forget", "id forget orders order-17 --reason 'sent again on purpose'", takes=Takes.RISK)
-def forget(call: Call, address: Address, identifier: Id) -> None:
+@verb(app, "forget", "id forget orders order-17 --reason 'sent again on purpose'", takes=Risk.RISK)
+def forget(call: CommandContext, address: Address, identifier: Id) -> None:
     """Forget an id: its next record is accepted. Exit 3 when it was not known."""
     found = lookup(call, address, identifier)
     if call.dry_run:
@@ -127,7 +140,7 @@ def forget(call: Call, address: Address, identifier: Id) -> None:
     call.screen.show(done, lambda: [Facts([("forgotten", count(done["ids"]))])])
 
 
-def lookup(call: Call, address: str, identifier: str) -> Document:
+def lookup(call: CommandContext, address: str, identifier: str) -> Document:
     """What the API knows of an id; by query, which takes any characters and the empty id."""
     found = call.api.get("/v1/ids", address=address, name=identifier)
     if not found["known"]:
@@ -135,7 +148,7 @@ def lookup(call: Call, address: str, identifier: str) -> Document:
     return found
 
 
-def page(call: Call, found: Mapping[str, Any]) -> Page:
+def page(call: CommandContext, found: Mapping[str, Any]) -> Page:
     """The page of one id: the answer in a sentence, then what it rests on."""
     sightings = found["sightings"]
     if not found["known"]:
@@ -156,7 +169,7 @@ def page(call: Call, found: Mapping[str, Any]) -> Page:
     return [Title(head), _asked(found), Table(titles, rows, "Its record is not known.")]
 
 
-def _first(call: Call, found: Mapping[str, Any]) -> list[Cell]:
+def _first(call: CommandContext, found: Mapping[str, Any]) -> list[Cell]:
     """Of an id, the record that counts."""
     if not found["sightings"]:
         return [word(None)] * 3

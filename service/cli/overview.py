@@ -6,7 +6,7 @@ It imports nothing, so that the page is quick.
 from typing import Final, NamedTuple
 
 
-class Later(NamedTuple):
+class LazyCommand(NamedTuple):
     """A command that is loaded when it is called."""
 
     place: str
@@ -25,26 +25,32 @@ RUN: Final = {
     "pipeline": "Run a Spark job; see pipeline --help.",
     "broker": "The embedded development broker: a real Apache Kafka.",
 }
-LATER: Final[dict[str, dict[str, Later]]] = {
+LATER: Final[dict[str, dict[str, LazyCommand]]] = {
     "Look": {
-        "status": Later("status:app", "What the service does now; --watch keeps on showing it."),
-        "why": Later("why:app", "Why was this record dropped? By its place, or address and id."),
-        "audit": Later("audit:app", "Who changed what, when and why."),
-        "instance": Later("status:instance", "The instances of the group, and how each does."),
-        "partition": Later("status:partition", "Partitions: owners, offsets, lag, restore."),
-        "worker": Later("status:worker", "The processes of an instance."),
+        "status": LazyCommand(
+            "status:app", "What the service does now; --watch keeps on showing it."
+        ),
+        "why": LazyCommand(
+            "why:app", "Why was this record dropped? By its place, or address and id."
+        ),
+        "audit": LazyCommand("audit:app", "Who changed what, when and why."),
+        "instance": LazyCommand(
+            "status:instance", "The instances of the group, and how each does."
+        ),
+        "partition": LazyCommand("status:partition", "Partitions: owners, offsets, lag, restore."),
+        "worker": LazyCommand("status:worker", "The processes of an instance."),
     },
     "Change": {
-        "pause": Later("routes:pausing", "Stop reading the inputs of a route."),
-        "resume": Later("routes:resuming", "Read them again, from where they were left."),
-        "route": Later("routes:app", "Routes: which topics are read, and where they go."),
-        "address": Later("addresses:app", "What an address remembers, and its settings."),
-        "id": Later("ids:app", "One id: known? since which record? Forget, import, export."),
-        "publisher": Later("publishers:app", "How far publishers have come; their sessions."),
-        "dead-letter": Later("dead_letters:app", "What was not accepted, and why."),
-        "redrive": Later("redrives:app", "Dead letters, sent on their way again."),
-        "settings": Later("settings:app", "All that is set, as one document; its history."),
-        "context": Later("contexts:app", "Places with names, to which commands go."),
+        "pause": LazyCommand("routes:pausing", "Stop reading the inputs of a route."),
+        "resume": LazyCommand("routes:resuming", "Read them again, from where they were left."),
+        "route": LazyCommand("routes:app", "Routes: which topics are read, and where they go."),
+        "address": LazyCommand("addresses:app", "What an address remembers, and its settings."),
+        "id": LazyCommand("ids:app", "One id: known? since which record? Forget, import, export."),
+        "publisher": LazyCommand("publishers:app", "How far publishers have come; their sessions."),
+        "dead-letter": LazyCommand("dead_letters:app", "What was not accepted, and why."),
+        "redrive": LazyCommand("redrives:app", "Dead letters, sent on their way again."),
+        "settings": LazyCommand("settings:app", "All that is set, as one document; its history."),
+        "context": LazyCommand("contexts:app", "Places with names, to which commands go."),
     },
 }
 _HEAD: Final = """\

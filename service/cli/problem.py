@@ -41,7 +41,7 @@ _NEXT: Final[Mapping[int, str]] = {
 }
 
 
-class RefusedError(ExitError):
+class ApiError(ExitError):
     """The API said no, and why."""
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:

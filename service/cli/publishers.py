@@ -7,7 +7,7 @@ import typer
 
 from service.cli.arguments import path_of
 from service.cli.cells import count, source, word
-from service.cli.command import Call, Limit, Takes, noun, sure, verb
+from service.cli.command import CommandContext, Limit, Risk, noun, sure, verb
 from service.cli.page import Facts, Page, Table, Title
 from service.errors import AdminExit
 
@@ -29,7 +29,7 @@ User = Annotated[str, typer.Option("--user", metavar="TEXT", help="The same user
 
 
 @verb(app, "ls", "publisher ls")
-def ls(call: Call, *, limit: Limit = 1_000) -> None:
+def ls(call: CommandContext, *, limit: Limit = 1_000) -> None:
     """List the publishers that are known, by name."""
     found = call.api.pages("/v1/publishers", "publishers", limit)
     rows = [[word(name)] for name in found["publishers"]]
@@ -37,7 +37,7 @@ def ls(call: Call, *, limit: Limit = 1_000) -> None:
 
 
 @verb(app, "show", "publisher show till-7")
-def show(call: Call, name: Name) -> None:
+def show(call: CommandContext, name: Name) -> None:
     """Show how far a publisher has come on each address, and its session."""
     found = call.api.get(path_of("v1", "publishers", name))
     call.screen.show(found, lambda: _page(found))
@@ -50,10 +50,10 @@ def show(call: Call, name: Name) -> None:
     app,
     "set",
     "publisher set till-7 --address orders --sequence 4711 --reason 'restored from a backup'",
-    takes=Takes.RISK,
+    takes=Risk.RISK,
 )
 def set_number(
-    call: Call,
+    call: CommandContext,
     name: Name,
     *,
     address: AddressOption,
@@ -85,8 +85,8 @@ def set_number(
     call.screen.show(found, lambda: _page(found))
 
 
-@verb(session, "open", "publisher session open till-7 --user shop", takes=Takes.WRITE)
-def open_session(call: Call, name: Name, *, user: User = "") -> None:
+@verb(session, "open", "publisher session open till-7 --user shop", takes=Risk.WRITE)
+def open_session(call: CommandContext, name: Name, *, user: User = "") -> None:
     """Open a session: prints its epoch, and the numbers to go on after."""
     path = path_of("v1", "publishers", name, "session")
     found = call.api.put(path, {"user": user}, reason=call.reason)
@@ -97,9 +97,9 @@ def open_session(call: Call, name: Name, *, user: User = "") -> None:
     session,
     "end",
     "publisher session end till-7 --user shop",
-    takes=Takes.RISK,
+    takes=Risk.RISK,
 )
-def end_session(call: Call, name: Name, *, user: User = "") -> None:
+def end_session(call: CommandContext, name: Name, *, user: User = "") -> None:
     """End a session: until the next one, anybody may publish under the name."""
     if call.dry_run:
         call.screen.note(f"The session of {name} would end.")

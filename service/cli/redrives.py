@@ -9,13 +9,13 @@ import typer
 
 from service.cli.arguments import Document, path_of, place_of
 from service.cli.cells import Cell, Tone, count, phase, several, share, span, word
-from service.cli.command import Call, Limit, Takes, noun, sure, verb
-from service.cli.dead_letters import LetterFilter, breakdown, table
+from service.cli.command import CommandContext, Limit, Risk, noun, sure, verb
+from service.cli.dead_letters import FilterOptions, breakdown, table
 from service.cli.page import Facts, Page, Part, Table, Title
 from service.errors import ExitCode, ExitError
 
 
-class Mode(StrEnum):
+class RedriveMode(StrEnum):
     """What becomes of a dead letter that is redriven."""
 
     THROUGH = "through"
@@ -24,9 +24,9 @@ class Mode(StrEnum):
 
 
 _MEANS: Final = {
-    Mode.THROUGH: "Each is decided again: a duplicate stays one.",
-    Mode.FORGET: "The id of each is forgotten, then it is accepted and remembered.",
-    Mode.BYPASS: "Each goes straight to its output; what is remembered stays as it is.",
+    RedriveMode.THROUGH: "Each is decided again: a duplicate stays one.",
+    RedriveMode.FORGET: "The id of each is forgotten, then it is accepted and remembered.",
+    RedriveMode.BYPASS: "Each goes straight to its output; what is remembered stays as it is.",
 }
 
 _COUNTED: Final = ("scanned", "matched", "sent", "accepted", "refused", "waiting", "failed")
@@ -62,7 +62,7 @@ def warning(preview: Mapping[str, Any]) -> str:
     return f"{some} were refused as duplicates: the output will then hold these messages twice."
 
 
-def preview_page(call: Call, mode: Mode, preview: Mapping[str, Any]) -> Page:
+def preview_page(call: CommandContext, mode: RedriveMode, preview: Mapping[str, Any]) -> Page:
     """What a redrive would be about: counts, and some of them."""
     parts: list[Part] = [Title(f"{number_of(preview)}. {_MEANS[mode]}")]
     told = warning(preview) if call.dry_run else ""  # else the question tells it
@@ -76,14 +76,14 @@ def preview_page(call: Call, mode: Mode, preview: Mapping[str, Any]) -> Page:
     return parts
 
 
-def redrives_table(call: Call, jobs: Sequence[Mapping[str, Any]]) -> Table:
+def redrives_table(call: CommandContext, jobs: Sequence[Mapping[str, Any]]) -> Table:
     """A table of redrives."""
     rows = [_row(call, each) for each in jobs]
     spare = ("by", "sent", "rate", "refused")
     return Table(_TITLES, rows, "There are no redrives.", spare)
 
 
-def _row(call: Call, job: Mapping[str, Any]) -> list[Cell]:
+def _row(call: CommandContext, job: Mapping[str, Any]) -> list[Cell]:
     done = job["progress"]
     return [
         word(job["id"]),
@@ -99,7 +99,7 @@ def _row(call: Call, job: Mapping[str, Any]) -> list[Cell]:
     ]
 
 
-def redrive_page(call: Call, job: Mapping[str, Any]) -> Page:
+def redrive_page(call: CommandContext, job: Mapping[str, Any]) -> Page:
     """The page of one redrive."""
     done = job["progress"]
     rows = [
@@ -109,7 +109,7 @@ def redrive_page(call: Call, job: Mapping[str, Any]) -> Page:
         ("ended", call.screen.since(job["ended_at"])),
         ("by", word(job["created_by"])),
         ("reason", word(job["reason"])),
-        ("mode", word(f"{job['mode']}: {_MEANS[Mode(job['mode'])]}")),
+        ("mode", word(f"{job['mode']}: {_MEANS[RedriveMode(job['mode'])]}")),
         ("dead letters", word(_filter_text(job))),
         ("rate", _rate(job)),
         ("time left", span(None if job["eta_seconds"] is None else job["eta_seconds"] * 1_000)),
@@ -177,7 +177,7 @@ app = noun("Redrives: dead letters sent on their way again, as jobs that survive
 LOOK_EVERY_S: Final = 0.5
 
 ModeOption = Annotated[
-    Mode,
+    RedriveMode,
     typer.Option(
         "--mode",
         help="through: decided again; forget: its id is forgotten first; bypass: to the output.",
@@ -206,14 +206,14 @@ Name = Annotated[str, typer.Argument(metavar="REDRIVE", help="As redrive ls name
     "redrive start --mode forget --address orders --because duplicate --dry-run",
     "redrive start --mode through orders.dlq-0@17 orders.dlq-0@18",
     "redrive start --mode bypass --from 2h --rate 500 --yes --reason 'INC-17'",
-    takes=Takes.RISK,
+    takes=Risk.RISK,
 )
 def start(
-    call: Call,
+    call: CommandContext,
     letters: Letters = None,
     *,
     mode: ModeOption,
-    wanted: LetterFilter,
+    wanted: FilterOptions,
     rate: Rate = None,
     limit: Most = None,
     watch: Watch = False,
@@ -243,36 +243,36 @@ def start(
 
 
 @verb(app, "ls", "redrive ls")
-def ls(call: Call, *, limit: Limit = 50) -> None:
+def ls(call: CommandContext, *, limit: Limit = 50) -> None:
     """List redrives, the newest first."""
     found = call.api.pages("/v1/redrives", "redrives", limit)
     call.screen.show(found, lambda: [redrives_table(call, found["redrives"])])
 
 
 @verb(app, "show", "redrive show 0198c2f4")
-def show(call: Call, name: Name) -> None:
+def show(call: CommandContext, name: Name) -> None:
     """Show a redrive: what was ordered, by whom, and how far it has come."""
     job = _read(call, name)
     call.screen.show(job, lambda: redrive_page(call, job))
 
 
 @verb(app, "watch", "redrive watch 0198c2f4")
-def watch(call: Call, name: Name) -> None:
+def watch(call: CommandContext, name: Name) -> None:
     """Follow a redrive to its end; exit 1 when it fails or is cancelled."""
     job = follow(call, name)
     call.screen.show(job, lambda: redrive_page(call, job))
     _judge(job)
 
 
-@verb(app, "cancel", "redrive cancel 0198c2f4 --reason 'the wrong filter'", takes=Takes.WRITE)
-def cancel(call: Call, name: Name) -> None:
+@verb(app, "cancel", "redrive cancel 0198c2f4 --reason 'the wrong filter'", takes=Risk.WRITE)
+def cancel(call: CommandContext, name: Name) -> None:
     """Cancel a redrive; what was redriven stays so."""
     path = path_of("v1", "redrives", f"{name}:cancel")
     job = call.api.post(path, reason=call.reason)
     call.screen.show(job, lambda: redrive_page(call, job))
 
 
-def follow(call: Call, name: str) -> Document:
+def follow(call: CommandContext, name: str) -> Document:
     """Show how far a redrive is until it ends, and return it."""
     while True:
         job = _read(call, name)
@@ -284,7 +284,11 @@ def follow(call: Call, name: str) -> Document:
 
 
 def _order(
-    mode: Mode, wanted: LetterFilter, letters: list[str], rate: float | None, limit: int | None
+    mode: RedriveMode,
+    wanted: FilterOptions,
+    letters: list[str],
+    rate: float | None,
+    limit: int | None,
 ) -> Document:
     given = {
         "mode": mode.value,
@@ -297,7 +301,7 @@ def _order(
     return {name: value for name, value in given.items() if value not in (None, [], {})}
 
 
-def _read(call: Call, name: str) -> Document:
+def _read(call: CommandContext, name: str) -> Document:
     return call.api.get(path_of("v1", "redrives", name))
 
 

@@ -8,7 +8,7 @@ import typer
 
 from service.cli.arguments import STDIN, Document, document_of, path_of
 from service.cli.cells import phase, text_of, word
-from service.cli.command import Call, Takes, noun, single, verb
+from service.cli.command import CommandContext, Risk, noun, single, verb
 from service.cli.page import Facts, Page, Table, Title
 from service.cli.settings_change import make, standing
 from service.errors import ExitCode, ExitError
@@ -25,7 +25,7 @@ _TITLES: Final = ("route", "state", "inputs", "scope", "output", "dead letters",
 
 
 @verb(app, "ls", "route ls", "route ls --json | jq -r '.routes[].name'")
-def ls(call: Call) -> None:
+def ls(call: CommandContext) -> None:
     """List the routes, in the order in which topics are matched."""
     found = call.api.pages("/v1/routes", "routes", 100_000)
     rows = [
@@ -46,7 +46,7 @@ def ls(call: Call) -> None:
 
 
 @verb(app, "show", "route show orders", "route show orders --json > orders.json")
-def show(call: Call, route: Name) -> None:
+def show(call: CommandContext, route: Name) -> None:
     """Show all keys of a route, where it comes from and whether it is paused."""
     found = call.api.get(path_of("v1", "routes", route))
     call.screen.show(found, lambda: _page(found))
@@ -57,9 +57,9 @@ def show(call: Call, route: Name) -> None:
     "put",
     "route put orders orders.json --dry-run",
     "route put orders --reason 'a second input' <<< 'inputs = [\"orders\", \"orders-eu\"]'",
-    takes=Takes.RISK,
+    takes=Risk.RISK,
 )
-def put(call: Call, route: Name, file: Keys = STDIN) -> None:
+def put(call: CommandContext, route: Name, file: Keys = STDIN) -> None:
     """Make a route, or put another in its place; shows the difference.
 
     Takes the keys of [[routes]], as a file or from a pipe; what is left out has its default.
@@ -79,8 +79,8 @@ def put(call: Call, route: Name, file: Keys = STDIN) -> None:
     make(call, f"{'Make' if now is None else 'Change'} the route {route}", send)
 
 
-@verb(app, "delete", "route delete orders --dry-run", takes=Takes.RISK)
-def delete(call: Call, route: Name) -> None:
+@verb(app, "delete", "route delete orders --dry-run", takes=Risk.RISK)
+def delete(call: CommandContext, route: Name) -> None:
     """Delete a route: its inputs are read no more, on all instances."""
     path = path_of("v1", "routes", route)
     etag = call.api.read(path).etag
@@ -92,23 +92,23 @@ def delete(call: Call, route: Name) -> None:
     )
 
 
-@verb(app, "pause", "route pause orders --reason 'the consumer is down'", takes=Takes.WRITE)
-def pause(call: Call, route: Name) -> None:
+@verb(app, "pause", "route pause orders --reason 'the consumer is down'", takes=Risk.WRITE)
+def pause(call: CommandContext, route: Name) -> None:
     """Read the inputs of a route no further, on all instances and over restarts."""
     _turn(call, route, "pause")
 
 
-@verb(app, "resume", "route resume orders", takes=Takes.WRITE)
-def resume(call: Call, route: Name) -> None:
+@verb(app, "resume", "route resume orders", takes=Risk.WRITE)
+def resume(call: CommandContext, route: Name) -> None:
     """Read the inputs of a route again, from where they were left."""
     _turn(call, route, "resume")
 
 
-verb(pausing, "pause", "pause orders --reason 'the consumer is down'", takes=Takes.WRITE)(pause)
-verb(resuming, "resume", "resume orders", takes=Takes.WRITE)(resume)
+verb(pausing, "pause", "pause orders --reason 'the consumer is down'", takes=Risk.WRITE)(pause)
+verb(resuming, "resume", "resume orders", takes=Risk.WRITE)(resume)
 
 
-def _turn(call: Call, route: str, how: str) -> None:
+def _turn(call: CommandContext, route: str, how: str) -> None:
     path = path_of("v1", "routes", f"{route}:{how}")
     what = f"{how.capitalize()} the route {route}"
     make(call, what, lambda query: call.api.post(path, None, **query))

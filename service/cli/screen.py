@@ -20,7 +20,7 @@ from service.printable import visible, visible_json
 TAB: Final = "\t"
 
 
-class Screen:
+class CommandOutput:
     """Where a command shows what it found."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Screen:
 
     def beside(self, page: Page) -> None:
         """Show a page to whoever is asked next: on standard error."""
-        Screen(utc=self.utc, out=self._err, err=self._err).page(page)
+        CommandOutput(utc=self.utc, out=self._err, err=self._err).page(page)
 
     def note(self, text: str) -> None:
         """Say something beside the result."""

@@ -9,7 +9,7 @@ import typer
 
 from service.cli.arguments import STDIN, Document, document_of, path_of
 from service.cli.cells import count, word
-from service.cli.command import Call, Limit, Out, Takes, lines_to, noun, verb
+from service.cli.command import CommandContext, Limit, Out, Risk, lines_to, noun, verb
 from service.cli.page import Facts, Table, Title
 from service.cli.settings_change import difference, make
 
@@ -26,7 +26,7 @@ _PATH = "/v1/settings"
 
 
 @verb(app, "export", "settings export --out settings.json")
-def export(call: Call, *, out: Out = None) -> None:
+def export(call: CommandContext, *, out: Out = None) -> None:
     """Write all that is set as JSON, to be kept or applied elsewhere."""
     document = call.api.get(_PATH)
     lines_to(call, out, [json.dumps(document, indent=2, ensure_ascii=False)])
@@ -37,9 +37,9 @@ def export(call: Call, *, out: Out = None) -> None:
     "apply",
     "settings apply settings.json --dry-run",
     "settings apply settings.json --yes --reason 'release 12'",
-    takes=Takes.RISK,
+    takes=Risk.RISK,
 )
-def apply(call: Call, file: File = STDIN) -> None:
+def apply(call: CommandContext, file: File = STDIN) -> None:
     """Set a document in place of all that is set; shows the difference and asks."""
     body = document_of(file)
     now = call.api.read(_PATH)
@@ -58,7 +58,7 @@ def apply(call: Call, file: File = STDIN) -> None:
 
 
 @verb(app, "history", "settings history", "settings history -n 5 --json")
-def history(call: Call, *, limit: Limit = 20) -> None:
+def history(call: CommandContext, *, limit: Limit = 20) -> None:
     """List what was set when, by whom and why; the newest first."""
     found = call.api.pages("/v1/settings/revisions", "revisions", limit)
     rows = [
@@ -76,7 +76,7 @@ def history(call: Call, *, limit: Limit = 20) -> None:
 
 
 @verb(app, "show", "settings show 12")
-def show(call: Call, revision: Revision) -> None:
+def show(call: CommandContext, revision: Revision) -> None:
     """Show one revision: when, by whom, why, and all that it sets."""
     found = call.api.get(_revision(revision))
     rows = [
@@ -90,7 +90,7 @@ def show(call: Call, revision: Revision) -> None:
 
 
 @verb(app, "diff", "settings diff settings.json", "settings diff 11")
-def diff(call: Call, subject: Subject) -> None:
+def diff(call: CommandContext, subject: Subject) -> None:
     """Show what applying a file, or going back to a revision, would change. Exit 1 if anything."""
     tried = (
         _rollback(call, int(subject), {"dry_run": True})
@@ -107,9 +107,9 @@ def diff(call: Call, subject: Subject) -> None:
     "rollback",
     "settings rollback 11 --reason 'INC-17'",
     "settings rollback 0",
-    takes=Takes.RISK,
+    takes=Risk.RISK,
 )
-def rollback(call: Call, revision: Revision) -> None:
+def rollback(call: CommandContext, revision: Revision) -> None:
     """Set again what was set at a revision, or with 0 nothing; shows the difference and asks."""
     etag = call.api.read(_PATH).etag
     make(
@@ -120,13 +120,13 @@ def rollback(call: Call, revision: Revision) -> None:
     )
 
 
-def _applied(call: Call, subject: str) -> Document:
+def _applied(call: CommandContext, subject: str) -> Document:
     body = document_of(Path(subject))
     return call.api.put(_PATH, body, call.api.read(_PATH).etag, dry_run=True)
 
 
 def _rollback(
-    call: Call, revision: int, query: Mapping[str, object], etag: str | None = None
+    call: CommandContext, revision: int, query: Mapping[str, object], etag: str | None = None
 ) -> Document:
     path = f"{_revision(revision)}:rollback"
     return call.api.post(path, None, etag, **query)

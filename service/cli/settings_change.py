@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from service.cli.arguments import Document, Read
+from service.cli.arguments import Document, InputDocument
 from service.cli.cells import age, count, several, source, text_of, word
-from service.cli.command import Call, sure
+from service.cli.command import CommandContext, sure
 from service.cli.page import Facts, Page, Part, Table, Title
-from service.cli.problem import NOT_FOUND, RefusedError
+from service.cli.problem import NOT_FOUND, ApiError
 from service.errors import ExitCode, ExitError
 
 _NOT_SET = ("etag", "revision", "source", "name", "pattern")
@@ -15,7 +15,7 @@ _NOT_SET = ("etag", "revision", "source", "name", "pattern")
 
 
 def make(
-    call: Call,
+    call: CommandContext,
     what: str,
     send: Callable[[Mapping[str, object]], Document],
     *,
@@ -52,11 +52,11 @@ def make(
         raise ExitError(ExitCode.NO, sentence)
 
 
-def standing(call: Call, path: str, **query: object) -> Read | None:
+def standing(call: CommandContext, path: str, **query: object) -> InputDocument | None:
     """The document as it is; None where there is none."""
     try:
         return call.api.read(path, **query)
-    except RefusedError as refused:
+    except ApiError as refused:
         if refused.status != NOT_FOUND:
             raise
         return None

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from service.cli.cells import Cell, age, count, phase, several, share, size, span, span_text, word
-from service.cli.command import Call, noun, single, verb
+from service.cli.command import CommandContext, noun, single, verb
 from service.cli.page import Facts, Page, Part, Table, Title
-from service.cli.problem import NOT_FOUND, RefusedError
+from service.cli.problem import NOT_FOUND, ApiError
 from service.errors import ExitCode
 
 app = single()
@@ -53,7 +53,7 @@ _WORKER_TITLES: Final = (
 _COUNTED: Final = ("records_consumed", "records_accepted", "duplicates", "dead_letters")
 
 
-class Look(NamedTuple):
+class StatusReport(NamedTuple):
     """What the API told at one moment."""
 
     at_s: float
@@ -72,14 +72,14 @@ class Look(NamedTuple):
 
 
 @verb(app, "status", "status", "status --watch", "status --json | jq .status.phase")
-def status(call: Call, *, watch: Watch = False, every: Every = 2.0) -> None:
+def status(call: CommandContext, *, watch: Watch = False, every: Every = 2.0) -> None:
     """Show what the service does now: counts, partitions with lag, processes.
 
     With --watch the page stays and shows rates, as top does; in a pipe each look is printed.
     Exit 1 when it does not run.
     """
     if watch:
-        last: list[Look] = []
+        last: list[StatusReport] = []
 
         def again() -> tuple[object, Page]:
             now = _look(call)
@@ -94,9 +94,9 @@ def status(call: Call, *, watch: Watch = False, every: Every = 2.0) -> None:
         raise typer.Exit(1)
 
 
-def _look(call: Call) -> Look:
+def _look(call: CommandContext) -> StatusReport:
     api = call.api
-    return Look(
+    return StatusReport(
         time.monotonic(),
         api.get("/v1/status"),
         api.get("/v1/partitions"),
@@ -104,22 +104,22 @@ def _look(call: Call) -> Look:
     )
 
 
-def _workers_of(call: Call) -> Mapping[str, Any]:
+def _workers_of(call: CommandContext) -> Mapping[str, Any]:
     """The processes; a bridge has none but the one that answers."""
     try:
         return call.api.get("/v1/workers")
-    except RefusedError as refused:
+    except ApiError as refused:
         if refused.status != NOT_FOUND:
             raise
         return {"workers": []}
 
 
-def page(call: Call, now: Look, before: Look | None) -> Page:
+def page(call: CommandContext, now: StatusReport, before: StatusReport | None) -> Page:
     """The page of one look; with rates where there was one before it."""
     return [*_head(call, now.status), _flow(now, before), *_partitions(now), *_workers(now)]
 
 
-def _head(call: Call, status: Mapping[str, Any]) -> Sequence[Part]:
+def _head(call: CommandContext, status: Mapping[str, Any]) -> Sequence[Part]:
     rows = [
         ("phase", phase(status["phase"])),
         ("group", word(f"{status['group_id']}, instance {status['instance']}")),
@@ -134,7 +134,7 @@ def _head(call: Call, status: Mapping[str, Any]) -> Sequence[Part]:
     return [Facts(rows)]
 
 
-def _flow(now: Look, before: Look | None) -> Table:
+def _flow(now: StatusReport, before: StatusReport | None) -> Table:
     """Counts since the start, and per second since the look before."""
     status = now.status
     titles = ["since the start", "total", *([] if before is None else ["per second"]), "share"]
@@ -149,7 +149,7 @@ def _flow(now: Look, before: Look | None) -> Table:
     return Table(titles, rows, "")
 
 
-def _partitions(now: Look) -> Sequence[Part]:
+def _partitions(now: StatusReport) -> Sequence[Part]:
     found = now.partitions["partitions"]
     lag = sum(each["lag_records"] or 0 for each in found)
     more = "" if now.partitions["complete"] else ", and more that are not told of"
@@ -190,7 +190,7 @@ def _restored(told: Mapping[str, Any], *, is_done: bool) -> Cell:
     return share(told["restored_records"], told["restored_records"] + remaining)
 
 
-def _workers(now: Look) -> Sequence[Part]:
+def _workers(now: StatusReport) -> Sequence[Part]:
     found = now.workers["workers"]
     beat = span_text(now.status["heartbeat_age_ms"])
     if not found:
@@ -241,7 +241,7 @@ _SPARE: Final = ("started", "version", "revision")
 
 
 @verb(instance, "ls", "instance ls", "instance ls --json | jq .complete")
-def instances(call: Call) -> None:
+def instances(call: CommandContext) -> None:
     """List the instances of the group, and how each does. Exit 1 when one is not reachable."""
     found = call.api.get("/v1/instances")
     call.screen.show(found, lambda: _instances(call, found))
@@ -253,7 +253,7 @@ def instances(call: Call) -> None:
 
 
 @verb(partition, "ls", "partition ls", "partition ls --json | jq '.partitions[].lag_records'")
-def partitions(call: Call) -> None:
+def partitions(call: CommandContext) -> None:
     """List the partitions with their offsets, lag and restore."""
     found = call.api.get("/v1/partitions")
     call.screen.show(found, lambda: [partitions_table(found["partitions"])])
@@ -262,13 +262,13 @@ def partitions(call: Call) -> None:
 
 
 @verb(worker, "ls", "worker ls")
-def workers(call: Call) -> None:
+def workers(call: CommandContext) -> None:
     """List the processes, how each does and what it owns."""
     found = call.api.get("/v1/workers")
     call.screen.show(found, lambda: [workers_table(found["workers"])])
 
 
-def _instances(call: Call, found: Mapping[str, Any]) -> Page:
+def _instances(call: CommandContext, found: Mapping[str, Any]) -> Page:
     rows = [
         [
             word(f"{each['instance']} (asked)" if each["own"] else each["instance"], "strong"),

@@ -22,7 +22,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class ApiTarget:
     """One API, and what to show it."""
 
     url: str
@@ -30,7 +30,7 @@ class Where:
     ca_file: Path | None = None
 
 
-class Asked(NamedTuple):
+class TargetOptions(NamedTuple):
     """What the command line says of it."""
 
     url: str | None = None
@@ -54,7 +54,9 @@ class Contexts(NamedTuple):
     by_name: Mapping[str, Context]
 
 
-def where(asked: Asked, environ: Mapping[str, str], default_url: str = DEFAULT_URL) -> Where:
+def where(
+    asked: TargetOptions, environ: Mapping[str, str], default_url: str = DEFAULT_URL
+) -> ApiTarget:
     """Return where to ask; options win over the environment, and that over the context in use."""
     context = _context(asked, environ)
     url = asked.url or (None if asked.context else environ.get("RINGFENCE_URL"))
@@ -62,8 +64,8 @@ def where(asked: Asked, environ: Mapping[str, str], default_url: str = DEFAULT_U
     token = _read(asked.token_file) if asked.token_file else None
     if url is None and context is not None:
         token = token or (_read(Path(context.token_file)) if context.token_file else None)
-        return Where(require_url(context.url), token, ca_file or _path(context.ca_file))
-    return Where(require_url(url or default_url), token or _token_of(environ), ca_file)
+        return ApiTarget(require_url(context.url), token, ca_file or _path(context.ca_file))
+    return ApiTarget(require_url(url or default_url), token or _token_of(environ), ca_file)
 
 
 def contexts_file(environ: Mapping[str, str]) -> Path:
@@ -130,7 +132,7 @@ def no_context(name: str, contexts: Contexts) -> ExitError:
     return ExitError(ExitCode.USAGE, sentence)
 
 
-def _context(asked: Asked, environ: Mapping[str, str]) -> Context | None:
+def _context(asked: TargetOptions, environ: Mapping[str, str]) -> Context | None:
     """The context that counts: one that was named has to be there."""
     named = asked.context or environ.get("RINGFENCE_CONTEXT")
     contexts = read_contexts(environ)

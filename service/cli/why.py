@@ -6,11 +6,11 @@ from typing import Annotated, Any
 import typer
 
 from service.cli import dead_letters, ids
-from service.cli.arguments import PAGE_MAX, Place, place_of
-from service.cli.command import Call, single, verb
+from service.cli.arguments import PAGE_MAX, RecordPosition, place_of
+from service.cli.command import CommandContext, single, verb
 from service.cli.dead_letters import letter_page
 from service.cli.page import Page
-from service.cli.problem import NOT_FOUND, RefusedError
+from service.cli.problem import NOT_FOUND, ApiError
 from service.errors import AdminExit, ExitError
 
 app = single()
@@ -27,7 +27,9 @@ Among = Annotated[
 
 
 @verb(app, "why", "why orders.dlq-0@17", "why orders-3@1042", "why orders order-17")
-def why(call: Call, subject: Subject, identifier: Id = None, *, among: Among = 100_000) -> None:
+def why(
+    call: CommandContext, subject: Subject, identifier: Id = None, *, among: Among = 100_000
+) -> None:
     """Tell why a record was dropped, and which one was accepted in its stead.
 
     Name the place of its dead letter, or its own place in the input, or its address and id. By its
@@ -57,7 +59,9 @@ def why(call: Call, subject: Subject, identifier: Id = None, *, among: Among = 1
         call.screen.note(f"To let it through: ringfence redrive start --mode forget {here}")
 
 
-def _show(call: Call, letter: Mapping[str, Any] | None, found: Mapping[str, Any] | None) -> None:
+def _show(
+    call: CommandContext, letter: Mapping[str, Any] | None, found: Mapping[str, Any] | None
+) -> None:
     def page() -> Page:
         told = [] if letter is None else letter_page(call, letter)
         return [*told, *([] if found is None else ids.page(call, found))]
@@ -65,29 +69,29 @@ def _show(call: Call, letter: Mapping[str, Any] | None, found: Mapping[str, Any]
     call.screen.show({"dead_letter": letter, "id": found}, page)
 
 
-def _id_of(call: Call, letter: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _id_of(call: CommandContext, letter: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """What the address knows of its id now, and so when the original was accepted."""
     if letter["address"] is None or letter["id"] is None:
         return None
     try:
         return ids.lookup(call, letter["address"], letter["id"])
-    except RefusedError as refused:
+    except ApiError as refused:
         # The dead letter is an answer by itself.
         call.screen.note(f"What is known of its id now cannot be told: {refused.sentence}")
         return None
 
 
-def _letter_at(call: Call, at: Place) -> Mapping[str, Any] | None:
+def _letter_at(call: CommandContext, at: RecordPosition) -> Mapping[str, Any] | None:
     """The dead letter that stands there."""
     try:
         return dead_letters.read(call, at)
-    except RefusedError as refused:
+    except ApiError as refused:
         if refused.status != NOT_FOUND:
             raise
         return None
 
 
-def _require_record(call: Call, at: Place) -> None:
+def _require_record(call: CommandContext, at: RecordPosition) -> None:
     """ExitError where no input can have a record at a place, as far as its partitions are known."""
     known = call.api.get("/v1/partitions")
     if not known["complete"]:
@@ -108,7 +112,7 @@ def _require_record(call: Call, at: Place) -> None:
     raise ExitError(AdminExit.NOT_FOUND, f"{at} is no dead letter, and {fault}.")
 
 
-def _letter_of(call: Call, at: Place, among: int) -> Mapping[str, Any] | None:
+def _letter_of(call: CommandContext, at: RecordPosition, among: int) -> Mapping[str, Any] | None:
     """The newest dead letter of the record that stands there."""
     token: str | None = None
     looked = 0
@@ -118,7 +122,7 @@ def _letter_of(call: Call, at: Place, among: int) -> Mapping[str, Any] | None:
             source = letter["source"]
             if source and at == (source["topic"], source["partition"], source["offset"]):
                 return dead_letters.read(
-                    call, Place(letter["topic"], letter["partition"], letter["offset"])
+                    call, RecordPosition(letter["topic"], letter["partition"], letter["offset"])
                 )
         looked += len(found["dead_letters"])
         token = found["next_page_token"]

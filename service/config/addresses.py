@@ -14,7 +14,13 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Final, Literal, NamedTuple, cast
 
 from ringfence.headers import NUMBER_MAX
-from service.config.model import Choice, Flag, RefusedError, Whole, rules_of
+from service.config.model import (
+    BooleanValue,
+    ChoiceValue,
+    IntegerValue,
+    InvalidValueError,
+    rules_of,
+)
 from state.strategies.registry import STRATEGIES
 
 COUNTING: Final = frozenset({"audit", "sequence", "ordered"})
@@ -44,9 +50,9 @@ _ANY_WORDS = "#"
 
 _DOT = "."
 
-_STRATEGY = Choice((*STRATEGIES, "off"))
+_STRATEGY = ChoiceValue((*STRATEGIES, "off"))
 
-_ON_DUPLICATE = Choice(("dead_letter", "drop", "mark"))
+_ON_DUPLICATE = ChoiceValue(("dead_letter", "drop", "mark"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +60,24 @@ class AddressSettings:
     """How one address remembers, whole: every key has a value."""
 
     strategy: Annotated[Strategy, _STRATEGY] = "ring"
-    id_cache_size: Annotated[int, Whole(0, 1_000_000_000)] = 20_000
-    persist_id_cache: Annotated[bool, Flag()] = True
+    id_cache_size: Annotated[int, IntegerValue(0, 1_000_000_000)] = 20_000
+    persist_id_cache: Annotated[bool, BooleanValue()] = True
     on_duplicate: Annotated[OnDuplicate, _ON_DUPLICATE] = "dead_letter"
-    window_ms: Annotated[int, Whole(1, _YEARS_MS)] = 1_800_000
-    window_size: Annotated[int, Whole(0, 1_000_000_000)] = 10_000
-    refresh_on_hit: Annotated[bool, Flag()] = True
-    audit_depth: Annotated[int, Whole(1, 1_000_000)] = 2048
-    audit_producers: Annotated[int, Whole(1, 1_000_000)] = 1024
-    audit_jump_max: Annotated[int, Whole(1, NUMBER_MAX)] = 1_000_000
-    below_window: Annotated[BelowWindow, Choice(("duplicate", "accept"))] = "duplicate"
-    publishers_max: Annotated[int, Whole(1, 10_000_000)] = 100_000
-    group_records_max: Annotated[int, Whole(1, 100_000)] = 1_000
-    group_bytes_max: Annotated[int, Whole(1024, 1024**3)] = 16 * 1024 * 1024
-    group_timeout_ms: Annotated[int, Whole(1, _YEARS_MS)] = 60_000
-    groups_open_max: Annotated[int, Whole(1, 1_000_000)] = 1_000
-    dead_letter_audit: Annotated[bool, Flag()] = False
-    process_expired: Annotated[bool, Flag()] = True
-    addresses_max: Annotated[int, Whole(1, 10_000_000)] = 100_000
+    window_ms: Annotated[int, IntegerValue(1, _YEARS_MS)] = 1_800_000
+    window_size: Annotated[int, IntegerValue(0, 1_000_000_000)] = 10_000
+    refresh_on_hit: Annotated[bool, BooleanValue()] = True
+    audit_depth: Annotated[int, IntegerValue(1, 1_000_000)] = 2048
+    audit_producers: Annotated[int, IntegerValue(1, 1_000_000)] = 1024
+    audit_jump_max: Annotated[int, IntegerValue(1, NUMBER_MAX)] = 1_000_000
+    below_window: Annotated[BelowWindow, ChoiceValue(("duplicate", "accept"))] = "duplicate"
+    publishers_max: Annotated[int, IntegerValue(1, 10_000_000)] = 100_000
+    group_records_max: Annotated[int, IntegerValue(1, 100_000)] = 1_000
+    group_bytes_max: Annotated[int, IntegerValue(1024, 1024**3)] = 16 * 1024 * 1024
+    group_timeout_ms: Annotated[int, IntegerValue(1, _YEARS_MS)] = 60_000
+    groups_open_max: Annotated[int, IntegerValue(1, 1_000_000)] = 1_000
+    dead_letter_audit: Annotated[bool, BooleanValue()] = False
+    process_expired: Annotated[bool, BooleanValue()] = True
+    addresses_max: Annotated[int, IntegerValue(1, 10_000_000)] = 100_000
 
     @property
     def capacity(self) -> int:
@@ -100,14 +106,14 @@ class AddressSettings:
 ADDRESS_RULES: Final = rules_of(AddressSettings)
 
 
-class _Found(NamedTuple):
+class _Resolved(NamedTuple):
     """The answer for one address."""
 
     settings: AddressSettings
     origins: Mapping[str, str]
 
 
-class _Wildcard(NamedTuple):
+class _WildcardPattern(NamedTuple):
     """A pattern with wildcards, ready to match."""
 
     pattern: str
@@ -134,8 +140,8 @@ class AddressBook:
 
     patterns: Mapping[str, Mapping[str, object]]
     _literals: Mapping[str, str] = field(repr=False, compare=False)
-    _wildcards: tuple[_Wildcard, ...] = field(repr=False, compare=False)
-    _cache: dict[str, _Found] = field(default_factory=dict, repr=False, compare=False)
+    _wildcards: tuple[_WildcardPattern, ...] = field(repr=False, compare=False)
+    _cache: dict[str, _Resolved] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, patterns: Mapping[str, Mapping[str, object]]) -> "AddressBook":
@@ -149,7 +155,7 @@ class AddressBook:
         return cls(
             patterns=own,
             _literals={pattern[1:-1]: pattern for pattern in literals},
-            _wildcards=tuple(_Wildcard(p, _expression(p).fullmatch) for p in wildcards),
+            _wildcards=tuple(_WildcardPattern(p, _expression(p).fullmatch) for p in wildcards),
         )
 
     @property
@@ -171,7 +177,7 @@ class AddressBook:
         """Return, for each key, the pattern that gave it, or `default`."""
         return (self._cache.get(address) or self._find(address)).origins
 
-    def _find(self, address: str) -> _Found:
+    def _find(self, address: str) -> _Resolved:
         origins = dict.fromkeys(ADDRESS_RULES, DEFAULT)
         merged: dict[str, object] = {}
         for pattern in self._matching(address):
@@ -180,7 +186,7 @@ class AddressBook:
                     merged[key] = value
                     origins[key] = pattern
         make = cast("Callable[..., AddressSettings]", AddressSettings)
-        found = _Found(make(**merged), origins)
+        found = _Resolved(make(**merged), origins)
         # Emptied when full: addresses come from messages, so their number is not ours to choose.
         if len(self._cache) >= _CACHED_ADDRESSES_MAX:
             self._cache.clear()
@@ -212,7 +218,7 @@ def _checked(pattern: str, keys: Mapping[str, object]) -> dict[str, object]:
             raise ValueError(f'addresses."{pattern}": {key} is not an address setting')
     try:
         return {key: ADDRESS_RULES[key].read(value) for key, value in keys.items()}
-    except RefusedError as refused:
+    except InvalidValueError as refused:
         raise ValueError(f'addresses."{pattern}": {refused.why}') from refused
 
 

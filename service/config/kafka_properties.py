@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
-from service.config.model import Given, nearest, shown
-from service.errors import Problem
+from service.config.model import GivenValue, nearest, shown
+from service.errors import ConfigIssue
 
 _EVERY = """
     allow.auto.create.topics api.version.fallback.ms api.version.request
@@ -236,7 +236,9 @@ def redacted(name: str, value: object) -> str:
     return '"***"' if _SECRET.search(name) else shown(value)
 
 
-def read_kafka(tables: Mapping[str, Mapping[str, Given]], problems: list[Problem]) -> KafkaSettings:
+def read_kafka(
+    tables: Mapping[str, Mapping[str, GivenValue]], problems: list[ConfigIssue]
+) -> KafkaSettings:
     """Sort properties to the clients that know them; each refused one adds a problem."""
     sorted_out: dict[str, dict[str, Property]] = {scope: {} for scope in SCOPES}
     for scope in SCOPES:  # the common ones first, so that the tables refine them
@@ -248,7 +250,7 @@ def read_kafka(tables: Mapping[str, Mapping[str, Given]], problems: list[Problem
 
 
 def read_properties(
-    given: Mapping[str, Given], owned: Owned, elsewhere: Elsewhere, problems: list[Problem]
+    given: Mapping[str, GivenValue], owned: Owned, elsewhere: Elsewhere, problems: list[ConfigIssue]
 ) -> dict[str, Property]:
     """Read the properties of one table; each that is refused adds a problem and is left out."""
     accepted: dict[str, Property] = {}
@@ -261,12 +263,14 @@ def read_properties(
     return accepted
 
 
-def no_servers(properties: Mapping[str, Property], table: str, variable: str) -> Iterator[Problem]:
+def no_servers(
+    properties: Mapping[str, Property], table: str, variable: str
+) -> Iterator[ConfigIssue]:
     """Yield a problem where nothing says which cluster is meant."""
     if SERVERS not in properties:
         what = f'{table}."{SERVERS}" is missing'
         mend = f'write "bootstrap.servers" = "host:9092" in [{table}] or set {variable}'
-        yield Problem(what, mend)
+        yield ConfigIssue(what, mend)
 
 
 def _home(scope: str, name: str) -> str:
@@ -278,29 +282,31 @@ def _home(scope: str, name: str) -> str:
     return scope
 
 
-def _faults(name: str, given: Given, owned: Owned, elsewhere: Elsewhere) -> Iterator[Problem]:
+def _faults(
+    name: str, given: GivenValue, owned: Owned, elsewhere: Elsewhere
+) -> Iterator[ConfigIssue]:
     """Yield what is wrong with a property, the most telling first."""
     if name in owned:
         reason, mend = owned[name]
-        yield Problem(f"{given.name} is refused: {reason}", mend)
+        yield ConfigIssue(f"{given.name} is refused: {reason}", mend)
     if name not in KNOWN:
         near = nearest(name, KNOWN, cutoff=0.7)
         mend = f"the nearest is {near}: rename or remove it" if near else _REMOVE
-        yield Problem(f"{given.name} is not a property that librdkafka knows", mend)
+        yield ConfigIssue(f"{given.name} is not a property that librdkafka knows", mend)
     if name in elsewhere:
-        yield Problem(f"{given.name} has no effect there", f"move it to {elsewhere[name]}")
+        yield ConfigIssue(f"{given.name} has no effect there", f"move it to {elsewhere[name]}")
     if not isinstance(given.value, (str, int, float)):
-        yield Problem(
+        yield ConfigIssue(
             f"{given.name} is {redacted(name, given.value)}: allowed is text, a number or a flag",
             "write a list as one text with commas",
         )
     choices = _CHOICES.get(name)
     if choices is not None and str(given.value).lower() not in choices:
         what = f"{given.name} is {shown(given.value)}: allowed is {' or '.join(choices)}"
-        yield Problem(what, "write one of them")
+        yield ConfigIssue(what, "write one of them")
     low, high, reason = _BOUNDED.get(name, (0, 0, ""))
     if reason and not low <= _number(given.value) <= high:
-        yield Problem(
+        yield ConfigIssue(
             f"{given.name} is {shown(given.value)}: {reason}",
             f"write a whole number from {low} to {high}, or remove it",
         )

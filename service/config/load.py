@@ -16,11 +16,11 @@ from service.config.kafka_properties import KNOWN, SCOPES, KafkaSettings, read_k
 from service.config.model import (
     ApiSettings,
     BridgeSettings,
-    Given,
+    GivenSection,
+    GivenValue,
     LogSettings,
     RouteSettings,
     ServiceSettings,
-    Table,
     TracingSettings,
     nearest,
     read_keys,
@@ -35,7 +35,7 @@ from service.config.validation import (
     timing_problems,
     tracing_problems,
 )
-from service.errors import ExitCode, ExitError, Problem
+from service.errors import ConfigIssue, ExitCode, ExitError
 
 OURS: Final = "RINGFENCE_"
 
@@ -63,10 +63,10 @@ _FILE = _FROM_FILE.replace("_", ".")
 
 _LINK_MARKER = "://"
 
-Tables = dict[str, dict[str, Given]]
+Tables = dict[str, dict[str, GivenValue]]
 
 
-def read_ours(environ: Mapping[str, str], problems: list[Problem]) -> Tables:
+def read_ours(environ: Mapping[str, str], problems: list[ConfigIssue]) -> Tables:
     """Return the keys of our sections that the environment gives."""
     tables: Tables = {section: {} for section in SECTIONS}
     for variable, text in sorted(environ.items()):
@@ -84,7 +84,7 @@ def read_ours(environ: Mapping[str, str], problems: list[Problem]) -> Tables:
     return tables
 
 
-def read_kafka_variables(environ: Mapping[str, str], problems: list[Problem]) -> Tables:
+def read_kafka_variables(environ: Mapping[str, str], problems: list[ConfigIssue]) -> Tables:
     """Return the Kafka properties that the environment gives, by scope."""
     tables: Tables = {scope: {} for scope in SCOPES}
     for variable, text in sorted(environ.items()):
@@ -93,23 +93,23 @@ def read_kafka_variables(environ: Mapping[str, str], problems: list[Problem]) ->
         scope, name = _property(variable.removeprefix(KAFKA))
         stem = name.removesuffix(_FILE)
         if name in KNOWN:
-            tables[scope][name] = Given(text, variable)
+            tables[scope][name] = GivenValue(text, variable)
         elif stem in KNOWN and stem != name:
             content = _read_file(variable, text, problems)
             if content is not None:
-                tables[scope][stem] = Given(content, variable)
+                tables[scope][stem] = GivenValue(content, variable)
         elif near := nearest(name, KNOWN, cutoff=0.85):
             what = f"{variable} is not a property that librdkafka knows"
-            problems.append(Problem(what, f"the nearest is {near}: rename or remove it"))
+            problems.append(ConfigIssue(what, f"the nearest is {near}: rename or remove it"))
     return tables
 
 
 def read_cluster_variables(
-    cluster: str, environ: Mapping[str, str], problems: list[Problem]
-) -> dict[str, Given]:
+    cluster: str, environ: Mapping[str, str], problems: list[ConfigIssue]
+) -> dict[str, GivenValue]:
     """Return the properties of `[bridge.<cluster>]` that the environment gives."""
     prefix = f"{OURS}BRIDGE{_BETWEEN}{cluster.upper()}{_BETWEEN}"
-    found: dict[str, Given] = {}
+    found: dict[str, GivenValue] = {}
     for variable, text in sorted(environ.items()):
         if not variable.startswith(prefix) or not text:
             continue
@@ -117,15 +117,15 @@ def read_cluster_variables(
         stem = name.removesuffix(_FILE)
         if name not in KNOWN and stem in KNOWN:
             content = _read_file(variable, text, problems)
-            found |= {} if content is None else {stem: Given(content, variable)}
+            found |= {} if content is None else {stem: GivenValue(content, variable)}
         else:
-            found[name] = Given(text, variable)
+            found[name] = GivenValue(text, variable)
     return found
 
 
 def _read_variable(
-    section: str, key: str, variable: str, text: str, problems: list[Problem]
-) -> dict[str, Given]:
+    section: str, key: str, variable: str, text: str, problems: list[ConfigIssue]
+) -> dict[str, GivenValue]:
     """Return the key and value that one variable gives; none when its file cannot be read."""
     rules = rules_of(SECTIONS[section])
     value: str | None = text
@@ -135,27 +135,31 @@ def _read_variable(
     if value is None:
         return {}
     given = rules[key].from_text(value) if key in rules else value
-    return {key: Given(given, f"{section}.{key} (from {variable})")}
+    return {key: GivenValue(given, f"{section}.{key} (from {variable})")}
 
 
-def _single_underscore(variable: str, text: str) -> list[Problem]:
+def _single_underscore(variable: str, text: str) -> list[ConfigIssue]:
     """Tell of a name that misses its second underscore; links of Kubernetes services hold a URL."""
     for section, settings in SECTIONS.items():
         for key in rules_of(settings):
             meant = f"{OURS}{section}{_BETWEEN}{key}".upper()
             if variable == meant.replace(_BETWEEN, "_", 1) and _LINK_MARKER not in text:
-                return [Problem(f"{variable} is not read", f"write {meant}, with two underscores")]
+                return [
+                    ConfigIssue(f"{variable} is not read", f"write {meant}, with two underscores")
+                ]
     return []
 
 
-def _no_section(variable: str, section: str) -> Problem:
+def _no_section(variable: str, section: str) -> ConfigIssue:
     what = f"{variable} is not read"
     if section == "kafka":
-        return Problem(what, f"write {KAFKA}BOOTSTRAP_SERVERS and the like for Kafka properties")
+        return ConfigIssue(
+            what, f"write {KAFKA}BOOTSTRAP_SERVERS and the like for Kafka properties"
+        )
     if section in ("routes", "addresses"):
-        return Problem(what, f"write {section} into the configuration file")
+        return ConfigIssue(what, f"write {section} into the configuration file")
     known = " or ".join(f"{OURS}{name.upper()}{_BETWEEN}KEY" for name in SECTIONS)
-    return Problem(what, f"write {known}")
+    return ConfigIssue(what, f"write {known}")
 
 
 def _property(rest: str) -> tuple[str, str]:
@@ -169,13 +173,13 @@ def _key_of(name: str) -> str:
     return name.lower().replace(_BETWEEN, "\0").replace("_", ".").replace("\0", "_")
 
 
-def _read_file(variable: str, path: str, problems: list[Problem]) -> str | None:
+def _read_file(variable: str, path: str, problems: list[ConfigIssue]) -> str | None:
     try:
         return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
         what = f'{variable} names the file "{path}", which cannot be read: {reason}'
-        problems.append(Problem(what, "mount the file or unset the variable"))
+        problems.append(ConfigIssue(what, "mount the file or unset the variable"))
         return None
 
 
@@ -185,7 +189,7 @@ BRIDGE_SECTIONS = frozenset({"bridge", "api", "log"})
 """What `ringfence bridge` reads; a file that holds no other is for a bridge alone."""
 
 
-def read_document(path: Path, problems: list[Problem]) -> dict[str, object] | None:
+def read_document(path: Path, problems: list[ConfigIssue]) -> dict[str, object] | None:
     """Parse the file; None and a problem when that fails, ExitError where there is none."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
@@ -193,34 +197,36 @@ def read_document(path: Path, problems: list[Problem]) -> dict[str, object] | No
         reason, _, place = str(error).rpartition(" (at ")
         what = f"{path}, {place.rstrip(')')}: {reason[:1].lower()}{reason[1:]}"
         mend = "mend the TOML there: text and keys with dots or `#` stand in quotes"
-        problems.append(Problem(what, mend))
+        problems.append(ConfigIssue(what, mend))
     except UnicodeDecodeError as error:
         what = f"{path}, byte {error.start}: not text in UTF-8"
-        problems.append(Problem(what, "save the file as UTF-8"))
+        problems.append(ConfigIssue(what, "save the file as UTF-8"))
     except OSError as error:
         sentence = f"{path} cannot be read: {error.strerror}; name a readable file."
         raise ExitError(ExitCode.USAGE, sentence) from error
     return None
 
 
-def section_problems(document: Mapping[str, object]) -> Iterator[Problem]:
+def section_problems(document: Mapping[str, object]) -> Iterator[ConfigIssue]:
     """Yield what is wrong with the names and kinds of sections."""
     for name, content in document.items():
         if name not in _SECTIONS:
             near = nearest(name, _SECTIONS)
             mend = f"the nearest is {near}: rename or remove it" if near else "remove it"
-            yield Problem(f"{name} is not a section", mend)
+            yield ConfigIssue(f"{name} is not a section", mend)
         elif name == "routes":
             if not isinstance(content, list) or not all(isinstance(r, dict) for r in content):
-                yield Problem("routes is not a list of tables", "write [[routes]] above each")
+                yield ConfigIssue("routes is not a list of tables", "write [[routes]] above each")
         elif not isinstance(content, dict):
-            yield Problem(f"{name} is not a table", f"write [{name}] above its keys")
+            yield ConfigIssue(f"{name} is not a table", f"write [{name}] above its keys")
 
 
-def table_of(content: object, name: str) -> Table:
+def table_of(content: object, name: str) -> GivenSection:
     """Return a table of the file under its full name; what is not a table is an empty one."""
     keys = content if isinstance(content, dict) else {}
-    return Table(name, {key: Given(value, f"{name}.{key}") for key, value in keys.items()})
+    return GivenSection(
+        name, {key: GivenValue(value, f"{name}.{key}") for key, value in keys.items()}
+    )
 
 
 def tables_of(content: object) -> list[Mapping[str, object]]:
@@ -240,9 +246,11 @@ def kafka_tables(content: object) -> Tables:
     return tables
 
 
-def properties_of(content: Mapping[str, object], table: str) -> dict[str, Given]:
+def properties_of(content: Mapping[str, object], table: str) -> dict[str, GivenValue]:
     """Return the Kafka properties of a table of the file under its full name."""
-    return {name: Given(value, f'{table}."{name}"') for name, value in _dotted(content).items()}
+    return {
+        name: GivenValue(value, f'{table}."{name}"') for name, value in _dotted(content).items()
+    }
 
 
 def _dotted(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
@@ -290,7 +298,7 @@ class Config:
 class ConfigErrors(ExitError):  # noqa: N818  it holds several
     """Everything that is wrong with a configuration, at once."""
 
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self, problems: list[ConfigIssue]) -> None:
         super().__init__(ExitCode.USAGE, "\n".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
 
@@ -309,9 +317,9 @@ def load(path: Path | None, environ: Mapping[str, str], *, serves: bool = True) 
 
 def load_lenient(
     path: Path | None, environ: Mapping[str, str], *, serves: bool = True
-) -> tuple[Config | None, list[Problem]]:
+) -> tuple[Config | None, list[ConfigIssue]]:
     """Return what could be read, with defaults for what is faulty, and every problem."""
-    problems: list[Problem] = []
+    problems: list[ConfigIssue] = []
     document = read_document(path, problems) if path else {}
     if document is None:
         return None, problems
@@ -335,15 +343,17 @@ def read_part(
     name: str,
     document: Mapping[str, object],
     variables: Tables,
-    problems: list[Problem],
+    problems: list[ConfigIssue],
 ) -> S:
     """Read one section of the file, refined by the environment."""
     from_file = table_of(document.get(name), name)
-    return read_section(section, Table(name, {**from_file.keys, **variables[name]}), problems)
+    return read_section(
+        section, GivenSection(name, {**from_file.keys, **variables[name]}), problems
+    )
 
 
 def _read_kafka(
-    content: object, environ: Mapping[str, str], problems: list[Problem]
+    content: object, environ: Mapping[str, str], problems: list[ConfigIssue]
 ) -> KafkaSettings:
     from_file = kafka_tables(content)
     variables = read_kafka_variables(environ, problems)
@@ -352,7 +362,7 @@ def _read_kafka(
 
 
 def _read_routes(
-    content: object, group_id: str, problems: list[Problem]
+    content: object, group_id: str, problems: list[ConfigIssue]
 ) -> tuple[RouteSettings, ...]:
     named = [
         read_route(keys, number, problems) for number, keys in enumerate(tables_of(content), 1)
@@ -370,7 +380,7 @@ def usable(named: Iterable[NamedRoute]) -> tuple[RouteSettings, ...]:
     )
 
 
-def read_route(keys: Mapping[str, object], number: int, problems: list[Problem]) -> NamedRoute:
+def read_route(keys: Mapping[str, object], number: int, problems: list[ConfigIssue]) -> NamedRoute:
     """Read one route; `number` names it where nothing else does."""
     table = table_of(keys, f"routes[{_label(keys, number)}]")
     route = read_section(RouteSettings, table, problems)
@@ -387,16 +397,16 @@ def _label(keys: Mapping[str, object], number: int) -> str:
     return f'"{label}"' if isinstance(label, str) else str(number)
 
 
-def read_addresses(content: object, problems: list[Problem]) -> AddressBook:
+def read_addresses(content: object, problems: list[ConfigIssue]) -> AddressBook:
     """Read patterns with the keys that each gives."""
     book: dict[str, Mapping[str, object]] = {}
     for pattern, keys in (content if isinstance(content, dict) else {}).items():
         name = f'addresses."{pattern}"'
         fault = pattern_fault(pattern)
         if fault:
-            problems.append(Problem(f"{name} is not a pattern: {fault}", _PATTERN_MEND))
+            problems.append(ConfigIssue(f"{name} is not a pattern: {fault}", _PATTERN_MEND))
         if not isinstance(keys, dict):
-            problems.append(Problem(f"{name} is not a table", f"write [{name}] above its keys"))
+            problems.append(ConfigIssue(f"{name} is not a table", f"write [{name}] above its keys"))
             continue
         nested = [key for key, value in keys.items() if isinstance(value, dict)]
         problems.extend(_unquoted(pattern, key) for key in nested)
@@ -407,6 +417,6 @@ def read_addresses(content: object, problems: list[Problem]) -> AddressBook:
     return AddressBook.of(book)
 
 
-def _unquoted(pattern: str, key: str) -> Problem:
+def _unquoted(pattern: str, key: str) -> ConfigIssue:
     what = f"addresses.{pattern}.{key} is a table within a table"
-    return Problem(what, f'quote the whole pattern: [addresses."{pattern}.{key}"]')
+    return ConfigIssue(what, f'quote the whole pattern: [addresses."{pattern}.{key}"]')

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal, NamedTuple, Protocol, TypeVar, cast, get_type_hints
 
-from service.errors import Problem
+from service.errors import ConfigIssue
 from service.urls import without_user
 
 _SHOWN_CHARS_MAX = 80
 
 
-class RefusedError(ValueError):
+class InvalidValueError(ValueError):
     """A rule refused a value: why, and how to mend it where the default is not the answer."""
 
     def __init__(self, why: str, mend: str = "") -> None:
@@ -26,17 +26,17 @@ class RefusedError(ValueError):
         self.mend = mend
 
 
-class Rule(Protocol):
+class Validator(Protocol):
     """What one setting may hold."""
 
     def read(self, value: object) -> object:
-        """Return the value as the service uses it, or raise RefusedError."""
+        """Return the value as the service uses it, or raise InvalidValueError."""
 
     def from_text(self, text: str) -> object:
         """Turn the text of an environment variable into what a TOML file would hold."""
 
 
-def rules_of(section: type) -> dict[str, Rule]:
+def rules_of(section: type) -> dict[str, Validator]:
     """Return the rules of a section by the name of the setting."""
     hints = get_type_hints(section, include_extras=True)
     return {name: hint.__metadata__[0] for name, hint in hints.items()}
@@ -59,7 +59,7 @@ def shown(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class IntegerValue:
     """A whole number from `low` to `high`, or one of a few others with a meaning of their own."""
 
     low: int
@@ -72,7 +72,7 @@ class Whole:
         if number is not None and (self.low <= number <= self.high or number in self.besides):
             return number
         others = "".join(f"{other} or " for other in self.besides)
-        raise RefusedError(f"allowed is {others}a whole number from {self.low} to {self.high}")
+        raise InvalidValueError(f"allowed is {others}a whole number from {self.low} to {self.high}")
 
     def from_text(self, text: str) -> object:
         """Read decimal digits; anything else stays text and is refused as such."""
@@ -80,14 +80,14 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class FractionValue:
     """A part of the whole: from 0, none, to 1, all."""
 
     def read(self, value: object) -> float:
         """Accept a number within the bounds."""
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
             return float(value)
-        raise RefusedError("allowed is a number from 0 to 1")
+        raise InvalidValueError("allowed is a number from 0 to 1")
 
     def from_text(self, text: str) -> object:
         """Read a decimal fraction; anything else stays text and is refused as such."""
@@ -95,7 +95,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChoiceValue:
     """One of a few names."""
 
     names: tuple[str, ...]
@@ -106,7 +106,7 @@ class Choice:
             return value
         allowed = " or ".join(shown(name) for name in self.names)
         mend = f"write {shown(self.names[0])}" if len(self.names) == 1 else ""
-        raise RefusedError(f"allowed is {allowed}", mend)
+        raise InvalidValueError(f"allowed is {allowed}", mend)
 
     def from_text(self, text: str) -> object:
         """Read a name in any case; anything else stays text and is refused as such."""
@@ -114,14 +114,14 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
+class BooleanValue:
     """True or false."""
 
     def read(self, value: object) -> bool:
         """Accept a truth value; 0, 1 and "yes" are not truth values."""
         if isinstance(value, bool):
             return value
-        raise RefusedError("allowed is true or false")
+        raise InvalidValueError("allowed is true or false")
 
     def from_text(self, text: str) -> object:
         """Read true and false as TOML writes them, in any case."""
@@ -129,7 +129,7 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextValue:
     """Text of a given shape."""
 
     pattern: str
@@ -139,7 +139,7 @@ class Text:
         """Accept text that fits the pattern as a whole."""
         if isinstance(value, str) and re.fullmatch(self.pattern, value, re.DOTALL):
             return value
-        raise RefusedError(f"allowed is {self.allowed}")
+        raise InvalidValueError(f"allowed is {self.allowed}")
 
     def from_text(self, text: str) -> object:
         """Return the text as it is."""
@@ -147,18 +147,18 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class TextListValue:
     """A list of texts of one shape."""
 
-    item: Text
+    item: TextValue
 
     def read(self, value: object) -> tuple[str, ...]:
         """Accept a list in which every item fits and none comes twice."""
         if not isinstance(value, Sequence) or isinstance(value, str):
-            raise RefusedError(f"allowed is a list, each item {self.item.allowed}")
+            raise InvalidValueError(f"allowed is a list, each item {self.item.allowed}")
         items = tuple(self.item.read(item) for item in value)
         if len(set(items)) < len(items):
-            raise RefusedError("allowed is a list in which no item comes twice")
+            raise InvalidValueError("allowed is a list in which no item comes twice")
         return items
 
     def from_text(self, text: str) -> object:
@@ -167,14 +167,14 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class FolderValue:
     """The path of a folder; it need not exist yet."""
 
     def read(self, value: object) -> Path:
         """Accept a non-empty path."""
         if isinstance(value, str) and value and "\0" not in value:
             return Path(value)
-        raise RefusedError("allowed is the path of a folder")
+        raise InvalidValueError("allowed is the path of a folder")
 
     def from_text(self, text: str) -> object:
         """Return the text as it is."""
@@ -213,48 +213,50 @@ MissingId = Literal["pass", "stamp", "dead_letter"]
 
 _NAME = r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]"
 
-_GROUP = Text(_NAME + r"{1,180}", "a name of 1 to 180 letters, digits, dots, `_` and `-`")
+_GROUP = TextValue(_NAME + r"{1,180}", "a name of 1 to 180 letters, digits, dots, `_` and `-`")
 
-_INSTANCE = Text(_NAME + r"{1,60}", "text of 1 to 60 letters, digits, dots, `_` and `-`")
+_INSTANCE = TextValue(_NAME + r"{1,60}", "text of 1 to 60 letters, digits, dots, `_` and `-`")
 
-_ROUTE_NAME = Text(r"[^\x00-\x1f/]{1,249}", "a name of 1 to 249 characters without `/`")
+_ROUTE_NAME = TextValue(r"[^\x00-\x1f/]{1,249}", "a name of 1 to 249 characters without `/`")
 
-_INPUT = Text(
+_INPUT = TextValue(
     rf"{TOPIC_SHAPE}|\^.{{1,1000}}",
     "a topic name or one regular expression that starts with ^",
 )
 
-_TOPIC = Text(TOPIC_SHAPE, "a topic name (1 to 249 letters, digits, dots, `_` and `-`)")
+_TOPIC = TextValue(TOPIC_SHAPE, "a topic name (1 to 249 letters, digits, dots, `_` and `-`)")
 
-_TEMPLATE = Text(r".{1,1000}", "text of 1 to 1000 characters")
+_TEMPLATE = TextValue(r".{1,1000}", "text of 1 to 1000 characters")
 
-_TEMPLATE_OR_NONE = Text(r".{0,1000}", "text of at most 1000 characters")
+_TEMPLATE_OR_NONE = TextValue(r".{0,1000}", "text of at most 1000 characters")
 
-_ANY_TEXT = Text(r".*", "text")
+_ANY_TEXT = TextValue(r".*", "text")
 
-_HOST = Text(r"[^\s/]{1,255}", "a host name or an address to listen on")
+_HOST = TextValue(r"[^\s/]{1,255}", "a host name or an address to listen on")
 
-_HOST_NAME = Text(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", "a host name, without a port")
+_HOST_NAME = TextValue(
+    r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", "a host name, without a port"
+)
 
-_FILE = Text(r"[^\x00]{0,4096}", "the path of a file")
+_FILE = TextValue(r"[^\x00]{0,4096}", "the path of a file")
 
-_URL = Text(
+_URL = TextValue(
     r"(https?://[^\s/?#@]{1,500}([/?#][^\s]{0,2000})?)?",
     "a URL that begins with https:// or http://, without a user",
 )
 
-_PLAIN_URL = Text(
+_PLAIN_URL = TextValue(
     r"(https?://[^\s/?#@]{1,500}(/[^\s?#]{0,500})?)?",
     "a URL that begins with https:// or http://, without a user, ? and #",
 )
 
-_CLAIM = Text(r"[^\s]{1,200}", "the name of a claim; dots lead into nested ones")
+_CLAIM = TextValue(r"[^\s]{1,200}", "the name of a claim; dots lead into nested ones")
 
-_ALGORITHM = Text(
+_ALGORITHM = TextValue(
     r"(RS|PS|ES)(256|384|512)|EdDSA", "RS256, PS256, ES256, their 384 and 512, or EdDSA"
 )
 
-_ROLE_OF = Text(
+_ROLE_OF = TextValue(
     r"[^=]{1,200}=(viewer|operator|admin|payload:read)",
     "VALUE=ROLE, where ROLE is viewer, operator, admin or payload:read",
 )
@@ -266,21 +268,25 @@ class ServiceSettings:
 
     group_id: Annotated[str, _GROUP] = "ringfence"
     instance: Annotated[str, _INSTANCE] = "0"
-    workers: Annotated[int, Whole(1, 64)] = 1
-    state_dir: Annotated[Path, Folder()] = Path("./state-data")
-    batch_records_max: Annotated[int, Whole(1, 1_000_000)] = 10_000
-    batch_bytes_max: Annotated[int, Whole(1024 * 1024, 1024**3)] = 64 * 1024 * 1024
-    batch_wait_ms: Annotated[int, Whole(1, 10_000)] = 20
-    transaction_timeout_ms: Annotated[int, Whole(1_000, 900_000)] = 10_000
-    session_timeout_ms: Annotated[int, Whole(1_000, 1_800_000)] = 10_000
-    cache_memory_mb: Annotated[int, Whole(1, 1_048_576)] = 256
-    by_address_partitions: Annotated[int, Whole(1, 10_000)] = 12
-    internal_replication: Annotated[int, Whole(1, 100, besides=(-1,))] = -1
-    create_topics: Annotated[bool, Flag()] = False
-    on_missing_offset: Annotated[MissingOffset, Choice(("earliest", "latest", "fail"))] = "earliest"
-    on_lost_offset: Annotated[LostOffset, Choice(("fail", "earliest", "latest"))] = "fail"
-    on_reset_offset: Annotated[ResetOffset, Choice(("fail", "keep_state", "clear_state"))] = "fail"
-    managed_by: Annotated[ManagedBy, Choice(("rest", "file"))] = "rest"
+    workers: Annotated[int, IntegerValue(1, 64)] = 1
+    state_dir: Annotated[Path, FolderValue()] = Path("./state-data")
+    batch_records_max: Annotated[int, IntegerValue(1, 1_000_000)] = 10_000
+    batch_bytes_max: Annotated[int, IntegerValue(1024 * 1024, 1024**3)] = 64 * 1024 * 1024
+    batch_wait_ms: Annotated[int, IntegerValue(1, 10_000)] = 20
+    transaction_timeout_ms: Annotated[int, IntegerValue(1_000, 900_000)] = 10_000
+    session_timeout_ms: Annotated[int, IntegerValue(1_000, 1_800_000)] = 10_000
+    cache_memory_mb: Annotated[int, IntegerValue(1, 1_048_576)] = 256
+    by_address_partitions: Annotated[int, IntegerValue(1, 10_000)] = 12
+    internal_replication: Annotated[int, IntegerValue(1, 100, besides=(-1,))] = -1
+    create_topics: Annotated[bool, BooleanValue()] = False
+    on_missing_offset: Annotated[MissingOffset, ChoiceValue(("earliest", "latest", "fail"))] = (
+        "earliest"
+    )
+    on_lost_offset: Annotated[LostOffset, ChoiceValue(("fail", "earliest", "latest"))] = "fail"
+    on_reset_offset: Annotated[ResetOffset, ChoiceValue(("fail", "keep_state", "clear_state"))] = (
+        "fail"
+    )
+    managed_by: Annotated[ManagedBy, ChoiceValue(("rest", "file"))] = "rest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,32 +294,36 @@ class ApiSettings:
     """`[api]`: where the admin API listens, and to whom; port 0 is any free one."""
 
     host: Annotated[str, _HOST] = "127.0.0.1"
-    port: Annotated[int, Whole(0, 65_535)] = 8080
+    port: Annotated[int, IntegerValue(0, 65_535)] = 8080
     advertised_url: Annotated[str, _PLAIN_URL] = ""
-    allowed_hosts: Annotated[tuple[str, ...], Texts(_HOST_NAME)] = ()
+    allowed_hosts: Annotated[tuple[str, ...], TextListValue(_HOST_NAME)] = ()
     peer_token_file: Annotated[str, _FILE] = ""
-    auth: Annotated[Auth, Choice(AUTH)] = ""
+    auth: Annotated[Auth, ChoiceValue(AUTH)] = ""
     tokens_file: Annotated[str, _FILE] = ""
     oidc_issuer: Annotated[str, _URL] = ""
     oidc_audience: Annotated[str, _ANY_TEXT] = ""
     oidc_jwks_url: Annotated[str, _URL] = ""
-    oidc_algorithms: Annotated[tuple[str, ...], Texts(_ALGORITHM)] = ("RS256", "ES256", "EdDSA")
-    oidc_leeway_s: Annotated[int, Whole(0, 300)] = 30
+    oidc_algorithms: Annotated[tuple[str, ...], TextListValue(_ALGORITHM)] = (
+        "RS256",
+        "ES256",
+        "EdDSA",
+    )
+    oidc_leeway_s: Annotated[int, IntegerValue(0, 300)] = 30
     oidc_name_claim: Annotated[str, _CLAIM] = "sub"
     oidc_roles_claim: Annotated[str, _CLAIM] = "roles"
-    oidc_roles: Annotated[tuple[str, ...], Texts(_ROLE_OF)] = ()
-    session_max_s: Annotated[int, Whole(60, 86_400)] = 3_600
+    oidc_roles: Annotated[tuple[str, ...], TextListValue(_ROLE_OF)] = ()
+    session_max_s: Annotated[int, IntegerValue(60, 86_400)] = 3_600
     session_key_file: Annotated[str, _FILE] = ""
-    protect_metrics: Annotated[bool, Flag()] = False
-    metrics_addresses: Annotated[bool, Flag()] = False
-    probe_port: Annotated[int, Whole(0, 65_535)] = 0
+    protect_metrics: Annotated[bool, BooleanValue()] = False
+    metrics_addresses: Annotated[bool, BooleanValue()] = False
+    probe_port: Annotated[int, IntegerValue(0, 65_535)] = 0
     tls_cert_file: Annotated[str, _FILE] = ""
     tls_key_file: Annotated[str, _FILE] = ""
     tls_client_ca_file: Annotated[str, _FILE] = ""
-    connections_max: Annotated[int, Whole(8, 65_535)] = 256
-    connections_per_address_max: Annotated[int, Whole(4, 65_535)] = 64
-    body_bytes_max: Annotated[int, Whole(1_024, 1024**3)] = 16 * 1024 * 1024
-    audit_records_max: Annotated[int, Whole(100, 1_000_000)] = 10_000
+    connections_max: Annotated[int, IntegerValue(8, 65_535)] = 256
+    connections_per_address_max: Annotated[int, IntegerValue(4, 65_535)] = 64
+    body_bytes_max: Annotated[int, IntegerValue(1_024, 1024**3)] = 16 * 1024 * 1024
+    audit_records_max: Annotated[int, IntegerValue(100, 1_000_000)] = 10_000
 
     @property
     def own_url(self) -> str:
@@ -342,8 +352,8 @@ class ApiSettings:
 class LogSettings:
     """`[log]`: what is told on stderr."""
 
-    level: Annotated[LogLevel, Choice(LOG_LEVELS)] = "info"
-    format: Annotated[LogFormat, Choice(LOG_FORMATS)] = "auto"
+    level: Annotated[LogLevel, ChoiceValue(LOG_LEVELS)] = "info"
+    format: Annotated[LogFormat, ChoiceValue(LOG_FORMATS)] = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,8 +361,8 @@ class TracingSettings:
     """`[tracing]`: where spans go, and of how many transactions; nowhere by default."""
 
     endpoint: Annotated[str, _URL] = ""
-    sample_ratio: Annotated[float, Share()] = 0.01
-    links_max: Annotated[int, Whole(0, 128)] = 32
+    sample_ratio: Annotated[float, FractionValue()] = 0.01
+    links_max: Annotated[int, IntegerValue(0, 128)] = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,27 +370,27 @@ class RouteSettings:
     """One of `[[routes]]`: which inputs, which address, which targets."""
 
     name: Annotated[str, _ROUTE_NAME] = ""
-    inputs: Annotated[tuple[str, ...], Texts(_INPUT)] = ()
-    scope: Annotated[Scope, Choice(("address", "partition"))] = "address"
+    inputs: Annotated[tuple[str, ...], TextListValue(_INPUT)] = ()
+    scope: Annotated[Scope, ChoiceValue(("address", "partition"))] = "address"
     address: Annotated[str, _TEMPLATE] = "{topic}"
     id: Annotated[str, _TEMPLATE_OR_NONE] = ""
     output: Annotated[str, _TEMPLATE] = "{topic}.unique"
     dead_letter: Annotated[str, _TEMPLATE] = "{topic}.dlq"
-    allowed_outputs: Annotated[tuple[str, ...], Texts(_TOPIC)] = ()
-    missing_id: Annotated[MissingId, Choice(("pass", "stamp", "dead_letter"))] = "pass"
-    on_partitions_added: Annotated[Literal["fail", "keep"], Choice(("fail", "keep"))] = "fail"
+    allowed_outputs: Annotated[tuple[str, ...], TextListValue(_TOPIC)] = ()
+    missing_id: Annotated[MissingId, ChoiceValue(("pass", "stamp", "dead_letter"))] = "pass"
+    on_partitions_added: Annotated[Literal["fail", "keep"], ChoiceValue(("fail", "keep"))] = "fail"
 
 
 @dataclass(frozen=True, slots=True)
 class BridgeSettings:
     """`[bridge]`: which topics of one cluster go to which of another, and how."""
 
-    topics: Annotated[tuple[str, ...], Texts(_INPUT)] = ()
+    topics: Annotated[tuple[str, ...], TextListValue(_INPUT)] = ()
     target_topic: Annotated[str, _TEMPLATE] = "{topic}"
-    use_duplicate_detection: Annotated[bool, Flag()] = True
-    keep_partition: Annotated[bool, Flag()] = True
+    use_duplicate_detection: Annotated[bool, BooleanValue()] = True
+    keep_partition: Annotated[bool, BooleanValue()] = True
     group_id: Annotated[str, _GROUP] = "ringfence-bridge"
-    session_timeout_ms: Annotated[int, Whole(1_000, 240_000)] = 10_000
+    session_timeout_ms: Annotated[int, IntegerValue(1_000, 240_000)] = 10_000
     dead_letter: Annotated[str, _TEMPLATE] = "{group_id}.dead-letters"
 
 
@@ -391,28 +401,28 @@ S = TypeVar("S")
 _SECRET: Final = re.compile(r"passw|passphrase|secret|token|credential|jaas|pem")
 
 
-class Given(NamedTuple):
+class GivenValue(NamedTuple):
     """A value somebody gave, and what they called it: a key of the file or a variable."""
 
     value: object
     name: str
 
 
-class Table(NamedTuple):
+class GivenSection(NamedTuple):
     """The keys given for one section, and its full name."""
 
     name: str
-    keys: Mapping[str, Given]
+    keys: Mapping[str, GivenValue]
 
 
-def read_section(section: type[S], table: Table, problems: list[Problem]) -> S:
+def read_section(section: type[S], table: GivenSection, problems: list[ConfigIssue]) -> S:
     """Read a table by the rules of a section; a fault adds a problem and leaves the default."""
     accepted = read_keys(section, table, problems)
     make = cast("Callable[..., S]", section)
     return make(**accepted)
 
 
-def read_keys(section: type, table: Table, problems: list[Problem]) -> dict[str, object]:
+def read_keys(section: type, table: GivenSection, problems: list[ConfigIssue]) -> dict[str, object]:
     """Read what a table gives, and only that: keys that merge with others have no default yet."""
     rules = rules_of(section)
     accepted: dict[str, object] = {}
@@ -422,18 +432,18 @@ def read_keys(section: type, table: Table, problems: list[Problem]) -> dict[str,
             continue
         try:
             accepted[key] = rules[key].read(given.value)
-        except RefusedError as refused:
+        except InvalidValueError as refused:
             default = getattr(section(), key)
             problems.append(_refusal(given, key, refused, default))
     return accepted
 
 
-def _unknown(given: Given, key: str, known: Iterable[str]) -> Problem:
+def _unknown(given: GivenValue, key: str, known: Iterable[str]) -> ConfigIssue:
     """Tell that a key is not a setting, what is one, and which was perhaps meant."""
     value = '"***"' if _SECRET.search(key) else shown(given.value)
     what = f"{given.name} is not a setting (it is {value}); known are {', '.join(sorted(known))}"
     near = nearest(key, known)
-    return Problem(what, f"the nearest is {near}: rename or remove it" if near else "remove it")
+    return ConfigIssue(what, f"the nearest is {near}: rename or remove it" if near else "remove it")
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
@@ -441,9 +451,11 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)), None)
 
 
-def _refusal(given: Given, key: str, refused: RefusedError, default: object) -> Problem:
+def _refusal(
+    given: GivenValue, key: str, refused: InvalidValueError, default: object
+) -> ConfigIssue:
     what = f"{given.name} is {shown(given.value)}: {refused.why}"
     usual = f"change it, or remove it for the default {shown(default)}"
     if default in ("", ()):
         usual = f"change {key}"
-    return Problem(what, refused.mend or usual)
+    return ConfigIssue(what, refused.mend or usual)

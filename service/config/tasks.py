@@ -30,7 +30,7 @@ def consumer_group(group_id: str, hop: Hop) -> str:
     return group_id if hop is Hop.INPUTS else f"{group_id}.{hop.value}"
 
 
-class Part(NamedTuple):
+class Task(NamedTuple):
     """One process."""
 
     worker: int = 0
@@ -58,18 +58,18 @@ class Part(NamedTuple):
         return f"{group_id}-{instance}-{self.label}"
 
 
-ONLY: Final = Part()
+ONLY: Final = Task()
 """Of an instance with one worker and no address that has many partitions."""
 
 
-def parts_of(config: Config) -> tuple[Part, ...]:
+def parts_of(config: Config) -> tuple[Task, ...]:
     """All processes of an instance, as the file asks for them."""
     return parts_on(hops_of(route.scope for route in config.routes), config.service.workers)
 
 
-def parts_on(hops: Sequence[Hop], workers: int) -> tuple[Part, ...]:
+def parts_on(hops: Sequence[Hop], workers: int) -> tuple[Task, ...]:
     """All processes of an instance with these hops."""
-    return tuple(Part(worker, hop) for worker in range(workers) for hop in hops)
+    return tuple(Task(worker, hop) for worker in range(workers) for hop in hops)
 
 
 def share_of(config: Config) -> Config:

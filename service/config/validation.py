@@ -30,7 +30,7 @@ from service.config.model import (
     TracingSettings,
 )
 from service.credentials import secret_of
-from service.errors import Problem
+from service.errors import ConfigIssue
 from service.urls import is_loopback
 
 PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
@@ -65,7 +65,7 @@ class NamedRoute(NamedTuple):
     """Whether the file says anything of inputs, right or wrong."""
 
 
-def route_problems(routes: Sequence[NamedRoute], group_id: str) -> list[Problem]:
+def route_problems(routes: Sequence[NamedRoute], group_id: str) -> list[ConfigIssue]:
     """Return everything that is wrong with the routes."""
     problems = [] if routes else [_no_routes()]
     for named in routes:
@@ -80,8 +80,8 @@ def route_problems(routes: Sequence[NamedRoute], group_id: str) -> list[Problem]
     return problems
 
 
-def _no_routes() -> Problem:
-    return Problem(
+def _no_routes() -> ConfigIssue:
+    return ConfigIssue(
         "[[routes]] is missing, so there is nothing to read",
         'write [[routes]] with inputs = ["your-topic"], or keep the last one and pause it',
     )
@@ -105,35 +105,37 @@ def fits(expression: str, topic: str) -> bool:
     return expression_fault(expression) is None and bool(re2.match(expression, topic, _RE2))
 
 
-def _inputs(named: NamedRoute, group_id: str) -> Iterator[Problem]:
+def _inputs(named: NamedRoute, group_id: str) -> Iterator[ConfigIssue]:
     where = f"{named.where}.inputs"
     if not named.names_inputs:
-        yield Problem(f"{where} is missing", 'write inputs = ["your-topic"]')
+        yield ConfigIssue(f"{where} is missing", 'write inputs = ["your-topic"]')
     yield from topics_problems(where, named.route.inputs, group_id, "service.group_id")
 
 
 def topics_problems(
     where: str, topics: Sequence[str], group_id: str, group_key: str
-) -> Iterator[Problem]:
+) -> Iterator[ConfigIssue]:
     """Yield what is wrong with topics to read: names, or one regular expression."""
     expressions = [topic for topic in topics if topic.startswith(EXPRESSION_MARKER)]
     if expressions and len(topics) > 1:
         what = f"{where} mixes a regular expression with other topics"
-        yield Problem(what, "write one expression alone, or names only")
+        yield ConfigIssue(what, "write one expression alone, or names only")
     for expression in expressions:
         fault = expression_fault(expression)
         if fault:
             what = (
                 f'{where} holds "{expression}", which RE2 takes for no regular expression: {fault}'
             )
-            yield Problem(what, "write it in RE2's syntax: without lookahead and backreferences")
+            yield ConfigIssue(
+                what, "write it in RE2's syntax: without lookahead and backreferences"
+            )
     for topic in topics:
         if topic.startswith(f"{group_id}."):
             what = f'{where} holds "{topic}", but topics under "{group_id}." belong to Ringfence'
-            yield Problem(what, f"remove it or choose another {group_key}")
+            yield ConfigIssue(what, f"remove it or choose another {group_key}")
 
 
-def _templates(named: NamedRoute) -> Iterator[Problem]:
+def _templates(named: NamedRoute) -> Iterator[ConfigIssue]:
     for key, allowed in _ALLOWED.items():
         template: str = getattr(named.route, key)
         where = f"{named.where}.{key}"
@@ -142,7 +144,7 @@ def _templates(named: NamedRoute) -> Iterator[Problem]:
 
 def template_problems(
     where: str, template: str, allowed: Sequence[str], *, is_topic: bool
-) -> Iterator[Problem]:
+) -> Iterator[ConfigIssue]:
     """Yield what is wrong with a template that may hold these placeholders."""
     allowed_text = ", ".join(f"{{{placeholder}}}" for placeholder in allowed)
     what = f'{where} is "{template}"'
@@ -150,22 +152,24 @@ def template_problems(
     for placeholder in PLACEHOLDER.findall(template):
         kind = _ANY_HEADER if re.fullmatch(r"header:.+", placeholder) else placeholder
         if kind not in allowed:
-            yield Problem(f"{what}: {{{placeholder}}} is unknown", f"use {allowed_text}")
+            yield ConfigIssue(f"{what}: {{{placeholder}}} is unknown", f"use {allowed_text}")
     if {"{", "}"} & set(text):
-        yield Problem(f"{what}: a brace has no partner", f"close it: {allowed_text}")
+        yield ConfigIssue(f"{what}: a brace has no partner", f"close it: {allowed_text}")
     elif is_topic and text and not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", text):
         mend = "use letters, digits, dots, `_` and `-`"
-        yield Problem(f"{what}: that cannot become the name of a topic", mend)
+        yield ConfigIssue(f"{what}: that cannot become the name of a topic", mend)
 
 
-def _same_for_all(named: NamedRoute) -> Iterator[Problem]:
+def _same_for_all(named: NamedRoute) -> Iterator[ConfigIssue]:
     template = named.route.id
     if template and not PLACEHOLDER.search(template):
         what = f'{named.where}.id is "{template}", so all records would have one id'
-        yield Problem(what, "name a field of the record: {key}, {header:NAME} or {sha256:value}")
+        yield ConfigIssue(
+            what, "name a field of the record: {key}, {header:NAME} or {sha256:value}"
+        )
 
 
-def _steered(named: NamedRoute) -> Iterator[Problem]:
+def _steered(named: NamedRoute) -> Iterator[ConfigIssue]:
     """Find targets that follow a key or a header: whoever may write an input chooses them."""
     route = named.route
     names = {key: PLACEHOLDER.findall(getattr(route, key)) for key in _ALLOWED}
@@ -174,33 +178,35 @@ def _steered(named: NamedRoute) -> Iterator[Problem]:
         by_address = address_steered and "address" in names[key]
         if (by_address or _has_header(names[key])) and not route.allowed_outputs:
             what = f'{named.where}.{key} is "{getattr(route, key)}", which a publisher can steer'
-            yield Problem(what, 'list the topics it may name: allowed_outputs = ["…"]')
+            yield ConfigIssue(what, 'list the topics it may name: allowed_outputs = ["…"]')
 
 
 def _has_header(names: Sequence[str]) -> bool:
     return any(name.startswith(_HEADER) for name in names)
 
 
-def _mixed(named: NamedRoute) -> Iterator[Problem]:
+def _mixed(named: NamedRoute) -> Iterator[ConfigIssue]:
     route = named.route
     if route.output == route.dead_letter:
         what = f'{named.where}.output and .dead_letter are both "{route.output}"'
-        yield Problem(what, "give accepted and rejected messages topics of their own")
+        yield ConfigIssue(what, "give accepted and rejected messages topics of their own")
 
 
-def _same_names(routes: Sequence[NamedRoute]) -> Iterator[Problem]:
+def _same_names(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue]:
     counts = Counter(named.route.name for named in routes)
     for name, count in counts.items():
         if count > 1 and name:
-            yield Problem(f'{count} routes have the name "{name}"', "give each a name of its own")
+            yield ConfigIssue(
+                f'{count} routes have the name "{name}"', "give each a name of its own"
+            )
 
 
-def _scopes_of_one_address(routes: Sequence[NamedRoute]) -> Iterator[Problem]:
+def _scopes_of_one_address(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue]:
     """Find routes that share an address and remember it in different places."""
     for one, other in combinations(routes, 2):
         if one.route.scope == other.route.scope or not _meet(one.route, other.route):
             continue
-        yield Problem(
+        yield ConfigIssue(
             f"{one.where} and {other.where} can yield the same address, and their scopes differ",
             "give both one scope, or addresses that differ in their text",
         )
@@ -235,7 +241,7 @@ def may_meet(one: Pattern, other: Pattern) -> bool:
     return meets(0, 0)
 
 
-def _read_and_written(routes: Sequence[NamedRoute]) -> Iterator[Problem]:
+def _read_and_written(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue]:
     """Find named inputs that a route writes; an expression leaves such topics out by itself."""
     written = {topic: named.where for named in routes for topic in _written(named.route)}
     for named in routes:
@@ -245,7 +251,7 @@ def _read_and_written(routes: Sequence[NamedRoute]) -> Iterator[Problem]:
                     f'{named.where}.inputs holds "{topic}", which {written[topic]} writes: '
                     "a topic that a route writes is never an input"
                 )
-                yield Problem(what, "remove the input or change the target")
+                yield ConfigIssue(what, "remove the input or change the target")
 
 
 def _written(route: RouteSettings) -> set[str]:
@@ -267,7 +273,7 @@ _POLL_INTERVAL_MS: Final = 300_000  # librdkafka's default for max.poll.interval
 _SOCKET_SLACK_MS: Final = 100
 
 
-def timing_problems(kafka: KafkaSettings, service: ServiceSettings) -> Iterator[Problem]:
+def timing_problems(kafka: KafkaSettings, service: ServiceSettings) -> Iterator[ConfigIssue]:
     """Yield each pair of limits that cannot hold together."""
     consumer = {**kafka.common, **kafka.consumer}
     producer = {**kafka.common, **kafka.producer}
@@ -275,20 +281,22 @@ def timing_problems(kafka: KafkaSettings, service: ServiceSettings) -> Iterator[
     poll_ms = _milliseconds(consumer.get("max.poll.interval.ms"), _POLL_INTERVAL_MS)
     if poll_ms < session_ms:
         what = f"max.poll.interval.ms is {poll_ms}, below service.session_timeout_ms ({session_ms})"
-        yield Problem(what, "raise the one or lower the other")
+        yield ConfigIssue(what, "raise the one or lower the other")
     pause_ms = transaction_ms + COMMIT_GRACE_MS + service.batch_wait_ms
     if poll_ms <= pause_ms:
         what = (
             f"max.poll.interval.ms is {poll_ms}, but a batch whose commit is repeated may take "
             f"{pause_ms} ms (service.transaction_timeout_ms is {transaction_ms})"
         )
-        yield Problem(what, f"write more than {pause_ms} or lower the transaction timeout")
+        yield ConfigIssue(what, f"write more than {pause_ms} or lower the transaction timeout")
     if service.batch_wait_ms >= transaction_ms:
         what = (
             f"service.batch_wait_ms is {service.batch_wait_ms}, and a transaction may not take "
             f"longer than service.transaction_timeout_ms ({transaction_ms})"
         )
-        yield Problem(what, f"write less than {transaction_ms}, or raise the transaction timeout")
+        yield ConfigIssue(
+            what, f"write less than {transaction_ms}, or raise the transaction timeout"
+        )
     socket_ms = _milliseconds(producer.get("socket.timeout.ms"), 0)
     if socket_ms > transaction_ms + _SOCKET_SLACK_MS:
         what = (
@@ -296,7 +304,7 @@ def timing_problems(kafka: KafkaSettings, service: ServiceSettings) -> Iterator[
             f"(service.transaction_timeout_ms is {transaction_ms})"
         )
         mend = f"write at most {transaction_ms}, or set it in [kafka.consumer] only"
-        yield Problem(what, mend)
+        yield ConfigIssue(what, mend)
 
 
 def _milliseconds(value: Property | None, default_ms: int) -> int:
@@ -305,10 +313,10 @@ def _milliseconds(value: Property | None, default_ms: int) -> int:
     return int(text) if text.isdecimal() else default_ms
 
 
-def api_problems(api: ApiSettings) -> Iterator[Problem]:
+def api_problems(api: ApiSettings) -> Iterator[ConfigIssue]:
     """Yield what is wrong with the section as a whole."""
     if not api.auth and not is_loopback(api.host):
-        yield Problem(
+        yield ConfigIssue(
             f'api.host is "{api.host}", which others can reach, and api.auth is not set',
             'write auth = "tokens" or "oidc" in [api], or auth = "none" to let anybody in',
         )
@@ -331,15 +339,15 @@ def exposed_files(api: ApiSettings) -> Iterator[str]:
                 )
 
 
-def _token_problems(api: ApiSettings) -> Iterator[Problem]:
+def _token_problems(api: ApiSettings) -> Iterator[ConfigIssue]:
     if not api.takes_tokens:
         if api.tokens_file:
             what = f'api.tokens_file is set, and api.auth is "{api.auth}"'
-            yield Problem(what, 'write auth = "tokens", or remove tokens_file')
+            yield ConfigIssue(what, 'write auth = "tokens", or remove tokens_file')
         return
     if not api.tokens_file:
         what = f'api.auth is "{api.auth}", and api.tokens_file is missing'
-        yield Problem(what, "name a file that `ringfence token NAME --add-to FILE` writes")
+        yield ConfigIssue(what, "name a file that `ringfence token NAME --add-to FILE` writes")
         return
     text, problem = _read("tokens_file", api.tokens_file)
     if problem:
@@ -349,44 +357,46 @@ def _token_problems(api: ApiSettings) -> Iterator[Problem]:
         known = len(tokens.parse(text))
     except tokens.TokenError as fault:
         what, _, mend = str(fault).partition("; ")
-        yield Problem(f"{api.tokens_file}, {what}", mend)
+        yield ConfigIssue(f"{api.tokens_file}, {what}", mend)
         return
     if not known and not api.takes_oidc:
         what = f"{api.tokens_file} holds no token, so nobody could use the API"
-        yield Problem(what, "add a line with `ringfence token NAME --add-to FILE`")
+        yield ConfigIssue(what, "add a line with `ringfence token NAME --add-to FILE`")
 
 
-def _oidc_problems(api: ApiSettings) -> Iterator[Problem]:
+def _oidc_problems(api: ApiSettings) -> Iterator[ConfigIssue]:
     if not api.takes_oidc:
         if api.oidc_issuer:
             what = f'api.oidc_issuer is set, and api.auth is "{api.auth}"'
-            yield Problem(what, 'write auth = "oidc", or remove oidc_issuer')
+            yield ConfigIssue(what, 'write auth = "oidc", or remove oidc_issuer')
         return
     for key in ("oidc_issuer", "oidc_audience", "oidc_algorithms"):
         if not getattr(api, key):
             what = f'api.auth is "{api.auth}", and api.{key} is missing'
-            yield Problem(what, f"write {key} in [api], as the issuer names it")
+            yield ConfigIssue(what, f"write {key} in [api], as the issuer names it")
     for key in ("oidc_issuer", "oidc_jwks_url"):
         url = urlsplit(getattr(api, key))
         if url.scheme == "http" and not is_loopback(url.hostname or ""):
             what = f"api.{key} is a plain http URL, so that anybody on the way could let himself in"
-            yield Problem(what, "write an https URL")
+            yield ConfigIssue(what, "write an https URL")
 
 
-def _tls_problems(api: ApiSettings) -> Iterator[Problem]:
+def _tls_problems(api: ApiSettings) -> Iterator[ConfigIssue]:
     if bool(api.tls_cert_file) != bool(api.tls_key_file):
         what = "of api.tls_cert_file and api.tls_key_file only one is set"
-        yield Problem(what, "set both, or neither")
+        yield ConfigIssue(what, "set both, or neither")
     elif api.tls_client_ca_file and not api.tls_cert_file:
         what = "api.tls_client_ca_file is set without api.tls_cert_file"
-        yield Problem(what, "set tls_cert_file and tls_key_file too, or remove it")
+        yield ConfigIssue(what, "set tls_cert_file and tls_key_file too, or remove it")
     elif api.tls_cert_file:
         try:
             tls_context(api)
         except (OSError, ssl.SSLError, ValueError) as error:
             reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
             what = f"the files of api.tls_cert_file, tls_key_file cannot be used: {reason}"
-            yield Problem(what, "name a certificate chain and its key, as PEM, without a password")
+            yield ConfigIssue(
+                what, "name a certificate chain and its key, as PEM, without a password"
+            )
 
 
 def tls_context(api: ApiSettings) -> ssl.SSLContext:
@@ -401,7 +411,7 @@ def tls_context(api: ApiSettings) -> ssl.SSLContext:
     return context
 
 
-def _secret_problems(key: str, path: str) -> Iterator[Problem]:
+def _secret_problems(key: str, path: str) -> Iterator[ConfigIssue]:
     """A secret that a person made up can be guessed."""
     if not path:
         return
@@ -413,29 +423,29 @@ def _secret_problems(key: str, path: str) -> Iterator[Problem]:
         secret_of(text)
     except ValueError as fault:
         what = f"{path} of api.{key} {fault}"
-        yield Problem(what, "write a random secret into it: openssl rand -hex 32")
+        yield ConfigIssue(what, "write a random secret into it: openssl rand -hex 32")
 
 
-def _read(key: str, path: str) -> tuple[str, Problem | None]:
+def _read(key: str, path: str) -> tuple[str, ConfigIssue | None]:
     try:
         return Path(path).read_text(encoding="utf-8"), None
     except UnicodeDecodeError:
         reason = "it is not text in UTF-8"
     except OSError as error:
         reason = error.strerror or "it cannot be opened"
-    return "", Problem(f"{path} of api.{key} cannot be read: {reason}", "name a readable file")
+    return "", ConfigIssue(f"{path} of api.{key} cannot be read: {reason}", "name a readable file")
 
 
 _LIBRARIES: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
 
-def tracing_problems(settings: TracingSettings) -> list[Problem]:
+def tracing_problems(settings: TracingSettings) -> list[ConfigIssue]:
     """What keeps spans from being made."""
     if not settings.endpoint or all(map(_is_there, _LIBRARIES)):
         return []
     what = "tracing.endpoint is set, and the libraries for it are not installed"
     how = "in a checkout, pip install --require-hashes -r requirements/tracing.txt"
-    return [Problem(what, f"install them: {how}; or remove it")]
+    return [ConfigIssue(what, f"install them: {how}; or remove it")]
 
 
 def _is_there(name: str) -> bool:

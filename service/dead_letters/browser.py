@@ -21,18 +21,18 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from service.clock import Clock
 from service.config.load import Config
 from service.dead_letters.owners import dead_letter_topics
-from service.dead_letters.reader import Sweep, seen
+from service.dead_letters.reader import OffsetScan, seen
 from service.dedup.dead_letter import (
+    DeadLetterCounts,
+    DeadLetterFilter,
+    DeadLetterPage,
+    DeadLetterPosition,
     DeadLetterView,
-    LetterCounts,
-    LetterFilter,
-    LetterPage,
-    LetterPlace,
     matches,
 )
 from service.kafka.clients import Clients
 from service.queries.errors import Busy, NotPossible, Unavailable
-from state.model import Source
+from state.model import PartitionId
 
 ADDRESSES_TOLD: Final = 100
 
@@ -43,7 +43,7 @@ NONE: Final = "_none"
 _HOUR_MS: Final = 3_600_000
 
 
-class LetterTally:
+class DeadLetterTally:
     """What is counted of dead letters."""
 
     def __init__(self) -> None:
@@ -64,13 +64,13 @@ class LetterTally:
         self._topics[view.place.topic] += 1
         self._hours_ms[view.time_ms // _HOUR_MS * _HOUR_MS] += 1
 
-    def counts(self, scanned: int, place: object | None) -> LetterCounts:
+    def counts(self, scanned: int, place: object | None) -> DeadLetterCounts:
         """All of it; of many addresses those with most."""
         addresses = dict(self._addresses.most_common(ADDRESSES_TOLD))
         others = self._matched - sum(addresses.values())
         if others:
             addresses[OTHER] = addresses.get(OTHER, 0) + others
-        return LetterCounts(
+        return DeadLetterCounts(
             scanned=scanned,
             matched=self._matched,
             foreign=self._foreign,
@@ -100,7 +100,7 @@ _STEP_MIN: Final = 64
 Look = Callable[[DeadLetterView], None]
 
 
-class LetterBox:
+class DeadLetterBrowser:
     """See the module. Blocks; safe on any thread."""
 
     def __init__(
@@ -112,8 +112,8 @@ class LetterBox:
         self._seats = threading.BoundedSemaphore(READERS_MAX)
 
     def page(
-        self, wanted: LetterFilter, place: object | None, limit: int, *, newest: bool
-    ) -> LetterPage:
+        self, wanted: DeadLetterFilter, place: object | None, limit: int, *, newest: bool
+    ) -> DeadLetterPage:
         """Dead letters from a place on."""
         told = None if place is None else _offsets_of(place, newest=newest)
         with self.reading() as (clients, consumer):
@@ -122,14 +122,14 @@ class LetterBox:
                 return self._newest(consumer, log, wanted, told, limit)
             return self._oldest(consumer, log, wanted, told, limit)
 
-    def one(self, place: LetterPlace) -> DeadLetterView | None:
+    def one(self, place: DeadLetterPosition) -> DeadLetterView | None:
         """The dead letter at a place, if there is one."""
         with self.reading() as (clients, consumer):
             topics = self.topics(clients)
             info = clients.cluster.topics([place.topic] if place.topic in topics else [])
             if not info or place.partition >= info[place.topic].partitions:
                 return None
-            source = Source(place.topic, place.partition)
+            source = PartitionId(place.topic, place.partition)
             start, end = clients.cluster.starts([source])[source], place.offset + 1
             if not start <= place.offset < clients.cluster.ends([source])[source]:
                 return None
@@ -138,8 +138,8 @@ class LetterBox:
             return None if found is None else seen(found)
 
     def count(
-        self, wanted: LetterFilter, place: object | None, look: Look | None = None
-    ) -> LetterCounts:
+        self, wanted: DeadLetterFilter, place: object | None, look: Look | None = None
+    ) -> DeadLetterCounts:
         """Count from a place on, as far as one request goes; `look` is shown what is counted."""
         told = {} if place is None else _offsets_of(place, newest=False)
         with self.reading() as (clients, consumer):
@@ -147,7 +147,7 @@ class LetterBox:
             starts = {each: told.get(each, start) for each, (start, _) in log.items()}
             ends = {each: end for each, (_, end) in log.items()}
             sweep = self._sweep(consumer, starts, ends, COUNT_RECORDS_MAX)
-            tally = LetterTally()
+            tally = DeadLetterTally()
             for message in sweep:
                 view = seen(message)
                 if matches(view, wanted):
@@ -158,9 +158,12 @@ class LetterBox:
                 sweep.scanned, None if sweep.is_done else _told("oldest", sweep.positions)
             )
 
-    def count_named(self, places: Sequence[LetterPlace], look: Look) -> LetterCounts:
+    def count_named(self, places: Sequence[DeadLetterPosition], look: Look) -> DeadLetterCounts:
         """Count those that are named and there; one that is not is left out."""
-        tally, found = LetterTally(), [view for view in map(self.one, places[:NAMED_MAX]) if view]
+        tally, found = (
+            DeadLetterTally(),
+            [view for view in map(self.one, places[:NAMED_MAX]) if view],
+        )
         for view in found:
             tally.add(view)
             look(view)
@@ -173,8 +176,8 @@ class LetterBox:
         return dead_letter_topics(config.routes, clients.cluster.names(), config.service.group_id)
 
     def log_of(
-        self, wanted: LetterFilter, clients: Clients, consumer: Consumer
-    ) -> dict[Source, tuple[int, int]]:
+        self, wanted: DeadLetterFilter, clients: Clients, consumer: Consumer
+    ) -> dict[PartitionId, tuple[int, int]]:
         """The offsets that a filter is about, by partition: from, and to below."""
         topics = self.topics(clients)
         for name in wanted.topics:
@@ -185,7 +188,7 @@ class LetterBox:
                 )
         infos = clients.cluster.topics(wanted.topics or topics)
         sources = [
-            Source(name, number)
+            PartitionId(name, number)
             for name in sorted(infos)
             for number in range(infos[name].partitions)
         ]
@@ -215,23 +218,23 @@ class LetterBox:
     def _sweep(
         self,
         consumer: Consumer,
-        starts: Mapping[Source, int],
-        ends: Mapping[Source, int],
+        starts: Mapping[PartitionId, int],
+        ends: Mapping[PartitionId, int],
         records_max: int,
-    ) -> Sweep:
+    ) -> OffsetScan:
         deadline_s = self._clock.monotonic_s() + _PATIENCE_S
-        return Sweep(
+        return OffsetScan(
             consumer, starts, ends, records_max, lambda: self._clock.monotonic_s() > deadline_s
         )
 
     def _oldest(
         self,
         consumer: Consumer,
-        log: Mapping[Source, tuple[int, int]],
-        wanted: LetterFilter,
-        told: Mapping[Source, int] | None,
+        log: Mapping[PartitionId, tuple[int, int]],
+        wanted: DeadLetterFilter,
+        told: Mapping[PartitionId, int] | None,
         limit: int,
-    ) -> LetterPage:
+    ) -> DeadLetterPage:
         starts = {each: (told or {}).get(each, start) for each, (start, _) in log.items()}
         ends = {each: end for each, (_, end) in log.items()}
         sweep = self._sweep(consumer, starts, ends, PAGE_RECORDS_MAX)
@@ -244,16 +247,16 @@ class LetterBox:
                 break
         found.sort(key=lambda view: (view.time_ms, view.place))
         place = None if sweep.is_done else _told("oldest", sweep.positions)
-        return LetterPage(tuple(found), sweep.scanned, place)
+        return DeadLetterPage(tuple(found), sweep.scanned, place)
 
     def _newest(
         self,
         consumer: Consumer,
-        log: Mapping[Source, tuple[int, int]],
-        wanted: LetterFilter,
-        told: Mapping[Source, int] | None,
+        log: Mapping[PartitionId, tuple[int, int]],
+        wanted: DeadLetterFilter,
+        told: Mapping[PartitionId, int] | None,
         limit: int,
-    ) -> LetterPage:
+    ) -> DeadLetterPage:
         """See the module; `below` is where each partition is read to, and goes down."""
         deadline_s = self._clock.monotonic_s() + _PATIENCE_S
         below = {each: min((told or {}).get(each, end), end) for each, (_, end) in log.items()}
@@ -280,12 +283,12 @@ class LetterBox:
             if sum(_source(view) == each for view in found) > sum(_source(v) == each for v in page):
                 reached[each] = given.get(each, below[each])
         is_done = all(at <= log[each][0] for each, at in reached.items())
-        return LetterPage(tuple(page), scanned, None if is_done else _told("newest", reached))
+        return DeadLetterPage(tuple(page), scanned, None if is_done else _told("newest", reached))
 
 
 def _newest_of(found: Iterable[DeadLetterView], limit: int) -> list[DeadLetterView]:
     """The newest of all partitions; of each, a higher offset comes before a lower one."""
-    by_source: dict[Source, list[DeadLetterView]] = {}
+    by_source: dict[PartitionId, list[DeadLetterView]] = {}
     for view in found:
         by_source.setdefault(_source(view), []).append(view)
     for views in by_source.values():
@@ -293,29 +296,29 @@ def _newest_of(found: Iterable[DeadLetterView], limit: int) -> list[DeadLetterVi
     return list(islice(merge(*by_source.values(), key=lambda view: -view.time_ms), limit))
 
 
-def _source(view: DeadLetterView) -> Source:
-    return Source(view.place.topic, view.place.partition)
+def _source(view: DeadLetterView) -> PartitionId:
+    return PartitionId(view.place.topic, view.place.partition)
 
 
 def _from_time(
     consumer: Consumer,
     from_ms: int,
-    starts: Mapping[Source, int],
-    ends: Mapping[Source, int],
-) -> dict[Source, int]:
+    starts: Mapping[PartitionId, int],
+    ends: Mapping[PartitionId, int],
+) -> dict[PartitionId, int]:
     """The first offsets at or after a time; where nothing is so late, the end."""
     asked = [TopicPartition(*each, from_ms) for each in starts]
     if not asked:
         return {}
     places = consumer.offsets_for_times(asked, timeout=_QUESTION_S)
-    found = {Source(place.topic, place.partition): place.offset for place in places}
+    found = {PartitionId(place.topic, place.partition): place.offset for place in places}
     return {
         each: max(start, found[each]) if found.get(each, -1) >= 0 else ends[each]
         for each, start in starts.items()
     }
 
 
-def _told(order: str, positions: Mapping[Source, int]) -> object:
+def _told(order: str, positions: Mapping[PartitionId, int]) -> object:
     """A place of a search, as JSON holds it."""
     by_topic: dict[str, list[list[int]]] = {}
     for (topic, partition), offset in positions.items():
@@ -323,13 +326,13 @@ def _told(order: str, positions: Mapping[Source, int]) -> object:
     return [order, by_topic]
 
 
-def _offsets_of(place: object, *, newest: bool) -> dict[Source, int]:
+def _offsets_of(place: object, *, newest: bool) -> dict[PartitionId, int]:
     """The offsets of a place; NotPossible for one that no page of this order has told."""
     match place:
         case [str(order), dict(by_topic)] if order == ("newest" if newest else "oldest"):
             with suppress(TypeError, ValueError):
                 return {
-                    Source(topic, int(partition)): max(0, int(offset))
+                    PartitionId(topic, int(partition)): max(0, int(offset))
                     for topic, offsets in by_topic.items()
                     for partition, offset in offsets
                 }

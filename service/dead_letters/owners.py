@@ -10,10 +10,10 @@ from ringfence.headers import Reason
 from service.config.load import Config, RouteSettings
 from service.dedup.dead_letter import DeadLetterView, letter_of
 from service.dedup.record import RejectedError, name_of
-from service.dedup.route import Inlet, InputRoute, Template, finder, resolve
-from service.kafka.admin import Cluster, TopicInfo
+from service.dedup.route import InputPartition, InputRoute, Template, finder, resolve
+from service.kafka.admin import ClusterAdmin, TopicInfo
 from service.kafka.topics import by_address, fallback
-from state.model import Source
+from state.model import PartitionId
 
 Skip = Literal["foreign", "unreadable-headers", "no-route", "no-input", "no-address"]
 _ANYTHING: Final = ".+"
@@ -43,7 +43,7 @@ def dead_letter_topics(
     return tuple(sorted(found & set(names)))
 
 
-class Ways:
+class DeadLetterOwners:
     """Which partition decides a dead letter, by the routes and topics there are."""
 
     def __init__(self, config: Config, topics: Mapping[str, TopicInfo]) -> None:
@@ -53,39 +53,39 @@ class Ways:
         self._find = finder(config.routes, service.group_id, lambda: topics)
         self._by_address = by_address(service.group_id)
         self._partitions = service.by_address_partitions
-        self._inlets: dict[Source, Inlet] = {}
+        self._input_partitions: dict[PartitionId, InputPartition] = {}
 
     @classmethod
-    def now(cls, config: Config, cluster: Cluster) -> "Ways":
+    def now(cls, config: Config, cluster: ClusterAdmin) -> "DeadLetterOwners":
         """By the topics that there are now."""
         routes = resolve(config.routes, cluster.names(), config.service.group_id)
         return cls(config, cluster.topics(routes))
 
-    def way(self, view: DeadLetterView) -> Source | Skip:
+    def way(self, view: DeadLetterView) -> PartitionId | Skip:
         """The partition that decides it, or why it cannot be redriven."""
         letter = letter_of(view)
         if letter is None or view.reason == Reason.UNREADABLE_HEADERS:
             # Those with unreadable headers stand there without any.
             return "foreign" if letter is None else "unreadable-headers"
-        inlet = self._inlet(letter.source)
-        if inlet.fault is not None:
+        input_partition = self._input_partition(letter.source)
+        if input_partition.fault is not None:
             return "no-route"
         try:
-            address = inlet.address(letter.own_key, letter.headers)
+            address = input_partition.address(letter.own_key, letter.headers)
         except RejectedError:
             return "no-address"
-        if inlet.route.settings.scope == "address":
-            return Source(self._by_address, murmur2(address.encode(), self._partitions))
+        if input_partition.route.settings.scope == "address":
+            return PartitionId(self._by_address, murmur2(address.encode(), self._partitions))
         return letter.source if self._is_there(letter.source) else "no-input"
 
-    def _is_there(self, source: Source) -> bool:
+    def _is_there(self, source: PartitionId) -> bool:
         info = self._topics.get(source.topic)
         return info is not None and source.partition < info.partitions
 
-    def _inlet(self, source: Source) -> Inlet:
-        found = self._inlets.get(source)
+    def _input_partition(self, source: PartitionId) -> InputPartition:
+        found = self._input_partitions.get(source)
         if found is None:
-            found = self._inlets[source] = self._find(name_of(source))
+            found = self._input_partitions[source] = self._find(name_of(source))
         return found
 
 

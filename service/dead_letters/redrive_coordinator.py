@@ -18,36 +18,36 @@ from confluent_kafka import KafkaException
 from service.clock import Clock
 from service.config.load import Config
 from service.config.tasks import Hop, hops_of
-from service.dead_letters.owners import Ways
-from service.dead_letters.reader import SpanReader
-from service.dead_letters.redrive_runner import Errand, GoneError, aside
+from service.dead_letters.owners import DeadLetterOwners
+from service.dead_letters.reader import DeadLetterReader
+from service.dead_letters.redrive_runner import JobDeletedError, RedriveRunner, aside
 from service.dedup.route import resolve
 from service.kafka.clients import Clients
 from service.kafka.topics import by_address, config_topic
-from service.metadata.image import Settings
-from service.metadata.record import ConfigRecord
-from service.metadata.redrive_job import KEPT_MAX, Job, forgetting
-from service.metadata.topic import Writer
-from service.metadata.watcher import Bulletin
+from service.metadata.image import MetadataImage
+from service.metadata.record import MetadataRecord
+from service.metadata.redrive_job import KEPT_MAX, RedriveJob, forgetting
+from service.metadata.topic import MetadataWriter
+from service.metadata.watcher import MetadataWatcher
 from service.queries.errors import Unavailable
-from service.queries.inbox import Desk
-from service.queries.status import Status
-from state.model import Source
+from service.queries.inbox import QueryService
+from service.queries.status import ServiceStatus
+from state.model import PartitionId
 
 
-def first_deciding(config: Config, names: Collection[str]) -> Source | None:
+def first_deciding(config: Config, names: Collection[str]) -> PartitionId | None:
     """The partition whose owner has the turn, the same for all who ask; None without inputs.
 
     The first of by-address, where anything is decided by address; else that of the first input.
     """
     group_id = config.service.group_id
     if Hop.ADDRESSES in hops_of(route.scope for route in config.routes):
-        return Source(by_address(group_id), 0)
+        return PartitionId(by_address(group_id), 0)
     inputs = resolve(config.routes, names, group_id)
-    return Source(min(inputs), 0) if inputs else None
+    return PartitionId(min(inputs), 0) if inputs else None
 
 
-def owns(status: Status, place: Source | None) -> bool:
+def owns(status: ServiceStatus, place: PartitionId | None) -> bool:
     """Whether an instance reads a partition."""
     return place is not None and any(
         (each.topic, each.partition) == place and each.phase == "running"
@@ -73,42 +73,42 @@ _AT_ONCE: Final = 4
 _log = structlog.stdlib.get_logger(__name__)
 
 
-class _BegunError(Exception):
+class _AlreadyStartedError(Exception):
     """The job was begun before."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: RedriveJob) -> None:
         super().__init__(job.id)
         self.job = job
 
 
-class Coordinator:
+class RedriveCoordinator:
     """See the module. `jobs`, `know` and `write` are for any thread."""
 
     def __init__(
         self,
         config: Callable[[], Config],
         clients: Callable[[], Clients],
-        desk: Desk,
-        status: Callable[[], Status],
-        bulletin: Bulletin,
+        query_service: QueryService,
+        status: Callable[[], ServiceStatus],
+        metadata_watcher: MetadataWatcher,
         clock: Clock,
     ) -> None:
         self._config = config
         self._clients = clients
-        self._desk = desk
+        self._query_service = query_service
         self._status = status
         self._clock = clock
-        self._bulletin = bulletin
-        self._writer = Writer(clients, config_topic(config().service.group_id), clock)
-        self._known: dict[str, Job] | None = None
+        self._metadata_watcher = metadata_watcher
+        self._writer = MetadataWriter(clients, config_topic(config().service.group_id), clock)
+        self._known: dict[str, RedriveJob] | None = None
         """As the config topic tells them; None before it was read."""
-        self._told: dict[str, tuple[float, Job]] = {}
+        self._told: dict[str, tuple[float, RedriveJob]] = {}
         """What was written here, and when, until it is read."""
-        self._errands: dict[str, Errand] = {}
+        self._errands: dict[str, RedriveRunner] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._begun: dict[str, bool] = {}
         """Whether the job of an errand ran when it began."""
-        self._first: Source | None = None
+        self._first: PartitionId | None = None
         self._looked_s = float("-inf")
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="ringfence-redrives", daemon=True)
@@ -122,17 +122,17 @@ class Coordinator:
         self._stopping = True
         self._thread.join(_STOP_S)
 
-    def jobs(self) -> dict[str, Job]:
+    def jobs(self) -> dict[str, RedriveJob]:
         """All that are known, those that run here as they stand now; Unavailable at first."""
         if self._known is None:
             raise Unavailable("The config topic was not read yet; ask again.")
-        live = {name: errand.job for name, errand in list(self._errands.items())}
+        live = {name: runner.job for name, runner in list(self._errands.items())}
         return {
             name: _newer(job, live[name]) if name in live else job
             for name, job in list(self._known.items())
         }
 
-    def know(self, job: Job) -> None:
+    def know(self, job: RedriveJob) -> None:
         """A job was written here: it will be read, but who asks now shall see it."""
         self._told[job.id] = (self._clock.monotonic_s(), job)
         if self._known is not None:
@@ -153,14 +153,14 @@ class Coordinator:
             except Exception:  # noqa: BLE001 - logged, and tried again
                 _log.exception("redrives_failed")
                 await asyncio.sleep(_PAUSE_S)
-        for errand in self._errands.values():
-            errand.stop()
+        for runner in self._errands.values():
+            runner.stop()
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=_STOP_S)
 
     def _look(self) -> None:
         """At what the config topic tells, and what was written here and not read yet."""
-        told = self._bulletin.redrives
+        told = self._metadata_watcher.redrives
         if told is None:
             return
         known, now_s = dict(told), self._clock.monotonic_s()
@@ -177,10 +177,10 @@ class Coordinator:
     async def _assign(self) -> None:
         """Begin what is ours to do, and let go of what is not."""
         known = self._known or {}
-        for name, errand in self._errands.items():
+        for name, runner in self._errands.items():
             # What it begins as, running or ended, it has to do to its end.
             if name not in known or known[name].is_running != self._begun[name]:
-                errand.stop()
+                runner.stop()
         for name in [name for name, task in self._tasks.items() if task.done()]:
             self._tasks.pop(name).result()
             del self._errands[name], self._begun[name]
@@ -189,56 +189,60 @@ class Coordinator:
             if len(known) > KEPT_MAX:
                 await aside(partial(self._forget, min(known)))
         elif not await aside(self._is_ours):
-            for errand in self._errands.values():
-                errand.stop()
+            for runner in self._errands.values():
+                runner.stop()
         else:
             for job in todo[:_AT_ONCE]:
                 if job.id not in self._tasks:
-                    errand = Errand(job, self._desk, self._write, self._clock)
-                    self._errands[job.id], self._begun[job.id] = errand, job.is_running
-                    self._tasks[job.id] = asyncio.create_task(self._do(errand))
+                    runner = RedriveRunner(job, self._query_service, self._write, self._clock)
+                    self._errands[job.id], self._begun[job.id] = runner, job.is_running
+                    self._tasks[job.id] = asyncio.create_task(self._do(runner))
 
-    async def _do(self, errand: Errand) -> None:
+    async def _do(self, runner: RedriveRunner) -> None:
         """One job, as far as it can be done now; what fails is begun again as it was written."""
-        name = errand.job.id
-        _log.info("redrive_begins", redrive=name, state=errand.job.state)
-        reader: SpanReader | None = None
+        name = runner.job.id
+        _log.info("redrive_begins", redrive=name, state=runner.job.state)
+        reader: DeadLetterReader | None = None
         try:
-            ways = await aside(lambda: Ways.now(self._config(), self._clients().cluster))
-            reader = await aside(lambda: SpanReader(self._clients()))
-            await errand.run(ways.way, reader)
-            _log.info("redrive_rests", redrive=name, state=errand.job.state)
-        except GoneError:
+            ways = await aside(
+                lambda: DeadLetterOwners.now(self._config(), self._clients().cluster)
+            )
+            reader = await aside(lambda: DeadLetterReader(self._clients()))
+            await runner.run(ways.way, reader)
+            _log.info("redrive_rests", redrive=name, state=runner.job.state)
+        except JobDeletedError:
             _log.info("redrive_gone", redrive=name)
         except KafkaException as error:
             cause = error.args[0].name()
             _log.warning("redrive_waits", redrive=name, cause=cause)
-            errand.waits(f"The broker answered {cause}; see its log, and our topics.")
+            runner.waits(f"The broker answered {cause}; see its log, and our topics.")
             await asyncio.sleep(_PAUSE_S)
         except Exception as error:  # noqa: BLE001 - logged, and told as the job's end
             _log.exception("redrive_failed", redrive=name)
             await asyncio.sleep(_PAUSE_S)
-            with suppress(KafkaException, GoneError):  # then it is tried again
-                await errand.fail(f"An error of ours: {error!r}; the log has more.")
+            with suppress(KafkaException, JobDeletedError):  # then it is tried again
+                await runner.fail(f"An error of ours: {error!r}; the log has more.")
         finally:
             if reader is not None:
                 await aside(reader.close)
 
-    async def _write(self, name: str, change: Callable[[Job | None], Job]) -> Job:
+    async def _write(
+        self, name: str, change: Callable[[RedriveJob | None], RedriveJob]
+    ) -> RedriveJob:
         for attempt in range(1, _ATTEMPTS):
             with suppress(KafkaException):  # others write the topic too, and fence each other
                 return await aside(partial(self.write, name, change))
             await asyncio.sleep(_LOOK_S * attempt)
         return await aside(partial(self.write, name, change))
 
-    def write(self, name: str, change: Callable[[Job | None], Job]) -> Job:
+    def write(self, name: str, change: Callable[[RedriveJob | None], RedriveJob]) -> RedriveJob:
         """Write what is made of a job as it stands now; what `change` raises comes through.
 
         KafkaException where the broker refuses, or another came between: ask again.
         """
-        written: list[Job] = []
+        written: list[RedriveJob] = []
 
-        def made(settings: Settings) -> ConfigRecord:
+        def made(settings: MetadataImage) -> MetadataRecord:
             written[:] = [change(settings.redrives.by_id.get(name))]
             return written[0].record
 
@@ -246,21 +250,21 @@ class Coordinator:
         self.know(written[0])
         return written[0]
 
-    def begin(self, job: Job, mark: str) -> Job:
+    def begin(self, job: RedriveJob, mark: str) -> RedriveJob:
         """Write a new job, unless there is one whose id ends with the mark: then it is that one.
 
         It is looked for in the newest state, so that of two instances one begins. See `write`.
         """
 
-        def made(settings: Settings) -> ConfigRecord:
+        def made(settings: MetadataImage) -> MetadataRecord:
             for each in settings.redrives.by_id.values():
                 if each.id.endswith(mark):
-                    raise _BegunError(each)
+                    raise _AlreadyStartedError(each)
             return job.record
 
         try:
             self._writer.write(made)
-        except _BegunError as begun:
+        except _AlreadyStartedError as begun:
             job = begun.job
         self.know(job)
         return job
@@ -277,7 +281,7 @@ class Coordinator:
         return owns(self._status(), self._first)
 
 
-def _newer(known: Job, live: Job) -> Job:
+def _newer(known: RedriveJob, live: RedriveJob) -> RedriveJob:
     """A job that runs here as it stands now; what it has become is as it was written."""
     if known.is_running == live.is_running:
         return live

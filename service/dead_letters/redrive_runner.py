@@ -13,26 +13,26 @@ from functools import partial
 from typing import Final, TypeVar
 
 from service.clock import Clock
-from service.dead_letters.redrive_steps import Drive, Reader, halves
+from service.dead_letters.redrive_steps import ChunkReader, RedriveBatcher, halves
 from service.dedup.dead_letter import DeadLetterView, State
-from service.metadata.redrive_job import Job
+from service.metadata.redrive_job import RedriveJob
 from service.queries.errors import NotPossible, Unavailable
-from service.queries.inbox import Desk
+from service.queries.inbox import QueryService
 from service.queries.redrives import (
-    LettersRedrive,
-    MarksQuery,
-    MarksRemoval,
+    CheckpointsQuery,
+    DecideDeadLetters,
+    DeleteCheckpoints,
+    PartitionCheckpoint,
     RedriveAnswer,
-    ToldMark,
 )
-from state.model import Source
+from state.model import PartitionId
 
 _RESERVE_S: Final = 1.0
 
 _STEP_S: Final = 0.1
 
 
-class Bucket:
+class TokenBucket:
     """See the module; the times it is told never go back."""
 
     def __init__(self, per_second: float | None, now_s: float) -> None:
@@ -91,7 +91,7 @@ async def aside(work: Callable[[], T]) -> T:
 
 A = TypeVar("A")
 
-Write = Callable[[str, Callable[[Job | None], Job]], Awaitable[Job]]
+Write = Callable[[str, Callable[[RedriveJob | None], RedriveJob]], Awaitable[RedriveJob]]
 """Writes what is made of the job of an id, as the config topic has it now."""
 
 STEP_MAX: Final = 5_000
@@ -105,17 +105,19 @@ _SAVE_S: Final = 5.0
 _RATE_OVER_S: Final = 10.0
 
 
-class GoneError(Exception):
+class JobDeletedError(Exception):
     """The job is on the config topic no more."""
 
 
-class Errand:
+class RedriveRunner:
     """See the module. `job` is for any thread."""
 
-    def __init__(self, job: Job, desk: Desk, write: Write, clock: Clock) -> None:
+    def __init__(
+        self, job: RedriveJob, query_service: QueryService, write: Write, clock: Clock
+    ) -> None:
         self.job = job
         """As it stands now; of what was written it is ahead."""
-        self._desk = desk
+        self._query_service = query_service
         self._write = write
         self._clock = clock
         self._ended = asyncio.Event()
@@ -127,10 +129,12 @@ class Errand:
         """Send nothing more: it has ended, or is somebody else's now."""
         self._ended.set()
 
-    async def run(self, way: Callable[[DeadLetterView], Source | str], reader: Reader) -> None:
+    async def run(
+        self, way: Callable[[DeadLetterView], PartitionId | str], reader: ChunkReader
+    ) -> None:
         """All that is left to do, or as much as comes before `stop`."""
         marks = await self._marks()
-        drive = Drive(self.job, way, reader, marks)
+        drive = RedriveBatcher(self.job, way, reader, marks)
         if drive.job.progress.sent >= self.job.progress.sent:  # removed marks tell of less
             self.job = drive.job
         if self.job.is_running and not self._ended.is_set():
@@ -142,8 +146,8 @@ class Errand:
         """Give the job up."""
         await self._end("failed", sentence)
 
-    async def _drive(self, drive: Drive) -> None:
-        bucket = Bucket(self.job.order.max_per_second, self._clock.monotonic_s())
+    async def _drive(self, drive: RedriveBatcher) -> None:
+        bucket = TokenBucket(self.job.order.max_per_second, self._clock.monotonic_s())
         while not self._ended.is_set():
             at_once = min(bucket.at_once(self._clock.monotonic_s()), STEP_MAX)
             step = await aside(partial(drive.next, at_once))
@@ -160,7 +164,7 @@ class Errand:
                 await self._save()
         await self._save()
 
-    async def _send(self, commands: Sequence[LettersRedrive], drive: Drive) -> bool:
+    async def _send(self, commands: Sequence[DecideDeadLetters], drive: RedriveBatcher) -> bool:
         """To one owner, in order; False where the errand ends before all of it is answered for."""
         waiting = deque(commands)
         while waiting:
@@ -175,14 +179,16 @@ class Errand:
             self._tell(drive)
         return True
 
-    async def _redriven(self, command: LettersRedrive) -> RedriveAnswer | None:
-        return await self._asked(lambda: self._desk.ask(command, _ASK_S))
+    async def _redriven(self, command: DecideDeadLetters) -> RedriveAnswer | None:
+        return await self._asked(lambda: self._query_service.ask(command, _ASK_S))
 
-    async def _marks(self) -> tuple[ToldMark, ...]:
+    async def _marks(self) -> tuple[PartitionCheckpoint, ...]:
         """Of all owners; less would be guessed from."""
         pauses = iter(_PAUSES_S)
         while not self._ended.is_set():
-            answer = await self._asked(lambda: self._desk.ask(MarksQuery(self.job.id), _ASK_S))
+            answer = await self._asked(
+                lambda: self._query_service.ask(CheckpointsQuery(self.job.id), _ASK_S)
+            )
             if answer is None or answer.complete:
                 return () if answer is None else answer.marks
             self.waits("Not all deciding partitions are owned by an instance that answers.")
@@ -192,7 +198,9 @@ class Errand:
     async def _clear(self) -> None:
         """Have all owners forget a job that has ended; it is known by then that it has."""
         while not self._ended.is_set():
-            answer = await self._asked(lambda: self._desk.ask(MarksRemoval(self.job.id), _ASK_S))
+            answer = await self._asked(
+                lambda: self._query_service.ask(DeleteCheckpoints(self.job.id), _ASK_S)
+            )
             if answer is not None and answer.complete:
                 await self._save(cleared=True)
                 return
@@ -225,7 +233,7 @@ class Errand:
         if sentence != self.job.waiting_for:
             self.job = self.job._replace(waiting_for=sentence)
 
-    def _tell(self, drive: Drive) -> None:
+    def _tell(self, drive: RedriveBatcher) -> None:
         """How far it is, how fast it goes, and how long it may take."""
         now_s, left = self._clock.monotonic_s(), drive.left
         self._sent.append((now_s, drive.job.progress.sent, left))
@@ -245,7 +253,7 @@ class Errand:
         """Write how far it is; what has become of it meanwhile stands."""
         mine = self.job
 
-        def change(now: Job | None) -> Job:
+        def change(now: RedriveJob | None) -> RedriveJob:
             return _onto(now, mine)._replace(cleared=cleared)
 
         await self._write(mine.id, change)
@@ -255,16 +263,16 @@ class Errand:
         """Write that it has come to its end, unless it has come to another already."""
         mine, now_ms = self.job, self._clock.wall_ms()
 
-        def change(now: Job | None) -> Job:
+        def change(now: RedriveJob | None) -> RedriveJob:
             return _onto(now, mine).ended(state, now_ms, error)
 
         self.job = await self._write(mine.id, change)
 
 
-def _onto(now: Job | None, mine: Job) -> Job:
+def _onto(now: RedriveJob | None, mine: RedriveJob) -> RedriveJob:
     """The progress of one, and all else as it is written now."""
     if now is None:
-        raise GoneError(mine.id)
+        raise JobDeletedError(mine.id)
     return now._replace(
         span=mine.span,
         offset=mine.offset,

@@ -10,34 +10,34 @@ from confluent_kafka import KafkaException
 
 from service.clock import Clock
 from service.config.load import Config
-from service.dead_letters.browser import LetterBox
-from service.dead_letters.owners import Ways
-from service.dead_letters.redrive_coordinator import Coordinator
+from service.dead_letters.browser import DeadLetterBrowser
+from service.dead_letters.owners import DeadLetterOwners
+from service.dead_letters.redrive_coordinator import RedriveCoordinator
 from service.dedup.dead_letter import (
+    DeadLetterFilter,
     DeadLetterView,
-    LetterFilter,
-    Order,
-    RedrivePreview,
+    RedriveEstimate,
+    RedriveRequest,
     RedriveView,
 )
 from service.kafka.clients import Clients
-from service.metadata.redrive_job import Job, Span
+from service.metadata.redrive_job import DeadLetterRange, RedriveJob
 from service.queries.errors import NotPossible, Unavailable
-from state.model import Source
+from state.model import PartitionId
 
 SAMPLES: Final = 10
 RUNNING_MAX: Final = 20
 
 
-class Orders:
+class RedriveService:
     """See the module. Blocks; safe on any thread."""
 
     def __init__(
         self,
         config: Callable[[], Config],
         clients: Callable[[], Clients],
-        box: LetterBox,
-        coordinator: Coordinator,
+        box: DeadLetterBrowser,
+        coordinator: RedriveCoordinator,
         clock: Clock,
     ) -> None:
         self._config = config
@@ -46,7 +46,7 @@ class Orders:
         self._coordinator = coordinator
         self._clock = clock
 
-    def order(self, order: Order, key: str | None = None) -> RedriveView:
+    def order(self, order: RedriveRequest, key: str | None = None) -> RedriveView:
         """Begin a redrive of what is there now; what is written later is not part of it.
 
         Under a key that its actor has used before, on any instance, it is the redrive that was
@@ -61,7 +61,7 @@ class Orders:
             sentence = f"{RUNNING_MAX} redrives run already; wait for one to end, or cancel it."
             raise NotPossible(sentence)
         now_ms = self._clock.wall_ms()
-        job = Job(
+        job = RedriveJob(
             id=f"{now_ms:013d}{mark}",
             order=order,
             spans=self._spans(order),
@@ -70,9 +70,12 @@ class Orders:
         )
         return self._asked(lambda: self._coordinator.begin(job, mark)).view
 
-    def preview(self, order: Order) -> RedrivePreview:
+    def preview(self, order: RedriveRequest) -> RedriveEstimate:
         """What it would be about, as far as one request goes."""
-        spans, ways = self._spans(order), Ways.now(self._config(), self._clients().cluster)
+        spans, ways = (
+            self._spans(order),
+            DeadLetterOwners.now(self._config(), self._clients().cluster),
+        )
         samples: list[DeadLetterView] = []
         skipped = Counter[str]()
 
@@ -88,7 +91,7 @@ class Orders:
         else:
             counts = self._box.count(order.filter, None, look)
         total = len(order.letters) or sum(span.end - span.start for span in spans)
-        return RedrivePreview(order, total, counts, dict(skipped), tuple(samples))
+        return RedriveEstimate(order, total, counts, dict(skipped), tuple(samples))
 
     def all(self) -> tuple[RedriveView, ...]:
         """The newest first."""
@@ -109,32 +112,34 @@ class Orders:
             return job.view
         now_ms = self._clock.wall_ms()
 
-        def ended(now: Job | None) -> Job:
+        def ended(now: RedriveJob | None) -> RedriveJob:
             return (job if now is None else now).ended("cancelled", now_ms)
 
         return self._asked(lambda: self._coordinator.write(name, ended)).view
 
-    def _asked(self, write: Callable[[], Job]) -> Job:
+    def _asked(self, write: Callable[[], RedriveJob]) -> RedriveJob:
         try:
             return write()
         except KafkaException as error:
             sentence = f"The broker answered {error.args[0].name()}; ask again."
             raise Unavailable(sentence) from error
 
-    def _spans(self, order: Order) -> tuple[Span, ...]:
+    def _spans(self, order: RedriveRequest) -> tuple[DeadLetterRange, ...]:
         if order.letters:
             return self._named_spans(order)
         with self._box.reading() as (clients, consumer):
             log = self._box.log_of(order.filter, clients, consumer)
         return tuple(
-            Span(*each, start, end) for each, (start, end) in sorted(log.items()) if start < end
+            DeadLetterRange(*each, start, end)
+            for each, (start, end) in sorted(log.items())
+            if start < end
         )
 
-    def _named_spans(self, order: Order) -> tuple[Span, ...]:
-        places: dict[Source, list[int]] = {}
+    def _named_spans(self, order: RedriveRequest) -> tuple[DeadLetterRange, ...]:
+        places: dict[PartitionId, list[int]] = {}
         for topic, partition, offset in order.letters:
-            places.setdefault(Source(topic, partition), []).append(offset)
-        wanted = LetterFilter(topics=tuple(sorted({topic for topic, _ in places})))
+            places.setdefault(PartitionId(topic, partition), []).append(offset)
+        wanted = DeadLetterFilter(topics=tuple(sorted({topic for topic, _ in places})))
         with self._box.reading() as (clients, consumer):
             log = self._box.log_of(wanted, clients, consumer)
         for each, offsets in places.items():
@@ -142,7 +147,8 @@ class Orders:
                 where = f"{each.topic}-{each.partition}@{max(offsets)}"
                 raise NotPossible(f"There is no dead letter {where}; see /v1/dead-letters.")
         return tuple(
-            Span(*each, min(offsets), max(offsets) + 1) for each, offsets in sorted(places.items())
+            DeadLetterRange(*each, min(offsets), max(offsets) + 1)
+            for each, offsets in sorted(places.items())
         )
 
 

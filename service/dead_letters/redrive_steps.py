@@ -12,11 +12,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from service.dead_letters.reader import Chunk, seen
-from service.dedup.dead_letter import DeadLetterView, Letter, letter_of, matches
-from service.metadata.redrive_job import Job
-from service.queries.redrives import LettersRedrive, RedriveAnswer, ToldMark
-from state.model import Source
+from service.dead_letters.reader import RecordChunk, seen
+from service.dedup.dead_letter import DeadLetterView, RedrivenRecord, letter_of, matches
+from service.metadata.redrive_job import RedriveJob
+from service.queries.redrives import DecideDeadLetters, PartitionCheckpoint, RedriveAnswer
+from state.model import PartitionId
 
 _WAIT_S: Final = 0.2
 
@@ -24,15 +24,17 @@ _JUMP: Final = 2_000
 """A named letter so far ahead is gone to; what lies before a nearer one is read over."""
 
 
-class Reader(Protocol):
+class ChunkReader(Protocol):
     """Reads dead letters of one partition; see `SpanReader`."""
 
-    def read(self, source: Source, start: int, records_max: int, timeout_s: float) -> Chunk:
+    def read(
+        self, source: PartitionId, start: int, records_max: int, timeout_s: float
+    ) -> RecordChunk:
         """Records from an offset on; none where none came in time."""
         ...
 
 
-class Taken(NamedTuple):
+class FeedChunk(NamedTuple):
     """What one reading brought."""
 
     views: list[DeadLetterView]
@@ -42,26 +44,26 @@ class Taken(NamedTuple):
     """Whether it came on at all."""
 
 
-class Feed:
-    """See the module. `span` and `offset` tell where it stands, as those of `Job` do."""
+class DeadLetterFeed:
+    """See the module. `span` and `offset` tell where it stands, as those of `RedriveJob` do."""
 
-    def __init__(self, job: Job, reader: Reader) -> None:
+    def __init__(self, job: RedriveJob, reader: ChunkReader) -> None:
         self._spans = job.spans
         self._reader = reader
         self.span, self.offset = job.span, job.offset
-        self._named: defaultdict[Source, list[int]] = defaultdict(list)
+        self._named: defaultdict[PartitionId, list[int]] = defaultdict(list)
         for topic, partition, offset in sorted(job.order.letters):
-            self._named[Source(topic, partition)].append(offset)
+            self._named[PartitionId(topic, partition)].append(offset)
 
     @property
     def is_over(self) -> bool:
         """Whether nothing is left."""
         return self.span >= len(self._spans)
 
-    def take(self, records_max: int) -> Taken:
+    def take(self, records_max: int) -> FeedChunk:
         """The next records of the span at hand; none where none came in time."""
         topic, partition, first, end = self._spans[self.span]
-        source = Source(topic, partition)
+        source = PartitionId(topic, partition)
         start = max(self.offset, first)
         views: list[DeadLetterView] = []
         reached = self._next_named(source, start, end)
@@ -76,9 +78,9 @@ class Feed:
         self.offset = reached
         if reached >= end:
             self.span, self.offset = self.span + 1, -1
-        return Taken(views, missing, moved=reached > start or reached >= end)
+        return FeedChunk(views, missing, moved=reached > start or reached >= end)
 
-    def _next_named(self, source: Source, start: int, end: int) -> int:
+    def _next_named(self, source: PartitionId, start: int, end: int) -> int:
         """Where to read on: at the next letter that is named, where that is far."""
         if not self._named:
             return start
@@ -88,7 +90,7 @@ class Feed:
         return target if target - start > _JUMP or target >= end else start
 
     def _only_named(
-        self, source: Source, views: Sequence[DeadLetterView], start: int, reached: int
+        self, source: PartitionId, views: Sequence[DeadLetterView], start: int, reached: int
     ) -> tuple[list[DeadLetterView], int]:
         offsets = self._named[source]
         wanted = set(offsets[bisect_left(offsets, start) : bisect_left(offsets, reached)])
@@ -106,14 +108,14 @@ _SCANNED_MAX: Final = 20_000
 MISSING: Final = "not-found"
 
 
-class Step(NamedTuple):
+class RedriveStep(NamedTuple):
     """What comes next: all of it, then the job has moved on."""
 
-    commands: tuple[tuple[LettersRedrive, ...], ...]
+    commands: tuple[tuple[DecideDeadLetters, ...], ...]
     """For each owner, in their order."""
     letters: int
     span: int
-    """Where the job stands after it; see `Job`."""
+    """Where the job stands after it; see `RedriveJob`."""
     offset: int
     scanned: int
     matched: int
@@ -121,31 +123,31 @@ class Step(NamedTuple):
     is_last: bool
 
 
-class Drive:
+class RedriveBatcher:
     """See the module."""
 
     def __init__(
         self,
-        job: Job,
-        way: Callable[[DeadLetterView], Source | str],
-        reader: Reader,
-        marks: Iterable[ToldMark] = (),
+        job: RedriveJob,
+        way: Callable[[DeadLetterView], PartitionId | str],
+        reader: ChunkReader,
+        marks: Iterable[PartitionCheckpoint] = (),
     ) -> None:
         """`way` tells the partition that decides a letter, or why it cannot be redriven."""
         self.job = job
         self._way = way
-        self._feed = Feed(job, reader)
+        self._feed = DeadLetterFeed(job, reader)
         self._marks = {mark[:4]: mark for mark in marks}
         self._matched = job.progress.matched
         """Those of steps that are still on their way included."""
         self._count()
 
-    def next(self, letters_max: float) -> Step:
+    def next(self, letters_max: float) -> RedriveStep:
         """The next step; one without letters where none came in time. Blocks for a moment.
 
         After KafkaException, some may have been passed over: begin anew from the job.
         """
-        feed, letters = self._feed, dict[tuple[Source, Source], list[Letter]]()
+        feed, letters = self._feed, dict[tuple[PartitionId, PartitionId], list[RedrivenRecord]]()
         count = scanned = matched = 0
         skipped = Counter[str]()
         while not feed.is_over and scanned < _SCANNED_MAX:
@@ -165,11 +167,11 @@ class Drive:
                     skipped[str(way)] += 1
                     continue
                 count += 1
-                stands = Source(view.place.topic, view.place.partition)
+                stands = PartitionId(view.place.topic, view.place.partition)
                 letters.setdefault((way, stands), []).append(letter)
             if not moved:
                 break
-        return Step(
+        return RedriveStep(
             commands=self._commands(letters),
             letters=count,
             span=feed.span,
@@ -185,7 +187,7 @@ class Drive:
         self._marks[answer.mark[:4]] = answer.mark
         self._count()
 
-    def advance(self, step: Step) -> None:
+    def advance(self, step: RedriveStep) -> None:
         """All of a step is answered for."""
         progress = self.job.progress
         self.job = self.job._replace(
@@ -214,12 +216,12 @@ class Drive:
         return float("inf") if limit is None else limit - self._matched
 
     def _commands(
-        self, letters: dict[tuple[Source, Source], list[Letter]]
-    ) -> tuple[tuple[LettersRedrive, ...], ...]:
-        by_owner: dict[Source, list[LettersRedrive]] = {}
+        self, letters: dict[tuple[PartitionId, PartitionId], list[RedrivenRecord]]
+    ) -> tuple[tuple[DecideDeadLetters, ...], ...]:
+        by_owner: dict[PartitionId, list[DecideDeadLetters]] = {}
         for (owner, stands), all_letters in letters.items():
             for some in _pieces(all_letters):
-                command = LettersRedrive(
+                command = DecideDeadLetters(
                     redrive=self.job.id,
                     mode=self.job.order.mode,
                     topic=owner.topic,
@@ -246,7 +248,7 @@ class Drive:
         self.job = self.job._replace(progress=progress)
 
 
-def halves(command: LettersRedrive) -> tuple[LettersRedrive, ...]:
+def halves(command: DecideDeadLetters) -> tuple[DecideDeadLetters, ...]:
     """What the broker refused, in two; of one letter: that it is given up."""
     letters = command.letters
     if len(letters) == 1:
@@ -255,9 +257,9 @@ def halves(command: LettersRedrive) -> tuple[LettersRedrive, ...]:
     return command._replace(letters=letters[:middle]), command._replace(letters=letters[middle:])
 
 
-def _pieces(letters: Sequence[Letter]) -> Iterator[list[Letter]]:
+def _pieces(letters: Sequence[RedrivenRecord]) -> Iterator[list[RedrivenRecord]]:
     """In order, none of them larger than one command may be."""
-    piece: list[Letter] = []
+    piece: list[RedrivenRecord] = []
     size_bytes = 0
     for letter in letters:
         own_bytes = sum(len(value or b"") for _, value in letter.headers)

@@ -14,18 +14,18 @@ from service.config.addresses import (
     home_of,
     settings_of,
 )
-from service.dedup.partition import Partition
+from service.dedup.partition import OwnedPartition
 from service.dedup.record import RejectedError
 from state.cache import Cache
-from state.model import NO_CLAIM, Claim, Edit, Spots
-from state.strategies.base import Draft, Memory, Strategy
-from state.strategies.per_publisher import PublishersDraft
+from state.model import NO_CLAIM, Claim, Edit, PackedPositions
+from state.strategies.base import CommittedState, Draft, Strategy
+from state.strategies.per_publisher import PublisherDraft
 from state.strategies.registry import RING, STRATEGIES
 from state.strategies.ring import RingDraft
 from state.strategies.ring_admin import forget_all
 
 
-class Place(NamedTuple):
+class AddressContext(NamedTuple):
     """What one address needs while a transaction is decided."""
 
     name: str
@@ -34,7 +34,7 @@ class Place(NamedTuple):
     """The name that what is remembered stands under: most often the address."""
     settings: AddressSettings
     strategy: Strategy
-    memory: Memory
+    memory: CommittedState
     draft: Draft
 
     @property
@@ -43,12 +43,12 @@ class Place(NamedTuple):
         return self.cache.startswith(AUDIT)
 
 
-class Places:
+class AddressContexts:
     """The addresses of one partition in one transaction, opened when they are met first."""
 
     def __init__(
         self,
-        partition: Partition,
+        partition: OwnedPartition,
         book: AddressBook,
         cache: Cache,
         waiting: Mapping[str, int] = MappingProxyType({}),
@@ -58,7 +58,7 @@ class Places:
         self._waiting = waiting
         self._book = book
         self._cache = cache
-        self._open: dict[str, Place] = {}
+        self._open: dict[str, AddressContext] = {}
         self._admitted: set[str] = set()
         """What this transaction holds and the partition did not."""
         self._deletions: list[Edit] = []
@@ -66,29 +66,29 @@ class Places:
         """Numbers of ids that were forgotten and accepted anew, by cache."""
         self.volatile: list[Edit] = []
         """Edits of addresses that are forgotten with the partition: in no log."""
-        self.spots = Spots(partition.source)
+        self.packed_positions = PackedPositions(partition.source)
 
-    def __iter__(self) -> Iterator[Place]:
+    def __iter__(self) -> Iterator[AddressContext]:
         """In the order in which they were met."""
         return iter(self._open.values())
 
-    def at(self, address: str) -> Place:
+    def at(self, address: str) -> AddressContext:
         """The place of an address."""
         return self._at(address, address)
 
-    def of_cache(self, cache: str) -> Place:
+    def of_cache(self, cache: str) -> AddressContext:
         """The place of whatever stands under a name."""
         return self._at(home_of(cache), cache)
 
-    def bridge(self, place: Place) -> Place:
+    def bridge(self, place: AddressContext) -> AddressContext:
         """Where an address remembers what was stamped on its way."""
         return self._at(place.name, BRIDGE + place.name)
 
-    def audit(self, place: Place) -> Place:
+    def audit(self, place: AddressContext) -> AddressContext:
         """Where an address remembers which duplicates were dead-lettered."""
         return self._at(place.name, AUDIT + place.cache)
 
-    def check_room(self, place: Place) -> None:
+    def check_room(self, place: AddressContext) -> None:
         """RejectedError where the partition holds as many addresses as it may."""
         held, admitted = self._partition.addresses, self._admitted
         if place.cache in held or place.cache in admitted or self._waiting.get(place.cache):
@@ -100,17 +100,17 @@ class Places:
             cause = f"the partition holds {limit} addresses already"
             raise RejectedError(Reason.TOO_MANY_ADDRESSES, cause)
 
-    def admit(self, place: Place) -> None:
+    def admit(self, place: AddressContext) -> None:
         """An id of this address is remembered from now on."""
         if place.cache not in self._partition.addresses:
             self._admitted.add(place.cache)
 
-    def let_go(self, place: Place, claim: Claim) -> Claim:
+    def let_go(self, place: AddressContext, claim: Claim) -> Claim:
         """Forget what repeats, so that it can be remembered anew; gives what to remember it by.
 
         Numbers of publishers are not taken back: what goes out for such a claim changes nothing.
         """
-        if isinstance(place.draft, PublishersDraft):
+        if isinstance(place.draft, PublisherDraft):
             return NO_CLAIM
         if isinstance(place.draft, RingDraft) and claim.identifier is not None:
             number = place.draft.let_go(claim.identifier)
@@ -118,7 +118,7 @@ class Places:
                 self._let_go[place.cache].append(number)
         return claim
 
-    def forgettings(self, place: Place) -> list[Edit]:
+    def forgettings(self, place: AddressContext) -> list[Edit]:
         """The runs of a place without the ids that were let go."""
         numbers = self._let_go.get(place.cache)
         if not numbers:
@@ -130,24 +130,24 @@ class Places:
         deletions, self._deletions = self._deletions, []
         return deletions
 
-    def _at(self, address: str, cache: str) -> Place:
+    def _at(self, address: str, cache: str) -> AddressContext:
         return self._open.get(cache) or self._opened(address, cache)
 
-    def _opened(self, address: str, cache: str) -> Place:
+    def _opened(self, address: str, cache: str) -> AddressContext:
         partition, settings = self._partition, settings_of(self._book, cache)
         # Of a ring of size 0 nothing is known and nothing remembered: detection is off.
         strategy = STRATEGIES.get(settings.strategy, RING)
         store = partition.store_of(settings)
         memory = self._cache.memory(partition.source, store, cache, strategy)
-        draft = memory.begin(settings, self.spots)
-        place = Place(address, cache, settings, strategy, memory, draft)
+        draft = memory.begin(settings, self.packed_positions)
+        place = AddressContext(address, cache, settings, strategy, memory, draft)
         self.write(place, draft.deletions(cache), self._deletions)
         if store is partition.volatile:
             self._deletions += partition.kept(strategy.kind, cache)
         self._open[cache] = place
         return place
 
-    def write(self, place: Place, edits: list[Edit], changelog: list[Edit]) -> None:
+    def write(self, place: AddressContext, edits: list[Edit], changelog: list[Edit]) -> None:
         """Add edits of an address to the changelog's, or to those that are in none."""
         if place.settings.persist_id_cache:
             changelog += edits

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple, cast
 from confluent_kafka import Message
 
 from ringfence.headers import Headers
-from service.dedup.partition import Partition
+from service.dedup.partition import OwnedPartition
 from service.kafka.io import _runs, offsets_of, read_headers
-from state.model import Source
+from state.model import PartitionId
 
 _READ_AT_ONCE: Final = 64
 """How many records are read at most before their size is looked at."""
@@ -27,7 +27,7 @@ _HEADER_BYTES: Final = 300
 """What a header takes in memory besides its name and its value, here and in the client."""
 
 
-class Records(NamedTuple):
+class ParsedRecords(NamedTuple):
     """Messages with the headers that were read of them."""
 
     messages: list[Message]
@@ -40,7 +40,7 @@ class Records(NamedTuple):
 class Slice(NamedTuple):
     """One partition's part of a batch, in order and never empty; columns of equal length."""
 
-    partition: Partition
+    partition: OwnedPartition
     messages: list[Message]
     headers: list[Headers | None]
     offsets: list[int]
@@ -49,7 +49,7 @@ class Slice(NamedTuple):
 
     @classmethod
     def of(
-        cls, partition: Partition, messages: list[Message], headers: list[Headers | None]
+        cls, partition: OwnedPartition, messages: list[Message], headers: list[Headers | None]
     ) -> "Slice":
         """With what else is read from the messages."""
         return cls(partition, messages, headers, offsets_of(messages), list(map(len, messages)))
@@ -61,10 +61,10 @@ class Batch(NamedTuple):
     slices: tuple[Slice, ...]
     now_ms: int
     memory_bytes: int = 0
-    """See `Records`."""
+    """See `ParsedRecords`."""
 
 
-def read(messages: Sequence[Message], bytes_max: int = sys.maxsize) -> Records:
+def read(messages: Sequence[Message], bytes_max: int = sys.maxsize) -> ParsedRecords:
     """Read the first of the messages: as many as take so much memory, but one at least.
 
     The client tells how large a value is, and of key and headers nothing before they are read. So
@@ -80,13 +80,13 @@ def read(messages: Sequence[Message], bytes_max: int = sys.maxsize) -> Records:
         taken_bytes = _memory_bytes(some, headers)
         memory_bytes += taken_bytes
         at_once = min(2 * at_once, _READ_AT_ONCE) if taken_bytes < _LARGE_BYTES else 1
-    return Records(list(messages[: len(column)]), column, memory_bytes)
+    return ParsedRecords(list(messages[: len(column)]), column, memory_bytes)
 
 
 def batch_of(
-    records: Records,
-    running: Mapping[Source, Partition],
-    decided: Mapping[Source, int],
+    records: ParsedRecords,
+    running: Mapping[PartitionId, OwnedPartition],
+    decided: Mapping[PartitionId, int],
     now_ms: int,
 ) -> Batch:
     """Sort records by partition; drop those of partitions we lost and those seen before.
@@ -94,7 +94,7 @@ def batch_of(
     librdkafka has delivered again after a seek, and offsets have gaps: so a record is new iff its
     offset is not below the one that the partition expects: after what is committed, or `decided`.
     """
-    found: dict[Source, tuple[list[Message], list[Headers | None]]] = {}
+    found: dict[PartitionId, tuple[list[Message], list[Headers | None]]] = {}
     for source, start, end in _runs(records.messages):
         if source in running:
             messages, headers = found.setdefault(source, ([], []))
@@ -120,7 +120,7 @@ def _memory_bytes(messages: Sequence[Message], column: Sequence[Headers | None])
 
 
 def _new(
-    partition: Partition, messages: list[Message], headers: list[Headers | None], expected: int
+    partition: OwnedPartition, messages: list[Message], headers: list[Headers | None], expected: int
 ) -> Slice:
     """The records that the partition has not seen."""
     part = Slice.of(partition, messages, headers)

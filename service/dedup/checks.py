@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ringfence.headers import BOOKMARK, DUPLICATE_ID, MARK, REPEATED, Headers, Reason, bookmark
 from service.config.addresses import COUNTING, AddressBook
-from service.dedup.address import Place, Places
+from service.dedup.address import AddressContext, AddressContexts
 from service.dedup.claim import (
     NAME_OF_PUBLISHER,
     identifier_of,
@@ -21,19 +21,19 @@ from service.dedup.claim import (
     read_epoch,
     stamp_prefix,
 )
-from service.dedup.dead_letter import Envelope
-from service.dedup.output import Placing, Target
-from service.dedup.plan import Example, Output, Tally
+from service.dedup.dead_letter import DeadLetterEnvelope
+from service.dedup.output import OutputResolver, OutputTopic
+from service.dedup.plan import BatchCounts, DuplicateExample, Output
 from service.dedup.record import Record, RejectedError, name_of, trace
-from service.dedup.route import Inlet
-from service.kafka.topics import ByAddress
+from service.dedup.route import InputPartition
+from service.kafka.topics import RepartitionTopic
 from state.cache import Cache
-from state.model import Claim, Origin, Rejection, Source
-from state.pending_group import Parked
+from state.model import Claim, Origin, PartitionId, Rejection
+from state.pending_group import PendingRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class DecisionContext:
     """What decisions depend on, beside the records and the state."""
 
     cluster_id: str
@@ -42,20 +42,20 @@ class Rules:
     """Of the publishers that have a session."""
     book: AddressBook
     cache: Cache
-    placing: Placing
-    inlets: Callable[[bytes], Inlet]
+    output_resolver: OutputResolver
+    input_partitions: Callable[[bytes], InputPartition]
     """By the names that carried records bear."""
-    by_address: ByAddress
+    by_address: RepartitionTopic
     """Where records go whose address has many partitions."""
     batch_bytes_max: int = sys.maxsize
     """Of the groups that end in one transaction."""
 
 
 @dataclass(slots=True)
-class Progress:
+class DecisionProgress:
     """How far a partition is decided in one transaction; all of its inlets share it."""
 
-    source: Source
+    source: PartitionId
     """The partition that decides."""
     time_ms: int
     """Its own time."""
@@ -68,32 +68,37 @@ class Checks:
     """For the records of one inlet in one transaction."""
 
     def __init__(
-        self, inlet: Inlet, rules: Rules, tally: Tally, places: Places, progress: Progress
+        self,
+        input_partition: InputPartition,
+        rules: DecisionContext,
+        tally: BatchCounts,
+        places: AddressContexts,
+        progress: DecisionProgress,
     ) -> None:
-        self._inlet = inlet
-        self._source = inlet.source
-        self._settings = inlet.route.settings
+        self._input_partition = input_partition
+        self._source = input_partition.source
+        self._settings = input_partition.route.settings
         self._rules = rules
         self._tally = tally
         self._places = places
         self._progress = progress
-        self._identifier = identifier_of(inlet.route.settings.id)
-        self._nowhere = Envelope(inlet.source, None)
-        self._envelopes: dict[str, Envelope] = {}
+        self._identifier = identifier_of(input_partition.route.settings.id)
+        self._nowhere = DeadLetterEnvelope(input_partition.source, None)
+        self._envelopes: dict[str, DeadLetterEnvelope] = {}
 
     def check_inlet(self) -> None:
         """RejectedError where the record's input belongs to no route."""
-        self._inlet.check()
+        self._input_partition.check()
 
     def address(self, record: Record, headers: Headers) -> str:
         """RejectedError when the record names none."""
-        return self._inlet.address(record.key(), headers)
+        return self._input_partition.address(record.key(), headers)
 
-    def place(self, record: Record, headers: Headers) -> Place:
+    def place(self, record: Record, headers: Headers) -> AddressContext:
         """Where the record is judged; RejectedError when it names no address."""
         return self._places.at(self.address(record, headers))
 
-    def claim(self, record: Record, headers: Headers, place: Place) -> Claim:
+    def claim(self, record: Record, headers: Headers, place: AddressContext) -> Claim:
         """What the record says of itself, as far as its address asks for it."""
         if self._identifier is None:
             claim = read_claim(headers)
@@ -107,13 +112,15 @@ class Checks:
             return claim
         return published(claim, headers)
 
-    def is_bridged(self, place: Place, claim: Claim) -> bool:
+    def is_bridged(self, place: AddressContext, claim: Claim) -> bool:
         """Whether all that the record claims was stamped on its way."""
         if self._identifier is not None or not is_stamp(claim.identifier):
             return False
         return place.settings.strategy not in COUNTING or not place.strategy.claims(claim)
 
-    def with_id(self, record: Record, headers: Headers, place: Place, claim: Claim) -> Headers:
+    def with_id(
+        self, record: Record, headers: Headers, place: AddressContext, claim: Claim
+    ) -> Headers:
         """The headers to send on, an id among them where the route makes one for who has none."""
         if place.strategy.claims(claim) or place.settings.strategy == "sequence":
             return headers
@@ -128,7 +135,9 @@ class Checks:
             case _:
                 return headers
 
-    def bookmarked(self, record: Record, headers: Headers, place: Place, claim: Claim) -> Headers:
+    def bookmarked(
+        self, record: Record, headers: Headers, place: AddressContext, claim: Claim
+    ) -> Headers:
         """The headers of what goes out of a sequence: its number, or its place for want of one.
 
         Nothing ever repeats a place, so it is neither judged nor remembered.
@@ -155,7 +164,7 @@ class Checks:
             cause = f"{publisher} has opened a session of epoch {newest}, and this record is {what}"
             raise RejectedError(Reason.NAME_IN_USE, cause)
 
-    def check_time(self, place: Place, claim: Claim) -> None:
+    def check_time(self, place: AddressContext, claim: Claim) -> None:
         """RejectedError when the record came too late."""
         if claim.expires_at_ms is not None and place.settings.process_expired:
             late_ms = self._progress.now_ms - claim.expires_at_ms
@@ -163,7 +172,7 @@ class Checks:
                 cause = f"expired {late_ms} ms before it was read"
                 raise RejectedError(Reason.EXPIRED, cause)
 
-    def judged(self, record: Record, place: Place, claim: Claim) -> Rejection | None:
+    def judged(self, record: Record, place: AddressContext, claim: Claim) -> Rejection | None:
         """What the record repeats, if it does; RejectedError where it may not be remembered."""
         if not counts(place, claim):
             return None
@@ -177,7 +186,9 @@ class Checks:
             raise RejectedError(*why)
         return why
 
-    def told(self, headers: Headers, place: Place, repetition: Rejection | None) -> Headers:
+    def told(
+        self, headers: Headers, place: AddressContext, repetition: Rejection | None
+    ) -> Headers:
         """The headers of what goes out; RejectedError for a duplicate that does not."""
         if repetition is not None and place.settings.on_duplicate != "mark":
             raise RejectedError(*repetition)
@@ -187,13 +198,13 @@ class Checks:
 
     def check_refusal(self, offset: int) -> None:
         """RejectedError where the broker has refused what was decided at this offset before."""
-        self._rules.placing.check_refusal((self._progress.source, offset))
+        self._rules.output_resolver.check_refusal((self._progress.source, offset))
 
-    def target(self, record: Record, headers: Headers, place: Place) -> Target:
+    def target(self, record: Record, headers: Headers, place: AddressContext) -> OutputTopic:
         """Where the record goes; RejectedError when it names no such place, or does not fit."""
-        placing, key = self._rules.placing, record.key()
-        target = placing.output(self._inlet, key, headers, place.name)
-        placing.check_size(target, key, record.value(), headers)
+        output_resolver, key = self._rules.output_resolver, record.key()
+        target = output_resolver.output(self._input_partition, key, headers, place.name)
+        output_resolver.check_size(target, key, record.value(), headers)
         return target
 
     def at(self, record: Record) -> Origin:
@@ -206,21 +217,21 @@ class Checks:
             return headers
         return [*headers, trace(name_of(self._source), record.offset() or 0)]
 
-    def envelope(self, place: Place) -> Envelope:
+    def envelope(self, place: AddressContext) -> DeadLetterEnvelope:
         """What the dead letters of an address have in common; most addresses have none."""
         found = self._envelopes.get(place.cache)
         if found is None:
             settings = place.settings
-            found = Envelope(self._source, place.name, settings.strategy)
+            found = DeadLetterEnvelope(self._source, place.name, settings.strategy)
             self._envelopes[place.cache] = found
         return found
 
     def pass_on(
         self,
-        place: Place,
+        place: AddressContext,
         record: Record,
         headers: Headers,
-        target: Target,
+        target: OutputTopic,
         claim: Claim,
         repetition: Rejection | None,
     ) -> None:
@@ -240,7 +251,7 @@ class Checks:
         self,
         record: Record,
         headers: Headers,
-        place: Place | None,
+        place: AddressContext | None,
         claim: Claim,
         why: Rejection,
         blamed: int,
@@ -257,14 +268,14 @@ class Checks:
         envelope = self._nowhere if place is None else self.envelope(place)
         letter = envelope.letter(record, headers, claim.identifier, why)
         blame = (self._progress.source, blamed)
-        target = self._rules.placing.dead_letter(
-            self._inlet, record, letter, address, why.reason, blame
+        target = self._rules.output_resolver.dead_letter(
+            self._input_partition, record, letter, address, why.reason, blame
         )
         tally.dead_letters[route, why.reason] += 1
         self._progress.outputs.append(output_of(record, target, letter, self._progress.now_ms))
 
     def _count(
-        self, place: Place, record: Record, headers: Headers, claim: Claim, why: Rejection
+        self, place: AddressContext, record: Record, headers: Headers, claim: Claim, why: Rejection
     ) -> None:
         """Count a duplicate, and tell what is known of it."""
         tally, label = self._tally, (self._settings.name, place.name)
@@ -273,9 +284,13 @@ class Checks:
             tally.distances_ms.append(self._progress.time_ms - why.accepted_ms)
         if tally.example is None:
             offset, identifier = record.offset() or 0, claim.identifier
-            tally.example = Example(*label, self._source, offset, identifier, why.original, headers)
+            tally.example = DuplicateExample(
+                *label, self._source, offset, identifier, why.original, headers
+            )
 
-    def _is_first(self, record: Record, place: Place, claim: Claim, why: Rejection) -> bool:
+    def _is_first(
+        self, record: Record, place: AddressContext, claim: Claim, why: Rejection
+    ) -> bool:
         """Whether a duplicate is to be dead-lettered: the first of its id, where that is asked.
 
         Counted from the record that was accepted, so an id that is forgotten starts over. A record
@@ -295,12 +310,12 @@ class Checks:
         return True
 
 
-def counts(place: Place, claim: Claim) -> bool:
+def counts(place: AddressContext, claim: Claim) -> bool:
     """Whether the claim is one that its address judges and remembers."""
     return place.settings.remembers and place.strategy.claims(claim)
 
 
-class Opened(NamedTuple):
+class GroupMember(NamedTuple):
     """A record of a group, as its inlet has it, and what checks it."""
 
     checks: Checks
@@ -308,11 +323,11 @@ class Opened(NamedTuple):
     headers: Headers
 
 
-Open = Callable[[Parked], Opened]
+Open = Callable[[PendingRecord], GroupMember]
 """Takes a record out of the state: it may have come by way of another inlet."""
 
 
-def output_of(record: Record, target: Target, headers: Headers, timestamp_ms: int) -> Output:
+def output_of(record: Record, target: OutputTopic, headers: Headers, timestamp_ms: int) -> Output:
     """A record on its way to a topic."""
     key = record.key()
     place = target.partition(key)

@@ -28,7 +28,7 @@ from ringfence.headers import (
 )
 from service.dedup.record import Field, Record, RejectedError
 from service.kafka.io import UNREADABLE
-from state.model import NO_CLAIM, Claim, Source
+from state.model import NO_CLAIM, Claim, PartitionId
 
 BESIDES: Final = frozenset({EXPIRES_AT, GROUP})
 """What is looked at whatever the strategy; the other headers of a group need not be known."""
@@ -49,7 +49,7 @@ _DIGITS: Final = re.compile(rb"[0-9]{1,19}")
 _MILLISECONDS: Final = re.compile(rb"[0-9]{1,18}")
 
 
-class Membership(NamedTuple):
+class GroupClaim(NamedTuple):
     """The place of a record in a transaction group: `position`, from 1 on, of `size`."""
 
     group: bytes
@@ -118,7 +118,7 @@ def read_epoch(headers: Headers) -> tuple[str, int] | None:
     return _publisher(found[PUBLISHER]), _number(EPOCH, found.get(EPOCH, b"0"))
 
 
-def read_membership(headers: Headers) -> Membership | None:
+def read_membership(headers: Headers) -> GroupClaim | None:
     """The group that a record belongs to; RejectedError where it does not tell its place."""
     found: dict[str, bytes] = {}
     for name, value in headers:
@@ -135,7 +135,7 @@ def read_membership(headers: Headers) -> Membership | None:
     if not 0 < position <= size:
         cause = f"a record of a group needs {GROUP_SIZE}, and {GROUP_POSITION} from 1 to that"
         raise RejectedError(Reason.INVALID_CLAIM, cause)
-    return Membership(group, size, position)
+    return GroupClaim(group, size, position)
 
 
 def _publisher(value: bytes) -> str:
@@ -155,7 +155,7 @@ def _number(name: str, value: bytes) -> int:
     return int(value)
 
 
-def stamp_prefix(cluster_id: str, source: Source) -> bytes:
+def stamp_prefix(cluster_id: str, source: PartitionId) -> bytes:
     """What is stamped on a record that claims nothing, but for its offset at the end."""
     return f"{cluster_id}/{source.topic}/{source.partition}/".encode()
 
@@ -199,7 +199,7 @@ _FIELD: Final = re.compile(r"\{(key|header:[^{}]+|sha256:value)\}")
 Part = Callable[[Record, Headers], bytes | None]
 
 
-class Identifier:
+class ClaimReader:
     """The ids of one route's records."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
@@ -233,11 +233,11 @@ class Identifier:
 
 
 @lru_cache
-def identifier_of(template: str) -> Identifier | None:
+def identifier_of(template: str) -> ClaimReader | None:
     """What makes the ids of a route; None where the headers tell."""
     pieces = _FIELD.split(template)
     parts = [_part(piece) if at % 2 else _text(piece) for at, piece in enumerate(pieces) if piece]
-    return Identifier(parts) if parts else None
+    return ClaimReader(parts) if parts else None
 
 
 def _part(name: str) -> Part:

@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 from ringfence.headers import REPEATED, DeadLetter, Headers, Reason, id_text
 from service.dedup.record import Record
-from state.model import IMPORTED, Origin, Rejection, Source
+from state.model import IMPORTED, Origin, PartitionId, Rejection
 
 ID_CHARS_MAX: Final = 1024
 """A longer id is cut in the envelope; whole, it stands in the record's own header."""
@@ -22,12 +22,12 @@ _REASON, _CAUSE, _TOPIC, _PARTITION, _OFFSET, _TIMESTAMP, _ADDRESS, _STRATEGY, _
 _DUPLICATE: Final = (_REASON, Reason.DUPLICATE.value.encode())
 
 
-class Envelope:
+class DeadLetterEnvelope:
     """What is the same for all dead letters of one partition and address, made once."""
 
     __slots__ = ("_address", "_place")
 
-    def __init__(self, source: Source, address: str | None, strategy: str = "") -> None:
+    def __init__(self, source: PartitionId, address: str | None, strategy: str = "") -> None:
         topic, number = source
         self._place = ((_TOPIC, topic.encode()), (_PARTITION, b"%d" % number))
         self._address: tuple[tuple[str, bytes], ...] = ()
@@ -103,7 +103,7 @@ MODES: Final[tuple[Mode, ...]] = ("through", "forget", "bypass")
 State = Literal["running", "done", "cancelled", "failed"]
 
 
-class LetterPlace(NamedTuple):
+class DeadLetterPosition(NamedTuple):
     """Where a dead letter stands."""
 
     topic: str
@@ -111,7 +111,7 @@ class LetterPlace(NamedTuple):
     offset: int
 
 
-class Letter(NamedTuple):
+class RedrivenRecord(NamedTuple):
     """A dead letter as its input had it, on its way to be decided anew; see `Record`."""
 
     at: int
@@ -127,9 +127,9 @@ class Letter(NamedTuple):
     """How often it was redriven before."""
 
     @property
-    def source(self) -> Source:
+    def source(self) -> PartitionId:
         """The partition of the input that it came from."""
-        return Source(self.topic, self.partition)
+        return PartitionId(self.topic, self.partition)
 
     def key(self) -> bytes | None:
         """See `Record.key`."""
@@ -148,7 +148,7 @@ class Letter(NamedTuple):
         return 1, self.timestamp_ms
 
 
-class LetterFilter(NamedTuple):
+class DeadLetterFilter(NamedTuple):
     """Which dead letters are meant; what is empty or None leaves none out."""
 
     topics: tuple[str, ...] = ()
@@ -168,7 +168,7 @@ class LetterFilter(NamedTuple):
         return bool(self.headers) or self.key is not None
 
 
-class ToldPlace(NamedTuple):
+class SourcePosition(NamedTuple):
     """The input record that a dead letter was made of."""
 
     topic: str
@@ -180,12 +180,12 @@ class ToldPlace(NamedTuple):
 class DeadLetterView(NamedTuple):
     """A dead letter as it is read; of one that is not ours, `reason` and `source` are None."""
 
-    place: LetterPlace
+    place: DeadLetterPosition
     time_ms: int
     """Of the decision."""
     reason: str | None
     cause: str | None
-    source: ToldPlace | None
+    source: SourcePosition | None
     address: str | None
     strategy: str | None
     identifier: str | None
@@ -199,7 +199,7 @@ class DeadLetterView(NamedTuple):
     """The original ones."""
 
 
-class LetterPage(NamedTuple):
+class DeadLetterPage(NamedTuple):
     """Dead letters that a search has found."""
 
     letters: tuple[DeadLetterView, ...]
@@ -208,7 +208,7 @@ class LetterPage(NamedTuple):
     """Where the search goes on, which JSON can hold; None at the end."""
 
 
-class LetterCounts(NamedTuple):
+class DeadLetterCounts(NamedTuple):
     """What was counted of dead letters."""
 
     scanned: int
@@ -224,12 +224,12 @@ class LetterCounts(NamedTuple):
     """Where the count goes on; None at the end."""
 
 
-class Order(NamedTuple):
+class RedriveRequest(NamedTuple):
     """What somebody wants redriven, and how."""
 
     mode: Mode
-    filter: LetterFilter
-    letters: tuple[LetterPlace, ...] = ()
+    filter: DeadLetterFilter
+    letters: tuple[DeadLetterPosition, ...] = ()
     """These and no others; empty for all that the filter lets through."""
     max_per_second: float | None = None
     limit: int | None = None
@@ -237,7 +237,7 @@ class Order(NamedTuple):
     actor: str = ""
 
 
-class Progress(NamedTuple):
+class RedriveProgress(NamedTuple):
     """How far a redrive has come, in records."""
 
     scanned: int = 0
@@ -259,14 +259,14 @@ class RedriveView(NamedTuple):
     """A redrive as it stands."""
 
     id: str
-    order: Order
+    order: RedriveRequest
     state: State
     created_at_ms: int
     updated_at_ms: int
     ended_at_ms: int | None
     records_total: int
     """How many records there were to look at when it was ordered, about."""
-    progress: Progress
+    progress: RedriveProgress
     rate_per_second: float
     eta_s: float | None
     """None while nobody can tell."""
@@ -286,12 +286,12 @@ class RedriveView(NamedTuple):
         return min(1.0, max(shares))
 
 
-class RedrivePreview(NamedTuple):
+class RedriveEstimate(NamedTuple):
     """What a redrive would be about."""
 
-    order: Order
+    order: RedriveRequest
     records_total: int
-    counts: LetterCounts
+    counts: DeadLetterCounts
     skipped: dict[str, int]
     """What cannot be redriven, by reason; foreign records do not count as matched."""
     samples: tuple[DeadLetterView, ...]
@@ -319,20 +319,20 @@ _PARTITIONS_MAX: Final = 2**31
 _OFFSETS_MAX: Final = 2**63
 
 
-class Told(NamedTuple):
+class ParsedHeaders(NamedTuple):
     """The headers of a dead letter: the original ones, and what ours say."""
 
     original: Headers
     ours: dict[str, str]
-    source: ToldPlace | None
+    source: SourcePosition | None
     """None of a record that is not ours."""
 
 
-def told(headers: Headers) -> Told:
+def told(headers: Headers) -> ParsedHeaders:
     """What the headers of a record in a dead-letter topic tell."""
     start = next((row for row in reversed(range(len(headers))) if _begins(headers[row])), None)
     if start is None:
-        return Told(headers, {}, None)
+        return ParsedHeaders(headers, {}, None)
     ours = {
         name: value.decode(errors="replace")
         for name, value in headers[start:]
@@ -340,13 +340,17 @@ def told(headers: Headers) -> Told:
     }
     source = _source(ours)
     if source is None:
-        return Told(headers, {}, None)
+        return ParsedHeaders(headers, {}, None)
     rest = [header for header in headers[start:] if header[0] not in _OURS]
-    return Told([*headers[:start], *rest], ours, source)
+    return ParsedHeaders([*headers[:start], *rest], ours, source)
 
 
 def view_of(
-    place: LetterPlace, time_ms: int, key: bytes | None, value: bytes | None, headers: Headers
+    place: DeadLetterPosition,
+    time_ms: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Headers,
 ) -> DeadLetterView:
     """A record of a dead-letter topic as it is shown."""
     original, ours, source = told(headers)
@@ -367,12 +371,12 @@ def view_of(
     )
 
 
-def letter_of(view: DeadLetterView) -> Letter | None:
+def letter_of(view: DeadLetterView) -> RedrivenRecord | None:
     """The record that a dead letter was made of; None where it is not ours."""
     if view.source is None:
         return None
     topic, partition, offset, timestamp_ms = view.source
-    return Letter(
+    return RedrivenRecord(
         at=view.place.offset,
         topic=topic,
         partition=partition,
@@ -385,7 +389,7 @@ def letter_of(view: DeadLetterView) -> Letter | None:
     )
 
 
-def matches(view: DeadLetterView, wanted: LetterFilter) -> bool:
+def matches(view: DeadLetterView, wanted: DeadLetterFilter) -> bool:
     """Whether a filter lets a dead letter through; its topics are not looked at."""
     if wanted.address is not None and view.address != wanted.address:
         return False
@@ -404,7 +408,7 @@ def _begins(header: Sequence[object]) -> bool:
     return header[0] == DeadLetter.REASON.value
 
 
-def _source(ours: dict[str, str]) -> ToldPlace | None:
+def _source(ours: dict[str, str]) -> SourcePosition | None:
     topic = ours.get(DeadLetter.TOPIC)
     partition = _number(ours.get(DeadLetter.PARTITION), _PARTITIONS_MAX)
     offset = _number(ours.get(DeadLetter.OFFSET), _OFFSETS_MAX)
@@ -412,7 +416,7 @@ def _source(ours: dict[str, str]) -> ToldPlace | None:
         return None
     time = ours.get(DeadLetter.TIMESTAMP, "")
     timestamp_ms = _number(time, _OFFSETS_MAX)
-    return ToldPlace(topic, partition, offset, -1 if timestamp_ms is None else timestamp_ms)
+    return SourcePosition(topic, partition, offset, -1 if timestamp_ms is None else timestamp_ms)
 
 
 def _number(text: str | None, limit: int) -> int | None:

@@ -16,61 +16,68 @@ import structlog
 from confluent_kafka import KafkaException, Message
 
 from ringfence.headers import DeadLetter, Headers, Reason
-from service.dedup.address import Places
+from service.dedup.address import AddressContexts
 from service.dedup.batch import Batch, Slice
-from service.dedup.checks import Opened, Progress, Rules
-from service.dedup.dead_letter import Letter, Mode
-from service.dedup.evaluator import Columns, Desk
+from service.dedup.checks import DecisionContext, DecisionProgress, GroupMember
+from service.dedup.dead_letter import Mode, RedrivenRecord
+from service.dedup.evaluator import Columns, Evaluator
 from service.dedup.output import TargetMissingError
-from service.dedup.partition import Partition
-from service.dedup.pending_groups import GroupName, GroupsDraft
-from service.dedup.plan import NO_TIME_MS, Output, Plan, Sealed, Tally, acknowledged
-from service.dedup.record import NOWHERE, Carried, Known, RejectedError, name_of, untraced
-from service.dedup.repartition import Carrier
-from service.dedup.route import Inlet, lost
-from service.dedup.transaction_group import Grouping
-from service.kafka.errors import Fault, FaultError, Remedy, without_frames
-from state.cache import TooMuchAtOnceError
+from service.dedup.partition import OwnedPartition
+from service.dedup.pending_groups import GroupName, PendingGroupsDraft
+from service.dedup.plan import NO_TIME_MS, AddressChange, BatchCounts, Output, Plan, acknowledged
+from service.dedup.record import (
+    NOWHERE,
+    KnownId,
+    RejectedError,
+    RepartitionedRecord,
+    name_of,
+    untraced,
+)
+from service.dedup.repartition import Repartitioner
+from service.dedup.route import InputPartition, lost
+from service.dedup.transaction_group import TransactionGroups
+from service.kafka.errors import KafkaFailure, KafkaFailureError, Recovery, without_frames
+from state.cache import BatchTooLargeError
 from state.keys import UnknownFormatError
-from state.model import IMPORTED, NO_CLAIM, Claim, Edit, Origin, Rejection, Source
-from state.pending_group import Parked
+from state.model import IMPORTED, NO_CLAIM, Claim, Edit, Origin, PartitionId, Rejection
+from state.pending_group import PendingRecord
 from state.segment import Digest
 from state.store import StoreCorruptError, StoreFailedError
-from state.strategies.per_publisher import PublishersDraft
+from state.strategies.per_publisher import PublisherDraft
 
 Outcome = Literal["accepted", "refused", "waiting", "failed"]
 
 _PLACE: Final = (DeadLetter.TOPIC.value, DeadLetter.PARTITION.value, DeadLetter.OFFSET.value)
 
 
-class Misdirected(Exception):  # noqa: N818 - the letter is whole, and its way is not
+class WrongPartitionError(Exception):
     """A letter was sent to a partition that does not decide it."""
 
 
 def redecided(
-    letter: Letter,
+    letter: RedrivenRecord,
     mode: Mode,
     offset: int,
-    desk: Desk,
-    grouping: Grouping,
+    evaluator: Evaluator,
+    grouping: TransactionGroups,
     outputs: list[Output],
-    tally: Tally,
+    tally: BatchCounts,
 ) -> Outcome:
     """Give it its fate; what goes out for it is added to the outputs.
 
     `offset` stands for its place in the partition that decides.
     """
     if mode == "bypass":
-        outcome = _bypassed(letter, desk)
+        outcome = _bypassed(letter, evaluator)
     else:
         forgives = mode == "forget"
-        outcome = _decided(letter, offset, desk, grouping, outputs, tally, forgives=forgives)
+        outcome = _decided(letter, offset, evaluator, grouping, outputs, tally, forgives=forgives)
     tally.redriven[mode, outcome] += 1
     return outcome
 
 
-def _bypassed(letter: Letter, desk: Desk) -> Outcome:
-    checks, headers = desk.checks, list(letter.headers)
+def _bypassed(letter: RedrivenRecord, evaluator: Evaluator) -> Outcome:
+    checks, headers = evaluator.checks, list(letter.headers)
     try:
         checks.check_inlet()
         place = checks.place(letter, headers)
@@ -82,17 +89,17 @@ def _bypassed(letter: Letter, desk: Desk) -> Outcome:
 
 
 def _decided(
-    letter: Letter,
+    letter: RedrivenRecord,
     offset: int,
-    desk: Desk,
-    grouping: Grouping,
+    evaluator: Evaluator,
+    grouping: TransactionGroups,
     outputs: list[Output],
-    tally: Tally,
+    tally: BatchCounts,
     *,
     forgives: bool,
 ) -> Outcome:
     letters, repeats, first = _letters(tally), tally.duplicates.total(), len(outputs)
-    desk.fates.decide(letter, list(letter.headers), offset, grouping, forgives=forgives)
+    evaluator.full_path.decide(letter, list(letter.headers), offset, grouping, forgives=forgives)
     if _letters(tally) > letters:
         _count_up(letter, outputs, first)
         return "refused"
@@ -102,11 +109,11 @@ def _decided(
     return "refused" if tally.duplicates.total() > repeats else "waiting"
 
 
-def _letters(tally: Tally) -> int:
+def _letters(tally: BatchCounts) -> int:
     return tally.dead_letters.total()
 
 
-def _count_up(letter: Letter, outputs: list[Output], first: int) -> None:
+def _count_up(letter: RedrivenRecord, outputs: list[Output], first: int) -> None:
     """Tell in its new dead letter how often it was redriven; its group may have brought others."""
     place = (letter.topic.encode(), b"%d" % letter.partition, b"%d" % letter.own_offset)
     for row in range(first, len(outputs)):
@@ -136,16 +143,16 @@ _OF_NO_RECORD: Final = (
     # again reads both from the changelog; this one would dead-letter record after record.
     AssertionError,
     # Raised on purpose: the loop knows what to do.
-    FaultError,
-    Misdirected,
+    KafkaFailureError,
+    WrongPartitionError,
     TargetMissingError,
-    TooMuchAtOnceError,
+    BatchTooLargeError,
 )
 
 _log = structlog.stdlib.get_logger(__name__)
 
 
-class UndecidedError(FaultError):
+class UndecidedError(KafkaFailureError):
     """A record could not be decided; which one is not known yet."""
 
 
@@ -164,17 +171,19 @@ def blaming_records() -> Iterator[None]:
     cause = text.encode(errors="backslashreplace").decode()
     _log.error("record_not_decided", cause=cause, exc_info=raised)
     without_frames(raised)  # the client is called while it is kept
-    fault = Fault(Remedy.ABORT, of_record=True, fenced=False, cause=cause, raised=raised)
+    fault = KafkaFailure(Recovery.ABORT, of_record=True, fenced=False, cause=cause, raised=raised)
     raise UndecidedError(fault)
 
 
-def decide(batches: Iterable[Batch], rules: Rules, plan: Plan) -> Iterator[Sequence[Output]]:
+def decide(
+    batches: Iterable[Batch], rules: DecisionContext, plan: Plan
+) -> Iterator[Sequence[Output]]:
     """Fill the plan for the batches of one transaction, read as it asks for them.
 
     Gives the outputs as soon as they are decided. Raises TargetMissingError for a target that is
     absent, and for one that nobody has asked for: refresh the targets and decide again.
     """
-    deciders: dict[Source, _Decider | Carrier] = {}
+    deciders: dict[PartitionId, _Decider | Repartitioner] = {}
     for batch in batches:
         plan.tally.bytes_read += batch.memory_bytes
         for part in batch.slices:
@@ -195,7 +204,11 @@ def decide(batches: Iterable[Batch], rules: Rules, plan: Plan) -> Iterator[Seque
 
 
 def give_up(
-    partition: Partition, groups: Sequence[GroupName], rules: Rules, plan: Plan, now_ms: int
+    partition: OwnedPartition,
+    groups: Sequence[GroupName],
+    rules: DecisionContext,
+    plan: Plan,
+    now_ms: int,
 ) -> Iterator[Sequence[Output]]:
     """Fill the plan with what becomes of groups that have waited for too long; nothing is read."""
     decider = _Decider(partition, rules, plan)
@@ -205,17 +218,17 @@ def give_up(
 
 
 def place_publisher(
-    partition: Partition,
+    partition: OwnedPartition,
     address: str,
     claim: Claim,
-    writes: Source,
-    rules: Rules,
+    writes: PartitionId,
+    rules: DecisionContext,
     plan: Plan,
     missing: Iterable[int] = (),
 ) -> Iterator[Sequence[Output]]:
     """Fill the plan with a publisher standing where an administrator says; nothing is read.
 
-    `writes` is the partition of an input that the publisher writes; see `PublishersDraft.place`.
+    `writes` is the partition of an input that the publisher writes; see `PublisherDraft.place`.
     """
     decider = _Decider(partition, rules, plan)
     decider.place(address, claim, writes, missing)
@@ -224,10 +237,10 @@ def place_publisher(
 
 
 def import_ids(
-    partition: Partition,
+    partition: OwnedPartition,
     address: str,
-    ids: Sequence[Known],
-    rules: Rules,
+    ids: Sequence[KnownId],
+    rules: DecisionContext,
     plan: Plan,
     now_ms: int,
 ) -> Iterator[Sequence[Output]]:
@@ -241,13 +254,13 @@ def import_ids(
     yield decider.seal()
 
 
-def identifier_of(known: Known) -> bytes:
+def identifier_of(known: KnownId) -> bytes:
     """An id that was told, as a strategy takes it."""
     return Digest(known.identifier) if known.hashed else known.identifier
 
 
 def resettle(
-    partition: Partition, caches: Iterable[str], rules: Rules, plan: Plan
+    partition: OwnedPartition, caches: Iterable[str], rules: DecisionContext, plan: Plan
 ) -> Iterator[Sequence[Output]]:
     """Fill the plan with what new settings make of caches that are held; nothing is read."""
     decider = _Decider(partition, rules, plan)
@@ -258,17 +271,17 @@ def resettle(
 
 
 def redrive(
-    partition: Partition,
-    letters: Iterable[Letter],
+    partition: OwnedPartition,
+    letters: Iterable[RedrivenRecord],
     mode: Mode,
-    rules: Rules,
+    rules: DecisionContext,
     plan: Plan,
     now_ms: int,
     outcomes: list[Outcome],
 ) -> Iterator[Sequence[Output]]:
     """Fill the plan with what becomes of dead letters; nothing is read.
 
-    Adds what became of each to `outcomes`. Misdirected for a letter that others decide.
+    Adds what became of each to `outcomes`. WrongPartitionError for a letter that others decide.
     """
     decider = _Decider(partition, rules, plan)
     with blaming_records():
@@ -280,32 +293,34 @@ def redrive(
     yield acknowledgements
 
 
-def _decider(partition: Partition, rules: Rules, plan: Plan) -> "_Decider | Carrier":
+def _decider(
+    partition: OwnedPartition, rules: DecisionContext, plan: Plan
+) -> "_Decider | Repartitioner":
     if partition.changelog is None:
-        return Carrier(partition, rules, plan)
+        return Repartitioner(partition, rules, plan)
     return _Decider(partition, rules, plan)
 
 
 class _Decider:
     """The records of one partition, in order, on drafts over its committed rings."""
 
-    def __init__(self, partition: Partition, rules: Rules, plan: Plan) -> None:
+    def __init__(self, partition: OwnedPartition, rules: DecisionContext, plan: Plan) -> None:
         self._partition = partition
         self._source = partition.source
         self._rules = rules
         self._plan = plan
-        self._groups = GroupsDraft(
+        self._groups = PendingGroupsDraft(
             partition.groups,
             partition.kept_store,
             lambda size_bytes: plan.release(size_bytes, rules.batch_bytes_max),
         )
-        self._places = Places(partition, rules.book, rules.cache, self._groups.waiting)
-        self._progress = Progress(partition.source, partition.time_ms)
-        self._desks: dict[bytes, Desk] = {}
+        self._places = AddressContexts(partition, rules.book, rules.cache, self._groups.waiting)
+        self._progress = DecisionProgress(partition.source, partition.time_ms)
+        self._desks: dict[bytes, Evaluator] = {}
         """By the inlet as records tell it; of those that tell none there is one."""
         self._lost: list[bytes] = []
         """Inlets that belong to no route."""
-        self._routes: dict[Source, str] = {}
+        self._routes: dict[PartitionId, str] = {}
         """The names of their routes."""
 
     def decide(self, part: Slice, now_ms: int) -> list[Output]:
@@ -321,15 +336,15 @@ class _Decider:
         columns = Columns(part.messages, offsets, offsets, times_ms, column, sizes_bytes)
         tally, size_bytes_max = self._plan.tally, max(sizes_bytes)
         grouping = self._grouping()
-        failure = self._rules.placing.failure(self._source, offsets)
-        for desk, rows in self._by_desk(columns):
+        failure = self._rules.output_resolver.failure(self._source, offsets)
+        for evaluator, rows in self._by_desk(columns):
             if failure is None:
-                desk.lanes.make_room(size_bytes_max)
-                desk.decide(rows, grouping)
+                evaluator.fast_paths.make_room(size_bytes_max)
+                evaluator.decide(rows, grouping)
             else:
-                desk.fail(rows, grouping, failure.why)
-            tally.consumed[desk.route] += len(rows.messages)
-            tally.bytes_consumed[desk.route] += sum(rows.sizes_bytes)
+                evaluator.fail(rows, grouping, failure.why)
+            tally.consumed[evaluator.route] += len(rows.messages)
+            tally.bytes_consumed[evaluator.route] += sum(rows.sizes_bytes)
         self._delete_outlived()
         self._count(times_ms)
         return progress.outputs
@@ -347,7 +362,7 @@ class _Decider:
         return progress.outputs
 
     def redrive(
-        self, letters: Iterable[Letter], mode: Mode, now_ms: int, outcomes: list[Outcome]
+        self, letters: Iterable[RedrivenRecord], mode: Mode, now_ms: int, outcomes: list[Outcome]
     ) -> list[Output]:
         """See `redrive`."""
         progress, partition = self._progress, self._partition
@@ -355,31 +370,41 @@ class _Decider:
         grouping, outputs, tally = self._grouping(), progress.outputs, self._plan.tally
         for letter in letters:
             # What was passed on by address has no place here any more: the last one stands for it.
-            offset = letter.own_offset if partition.inlet else max(0, partition.next_offset - 1)
-            desk = self._desk(NOWHERE if partition.inlet else name_of(letter.source))
-            self._check_home(letter, desk)
-            outcome = redecided(letter, mode, offset, desk, grouping, outputs, tally)
+            offset = (
+                letter.own_offset
+                if partition.input_partition
+                else max(0, partition.next_offset - 1)
+            )
+            evaluator = self._evaluator(
+                NOWHERE if partition.input_partition else name_of(letter.source)
+            )
+            self._check_home(letter, evaluator)
+            outcome = redecided(letter, mode, offset, evaluator, grouping, outputs, tally)
             outcomes.append(outcome)
         return progress.outputs
 
-    def _check_home(self, letter: Letter, desk: Desk) -> None:
+    def _check_home(self, letter: RedrivenRecord, evaluator: Evaluator) -> None:
         by_address = self._rules.by_address
-        home, inlet = letter.source, desk.inlet
-        if self._partition.inlet is None:
+        home, input_partition = letter.source, evaluator.input_partition
+        if self._partition.input_partition is None:
             with suppress(RejectedError):  # which will be told of the letter itself
                 home = self._source
-                address = inlet.address(letter.own_key, letter.headers)
-                home = Source(by_address.topic, by_address.partition_of(address))
-        if home != self._source and inlet.fault is None:
-            raise Misdirected(f"{home.topic}-{home.partition} decides a letter sent to another.")
+                address = input_partition.address(letter.own_key, letter.headers)
+                home = PartitionId(by_address.topic, by_address.partition_of(address))
+        if home != self._source and input_partition.fault is None:
+            raise WrongPartitionError(
+                f"{home.topic}-{home.partition} decides a letter sent to another."
+            )
 
-    def place(self, address: str, claim: Claim, writes: Source, missing: Iterable[int]) -> None:
+    def place(
+        self, address: str, claim: Claim, writes: PartitionId, missing: Iterable[int]
+    ) -> None:
         """See `place_publisher`."""
         place = self._places.at(address)
-        assert isinstance(place.draft, PublishersDraft)  # the settings were looked at
+        assert isinstance(place.draft, PublisherDraft)  # the settings were looked at
         place.draft.place(claim, Origin(*writes, 0, self._progress.time_ms), missing)
 
-    def remember(self, address: str, ids: Sequence[Known], now_ms: int) -> int:
+    def remember(self, address: str, ids: Sequence[KnownId], now_ms: int) -> int:
         """See `import_ids`; the partition's time after it, as if their records had come."""
         place = self._places.at(address)
         self._places.check_room(place)
@@ -413,7 +438,9 @@ class _Decider:
                         accepted[route, place.name] += count
             change = place.draft.change(place.cache)
             if change is not None:
-                plan.sealed.append(Sealed(partition, place.cache, place.memory, change.content))
+                plan.sealed.append(
+                    AddressChange(partition, place.cache, place.memory, change.content)
+                )
                 self._places.write(place, change.edits, edits)
             self._places.write(place, self._places.forgettings(place), edits)
         if self._groups.change:
@@ -422,59 +449,61 @@ class _Decider:
         self._write(edits)
         if self._places.volatile:
             plan.volatile[self._source] = self._places.volatile
-        for desk in self._desks.values():
-            desk.lanes.count(plan.tally)
+        for evaluator in self._desks.values():
+            evaluator.fast_paths.count(plan.tally)
         return acknowledged(self._rules.group_id, self._places, self._progress.now_ms)
 
-    def _grouping(self) -> Grouping:
+    def _grouping(self) -> TransactionGroups:
         """What decides groups, for as long as one call takes.
 
         It refers to this decider. If this kept it, each transaction would leave a cycle behind,
         with all that goes out for its last records, until the next search for cycles.
         """
-        return Grouping(self._groups, self._places, self._opened)
+        return TransactionGroups(self._groups, self._places, self._opened)
 
-    def _opened(self, parked: Parked) -> Opened:
+    def _opened(self, pending_record: PendingRecord) -> GroupMember:
         """A record that waited, as its inlet has it."""
-        if self._partition.inlet is not None:
-            return Opened(self._desk(NOWHERE).checks, parked, parked.headers)
-        (inlet,), (own_offset,), (headers,) = untraced([parked.headers])
-        record = Carried(parked, own_offset)
-        return Opened(self._desk(inlet).checks, record, headers or ())
+        if self._partition.input_partition is not None:
+            return GroupMember(
+                self._evaluator(NOWHERE).checks, pending_record, pending_record.headers
+            )
+        (input_partition,), (own_offset,), (headers,) = untraced([pending_record.headers])
+        record = RepartitionedRecord(pending_record, own_offset)
+        return GroupMember(self._evaluator(input_partition).checks, record, headers or ())
 
-    def _by_desk(self, columns: Columns) -> Iterator[tuple[Desk, Columns]]:
+    def _by_desk(self, columns: Columns) -> Iterator[tuple[Evaluator, Columns]]:
         """Runs of records that came from one inlet, in order."""
-        if self._partition.inlet is not None:
-            yield self._desk(NOWHERE), columns
+        if self._partition.input_partition is not None:
+            yield self._evaluator(NOWHERE), columns
             return
-        inlets, own_offsets, headers = untraced(columns.headers)
+        input_partitions, own_offsets, headers = untraced(columns.headers)
         start = 0
-        for inlet, same in groupby(inlets):
+        for input_partition, same in groupby(input_partitions):
             rows = slice(start, start + len(list(same)))
             start = rows.stop
             offsets = columns.offsets[rows]
             yield (
-                self._desk(inlet),
+                self._evaluator(input_partition),
                 Columns(
                     messages=columns.messages[rows],
                     offsets=offsets,
-                    own_offsets=offsets if inlet == NOWHERE else own_offsets[rows],
+                    own_offsets=offsets if input_partition == NOWHERE else own_offsets[rows],
                     times_ms=columns.times_ms[rows],
                     headers=headers[rows],
                     sizes_bytes=columns.sizes_bytes[rows],
                 ),
             )
 
-    def _desk(self, written: bytes) -> Desk:
-        desk = self._desks.get(written)
-        if desk is None:
-            inlet = self._inlet(written)
+    def _evaluator(self, written: bytes) -> Evaluator:
+        evaluator = self._desks.get(written)
+        if evaluator is None:
+            input_partition = self._input_partition(written)
             parts = (self._rules, self._plan.tally, self._places, self._progress)
-            desk = self._desks[written] = Desk(inlet, *parts)
-            self._routes[inlet.source] = desk.route
-            if inlet.fault is not None:
+            evaluator = self._desks[written] = Evaluator(input_partition, *parts)
+            self._routes[input_partition.source] = evaluator.route
+            if input_partition.fault is not None:
                 self._lost.append(written)
-        return desk
+        return evaluator
 
     def _doubt_the_lost(self) -> None:
         """What belongs to no route may belong to one by the next slice, which came later."""
@@ -482,12 +511,12 @@ class _Decider:
             del self._desks[written]
         self._lost.clear()
 
-    def _inlet(self, written: bytes) -> Inlet:
-        if self._partition.inlet is not None:
-            return self._partition.inlet
+    def _input_partition(self, written: bytes) -> InputPartition:
+        if self._partition.input_partition is not None:
+            return self._partition.input_partition
         if written == NOWHERE:
             return lost(self._source, "it does not tell which input it came from")
-        return self._rules.inlets(written)
+        return self._rules.input_partitions(written)
 
     def _count(self, times_ms: list[int]) -> None:
         """How far time has come."""

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from confluent_kafka import Message
 
 from ringfence.headers import ID_BYTES_MAX, Headers, Reason
-from service.dedup.address import Place, Places
-from service.dedup.checks import Checks, Progress, Rules, output_of
+from service.dedup.address import AddressContext, AddressContexts
+from service.dedup.checks import Checks, DecisionContext, DecisionProgress, output_of
 from service.dedup.claim import (
     BESIDES,
     BESIDES_IN_SESSIONS,
@@ -22,12 +22,12 @@ from service.dedup.claim import (
     plain_ids,
     read_membership,
 )
-from service.dedup.output import Placing, Target
+from service.dedup.output import OutputResolver, OutputTopic
 from service.dedup.pending_groups import GroupName
-from service.dedup.plan import Example, Output, Tally
-from service.dedup.record import Carried, Record, RejectedError
-from service.dedup.route import Inlet, Template
-from service.dedup.transaction_group import Grouping
+from service.dedup.plan import BatchCounts, DuplicateExample, Output
+from service.dedup.record import Record, RejectedError, RepartitionedRecord
+from service.dedup.route import InputPartition, Template
+from service.dedup.transaction_group import TransactionGroups
 from service.kafka.io import UNREADABLE, UNREADABLE_CAUSE
 from state.model import NO_CLAIM, Rejection, repetition_of
 from state.strategies.ring import RingDraft
@@ -41,7 +41,7 @@ _LOOKS_MAX: Final = 16
 
 
 @dataclass(slots=True)  # not frozen: one is made for each address of a slice, and read often
-class Lane:
+class FastPath:
     """What no plain record of the slice changes."""
 
     admit: Callable[[bytes, int, int], int | None]
@@ -50,9 +50,9 @@ class Lane:
     unkeyed: int
     drops: bool
     label: tuple[str, str]
-    place: Place
+    place: AddressContext
     draft: RingDraft
-    dead_letter: Target | None
+    dead_letter: OutputTopic | None
     """None where it depends on more than the address."""
     repeats: int = 0
     """Duplicates that it has answered; counted at the end of the slice."""
@@ -60,81 +60,90 @@ class Lane:
     """The first that left no trace: its number, its offset, its time, its id, its headers."""
 
 
-class Lanes:
+class FastPaths:
     """The lanes of one inlet in one transaction, opened when an address is met first."""
 
-    def __init__(self, inlet: Inlet, places: Places, placing: Placing) -> None:
-        self._inlet = inlet
+    def __init__(
+        self,
+        input_partition: InputPartition,
+        places: AddressContexts,
+        output_resolver: OutputResolver,
+    ) -> None:
+        self._input_partition = input_partition
         self._places = places
-        self._placing = placing
+        self._output_resolver = output_resolver
         self._value_bytes_max = 0
-        route = inlet.route
+        route = input_partition.route
         self.field = route.address.field
         """The one field that decides the address, if it is one."""
-        self.by_value: dict[bytes | None, Lane | None] = {}
+        self.by_value: dict[bytes | None, FastPath | None] = {}
         """By the value of that field; None where the address is the same for all."""
         self._has_any = (
-            not placing.refused
-            and inlet.fault is None
+            not output_resolver.refused
+            and input_partition.fault is None
             and route.output.is_fixed_by_address
             # Several fields: no single value stands for the address.
             and (route.address.constant is not None or self.field is not None)
         )
-        self._closed: list[Lane] = []
-        self._fixed: dict[str, Target | None] = {}
+        self._closed: list[FastPath] = []
+        self._fixed: dict[str, OutputTopic | None] = {}
         """Targets that are the same for all addresses."""
 
     def make_room(self, value_bytes_max: int) -> None:
         """Records so large come next: a lane that was opened for smaller ones is opened anew."""
         if value_bytes_max > self._value_bytes_max:
             self._value_bytes_max = 2 * value_bytes_max
-            self._closed += [lane for lane in self.by_value.values() if lane is not None]
+            self._closed += [
+                fast_path for fast_path in self.by_value.values() if fast_path is not None
+            ]
             self.by_value.clear()
 
-    def count(self, tally: Tally) -> None:
+    def count(self, tally: BatchCounts) -> None:
         """Tell of the duplicates that lanes have answered."""
         looks = _LOOKS_MAX
-        for lane in (*self._closed, *self.by_value.values()):
-            if lane is not None and lane.repeats:
-                tally.duplicates[lane.label] += lane.repeats
-                if not lane.drops:
-                    tally.dead_letters[lane.label[0], Reason.DUPLICATE] += lane.repeats
+        for fast_path in (*self._closed, *self.by_value.values()):
+            if fast_path is not None and fast_path.repeats:
+                tally.duplicates[fast_path.label] += fast_path.repeats
+                if not fast_path.drops:
+                    tally.dead_letters[fast_path.label[0], Reason.DUPLICATE] += fast_path.repeats
                 elif looks > 0:
                     looks -= 1
-                    self._look(lane, tally)
+                    self._look(fast_path, tally)
 
-    def _look(self, lane: Lane, tally: Tally) -> None:
+    def _look(self, fast_path: FastPath, tally: BatchCounts) -> None:
         """One of the duplicates that a lane has dropped stands for the rest."""
-        assert lane.dropped is not None  # it has dropped some
-        number, offset, time_ms, identifier, headers = lane.dropped
-        origin = lane.draft.origin(number)
+        assert fast_path.dropped is not None  # it has dropped some
+        number, offset, time_ms, identifier, headers = fast_path.dropped
+        origin = fast_path.draft.origin(number)
         tally.distances_ms.append(time_ms - origin.time_ms)
         if tally.example is None:
-            place, original = self._inlet.source, repetition_of(origin).original
-            tally.example = Example(*lane.label, place, offset, identifier, original, headers)
+            place, original = self._input_partition.source, repetition_of(origin).original
+            tally.example = DuplicateExample(
+                *fast_path.label, place, offset, identifier, original, headers
+            )
 
-    def open(self, value: bytes | None, key: bytes | None, headers: Headers) -> Lane | None:
+    def open(self, value: bytes | None, key: bytes | None, headers: Headers) -> FastPath | None:
         """Let plain records of this address pass from now on, where nothing else can differ."""
         if not self._has_any or value in self.by_value:
             return None
-        lane = None
+        fast_path = None
         with suppress(RejectedError):
-            lane = self._opened(key, headers)
-        self.by_value[value] = lane
-        return lane
+            fast_path = self._opened(key, headers)
+        self.by_value[value] = fast_path
+        return fast_path
 
-    def _opened(self, key: bytes | None, headers: Headers) -> Lane | None:
-        placing, route = self._placing, self._inlet.route
-        place = self._places.at(self._inlet.address(key, headers))
+    def _opened(self, key: bytes | None, headers: Headers) -> FastPath | None:
+        output_resolver, route = self._output_resolver, self._input_partition.route
+        place = self._places.at(self._input_partition.address(key, headers))
         if not isinstance(place.draft, RingDraft) or not place.settings.capacity:
             return None
         self._places.check_room(place)
         target = self._target(route.output, place)
-        if target is None or not (placing.compressing or self._has_room(target)):
+        if target is None or not (output_resolver.compressing or self._has_room(target)):
             return None
         # A plain record is remembered, or its address is not new.
         self._places.admit(place)
-        return Lane(
+        return FastPath(
             place.draft.admit,
             target.topic,
             target.keyed,
@@ -146,26 +155,28 @@ class Lanes:
             dead_letter=self._dead_letter(place),
         )
 
-    def _dead_letter(self, place: Place) -> Target | None:
+    def _dead_letter(self, place: AddressContext) -> OutputTopic | None:
         """Where every plain duplicate of an address goes, if that is one topic with room."""
         if place.settings.on_duplicate == "mark" or place.settings.dead_letter_audit:
             return None
-        template = self._inlet.route.dead_letter
+        template = self._input_partition.route.dead_letter
         target = self._target(template, place) if template.is_fixed_by_address else None
         return target if target is not None and self._has_room(target) else None
 
-    def _target(self, template: Template, place: Place) -> Target | None:
+    def _target(self, template: Template, place: AddressContext) -> OutputTopic | None:
         """What a template names that depends on the address alone; None if that is not allowed."""
         if template.constant in self._fixed:
             return self._fixed[template.constant]
         target = None
         with suppress(RejectedError):
-            target = self._placing.named(self._inlet, template, None, (), place.name)
+            target = self._output_resolver.named(
+                self._input_partition, template, None, (), place.name
+            )
         if template.constant is not None:
             self._fixed[template.constant] = target
         return target
 
-    def _has_room(self, target: Target) -> bool:
+    def _has_room(self, target: OutputTopic) -> bool:
         """Whether every record of the slice fits, unless key or headers are enormous.
 
         Then the broker refuses it, and the loop finds it out.
@@ -173,10 +184,10 @@ class Lanes:
         return 2 * self._value_bytes_max + _ROOM_BYTES <= target.record_bytes_max
 
 
-class Fates:
+class FullPath:
     """The records of one inlet in one transaction."""
 
-    def __init__(self, places: Places, checks: Checks) -> None:
+    def __init__(self, places: AddressContexts, checks: Checks) -> None:
         self._places = places
         self._checks = checks
 
@@ -185,7 +196,7 @@ class Fates:
         record: Record,
         headers: Headers,
         offset: int,
-        grouping: Grouping,
+        grouping: TransactionGroups,
         *,
         forgives: bool = False,
     ) -> None:
@@ -194,7 +205,7 @@ class Fates:
         With `forgives`, what it repeats is forgotten and it goes out.
         """
         checks, claim = self._checks, NO_CLAIM
-        place: Place | None = None
+        place: AddressContext | None = None
         try:
             if headers is UNREADABLE:
                 headers = []
@@ -225,7 +236,12 @@ class Fates:
             checks.pass_on(place, record, outgoing, target, claim, verdict)
 
     def fail(
-        self, record: Record, headers: Headers, offset: int, grouping: Grouping, why: Rejection
+        self,
+        record: Record,
+        headers: Headers,
+        offset: int,
+        grouping: TransactionGroups,
+        why: Rejection,
     ) -> None:
         """Dead-letter a record whose checks failed, and the group that it would complete.
 
@@ -260,31 +276,31 @@ class Columns(NamedTuple):
     """Of the values."""
 
 
-class Desk:
+class Evaluator:
     """See the module."""
 
     def __init__(
         self,
-        inlet: Inlet,
-        rules: Rules,
-        tally: Tally,
-        places: Places,
-        progress: Progress,
+        input_partition: InputPartition,
+        rules: DecisionContext,
+        tally: BatchCounts,
+        places: AddressContexts,
+        progress: DecisionProgress,
     ) -> None:
-        self.checks = Checks(inlet, rules, tally, places, progress)
-        self.lanes = Lanes(inlet, places, rules.placing)
-        self.inlet = inlet
-        self.route = inlet.route.settings.name
-        self._base = places.spots.base(inlet.source)
-        self._is_own = inlet.source == progress.source
-        self._source, self._tally = inlet.source, tally
+        self.checks = Checks(input_partition, rules, tally, places, progress)
+        self.fast_paths = FastPaths(input_partition, places, rules.output_resolver)
+        self.input_partition = input_partition
+        self.route = input_partition.route.settings.name
+        self._base = places.packed_positions.base(input_partition.source)
+        self._is_own = input_partition.source == progress.source
+        self._source, self._tally = input_partition.source, tally
         self._distance = tally.distances_ms.append
         self._progress = progress
-        self.fates = Fates(places, self.checks)
-        self._identifier = identifier_of(inlet.route.settings.id)
+        self.full_path = FullPath(places, self.checks)
+        self._identifier = identifier_of(input_partition.route.settings.id)
         self._besides = BESIDES_IN_SESSIONS if rules.epochs else BESIDES
 
-    def decide(self, columns: Columns, grouping: Grouping) -> None:
+    def decide(self, columns: Columns, grouping: TransactionGroups) -> None:
         """Give every record its fate; what goes out for it is added to the progress.
 
         This is the one loop that runs for each record. What all records have is read in columns,
@@ -292,59 +308,75 @@ class Desk:
         the processor's cache.
         """
         progress, base = self._progress, self._base
-        field, lane_of = self.lanes.field, self.lanes.by_value.get
+        field, lane_of = self.fast_paths.field, self.fast_paths.by_value.get
         output, now_ms, time_ms = progress.outputs.append, progress.now_ms, progress.time_ms
         ids = self._plain_ids(columns.messages, columns.headers)
         own_offsets = columns.own_offsets
-        spots = [base + offset for offset in own_offsets] if base else own_offsets
+        packed_positions = [base + offset for offset in own_offsets] if base else own_offsets
         rows = zip(
             columns.messages,
             columns.offsets,
-            spots,
+            packed_positions,
             columns.times_ms,
             columns.headers,
             ids,
             strict=True,
         )
-        for message, offset, spot, timestamp, headers, identifier in rows:
+        for message, offset, packed_position, timestamp, headers, identifier in rows:
             if timestamp > time_ms:
                 time_ms = timestamp if timestamp <= now_ms else max(time_ms, now_ms)
             key = message.key()
             if identifier is None or timestamp <= 0:
-                lane = None
+                fast_path = None
             else:
                 named = None if field is None else field.of(key, headers)
-                lane = lane_of(named) or self.lanes.open(named, key, headers or ())
-            if lane is not None and identifier is not None:
-                number = lane.admit(identifier, spot, time_ms)
+                fast_path = lane_of(named) or self.fast_paths.open(named, key, headers or ())
+            if fast_path is not None and identifier is not None:
+                number = fast_path.admit(identifier, packed_position, time_ms)
                 if number is None:
-                    place = lane.unkeyed if key is None else lane.keyed
+                    place = fast_path.unkeyed if key is None else fast_path.keyed
                     value = message.value()
-                    output((lane.topic, value, key, place, None, None, timestamp, headers or []))
+                    output(
+                        (fast_path.topic, value, key, place, None, None, timestamp, headers or [])
+                    )
                     continue
-                if lane.drops:
-                    if not lane.repeats:
-                        lane.dropped = (number, spot - base, time_ms, identifier, headers or [])
-                    lane.repeats += 1
+                if fast_path.drops:
+                    if not fast_path.repeats:
+                        fast_path.dropped = (
+                            number,
+                            packed_position - base,
+                            time_ms,
+                            identifier,
+                            headers or [],
+                        )
+                    fast_path.repeats += 1
                     continue
-                if lane.dead_letter is not None:
-                    lane.repeats += 1
-                    repeated = (identifier, headers or [], spot - base, timestamp, time_ms)
-                    output(self._repetition(message, *repeated, lane, number))
+                if fast_path.dead_letter is not None:
+                    fast_path.repeats += 1
+                    repeated = (
+                        identifier,
+                        headers or [],
+                        packed_position - base,
+                        timestamp,
+                        time_ms,
+                    )
+                    output(self._repetition(message, *repeated, fast_path, number))
                     continue
             progress.time_ms = time_ms
-            record: Record = message if self._is_own else Carried(message, spot - base)
-            self.fates.decide(record, [] if headers is None else headers, offset, grouping)
+            record: Record = (
+                message if self._is_own else RepartitionedRecord(message, packed_position - base)
+            )
+            self.full_path.decide(record, [] if headers is None else headers, offset, grouping)
         progress.time_ms = time_ms
 
-    def fail(self, columns: Columns, grouping: Grouping, why: Rejection) -> None:
+    def fail(self, columns: Columns, grouping: TransactionGroups, why: Rejection) -> None:
         """Dead-letter records whose checks failed; no check runs again."""
         rows = zip(
             columns.messages, columns.offsets, columns.own_offsets, columns.headers, strict=True
         )
         for message, offset, own_offset, headers in rows:
-            record: Record = message if self._is_own else Carried(message, own_offset)
-            self.fates.fail(record, headers or [], offset, grouping, why)
+            record: Record = message if self._is_own else RepartitionedRecord(message, own_offset)
+            self.full_path.fail(record, headers or [], offset, grouping, why)
 
     def _repetition(
         self,
@@ -354,18 +386,20 @@ class Desk:
         offset: int,
         timestamp_ms: int,
         time_ms: int,
-        lane: Lane,
+        fast_path: FastPath,
         number: int,
     ) -> Output:
         """A plain duplicate on its way to its dead-letter topic."""
-        place, target = lane.place, lane.dead_letter
+        place, target = fast_path.place, fast_path.dead_letter
         assert target is not None  # the caller looked
-        origin = lane.draft.origin(number)
+        origin = fast_path.draft.origin(number)
         self._distance(time_ms - origin.time_ms)
         if self._tally.example is None:
             original = repetition_of(origin).original
             source = self._source
-            example = Example(*lane.label, source, offset, identifier, original, headers)
+            example = DuplicateExample(
+                *fast_path.label, source, offset, identifier, original, headers
+            )
             self._tally.example = example
         envelope = self.checks.envelope(place)
         letter = envelope.repetition(headers, offset, timestamp_ms, identifier, origin)

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ringfence.headers import Headers, Reason
-from service.dedup.partition import Partition
+from service.dedup.partition import OwnedPartition
 from service.dedup.plan import BY_KEY, Plan
 from service.dedup.record import Record, RejectedError, UnrenderableError
-from service.dedup.route import Inlet, Template, is_legal_topic
+from service.dedup.route import InputPartition, Template, is_legal_topic
 from service.kafka.admin import TopicInfo
-from service.kafka.errors import Fault
-from service.kafka.topics import Targets
-from state.model import Source
+from service.kafka.errors import KafkaFailure
+from service.kafka.topics import OutputTopics
+from state.model import PartitionId
 
 # A record in a batch of its own: batch header, record header and lengths, rounded down:
 # what may still fit is for the broker to refuse.
@@ -33,7 +33,7 @@ class TargetMissingError(Exception):
         self.topic = topic
 
 
-class Target(NamedTuple):
+class OutputTopic(NamedTuple):
     """A topic, and where in it: the partition for records with a key, and for those without."""
 
     topic: str
@@ -47,29 +47,31 @@ class Target(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Placing:
+class OutputResolver:
     """What decides where records of all partitions go."""
 
-    targets: Targets
+    targets: OutputTopics
     fallback: str
     compressing: bool
     """Only the broker knows then whether a record fits its topic."""
-    refused: Mapping[tuple[Source, int], RejectedError]
+    refused: Mapping[tuple[PartitionId, int], RejectedError]
     """Records that the broker refused by themselves, found by halving a batch."""
-    homeless: AbstractSet[tuple[Source, int]]
+    homeless: AbstractSet[tuple[PartitionId, int]]
     """Those of them that their dead-letter topic refused as well."""
 
-    def output(self, inlet: Inlet, key: bytes | None, headers: Headers, address: str) -> Target:
+    def output(
+        self, input_partition: InputPartition, key: bytes | None, headers: Headers, address: str
+    ) -> OutputTopic:
         """Where an accepted record goes; RejectedError when it names no allowed topic."""
-        return self.named(inlet, inlet.route.output, key, headers, address)
+        return self.named(input_partition, input_partition.route.output, key, headers, address)
 
-    def check_refusal(self, place: tuple[Source, int]) -> None:
+    def check_refusal(self, place: tuple[PartitionId, int]) -> None:
         """RejectedError where the broker has refused the record before."""
         refusal = self.refused.get(place)
         if refusal is not None:
             raise refusal
 
-    def failure(self, source: Source, offsets: Sequence[int]) -> RejectedError | None:
+    def failure(self, source: PartitionId, offsets: Sequence[int]) -> RejectedError | None:
         """Why the checks of a record are not run again: it was alone when they failed.
 
         It is read alone again, since batches do not grow before it is passed.
@@ -79,7 +81,7 @@ class Placing:
         return refusal if is_failure and len(offsets) == 1 else None
 
     def check_size(
-        self, target: Target, key: bytes | None, value: bytes | None, headers: Headers
+        self, target: OutputTopic, key: bytes | None, value: bytes | None, headers: Headers
     ) -> None:
         """RejectedError where the record is known not to fit."""
         if self.compressing:
@@ -91,18 +93,18 @@ class Placing:
 
     def dead_letter(
         self,
-        inlet: Inlet,
+        input_partition: InputPartition,
         record: Record,
         letter: Headers,
         address: str | None,
         reason: Reason,
-        blamed: tuple[Source, int],
-    ) -> Target:
+        blamed: tuple[PartitionId, int],
+    ) -> OutputTopic:
         """The route's own topic where it takes the letter whole, else the fallback.
 
         `blamed` is the place of the record which the broker refuses where it refuses the letter.
         """
-        key, template = record.key(), inlet.route.dead_letter
+        key, template = record.key(), input_partition.route.dead_letter
         has_own = (
             reason is not Reason.NO_OUTPUT
             and blamed not in self.homeless
@@ -110,19 +112,19 @@ class Placing:
         )
         if has_own:
             with suppress(RejectedError):
-                target = self.named(inlet, template, key, letter, address or "")
+                target = self.named(input_partition, template, key, letter, address or "")
                 if size_bytes(key, record.value(), letter) <= target.record_bytes_max:
                     return target
-        return self._found(inlet, self.fallback)
+        return self._found(input_partition, self.fallback)
 
     def named(
         self,
-        inlet: Inlet,
+        input_partition: InputPartition,
         template: Template,
         key: bytes | None,
         headers: Headers,
         address: str,
-    ) -> Target:
+    ) -> OutputTopic:
         """The topic of a template; RejectedError when the record names none that is allowed."""
         name = template.constant
         if name is None:
@@ -130,25 +132,27 @@ class Placing:
                 name = template.render(key, headers, address)
             except UnrenderableError as error:
                 raise RejectedError(Reason.NO_OUTPUT, str(error)) from None
-            allowed = inlet.route.settings.allowed_outputs
+            allowed = input_partition.route.settings.allowed_outputs
             if not is_legal_topic(name) or name not in allowed:
                 raise RejectedError(Reason.NO_OUTPUT, f"{name[:249]!r} is not an allowed output")
-        return self._found(inlet, name, is_chosen=template.constant is None)
+        return self._found(input_partition, name, is_chosen=template.constant is None)
 
-    def _found(self, inlet: Inlet, name: str, *, is_chosen: bool = False) -> Target:
+    def _found(
+        self, input_partition: InputPartition, name: str, *, is_chosen: bool = False
+    ) -> OutputTopic:
         info = self.targets.find(name)
         if info is None:
             if is_chosen and self.targets.is_absent(name):
                 raise RejectedError(Reason.NO_OUTPUT, f"the topic {name} does not exist")
             raise TargetMissingError(name)
-        return _target(inlet, name, info)
+        return _target(input_partition, name, info)
 
 
-def _target(inlet: Inlet, name: str, info: TopicInfo) -> Target:
+def _target(input_partition: InputPartition, name: str, info: TopicInfo) -> OutputTopic:
     """The input's partition where both topics have as many, else by key, else folded."""
-    number = inlet.source.partition
-    keyed = number if info.partitions == inlet.partitions else BY_KEY
-    return Target(name, info.record_bytes_max, keyed, number % info.partitions)
+    number = input_partition.source.partition
+    keyed = number if info.partitions == input_partition.partitions else BY_KEY
+    return OutputTopic(name, info.record_bytes_max, keyed, number % info.partitions)
 
 
 def size_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
@@ -160,17 +164,17 @@ def size_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
 
 
 @dataclass(slots=True)
-class Refusals:
+class PoisonRecords:
     """Records that were refused by themselves, and the batch size that finds them."""
 
     records_max: int
-    by_place: dict[tuple[Source, int], RejectedError] = field(default_factory=dict)
-    homeless: set[tuple[Source, int]] = field(default_factory=set)
+    by_place: dict[tuple[PartitionId, int], RejectedError] = field(default_factory=dict)
+    homeless: set[tuple[PartitionId, int]] = field(default_factory=set)
     """Records whose dead letters, or those of records that they displaced, were refused."""
-    suspects: dict[Source, int] = field(default_factory=dict)
+    suspects: dict[PartitionId, int] = field(default_factory=dict)
     """Where the refused records end, by partition."""
 
-    def narrow(self, plan: Plan, fault: Fault) -> bool:
+    def narrow(self, plan: Plan, fault: KafkaFailure) -> bool:
         """Halve; of one record we know which: dead letters next, the fallback at last.
 
         False when the fallback refused it too, and when nothing was read: nothing is left to try.
@@ -182,7 +186,7 @@ class Refusals:
             raise fault.raised
         return False
 
-    def _narrows(self, plan: Plan, fault: Fault) -> bool:
+    def _narrows(self, plan: Plan, fault: KafkaFailure) -> bool:
         if plan.given_up:
             is_new = not plan.given_up <= self.homeless
             self.homeless |= plan.given_up
@@ -213,17 +217,17 @@ class Refusals:
         if plan.tally.records_read:
             self.records_max = max(1, plan.tally.records_read // 2)
 
-    def _is_told(self, place: tuple[Source, int], fault: Fault) -> bool:
+    def _is_told(self, place: tuple[PartitionId, int], fault: KafkaFailure) -> bool:
         """Whether the record is dead-lettered already, without its checks where they failed."""
         known = self.by_place.get(place)
         if known is None or fault.raised is None:
             return known is not None
         return known.why.reason is Reason.FAILED_CHECK
 
-    def passed(self, running: Mapping[Source, Partition], records_max: int) -> None:
+    def passed(self, running: Mapping[PartitionId, OwnedPartition], records_max: int) -> None:
         """A transaction went through; batches grow again when all that was refused is behind us."""
 
-        def is_ahead(source: Source, offset: int) -> bool:
+        def is_ahead(source: PartitionId, offset: int) -> bool:
             return source in running and running[source].next_offset <= offset
 
         for place in [place for place in self.by_place if not is_ahead(*place)]:
@@ -235,7 +239,7 @@ class Refusals:
             self.records_max = min(records_max, 2 * self.records_max)
 
 
-def _rejection(fault: Fault) -> RejectedError:
+def _rejection(fault: KafkaFailure) -> RejectedError:
     """Why a record is dead-lettered that caused a fault when it was alone."""
     if fault.raised is not None:
         return RejectedError(Reason.FAILED_CHECK, f"its checks failed with {fault.cause}")

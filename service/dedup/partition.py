@@ -13,27 +13,27 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from service.config.addresses import AddressBook, AddressSettings
-from service.dedup.pending_groups import Groups
-from service.dedup.route import Inlet
-from service.errors import Problem
-from state import pending_group as parked
+from service.dedup.pending_groups import PendingGroups
+from service.dedup.route import InputPartition
+from service.errors import ConfigIssue
+from state import pending_group as pending_record
 from state import redrive_progress as redriven
 from state.keys import FIRST, address_of, after, prefix
 from state.memory_store import MemoryStore
-from state.model import Edit, Source
+from state.model import Edit, PartitionId
 from state.offset_metadata import TOMBSTONES_KEPT_MS, OffsetMetadata
 from state.store import Identity, Store
-from state.strategies.base import Extent
+from state.strategies.base import Occupancy
 from state.strategies.registry import STRATEGIES
 
 
-class Survey:
+class OccupancyStats:
     """Of one partition, from its takeover to its loss."""
 
     __slots__ = ("_book", "_stale", "extents", "rooms")
 
     def __init__(self) -> None:
-        self.extents: dict[str, Extent] = {}
+        self.extents: dict[str, Occupancy] = {}
         """Of those that are known."""
         self.rooms: dict[str, int] = {}
         """How much each of those may hold."""
@@ -57,7 +57,7 @@ class Survey:
         """Those to be looked at now."""
         return list(islice(self._stale, limit))
 
-    def found(self, address: str, told: Extent | None, room: int) -> None:
+    def found(self, address: str, told: Occupancy | None, room: int) -> None:
         """What a look has told; None where only loading it would."""
         self._stale.pop(address, None)
         if told is None:
@@ -75,7 +75,7 @@ class Survey:
 KINDS: Final = tuple(strategy.kind for strategy in STRATEGIES.values())
 
 
-class Phase(Enum):
+class PartitionPhase(Enum):
     """Where a partition stands; the values are what status shows."""
 
     ASSIGNED = "assigned"
@@ -83,28 +83,28 @@ class Phase(Enum):
     RUNNING = "running"
 
 
-class Log(NamedTuple):
+class LogRange(NamedTuple):
     """The offsets that a log has: from `start` up to, not including, `end`."""
 
     start: int
     end: int
 
 
-class Facts(NamedTuple):
+class TakeoverFacts(NamedTuple):
     """What the broker says of a partition when it is taken over."""
 
     committed_offset: int | None
     metadata: OffsetMetadata | None
-    input: Log
-    changelog: Log
+    input: LogRange
+    changelog: LogRange
     identity: Identity
     tombstones_kept_ms: int = TOMBSTONES_KEPT_MS
     """Of the changelog."""
-    problems: Sequence[Problem] = ()
+    problems: Sequence[ConfigIssue] = ()
     """What is wrong with the settings of internal topics."""
 
 
-class Foreign(NamedTuple):
+class LeftoverCache(NamedTuple):
     """What a cache has left behind."""
 
     kept: list[Edit]
@@ -112,17 +112,17 @@ class Foreign(NamedTuple):
 
 
 @dataclass(slots=True)
-class Partition:
+class OwnedPartition:
     """Owned by the loop; changed only between batches and in the group's callbacks."""
 
-    source: Source
-    inlet: Inlet | None
+    source: PartitionId
+    input_partition: InputPartition | None
     """Itself, where it is one of an input; what was passed on by address comes from many."""
-    changelog: Source | None
+    changelog: PartitionId | None
     """Where its decisions are remembered; None where it decides nothing."""
-    phase: Phase = Phase.ASSIGNED
+    phase: PartitionPhase = PartitionPhase.ASSIGNED
     store: Store | None = None
-    facts: Facts | None = None
+    facts: TakeoverFacts | None = None
     committed_offset: int | None = None
     next_offset: int = 0
     changelog_next: int = 0
@@ -139,15 +139,15 @@ class Partition:
     applied: int = 0
     """Of the newest settings document that is wholly applied here, as that offset tells it."""
     addresses: set[str] = field(default_factory=set)
-    survey: Survey = field(default_factory=Survey)
+    survey: OccupancyStats = field(default_factory=OccupancyStats)
     """What they hold, as far as it was looked at."""
-    groups: Groups = field(default_factory=Groups)
+    groups: PendingGroups = field(default_factory=PendingGroups)
     """Transaction groups that wait for the rest of their records."""
     volatile: MemoryStore = field(default_factory=MemoryStore)
     """What addresses with `persist_id_cache = false` remember; gone with the partition."""
 
     @property
-    def logs(self) -> list[Source]:
+    def logs(self) -> list[PartitionId]:
         """The topics that it is read from and remembered in."""
         return [self.source] if self.changelog is None else [self.source, self.changelog]
 
@@ -163,19 +163,19 @@ class Partition:
             self.store.close()
             self.store = None
         self.written_at = None
-        self.groups = Groups()
+        self.groups = PendingGroups()
         self.volatile = MemoryStore()
-        self.survey = Survey()
+        self.survey = OccupancyStats()
 
     def store_of(self, settings: AddressSettings) -> Store:
         """Where an address is kept; the partition runs."""
         return self.kept_store if settings.persist_id_cache else self.volatile
 
-    def foreign(self, settings: AddressSettings, kind: bytes, cache: str) -> Foreign:
+    def foreign(self, settings: AddressSettings, kind: bytes, cache: str) -> LeftoverCache:
         """Tombstones for what was remembered under a name in another way, or elsewhere."""
         others = [each for each in KINDS if each != kind]
         held = KINDS if settings.persist_id_cache else others
-        return Foreign(
+        return LeftoverCache(
             [edit for each in others for edit in self.kept(each, cache)],
             [
                 Edit(key, None)
@@ -198,7 +198,7 @@ def addresses_of(store: Store) -> set[str]:
     key = store.next_key(FIRST)
     while key is not None:
         address = address_of(key)
-        if key[:1] not in {parked.KIND, redriven.KIND}:
+        if key[:1] not in {pending_record.KIND, redriven.KIND}:
             found.add(address)
         key = store.next_key(after(key[:1], address))
     return found

@@ -1,8 +1,9 @@
 """Pending groups: the transaction groups of a partition that wait for the rest of their records.
 
 A group is a name on an address. Its records are in the state (`state/pending_group.py`); this
-module tracks which of them have arrived. Invariant: `Groups` equals the content of the store, and
-additions and removals of a transaction are visible to its `GroupsDraft` alone until the commit.
+module tracks which of them have arrived. Invariant: `PendingGroups` equals the content of the
+store, and additions and removals of a transaction are visible to its `PendingGroupsDraft` alone
+until the commit.
 """
 
 from collections import Counter
@@ -12,7 +13,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from state.model import Edit
-from state.pending_group import Parked, Seat, decode, encode, parked_in
+from state.pending_group import GroupPosition, PendingRecord, decode, encode, parked_in
 from state.store import Store
 
 
@@ -24,7 +25,7 @@ class GroupName(NamedTuple):
 
 
 @dataclass(slots=True)
-class Group:
+class PendingGroup:
     """Which positions are there, with the bytes of each record."""
 
     size: int
@@ -43,25 +44,25 @@ class Group:
         return sum(self.bytes_of.values())
 
 
-GroupsChange = Mapping[GroupName, Group | None]
+GroupsChange = Mapping[GroupName, PendingGroup | None]
 """Groups as a transaction leaves them; None: ended."""
 
 
-class Groups:
+class PendingGroups:
     """What waits on one partition."""
 
     def __init__(self) -> None:
-        self.open: dict[GroupName, Group] = {}
+        self.open: dict[GroupName, PendingGroup] = {}
         self._seen_s: dict[GroupName, float] = {}
 
     @classmethod
-    def of(cls, store: Store) -> "Groups":
+    def of(cls, store: Store) -> "PendingGroups":
         """What a store holds; their time begins anew."""
         groups = cls()
-        for seat, record in parked_in(store):
-            name = GroupName(seat.address, seat.group)
-            group = groups.open.setdefault(name, Group(record.size, record.begun))
-            group.bytes_of[seat.position] = len(encode(record))
+        for group_position, record in parked_in(store):
+            name = GroupName(group_position.address, group_position.group)
+            group = groups.open.setdefault(name, PendingGroup(record.size, record.begun))
+            group.bytes_of[group_position.position] = len(encode(record))
         return groups
 
     def apply(self, change: GroupsChange) -> None:
@@ -97,11 +98,14 @@ class Groups:
         return list(names[: max(1, fits.count(True))])
 
 
-class GroupsDraft:
+class PendingGroupsDraft:
     """One transaction on the groups of a partition."""
 
     def __init__(
-        self, groups: Groups, store: Store, release: Callable[[int], bool] = lambda _bytes: True
+        self,
+        groups: PendingGroups,
+        store: Store,
+        release: Callable[[int], bool] = lambda _bytes: True,
     ) -> None:
         """`release` is told the bytes of each group that ends, before its records are read.
 
@@ -110,34 +114,34 @@ class GroupsDraft:
         self._open = groups.open
         self._store = store
         self._release = release
-        self._entries: dict[Seat, bytes] = {}
+        self._entries: dict[GroupPosition, bytes] = {}
         self.has_room = True
         """Whether more groups may end in this transaction than have to."""
-        self.change: dict[GroupName, Group | None] = {}
+        self.change: dict[GroupName, PendingGroup | None] = {}
         self.waiting = Counter(name.address for name in groups.open)
         """How many groups wait, by address."""
 
-    def find(self, name: GroupName) -> Group | None:
+    def find(self, name: GroupName) -> PendingGroup | None:
         """A group that waits."""
         return self.change[name] if name in self.change else self._open.get(name)
 
-    def park(self, name: GroupName, position: int, record: Parked) -> Parked | None:
+    def park(self, name: GroupName, position: int, record: PendingRecord) -> PendingRecord | None:
         """Keep a record for its group; gives the copy whose place it takes."""
-        group, seat = self._own(name, record), Seat(*name, position)
-        earlier = self._record(seat) if position in group.bytes_of else None
-        entry = self._entries[seat] = encode(record._replace(begun=group.begun))
+        group, group_position = self._own(name, record), GroupPosition(*name, position)
+        earlier = self._record(group_position) if position in group.bytes_of else None
+        entry = self._entries[group_position] = encode(record._replace(begun=group.begun))
         group.bytes_of[position] = len(entry)
         return earlier
 
-    def end(self, name: GroupName) -> list[Parked]:
+    def end(self, name: GroupName) -> list[PendingRecord]:
         """What waited in a group, by position; it waits no longer."""
         group = self.find(name)
         assert group is not None  # the caller found it
         self.has_room = self._release(group.bytes)
-        seats = [Seat(*name, position) for position in sorted(group.bytes_of)]
-        records = [self._record(seat) for seat in seats]
-        for seat in seats:
-            self._entries.pop(seat, None)
+        seats = [GroupPosition(*name, position) for position in sorted(group.bytes_of)]
+        records = [self._record(group_position) for group_position in seats]
+        for group_position in seats:
+            self._entries.pop(group_position, None)
         self.change[name] = None
         self.waiting[name.address] -= 1
         return records
@@ -151,27 +155,31 @@ class GroupsDraft:
     def edits(self) -> list[Edit]:
         """What store and changelog have to learn."""
         ended = [(name, self._open[name]) for name in self.change if name in self._open]
-        seats = [Seat(*name, position) for name, group in ended for position in group.bytes_of]
+        seats = [
+            GroupPosition(*name, position) for name, group in ended for position in group.bytes_of
+        ]
         gone = [Edit(s.key, None) for s in seats if self._is_gone(s)]
-        return gone + [Edit(seat.key, entry) for seat, entry in self._entries.items()]
+        return gone + [
+            Edit(group_position.key, entry) for group_position, entry in self._entries.items()
+        ]
 
-    def _is_gone(self, seat: Seat) -> bool:
-        group = self.find(GroupName(seat.address, seat.group))
-        return group is None or seat.position not in group.bytes_of
+    def _is_gone(self, group_position: GroupPosition) -> bool:
+        group = self.find(GroupName(group_position.address, group_position.group))
+        return group is None or group_position.position not in group.bytes_of
 
-    def _own(self, name: GroupName, record: Parked) -> Group:
+    def _own(self, name: GroupName, record: PendingRecord) -> PendingGroup:
         """The group as this transaction may change it; begun by the record if it is new."""
         group = self.find(name)
         if group is None:
-            group = self.change[name] = Group(record.size, record.own_offset)
+            group = self.change[name] = PendingGroup(record.size, record.own_offset)
             self.waiting[name.address] += 1
         elif name not in self.change:
-            group = self.change[name] = Group(group.size, group.begun, dict(group.bytes_of))
+            group = self.change[name] = PendingGroup(group.size, group.begun, dict(group.bytes_of))
         return group
 
-    def _record(self, seat: Seat) -> Parked:
-        entry = self._entries.get(seat)
+    def _record(self, group_position: GroupPosition) -> PendingRecord:
+        entry = self._entries.get(group_position)
         if entry is None:
-            entry = self._store.get(seat.key)
+            entry = self._store.get(group_position.key)
         assert entry is not None  # what waits is in the store
         return decode(entry)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ringfence.headers import Headers, acknowledgements, bookmark
-from service.dedup.address import Place
-from service.dedup.partition import Partition
+from service.dedup.address import AddressContext
+from service.dedup.partition import OwnedPartition
 from service.dedup.pending_groups import GroupsChange
-from state.cache import TooMuchAtOnceError
-from state.model import Edit, Source
-from state.strategies.base import Memory
-from state.strategies.per_publisher import PublishersDraft
+from state.cache import BatchTooLargeError
+from state.model import Edit, PartitionId
+from state.strategies.base import CommittedState
+from state.strategies.per_publisher import PublisherDraft
 
 Output = tuple[str, bytes | None, bytes | None, int, None, None, int, Headers]
 """What `Producer.produce` takes, in its order: topic, value, key, partition or BY_KEY, no delivery
@@ -27,22 +27,22 @@ BY_KEY = -1
 """Let the producer choose by murmur2 of the key, as Java's clients do."""
 
 
-class Sealed(NamedTuple):
+class AddressChange(NamedTuple):
     """What the commit makes known of one address on one partition."""
 
-    partition: Partition
+    partition: OwnedPartition
     address: str
-    memory: Memory
+    memory: CommittedState
     content: object
     """What the memory takes over."""
 
 
-class Example(NamedTuple):
+class DuplicateExample(NamedTuple):
     """One duplicate of a transaction, for a person to look at."""
 
     route: str
     address: str
-    place: Source
+    place: PartitionId
     offset: int
     identifier: bytes | None
     original: str | None
@@ -50,7 +50,7 @@ class Example(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tally:
+class BatchCounts:
     """How many records met which fate: by (route, address), and rejected by (route, reason)."""
 
     accepted: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -72,7 +72,7 @@ class Tally:
     """The greatest."""
     distances_ms: list[int] = field(default_factory=list, compare=False)
     """Times from accepted records to their duplicates, as far as they are known at no cost."""
-    example: Example | None = field(default=None, compare=False)
+    example: DuplicateExample | None = field(default=None, compare=False)
     """The first duplicate that was met."""
 
 
@@ -80,14 +80,14 @@ class Tally:
 class Plan:
     """Filled by `decide`; read by the commit. The outputs go out meanwhile and are not kept."""
 
-    edits: dict[Source, list[Edit]] = field(default_factory=dict)
+    edits: dict[PartitionId, list[Edit]] = field(default_factory=dict)
     """By changelog partition."""
-    volatile: dict[Source, list[Edit]] = field(default_factory=dict)
+    volatile: dict[PartitionId, list[Edit]] = field(default_factory=dict)
     """By input partition: what is remembered in no log."""
-    next_offsets: dict[Source, int] = field(default_factory=dict)
+    next_offsets: dict[PartitionId, int] = field(default_factory=dict)
     """By input partition: the offset after the last record decided."""
-    times_ms: dict[Source, int] = field(default_factory=dict)
-    groups: dict[Source, GroupsChange] = field(default_factory=dict)
+    times_ms: dict[PartitionId, int] = field(default_factory=dict)
+    groups: dict[PartitionId, GroupsChange] = field(default_factory=dict)
     """By input partition: groups that were begun, grew or ended."""
     is_bounded: bool = False
     """Whether it may be read again in smaller pieces, so that it must not take too much memory."""
@@ -95,35 +95,35 @@ class Plan:
     """Of the groups that end with this transaction."""
     is_partial: bool = False
     """Whether it clears a part of what a partition remembers, and others follow."""
-    given_up: set[tuple[Source, int]] = field(default_factory=set)
+    given_up: set[tuple[PartitionId, int]] = field(default_factory=set)
     """Places of records that are dead-lettered without any being read."""
-    rewritten: list[tuple[Source, str]] = field(default_factory=list)
+    rewritten: list[tuple[PartitionId, str]] = field(default_factory=list)
     """Caches of which some runs are written anew."""
-    replaced: list[tuple[Source, str]] = field(default_factory=list)
+    replaced: list[tuple[PartitionId, str]] = field(default_factory=list)
     """Caches of which all is written anew."""
-    sealed: list[Sealed] = field(default_factory=list)
-    tally: Tally = field(default_factory=Tally)
+    sealed: list[AddressChange] = field(default_factory=list)
+    tally: BatchCounts = field(default_factory=BatchCounts)
     look: Callable[[Sequence[Headers | None]], None] | None = None
     """Is shown the headers of what is read, where the transaction is traced."""
 
     def release(self, size_bytes: int, bytes_max: int) -> bool:
         """Count a group of this size that ends; returns whether more may end than have to.
 
-        TooMuchAtOnceError where several are larger than allowed.
+        BatchTooLargeError where several are larger than allowed.
         """
         is_first = not self.released_bytes
         self.released_bytes += size_bytes
         if self.is_bounded and not is_first and self.released_bytes > bytes_max:
-            raise TooMuchAtOnceError
+            raise BatchTooLargeError
         return self.released_bytes < bytes_max // 2
 
 
-def acknowledged(group_id: str, places: Iterable[Place], now_ms: int) -> list[Output]:
+def acknowledged(group_id: str, places: Iterable[AddressContext], now_ms: int) -> list[Output]:
     """The records for the addresses of one transaction."""
     topic = acknowledgements(group_id)
     found: list[Output] = []
     for place in places:
-        if not isinstance(place.draft, PublishersDraft):
+        if not isinstance(place.draft, PublisherDraft):
             continue
         for publisher, number in place.draft.covered().items():
             told = {"sequence": number, "bookmark": bookmark(publisher, number).decode()}

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
 from ringfence.headers import ORIGIN, Headers, Reason
-from state.model import Rejection, Source
+from state.model import PartitionId, Rejection
 
 
 class Record(Protocol):
@@ -88,7 +88,7 @@ NOWHERE = b""
 """The inlet of a record that does not tell."""
 
 
-class Carried(NamedTuple):
+class RepartitionedRecord(NamedTuple):
     """A record as its input has it; see `Record`."""
 
     record: Record
@@ -112,53 +112,53 @@ class Carried(NamedTuple):
         return self.record.timestamp()
 
 
-class Traced(NamedTuple):
+class TracedRecords(NamedTuple):
     """Records with what their traces tell; columns of equal length."""
 
-    inlets: list[bytes]
+    input_partitions: list[bytes]
     """Topic and partition as they were written; `NOWHERE` where nothing tells."""
     own_offsets: list[int]
     headers: list[Headers | None]
     """As the input has them."""
 
 
-def name_of(source: Source) -> bytes:
+def name_of(source: PartitionId) -> bytes:
     """An inlet as it is written."""
     return b"%b-%d" % (source.topic.encode(), source.partition)
 
 
-def trace(inlet: bytes, offset: int) -> tuple[str, bytes]:
+def trace(input_partition: bytes, offset: int) -> tuple[str, bytes]:
     """The header that tells where a record comes from."""
-    return ORIGIN, b"%b@%d" % (inlet, offset)
+    return ORIGIN, b"%b@%d" % (input_partition, offset)
 
 
-def source_of(inlet: bytes) -> Source | None:
+def source_of(input_partition: bytes) -> PartitionId | None:
     """The partition that is written so; None for anything else."""
-    topic, _, digits = inlet.rpartition(b"-")
+    topic, _, digits = input_partition.rpartition(b"-")
     if not digits.isdigit() or len(digits) > _PARTITION_DIGITS_MAX:
         return None
-    return Source(topic.decode(errors="replace"), int(digits))
+    return PartitionId(topic.decode(errors="replace"), int(digits))
 
 
-def untraced(column: Iterable[Headers | None]) -> Traced:
+def untraced(column: Iterable[Headers | None]) -> TracedRecords:
     """Take the traces off."""
-    traced = Traced([], [], [])
+    traced = TracedRecords([], [], [])
     for headers in column:
         name, value = headers[-1] if headers else ("", None)
-        inlet, _, digits = (value or b"").rpartition(b"@")
+        input_partition, _, digits = (value or b"").rpartition(b"@")
         is_number = digits.isdigit() and len(digits) <= _OFFSET_DIGITS_MAX
-        if headers and name == ORIGIN and inlet and is_number:
-            traced.inlets.append(inlet)
+        if headers and name == ORIGIN and input_partition and is_number:
+            traced.input_partitions.append(input_partition)
             traced.own_offsets.append(int(digits))
             traced.headers.append(headers[:-1])
         else:
-            traced.inlets.append(NOWHERE)
+            traced.input_partitions.append(NOWHERE)
             traced.own_offsets.append(0)
             traced.headers.append(headers)
     return traced
 
 
-class Known(NamedTuple):
+class KnownId(NamedTuple):
     """An id that an address is to know, and where and when it was accepted, if that is known."""
 
     identifier: bytes
@@ -176,7 +176,7 @@ HEADER: Final = "traceparent"
 _SHAPE: Final = re.compile(rb"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
 
-class Trace(NamedTuple):
+class TraceContext(NamedTuple):
     """A trace, and the span that sent the record."""
 
     trace_id: str
@@ -184,7 +184,7 @@ class Trace(NamedTuple):
     flags: int
 
 
-def trace_of(headers: Headers) -> Trace | None:
+def trace_of(headers: Headers) -> TraceContext | None:
     """What the first such header tells, if it is valid."""
     value = next((value for name, value in headers if name == HEADER), None)
     found = None if value is None else _SHAPE.fullmatch(value)
@@ -193,4 +193,4 @@ def trace_of(headers: Headers) -> Trace | None:
     trace_id, span_id = found[1].decode(), found[2].decode()
     if not (int(trace_id, 16) and int(span_id, 16)):
         return None
-    return Trace(trace_id, span_id, int(found[3], 16))
+    return TraceContext(trace_id, span_id, int(found[3], 16))

@@ -10,10 +10,10 @@ from typing import Final
 from confluent_kafka import Message
 
 from ringfence.headers import Headers, Reason
-from service.dedup.address import Places
+from service.dedup.address import AddressContexts
 from service.dedup.batch import Slice
-from service.dedup.checks import Checks, Progress, Rules
-from service.dedup.partition import Partition
+from service.dedup.checks import Checks, DecisionContext, DecisionProgress
+from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Output, Plan
 from service.dedup.record import RejectedError, name_of, trace
 from service.kafka.io import UNREADABLE, UNREADABLE_CAUSE
@@ -22,19 +22,19 @@ from state.model import NO_CLAIM
 _KNOWN_MAX: Final = 100_000
 
 
-class Carrier:
+class Repartitioner:
     """The records of one partition in one transaction."""
 
-    def __init__(self, partition: Partition, rules: Rules, plan: Plan) -> None:
-        assert partition.inlet is not None  # what is carried comes from an input
-        self._inlet = inlet = partition.inlet
+    def __init__(self, partition: OwnedPartition, rules: DecisionContext, plan: Plan) -> None:
+        assert partition.input_partition is not None  # what is carried comes from an input
+        self._input_partition = input_partition = partition.input_partition
         self._rules = rules
         self._plan = plan
-        self._progress = Progress(partition.source, partition.time_ms)
-        places = Places(partition, rules.book, rules.cache)  # none is opened
-        self._checks = Checks(inlet, rules, plan.tally, places, self._progress)
-        self._name = name_of(inlet.source)
-        self._field = inlet.route.address.field
+        self._progress = DecisionProgress(partition.source, partition.time_ms)
+        places = AddressContexts(partition, rules.book, rules.cache)  # none is opened
+        self._checks = Checks(input_partition, rules, plan.tally, places, self._progress)
+        self._name = name_of(input_partition.source)
+        self._field = input_partition.route.address.field
         self._places: dict[bytes | None, int] = {}
         """The partition of an address, by the value of the one field that decides it."""
 
@@ -70,9 +70,9 @@ class Carrier:
 
     def _place(self, key: bytes | None, headers: Headers, offset: int) -> int:
         """The partition that decides a record; RejectedError where it names no address."""
-        if self._rules.placing.refused:
+        if self._rules.output_resolver.refused:
             self._checks.check_refusal(offset)
-        field, constant = self._field, self._inlet.route.address.constant
+        field, constant = self._field, self._input_partition.route.address.constant
         if constant is None and field is None:
             return self._rendered(key, headers)
         value = None if field is None else field.of(key, headers)
@@ -84,9 +84,9 @@ class Carrier:
         return number
 
     def _rendered(self, key: bytes | None, headers: Headers) -> int:
-        return self._rules.by_address.partition_of(self._inlet.address(key, headers))
+        return self._rules.by_address.partition_of(self._input_partition.address(key, headers))
 
     def _count(self, part: Slice, rejected: int) -> None:
-        tally, route = self._plan.tally, self._inlet.route.settings.name
+        tally, route = self._plan.tally, self._input_partition.route.settings.name
         tally.consumed[route] += rejected
         tally.carried[route] += len(part.offsets) - rejected

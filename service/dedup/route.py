@@ -19,7 +19,7 @@ from service.config.validation import fits
 from service.dedup.record import Field, RejectedError, UnrenderableError, source_of
 from service.kafka.admin import TopicInfo
 from service.kafka.topics import BY_ADDRESS, by_address, changelog
-from state.model import Source
+from state.model import PartitionId
 
 ADDRESS_BYTES_MAX: Final = 4096
 
@@ -143,10 +143,10 @@ def reads(topics: Iterable[str], topic: str) -> bool:
     )
 
 
-class Inlet(NamedTuple):
+class InputPartition(NamedTuple):
     """One partition of an input."""
 
-    source: Source
+    source: PartitionId
     route: InputRoute
     partitions: int
     """How many partitions the input has; 0 where that is not known."""
@@ -176,7 +176,7 @@ class Inlet(NamedTuple):
             raise RejectedError(Reason.NO_OUTPUT, self.fault)
 
 
-Find = Callable[[bytes], Inlet]
+Find = Callable[[bytes], InputPartition]
 
 
 def finder(
@@ -193,28 +193,28 @@ def finder(
     """
     settings = tuple(routes)
 
-    def find(written: bytes) -> Inlet:
+    def find(written: bytes) -> InputPartition:
         source = source_of(written)
         if source is None or not is_legal_topic(source.topic):
             name = written.decode(errors="replace")[:300]
-            return lost(Source(name, 0), "it does not tell which input it came from")
+            return lost(PartitionId(name, 0), "it does not tell which input it came from")
         bound = resolve(settings, [source.topic], group_id).get(source.topic)
         if bound is None:
             doubt(source.topic)
             return lost(source, f"its input {source.topic} belongs to no route any more")
         info = topics().get(source.topic)
-        return Inlet(source, bound, 0 if info is None else info.partitions)
+        return InputPartition(source, bound, 0 if info is None else info.partitions)
 
     return find
 
 
-def lost(source: Source, fault: str) -> Inlet:
+def lost(source: PartitionId, fault: str) -> InputPartition:
     """An inlet that belongs to no route."""
     stand_in = RouteSettings(name=source.topic, inputs=(source.topic,))
-    return Inlet(source, InputRoute.bind(stand_in, source.topic), 0, fault)
+    return InputPartition(source, InputRoute.bind(stand_in, source.topic), 0, fault)
 
 
-class Reading(NamedTuple):
+class InputTopic(NamedTuple):
     """A topic that is read."""
 
     partitions: int
@@ -233,16 +233,16 @@ def readings_of(
     routes: Mapping[str, InputRoute],
     topics: Mapping[str, TopicInfo],
     own_ids: Mapping[str, str],
-) -> dict[str, Reading]:
+) -> dict[str, InputTopic]:
     """What a hop reads, given the inputs that exist and the ids of our own topics."""
     group_id = service.group_id
     if hop is Hop.ADDRESSES:
         name, log = by_address(group_id), changelog(group_id, BY_ADDRESS)
         count, ids = service.by_address_partitions, (own_ids.get(name, ""), own_ids.get(log, ""))
-        return {name: Reading(count, None, log, *ids)}
+        return {name: InputTopic(count, None, log, *ids)}
     logs = {name: _log(group_id, routes[name]) for name in topics}
     return {
-        name: Reading(
+        name: InputTopic(
             topic.partitions,
             routes[name],
             logs[name],

@@ -10,13 +10,13 @@ from itertools import compress
 from typing import Final
 
 from ringfence.headers import Headers, Reason
-from service.dedup.address import Place, Places
-from service.dedup.checks import Checks, Open, Opened, counts
-from service.dedup.claim import Membership
-from service.dedup.pending_groups import Group, GroupName, GroupsDraft
+from service.dedup.address import AddressContext, AddressContexts
+from service.dedup.checks import Checks, GroupMember, Open, counts
+from service.dedup.claim import GroupClaim
+from service.dedup.pending_groups import GroupName, PendingGroup, PendingGroupsDraft
 from service.dedup.record import Record, RejectedError
 from state.model import NO_CLAIM, Claim, Rejection
-from state.pending_group import HEADERS_MAX, Parked
+from state.pending_group import HEADERS_MAX, PendingRecord
 
 _GIVEN_UP_AT_ONCE: Final = 8
 """Groups that one record may displace where fewer may wait than before; later records go on.
@@ -25,10 +25,10 @@ It is one where the transaction has no room for more.
 """
 
 
-class Grouping:
+class TransactionGroups:
     """The groups of one partition in one transaction."""
 
-    def __init__(self, draft: GroupsDraft, places: Places, open_: Open) -> None:
+    def __init__(self, draft: PendingGroupsDraft, places: AddressContexts, open_: Open) -> None:
         """`open_` takes what waited out of the state."""
         self._draft = draft
         self._places = places
@@ -39,8 +39,8 @@ class Grouping:
         checks: Checks,
         record: Record,
         headers: Headers,
-        place: Place,
-        member: Membership,
+        place: AddressContext,
+        member: GroupClaim,
         offset: int,
         *,
         forgives: bool,
@@ -57,8 +57,8 @@ class Grouping:
             cause = f"it has {len(headers)} headers; with more than {HEADERS_MAX} it cannot wait"
             raise RejectedError(Reason.GROUP_TOO_LARGE, cause)
         self._check(name, member, place, checks, offset)
-        parked = _parked(record, kept, member.size, offset)
-        earlier = self._draft.park(name, member.position, parked)
+        pending_record = _pending_record(record, kept, member.size, offset)
+        earlier = self._draft.park(name, member.position, pending_record)
         if earlier is not None:
             self._replace(earlier, member, place, str(checks.at(record)), offset)
         group = self._draft.find(name)
@@ -77,14 +77,18 @@ class Grouping:
             why = Rejection(Reason.GROUP_INCOMPLETE, cause)
             self.give_up(self._draft.eldest(place.name), why, offset)
 
-    def give_up(self, name: GroupName, why: Rejection, blamed: int | None = None) -> list[Parked]:
+    def give_up(
+        self, name: GroupName, why: Rejection, blamed: int | None = None
+    ) -> list[PendingRecord]:
         """Dead-letter what waits in a group; `blamed` is the offset of the record that ends it.
 
         None where no record does: then each of the group stands for itself.
         """
         place, records = self._places.at(name.address), self._draft.end(name)
-        for parked in records:
-            self._reject(parked, place, why, parked.own_offset if blamed is None else blamed)
+        for pending_record in records:
+            self._reject(
+                pending_record, place, why, pending_record.own_offset if blamed is None else blamed
+            )
         return records
 
     def fail(self, name: GroupName, position: int, why: Rejection, blamed: int) -> None:
@@ -94,7 +98,12 @@ class Grouping:
             self.give_up(name, why, blamed)
 
     def _check(
-        self, name: GroupName, member: Membership, place: Place, checks: Checks, offset: int
+        self,
+        name: GroupName,
+        member: GroupClaim,
+        place: AddressContext,
+        checks: Checks,
+        offset: int,
     ) -> None:
         """RejectedError for a record that does not fit into its group."""
         most = place.settings.group_records_max
@@ -111,19 +120,28 @@ class Grouping:
             checks.check_refusal(offset)
 
     def _replace(
-        self, earlier: Parked, member: Membership, place: Place, later: str, blamed: int
+        self,
+        earlier: PendingRecord,
+        member: GroupClaim,
+        place: AddressContext,
+        later: str,
+        blamed: int,
     ) -> None:
         """The copy that came before repeats this one."""
         cause = f"position {member.position} of its group came again at {later}, and that counts"
         self._reject(earlier, place, Rejection(Reason.DUPLICATE, cause, later), blamed)
 
-    def _reject(self, parked: Parked, place: Place, why: Rejection, blamed: int) -> None:
-        checks, record, headers = self._open(parked)
+    def _reject(
+        self, pending_record: PendingRecord, place: AddressContext, why: Rejection, blamed: int
+    ) -> None:
+        checks, record, headers = self._open(pending_record)
         checks.reject(record, headers, place, NO_CLAIM, why, blamed)
 
-    def _decide(self, name: GroupName, place: Place, closed_by: int, *, forgives: bool) -> None:
+    def _decide(
+        self, name: GroupName, place: AddressContext, closed_by: int, *, forgives: bool
+    ) -> None:
         """A group of which nothing is missing; what the broker refuses of it, its last one did."""
-        records = [self._open(parked) for parked in self._draft.end(name)]
+        records = [self._open(pending_record) for pending_record in self._draft.end(name)]
         claims = [NO_CLAIM] * len(records)
         try:
             claims = [checks.claim(record, headers, place) for checks, record, headers in records]
@@ -150,14 +168,14 @@ class Grouping:
             for (checks, record, headers), claim in zip(records, claims, strict=True):
                 checks.reject(record, headers, place, claim, rejected.why, closed_by)
             return
-        fates = zip(records, outgoing, targets, claims, verdicts, known, strict=True)
-        for each, headers, target, claim, verdict, repeated in fates:
+        full_path = zip(records, outgoing, targets, claims, verdicts, known, strict=True)
+        for each, headers, target, claim, verdict, repeated in full_path:
             kept = claim if repeated is verdict else self._places.let_go(place, claim)
             each.checks.pass_on(place, each.record, headers, target, kept, verdict)
 
 
 def _verdicts(
-    records: Sequence[Opened], claims: Sequence[Claim], place: Place
+    records: Sequence[GroupMember], claims: Sequence[Claim], place: AddressContext
 ) -> list[Rejection | None]:
     """Why each record of a group is refused, in their order."""
     at = [checks.at(record) for checks, record, _ in records]
@@ -175,7 +193,9 @@ def _repeats(why: Rejection | None) -> bool:
     return why is not None and why.reason is Reason.DUPLICATE
 
 
-def _with_ids(records: Sequence[Opened], claims: Sequence[Claim], place: Place) -> list[Headers]:
+def _with_ids(
+    records: Sequence[GroupMember], claims: Sequence[Claim], place: AddressContext
+) -> list[Headers]:
     """The headers to send on; one id suffices for the group."""
     if any(map(place.strategy.claims, claims)):
         return [headers for _, _, headers in records]
@@ -183,7 +203,7 @@ def _with_ids(records: Sequence[Opened], claims: Sequence[Claim], place: Place) 
     return [each.checks.with_id(each.record, each.headers, place, claim) for each, claim in pairs]
 
 
-def _check_verdicts(verdicts: Sequence[Rejection | None], place: Place) -> None:
+def _check_verdicts(verdicts: Sequence[Rejection | None], place: AddressContext) -> None:
     """RejectedError where one of them rejects the group."""
     for position, why in enumerate(verdicts, 1):
         if why is None:
@@ -195,11 +215,11 @@ def _check_verdicts(verdicts: Sequence[Rejection | None], place: Place) -> None:
         raise RejectedError(reason, f"position {position} of its group: {why.cause}", why.original)
 
 
-def _would_complete(group: Group, position: int) -> bool:
+def _would_complete(group: PendingGroup, position: int) -> bool:
     """Whether nothing is missing once a record at this position is there."""
     return len(group.bytes_of.keys() | {position}) == group.size
 
 
-def _parked(record: Record, headers: Headers, size: int, offset: int) -> Parked:
+def _pending_record(record: Record, headers: Headers, size: int, offset: int) -> PendingRecord:
     whole = (record.timestamp()[1], record.key(), record.value(), list(headers))
-    return Parked(size, offset, offset, *whole)
+    return PendingRecord(size, offset, offset, *whole)

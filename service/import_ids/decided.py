@@ -14,7 +14,7 @@ from service.clock import Clock
 from service.errors import ExitCode, ExitError
 from service.kafka.clients import Clients
 from service.kafka.io import assign_anew
-from state.model import Source
+from state.model import PartitionId
 
 _QUESTION_S: Final = 30.0
 _PATIENCE_S: Final = 60.0
@@ -33,8 +33,8 @@ def wait_until_decided(clients: Clients, topic: str, clock: Clock) -> None:
     info = cluster.topics([topic]).get(topic)
     if info is None:
         return  # nothing was ever passed on
-    ends = cluster.ends([Source(topic, number) for number in range(info.partitions)])
-    seen: dict[Source, int] = {}
+    ends = cluster.ends([PartitionId(topic, number) for number in range(info.partitions)])
+    seen: dict[PartitionId, int] = {}
     moved_s = clock.monotonic_s()
     with closing(clients.restorer()) as consumer:
         while True:
@@ -50,14 +50,17 @@ def wait_until_decided(clients: Clients, topic: str, clock: Clock) -> None:
             clock.sleep(_PAUSE_S)
 
 
-def _committed(consumer: Consumer, ends: Mapping[Source, int]) -> dict[Source, int]:
+def _committed(consumer: Consumer, ends: Mapping[PartitionId, int]) -> dict[PartitionId, int]:
     places = [TopicPartition(*source) for source in ends]
     committed = consumer.committed(places, timeout=_QUESTION_S)
-    return {Source(place.topic, place.partition): place.offset for place in committed}
+    return {PartitionId(place.topic, place.partition): place.offset for place in committed}
 
 
 def _has_records(
-    consumer: Consumer, following: Mapping[Source, int], ends: Mapping[Source, int], clock: Clock
+    consumer: Consumer,
+    following: Mapping[PartitionId, int],
+    ends: Mapping[PartitionId, int],
+    clock: Clock,
 ) -> bool:
     """Whether a record is to be decided, or may be: ends of transactions have offsets too."""
     left = {source: end for source, end in ends.items() if following[source] < end}
@@ -68,22 +71,22 @@ def _has_records(
             error = message.error()
             if error is not None and error.code() != KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001
                 raise KafkaException(error)
-            source = Source(message.topic() or "", message.partition() or 0)
+            source = PartitionId(message.topic() or "", message.partition() or 0)
             # An offset that is gone was decided, and deleted, since it was asked for.
             if error is not None or (message.offset() or 0) < ends[source]:
                 return True
         for place in consumer.position([TopicPartition(*source) for source in left]):
-            source = Source(place.topic, place.partition)
+            source = PartitionId(place.topic, place.partition)
             if place.offset >= ends[source]:
                 del left[source]
     return bool(left)
 
 
-def _stalled(following: Mapping[Source, int], ends: Mapping[Source, int]) -> ExitError:
+def _stalled(following: Mapping[PartitionId, int], ends: Mapping[PartitionId, int]) -> ExitError:
     names = [
-        f"{topic}-{partition} at {following[Source(topic, partition)]} of {end}"
+        f"{topic}-{partition} at {following[PartitionId(topic, partition)]} of {end}"
         for (topic, partition), end in ends.items()
-        if following[Source(topic, partition)] < end
+        if following[PartitionId(topic, partition)] < end
     ]
     sentence = (
         f"The service has passed records on and decided none of them for {_PATIENCE_S:g} s "

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from service.errors import ExitCode, ExitError
-from state.model import Source
+from state.model import PartitionId
 
 _AT_ONCE: Final = 2_000
 _POLL_S: Final = 0.2
@@ -21,17 +21,17 @@ _QUEUED_MAX: Final = 10_000
 _PATIENCE_S: Final = 60.0
 
 
-class Span(NamedTuple):
+class OffsetRange(NamedTuple):
     """From an offset up to, not including, another."""
 
     start: int
     end: int
 
 
-class _Lane:
+class _PartitionReader:
     """One partition that is read."""
 
-    def __init__(self, source: Source, span: Span) -> None:
+    def __init__(self, source: PartitionId, span: OffsetRange) -> None:
         self.place = TopicPartition(source.topic, source.partition)
         self.end = span.end
         self.queue: deque[Message] = deque()
@@ -39,15 +39,18 @@ class _Lane:
         self.is_paused = False
 
 
-class Reading:
+class TopicReader:
     """Records of several partitions as one stream."""
 
     def __init__(
-        self, consumer: Consumer, spans: Mapping[Source, Span], patience_s: float = _PATIENCE_S
+        self,
+        consumer: Consumer,
+        spans: Mapping[PartitionId, OffsetRange],
+        patience_s: float = _PATIENCE_S,
     ) -> None:
         self._consumer = consumer
         self._patience_s = patience_s
-        self._lanes = {source: _Lane(source, span) for source, span in spans.items()}
+        self._lanes = {source: _PartitionReader(source, span) for source, span in spans.items()}
         consumer.assign(
             [
                 TopicPartition(source.topic, source.partition, span.start)
@@ -78,12 +81,12 @@ class Reading:
             error = message.error()
             if error is not None:
                 raise KafkaException(error)
-            lane = self._lanes[Source(message.topic() or "", message.partition() or 0)]
+            lane = self._lanes[PartitionId(message.topic() or "", message.partition() or 0)]
             if (message.offset() or 0) < lane.end:
                 lane.queue.append(message)
         reached = [lane for lane in self._lanes.values() if not lane.is_over]
         for place in self._consumer.position([lane.place for lane in reached]):
-            lane = self._lanes[Source(place.topic, place.partition)]
+            lane = self._lanes[PartitionId(place.topic, place.partition)]
             lane.is_over = place.offset >= lane.end
         ended = [lane.place for lane in reached if lane.is_over]
         if ended:

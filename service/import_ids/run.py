@@ -11,25 +11,25 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from service.clock import SystemClock
 from service.config.load import Config, RouteSettings
-from service.config.tasks import Hop, Part
+from service.config.tasks import Hop, Task
 from service.dedup.route import InputRoute, reads, resolve
 from service.errors import ExitCode, ExitError
 from service.import_ids.decided import wait_until_decided
-from service.import_ids.reader import Reading, Span
-from service.import_ids.source import Line, Past
-from service.import_ids.uploader import Sender
+from service.import_ids.reader import OffsetRange, TopicReader
+from service.import_ids.source import IdLine, IdSource
+from service.import_ids.uploader import Uploader
 from service.kafka.admin import TopicInfo
 from service.kafka.clients import KafkaClients
 from service.kafka.errors import fault_of
 from service.kafka.topics import by_address
 from service.metadata.effective_config import in_effect
-from state.model import Source
+from state.model import PartitionId
 
 _QUESTION_S: Final = 30.0
 _TOLD_MAX: Final = 20
 
 
-class Wanted(NamedTuple):
+class ImportRequest(NamedTuple):
     """What is adopted, and where to."""
 
     topic: str | None
@@ -42,10 +42,12 @@ class Wanted(NamedTuple):
     dry_run: bool
 
 
-def adopt(file: Config, wanted: Wanted, client: httpx2.Client, say: Callable[[str], None]) -> None:
+def adopt(
+    file: Config, wanted: ImportRequest, client: httpx2.Client, say: Callable[[str], None]
+) -> None:
     """Have the service that `client` asks know the past; ExitError with what to do about it."""
     if wanted.file is not None:
-        sender = Sender(client, _query(wanted, wanted.input))
+        sender = Uploader(client, _query(wanted, wanted.input))
         for line in _lines_of_file(wanted.file, wanted.address):
             sender.add(line)
         sender.flush()
@@ -59,20 +61,20 @@ def adopt(file: Config, wanted: Wanted, client: httpx2.Client, say: Callable[[st
 
 
 def _adopt_topic(
-    file: Config, wanted: Wanted, client: httpx2.Client, say: Callable[[str], None]
+    file: Config, wanted: ImportRequest, client: httpx2.Client, say: Callable[[str], None]
 ) -> None:
     topic, clients = wanted.topic or "", KafkaClients(file)
     config = in_effect(file, clients, SystemClock()).config
     inputs = resolve(config.routes, clients.cluster.names(), config.service.group_id)
     route = route_of(config.routes, inputs, topic, wanted.input)
-    past = Past(route, config.addresses, wanted.address)
-    sender = Sender(client, _query(wanted, route.topic))
+    past = IdSource(route, config.addresses, wanted.address)
+    sender = Uploader(client, _query(wanted, route.topic))
     topics = clients.cluster.topics([topic, route.topic])
     check_topics(topic, route, topics)
     with closing(clients.observer()) as consumer:
         spans = _spans(consumer, topics[topic], topic, wanted.since_ms)
         spans = _of_the_past(config, inputs.get(topic), consumer, spans)
-        for message in Reading(consumer, spans):
+        for message in TopicReader(consumer, spans):
             line = past.line(message)
             if line is not None:
                 sender.add(line)
@@ -127,18 +129,18 @@ def check_topics(topic: str, route: InputRoute, topics: Mapping[str, TopicInfo])
 
 def _spans(
     consumer: Consumer, info: TopicInfo, topic: str, since_ms: int | None
-) -> dict[Source, Span]:
+) -> dict[PartitionId, OffsetRange]:
     """All that is committed by now, from the beginning or a time on."""
     places = [TopicPartition(topic, number) for number in range(info.partitions)]
     found = {}
     for place in places:
         start, end = consumer.get_watermark_offsets(place, timeout=_QUESTION_S)
-        found[Source(topic, place.partition)] = Span(start, end)
+        found[PartitionId(topic, place.partition)] = OffsetRange(start, end)
     if since_ms is None:
         return found
     asked = [TopicPartition(topic, place.partition, since_ms) for place in places]
     for place in consumer.offsets_for_times(asked, timeout=_QUESTION_S):
-        source = Source(topic, place.partition)
+        source = PartitionId(topic, place.partition)
         span = found[source]
         found[source] = span._replace(start=place.offset if place.offset >= 0 else span.end)
     return found
@@ -148,27 +150,29 @@ def _of_the_past(
     config: Config,
     own: InputRoute | None,
     consumer: Consumer,
-    spans: dict[Source, Span],
-) -> dict[Source, Span]:
+    spans: dict[PartitionId, OffsetRange],
+) -> dict[PartitionId, OffsetRange]:
     """Of an input of the service, with its route, what it has decided; of another topic all."""
     if own is None:
         return spans
     spans = before_the_group(consumer, spans)
     if own.settings.scope == "address":
         # After the offsets: all that was passed on by then lies before the ends of now.
-        deciding = KafkaClients(config, Part(hop=Hop.ADDRESSES))
+        deciding = KafkaClients(config, Task(hop=Hop.ADDRESSES))
         wait_until_decided(deciding, by_address(config.service.group_id), SystemClock())
     return spans
 
 
-def before_the_group(consumer: Consumer, spans: Mapping[Source, Span]) -> dict[Source, Span]:
+def before_the_group(
+    consumer: Consumer, spans: Mapping[PartitionId, OffsetRange]
+) -> dict[PartitionId, OffsetRange]:
     """Of the input itself what lies before the service's own beginning, and nothing else.
 
     What it has still to read would be taken for a copy of itself.
     """
     places = [TopicPartition(*source) for source in spans]
     committed = {
-        Source(place.topic, place.partition): place.offset
+        PartitionId(place.topic, place.partition): place.offset
         for place in consumer.committed(places, timeout=_QUESTION_S)
     }
     unread = [source for source, offset in committed.items() if offset < 0]
@@ -186,7 +190,7 @@ def before_the_group(consumer: Consumer, spans: Mapping[Source, Span]) -> dict[S
     }
 
 
-def _lines_of_file(path: Path, address: str | None) -> Iterator[Line]:
+def _lines_of_file(path: Path, address: str | None) -> Iterator[IdLine]:
     if not address:
         raise ExitError(ExitCode.USAGE, "A file tells no address; name it with --address.")
     with path.open(encoding="utf-8") as file:
@@ -198,15 +202,15 @@ def _lines_of_file(path: Path, address: str | None) -> Iterator[Line]:
             except ValueError as error:
                 sentence = f"{path}, line {number}: {error}; it is to be as ids:export writes it."
                 raise ExitError(ExitCode.USAGE, sentence) from error
-            yield Line(address, row)
+            yield IdLine(address, row)
 
 
-def _query(wanted: Wanted, input_: str | None) -> dict[str, str]:
+def _query(wanted: ImportRequest, input_: str | None) -> dict[str, str]:
     query = {"dry_run": str(wanted.dry_run).lower(), "reason": wanted.reason}
     return query if input_ is None else query | {"input": input_}
 
 
-def _tell(sender: Sender, left_out: Mapping[str, int], say: Callable[[str], None]) -> None:
+def _tell(sender: Uploader, left_out: Mapping[str, int], say: Callable[[str], None]) -> None:
     counts = sorted(sender.counts.items(), key=lambda each: -each[1].ids)
     for address, count in counts[:_TOLD_MAX]:
         say(f"{address}: {count.ids:,} ids read, {count.new:,} of them not known before")

@@ -21,34 +21,34 @@ from service.dedup.claim import (
     read_claim,
 )
 from service.dedup.record import RejectedError
-from service.dedup.route import Inlet, InputRoute
+from service.dedup.route import InputPartition, InputRoute
 from service.kafka.io import UNREADABLE, UNREADABLE_CAUSE, read_headers
-from state.model import Claim, Source
+from state.model import Claim, PartitionId
 
 _TAKEN: Final = frozenset({"ring", "window"})
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Line(NamedTuple):
+class IdLine(NamedTuple):
     """An id that an address is to know, as an import takes it."""
 
     address: str
     row: dict[str, Any]
 
 
-class Past:
+class IdSource:
     """Reads records as if they had come by one input; counts those that bear no id."""
 
     def __init__(self, route: InputRoute, book: AddressBook, address: str | None = None) -> None:
         """`address` stands in for what the route would make of each record."""
-        self._inlet = Inlet(Source(route.topic, 0), route, 0)
+        self._input_partition = InputPartition(PartitionId(route.topic, 0), route, 0)
         self._book = book
         self._address = address
         self._identifier = identifier_of(route.settings.id)
         self.left_out = Counter[str]()
         """How many records are not adopted, by the reason."""
 
-    def line(self, message: Message) -> Line | None:
+    def line(self, message: Message) -> IdLine | None:
         """What one record has to be known by; None where it is not adopted."""
         try:
             return self._line(message)
@@ -56,11 +56,11 @@ class Past:
             self.left_out[error.why.cause] += 1
             return None
 
-    def _line(self, message: Message) -> Line | None:
+    def _line(self, message: Message) -> IdLine | None:
         (headers,) = read_headers([message])
         if headers is UNREADABLE:
             raise RejectedError(Reason.UNREADABLE_HEADERS, UNREADABLE_CAUSE)
-        address = self._address or self._inlet.address(message.key(), headers or ())
+        address = self._address or self._input_partition.address(message.key(), headers or ())
         settings = settings_of(self._book, address)
         if settings.strategy not in _TAKEN or not settings.remembers:
             self.left_out[f"their address has strategy {settings.strategy}"] += 1
@@ -73,7 +73,7 @@ class Past:
             self.left_out["their window keeps ids of each publisher, which are not imported"] += 1
             return None
         is_stamped = self._identifier is None and is_stamp(claim.identifier)
-        return Line(BRIDGE + address if is_stamped else address, _row(message, claim.identifier))
+        return IdLine(BRIDGE + address if is_stamped else address, _row(message, claim.identifier))
 
     def _claim(self, message: Message, headers: Headers, strategy: str) -> Claim:
         if self._identifier is None:

@@ -15,7 +15,7 @@ import httpx2
 
 from service.errors import ExitCode, ExitError
 from service.http_errors import trouble_of
-from service.import_ids.source import Line
+from service.import_ids.source import IdLine
 
 _LINES_AT_ONCE: Final = 2_000
 _LINES_HELD_MAX: Final = 50_000
@@ -23,7 +23,7 @@ _LATER: Final = frozenset({429, 503})
 
 
 @dataclass(slots=True)
-class Count:
+class UploadCount:
     """What became of the ids of one address."""
 
     ids: int = 0
@@ -31,18 +31,18 @@ class Count:
 
 
 @dataclass(slots=True)
-class Sender:
+class Uploader:
     """See the module."""
 
     client: httpx2.Client
     """It knows the API's address and whom to say that it is."""
     query: dict[str, str]
     patience_s: float = 60.0
-    counts: dict[str, Count] = field(default_factory=lambda: defaultdict(Count))
+    counts: dict[str, UploadCount] = field(default_factory=lambda: defaultdict(UploadCount))
     _held: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     _held_count: int = 0
 
-    def add(self, line: Line) -> None:
+    def add(self, line: IdLine) -> None:
         """Send it with others of its address."""
         lines = self._held[line.address]
         lines.append(json.dumps(line.row, separators=(",", ":")).encode())

@@ -14,8 +14,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from service.config.kafka_properties import Property
-from service.errors import Problem
-from service.kafka.admin import ABSENT, REQUEST_TIMEOUT_S, NewTopicInfo, answered, new_topics
+from service.errors import ConfigIssue
+from service.kafka.admin import ABSENT, REQUEST_TIMEOUT_S, TopicSpec, answered, new_topics
 
 Granted = frozenset[str] | None
 """Operations as Kafka names them; None where they are not told."""
@@ -44,7 +44,7 @@ _PAUSE_S: Final = 0.5
 _TRANSACTION_MAX: Final = "transaction.max.timeout.ms"
 
 
-class Rights(Protocol):
+class AclQueries(Protocol):
     """Questions that change nothing. Each raises KafkaException when it is not answered."""
 
     def of_topics(self, names: Iterable[str]) -> dict[str, Granted]:
@@ -55,7 +55,7 @@ class Rights(Protocol):
         """What we may do with consumer groups."""
         ...
 
-    def unmakeable(self, topics: Iterable[NewTopicInfo]) -> dict[str, KafkaError]:
+    def unmakeable(self, topics: Iterable[TopicSpec]) -> dict[str, KafkaError]:
         """Those of the new topics that the broker would not make."""
         ...
 
@@ -64,14 +64,14 @@ class Rights(Protocol):
         ...
 
 
-class KafkaRights:
-    """See `Rights`. Keeps the admin client: its answers never come once it is collected."""
+class KafkaAclQueries:
+    """See `AclQueries`. Keeps the admin client: its answers never come once it is collected."""
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
 
     def of_topics(self, names: Iterable[str]) -> dict[str, Granted]:
-        """See `Rights.of_topics`."""
+        """See `AclQueries.of_topics`."""
         wanted = sorted(set(names))
         if not wanted:
             return {}
@@ -90,7 +90,7 @@ class KafkaRights:
         return granted
 
     def of_groups(self, group_ids: Iterable[str]) -> dict[str, Granted]:
-        """See `Rights.of_groups`; a broker that never had a group makes itself ready first."""
+        """See `AclQueries.of_groups`; a broker that never had a group makes itself ready first."""
         wanted, deadline_s = sorted(set(group_ids)), time.monotonic() + _COORDINATOR_S
         while True:
             try:
@@ -109,8 +109,8 @@ class KafkaRights:
         )
         return {group_id: _granted(future) for group_id, future in described.items()}
 
-    def unmakeable(self, topics: Iterable[NewTopicInfo]) -> dict[str, KafkaError]:
-        """See `Rights.unmakeable`."""
+    def unmakeable(self, topics: Iterable[TopicSpec]) -> dict[str, KafkaError]:
+        """See `AclQueries.unmakeable`."""
         new = new_topics(topics)
         if not new:
             return {}
@@ -130,7 +130,7 @@ class KafkaRights:
         return refused
 
     def transaction_max_ms(self) -> int | None:
-        """See `Rights.transaction_max_ms`."""
+        """See `AclQueries.transaction_max_ms`."""
         description = answered(self._admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S))
         resource = ConfigResource(ResourceType.BROKER, str(description.nodes[0].id))
         asked = self._admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
@@ -146,7 +146,7 @@ class KafkaRights:
 
 def ungranted(
     kind: str, needs: Mapping[str, Iterable[str]], granted: Mapping[str, Granted], user: str
-) -> Iterator[Problem]:
+) -> Iterator[ConfigIssue]:
     """Yield a problem for each operation that is needed of a resource, and not granted."""
     for name in sorted(needs.keys() & granted.keys()):
         has = granted[name]
@@ -155,14 +155,14 @@ def ungranted(
                 yield _not_granted(operation, kind, name, user)
 
 
-def not_makeable(refused: Mapping[str, KafkaError], user: str) -> Iterator[Problem]:
+def not_makeable(refused: Mapping[str, KafkaError], user: str) -> Iterator[ConfigIssue]:
     """Yield a problem for each topic that has to be made, and would not be."""
     for name, fault in sorted(refused.items()):
         if fault.code() in _REFUSED:
             yield _not_granted("CREATE", "topic", name, user)
         else:
             what = f'the topic "{name}" cannot be made ({fault.name()}: {fault.str()})'
-            yield Problem(what, "change what the broker objects to, or make the topic by hand")
+            yield ConfigIssue(what, "change what the broker objects to, or make the topic by hand")
 
 
 def unseen(granted: Mapping[str, Granted]) -> frozenset[str]:
@@ -176,9 +176,9 @@ def user_of(*layers: Mapping[str, Property]) -> str:
     return "the user that the service connects as" if name is None else f"User:{name}"
 
 
-def _not_granted(operation: str, kind: str, name: str, user: str) -> Problem:
+def _not_granted(operation: str, kind: str, name: str, user: str) -> ConfigIssue:
     what = f'{operation} on the {kind} "{name}" is not granted'
-    return Problem(what, f"grant {operation} on {kind} {name} to {user}")
+    return ConfigIssue(what, f"grant {operation} on {kind} {name} to {user}")
 
 
 def _granted(described: "Future[Any]") -> Granted:

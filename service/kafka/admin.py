@@ -30,7 +30,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from state.model import Source
+from state.model import PartitionId
 
 _COUNT: Final = struct.Struct(">i")
 
@@ -39,7 +39,7 @@ _LENGTH: Final = struct.Struct(">h")
 _VERSION_BYTES: Final = 2
 
 
-def shared_out(assignment: bytes) -> Iterator[Source]:
+def shared_out(assignment: bytes) -> Iterator[PartitionId]:
     """The partitions of one member; struct.error for what is no assignment."""
     if not assignment:
         return  # a member that was given nothing yet
@@ -51,7 +51,7 @@ def shared_out(assignment: bytes) -> Iterator[Source]:
         count, position = _number(_COUNT, assignment, position + length)
         for _ in range(count):
             partition, position = _number(_COUNT, assignment, position)
-            yield Source(name, partition)
+            yield PartitionId(name, partition)
 
 
 def _number(kind: struct.Struct, text: bytes, position: int) -> tuple[int, int]:
@@ -115,7 +115,7 @@ class TopicInfo(NamedTuple):
     timestamp_type: str = "CreateTime"
 
 
-class NewTopicInfo(NamedTuple):
+class TopicSpec(NamedTuple):
     """A topic to make; `replication` -1 is the broker's default."""
 
     name: str
@@ -124,7 +124,7 @@ class NewTopicInfo(NamedTuple):
     settings: Mapping[str, str]
 
 
-class Cluster(Protocol):
+class ClusterAdmin(Protocol):
     """Questions to the cluster. Each raises KafkaException when it is not answered in time."""
 
     @property
@@ -144,7 +144,7 @@ class Cluster(Protocol):
         """Those of the named topics that exist."""
         ...
 
-    def create(self, topics: Iterable[NewTopicInfo]) -> None:
+    def create(self, topics: Iterable[TopicSpec]) -> None:
         """Make topics; one that is there already is left as it is."""
         ...
 
@@ -156,25 +156,25 @@ class Cluster(Protocol):
         """Have a topic take larger records."""
         ...
 
-    def starts(self, sources: Iterable[Source]) -> dict[Source, int]:
+    def starts(self, sources: Iterable[PartitionId]) -> dict[PartitionId, int]:
         """The first offset that each log still has."""
         ...
 
-    def ends(self, sources: Iterable[Source]) -> dict[Source, int]:
+    def ends(self, sources: Iterable[PartitionId]) -> dict[PartitionId, int]:
         """The high watermarks: the end of each log, open transactions included."""
         ...
 
-    def delete_before(self, offsets: Mapping[Source, int]) -> None:
+    def delete_before(self, offsets: Mapping[PartitionId, int]) -> None:
         """Have what lies before these offsets deleted; nobody waits for it."""
         ...
 
-    def assigned(self, group_id: str) -> frozenset[Source] | None:
+    def assigned(self, group_id: str) -> frozenset[PartitionId] | None:
         """Every partition that a member of the group has; None while they are shared out."""
         ...
 
 
-class KafkaCluster:
-    """See `Cluster`. Asks by one admin client, until that has long enough found no broker.
+class KafkaClusterAdmin:
+    """See `ClusterAdmin`. Asks by one admin client, until that has long enough found no broker.
 
     librdkafka forgets every broker, and for good, once a cluster that is just starting names none
     (its issue #5301). Safe on any thread.
@@ -235,18 +235,18 @@ class KafkaCluster:
         self._is_unsure, self.has_answered = False, True
 
     def cluster_id(self) -> str:
-        """See `Cluster.cluster_id`."""
+        """See `ClusterAdmin.cluster_id`."""
         with self._admin() as admin:
             description = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S)
             self.known_id = str(answered(description).cluster_id)
         return self.known_id
 
     def names(self) -> frozenset[str]:
-        """See `Cluster.names`."""
+        """See `ClusterAdmin.names`."""
         return frozenset(self._metadata(self._client()).topics)
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """See `Cluster.topics`."""
+        """See `ClusterAdmin.topics`."""
         wanted = sorted(set(names))
         if not wanted:
             return {}
@@ -275,8 +275,8 @@ class KafkaCluster:
             for name, topic in found.items()
         }
 
-    def create(self, topics: Iterable[NewTopicInfo]) -> None:
-        """See `Cluster.create`."""
+    def create(self, topics: Iterable[TopicSpec]) -> None:
+        """See `ClusterAdmin.create`."""
         new = new_topics(topics)
         if not new:
             return
@@ -289,7 +289,7 @@ class KafkaCluster:
                         raise
 
     def grow(self, name: str, partitions: int) -> None:
-        """See `Cluster.grow`."""
+        """See `ClusterAdmin.grow`."""
         with self._admin() as admin:
             grown = admin.create_partitions(
                 [NewPartitions(name, partitions)], request_timeout=REQUEST_TIMEOUT_S
@@ -297,7 +297,7 @@ class KafkaCluster:
             answered(grown[name])
 
     def raise_limit(self, name: str, record_bytes_max: int) -> None:
-        """See `Cluster.raise_limit`; all other settings stay."""
+        """See `ClusterAdmin.raise_limit`; all other settings stay."""
         limit = ConfigEntry(
             "max.message.bytes",
             str(record_bytes_max),
@@ -308,16 +308,16 @@ class KafkaCluster:
             altered = admin.incremental_alter_configs([topic], request_timeout=REQUEST_TIMEOUT_S)
             answered(altered[topic])
 
-    def starts(self, sources: Iterable[Source]) -> dict[Source, int]:
-        """See `Cluster.starts`."""
+    def starts(self, sources: Iterable[PartitionId]) -> dict[PartitionId, int]:
+        """See `ClusterAdmin.starts`."""
         return self._offsets(sources, OffsetSpec.earliest())  # type: ignore[no-untyped-call]  # the binding leaves it untyped
 
-    def ends(self, sources: Iterable[Source]) -> dict[Source, int]:
-        """See `Cluster.ends`; a consumer would tell the last stable offset instead."""
+    def ends(self, sources: Iterable[PartitionId]) -> dict[PartitionId, int]:
+        """See `ClusterAdmin.ends`; a consumer would tell the last stable offset instead."""
         return self._offsets(sources, OffsetSpec.latest())  # type: ignore[no-untyped-call]  # the binding leaves it untyped
 
-    def delete_before(self, offsets: Mapping[Source, int]) -> None:
-        """See `Cluster.delete_before`; a refusal is told in the log."""
+    def delete_before(self, offsets: Mapping[PartitionId, int]) -> None:
+        """See `ClusterAdmin.delete_before`; a refusal is told in the log."""
         places = [TopicPartition(*source, offset) for source, offset in offsets.items()]
         if not places:
             return
@@ -326,8 +326,8 @@ class KafkaCluster:
         for future in asked.values():
             future.add_done_callback(_tell_refusal)
 
-    def assigned(self, group_id: str) -> frozenset[Source] | None:
-        """See `Cluster.assigned`."""
+    def assigned(self, group_id: str) -> frozenset[PartitionId] | None:
+        """See `ClusterAdmin.assigned`."""
         # By the older call, past its deprecation: `describe_consumer_groups` aborts the whole
         # process when the connection goes while it is asked (librdkafka #4605).
         with self._admin() as admin:
@@ -339,7 +339,7 @@ class KafkaCluster:
                 return frozenset(source for share in shares for source in share)
         return None
 
-    def _offsets(self, sources: Iterable[Source], spec: OffsetSpec) -> dict[Source, int]:
+    def _offsets(self, sources: Iterable[PartitionId], spec: OffsetSpec) -> dict[PartitionId, int]:
         """Ask again for a moment where no leader is known: a topic that was just made has none."""
         asked = {TopicPartition(source.topic, source.partition): spec for source in sources}
         deadline_s = time.monotonic() + _ELECTION_S
@@ -353,11 +353,11 @@ class KafkaCluster:
             time.sleep(_PAUSE_S)
         return {}
 
-    def _listed(self, asked: dict[TopicPartition, OffsetSpec]) -> dict[Source, int]:
+    def _listed(self, asked: dict[TopicPartition, OffsetSpec]) -> dict[PartitionId, int]:
         with self._admin() as admin:
             answers = admin.list_offsets(asked, request_timeout=REQUEST_TIMEOUT_S)
             return {
-                Source(place.topic, place.partition): answered(future).offset
+                PartitionId(place.topic, place.partition): answered(future).offset
                 for place, future in answers.items()
             }
 
@@ -373,7 +373,7 @@ class KafkaCluster:
             }
 
 
-def new_topics(topics: Iterable[NewTopicInfo]) -> list[NewTopic]:
+def new_topics(topics: Iterable[TopicSpec]) -> list[NewTopic]:
     """As the admin client has them."""
     return [
         NewTopic(

@@ -18,9 +18,9 @@ from confluent_kafka.admin import AdminClient
 
 from service.config.kafka_properties import FILES, SERVERS, Property
 from service.config.load import Config
-from service.config.tasks import ONLY, Part, consumer_group
-from service.errors import Problem
-from service.kafka.admin import Cluster, KafkaCluster
+from service.config.tasks import ONLY, Task, consumer_group
+from service.errors import ConfigIssue
+from service.kafka.admin import ClusterAdmin, KafkaClusterAdmin
 from service.kafka.client_log import ConsumerLog, ProducerLog, SettingsLog
 from service.kafka.topics import config_topic
 
@@ -73,7 +73,7 @@ PRODUCING: Final[Mapping[str, object]] = {
 class Clients(Protocol):
     """Makes consumers and producers."""
 
-    part: Part
+    part: Task
     """Of the process that works with them."""
 
     @property
@@ -82,7 +82,7 @@ class Clients(Protocol):
         ...
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterAdmin:
         """The cluster that they talk to."""
         ...
 
@@ -117,7 +117,7 @@ class Clients(Protocol):
 class KafkaClients:
     """Clients on a real cluster."""
 
-    def __init__(self, config: Config, part: Part = ONLY) -> None:
+    def __init__(self, config: Config, part: Task = ONLY) -> None:
         self._config = config
         self.part = part
 
@@ -127,9 +127,9 @@ class KafkaClients:
         return consumer_group(self._config.service.group_id, self.part.hop)
 
     @cached_property
-    def cluster(self) -> KafkaCluster:
+    def cluster(self) -> KafkaClusterAdmin:
         """See `Clients.cluster`."""
-        return KafkaCluster(self.admin)
+        return KafkaClusterAdmin(self.admin)
 
     def admin(self) -> AdminClient:
         """The client for questions; it says what is wrong in its answers, not in the log."""
@@ -223,7 +223,7 @@ class KafkaClients:
         )
 
 
-def property_problems(config: Config) -> list[Problem]:
+def property_problems(config: Config) -> list[ConfigIssue]:
     """What the Kafka client refuses of `[kafka]`: it says so when it is made, without a broker."""
     kafka = config.kafka
     clients = KafkaClients(replace(config, kafka=replace(kafka, common=unaddressed(kafka.common))))
@@ -234,10 +234,12 @@ def property_problems(config: Config) -> list[Problem]:
     return missing_files(tables) or refusals("kafka", makers)
 
 
-def missing_files(tables: Mapping[str, Mapping[str, Property]]) -> list[Problem]:
+def missing_files(tables: Mapping[str, Mapping[str, Property]]) -> list[ConfigIssue]:
     """Files that properties name and that do not exist; `tables` are properties by their table."""
     return [
-        Problem(f'{table}."{name}" names the file {path}, which does not exist', "correct the path")
+        ConfigIssue(
+            f'{table}."{name}" names the file {path}, which does not exist', "correct the path"
+        )
         for table, properties in tables.items()
         for name in FILES
         for path in [properties.get(name)]
@@ -250,7 +252,7 @@ def unaddressed(properties: Mapping[str, Property]) -> Mapping[str, Property]:
     return {name: value for name, value in properties.items() if name != SERVERS}
 
 
-def refusals(table: str, makers: Iterable[Callable[[], object]]) -> list[Problem]:
+def refusals(table: str, makers: Iterable[Callable[[], object]]) -> list[ConfigIssue]:
     """What the client has against the properties that these makers give it."""
     found = []
     for make in makers:
@@ -261,7 +263,7 @@ def refusals(table: str, makers: Iterable[Callable[[], object]]) -> list[Problem
             text = fault.str() if isinstance(fault, KafkaError) else str(fault)
             found.append(_CLIENT.sub("", text))
     return [
-        Problem(f"[{table}] is refused by the Kafka client: {refusal}", "mend the property")
+        ConfigIssue(f"[{table}] is refused by the Kafka client: {refusal}", "mend the property")
         for refusal in dict.fromkeys(found)
     ]
 

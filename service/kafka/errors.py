@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 Failure = TypeVar("Failure", bound=BaseException)
 
 
-class Remedy(Enum):
+class Recovery(Enum):
     """What to do about a fault."""
 
     RETRY = "call the same again"
@@ -20,10 +20,10 @@ class Remedy(Enum):
     REBUILD = "the outcome is unknown: new producer and consumer, state from the broker"
 
 
-class Fault(NamedTuple):
+class KafkaFailure(NamedTuple):
     """An error in the middle of a transaction."""
 
-    remedy: Remedy
+    remedy: Recovery
     of_record: bool
     fenced: bool
     cause: str
@@ -37,22 +37,22 @@ class Fault(NamedTuple):
     """We lack a right, or are not who we say: only an administrator changes that."""
 
 
-class FaultError(Exception):
+class KafkaFailureError(Exception):
     """Raised where a fault ends what is being done."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: KafkaFailure) -> None:
         super().__init__(fault.cause)
         self.fault = fault
 
 
-NOT_A_MEMBER: Final = Fault(
-    Remedy.ABORT,
+NOT_A_MEMBER: Final = KafkaFailure(
+    Recovery.ABORT,
     of_record=False,
     fenced=False,
     cause="this instance is no member of the group",
 )
 REBALANCED: Final = NOT_A_MEMBER._replace(cause="the group shared its partitions out anew")
-ASTRAY: Final = NOT_A_MEMBER._replace(remedy=Remedy.REBUILD, cause="the consumer finds no broker")
+ASTRAY: Final = NOT_A_MEMBER._replace(remedy=Recovery.REBUILD, cause="the consumer finds no broker")
 CROWDED: Final = NOT_A_MEMBER._replace(
     cause="its addresses or groups take more memory than one transaction may use"
 )
@@ -117,20 +117,20 @@ _HINTS: Final = {
 }
 
 
-def fault_of(error: KafkaError) -> Fault:
+def fault_of(error: KafkaError) -> KafkaFailure:
     """What an error of begin, send, flush, commit or abort means."""
     code = error.code()
     # A static member that was replaced hears of it once, as a fatal error without its own code.
     is_fatal = error.fatal() or code == KafkaError._FATAL  # noqa: SLF001 - the binding's name
     fenced = code in _FENCED_ERRORS or (is_fatal and "fenced" in error.str().lower())
     if is_fatal or fenced:
-        remedy = Remedy.REBUILD
+        remedy = Recovery.REBUILD
     elif error.txn_requires_abort():
-        remedy = Remedy.ABORT
+        remedy = Recovery.ABORT
     elif error.retriable() or code == KafkaError._TIMED_OUT:  # noqa: SLF001 - as above
-        remedy = Remedy.RETRY
+        remedy = Recovery.RETRY
     else:
-        remedy = Remedy.ABORT
+        remedy = Recovery.ABORT
     of_member = fenced and (code == KafkaError.FENCED_INSTANCE_ID or "consumer" in error.str())
     hint = _HINTS.get(code, "")
     if code == KafkaError._TIMED_OUT and error.txn_requires_abort():  # noqa: SLF001
@@ -138,7 +138,7 @@ def fault_of(error: KafkaError) -> Fault:
     cause = f"{error.name()}: {error.str()}{hint}"
     of_group = of_member or code in _GROUP_ERRORS
     of_record = code in _RECORD_ERRORS
-    return Fault(remedy, of_record, fenced, cause, of_group, denied=code in _DENIALS)
+    return KafkaFailure(remedy, of_record, fenced, cause, of_group, denied=code in _DENIALS)
 
 
 def without_frames(error: Failure) -> Failure:

@@ -10,7 +10,7 @@ from typing import Final, cast
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from ringfence.headers import Headers
-from state.model import Source
+from state.model import PartitionId
 
 _ROOM_S: Final = 0.1
 
@@ -57,7 +57,7 @@ UNREADABLE_CAUSE: Final = (
 )
 
 
-def errors_of(messages: Sequence[Message]) -> list[tuple[KafkaError, Source | None]]:
+def errors_of(messages: Sequence[Message]) -> list[tuple[KafkaError, PartitionId | None]]:
     """The errors that came among the messages, each with the partition that it names, if any."""
     if not any(map(Message.error, messages)):
         return []
@@ -66,23 +66,23 @@ def errors_of(messages: Sequence[Message]) -> list[tuple[KafkaError, Source | No
 
 
 def by_source(
-    messages: Sequence[Message], wanted: Container[Source]
-) -> dict[Source, list[Message]]:
+    messages: Sequence[Message], wanted: Container[PartitionId]
+) -> dict[PartitionId, list[Message]]:
     """The records of the partitions that are wanted, in order."""
-    found: dict[Source, list[Message]] = {}
+    found: dict[PartitionId, list[Message]] = {}
     for source, start, end in _runs(messages):
         if source in wanted:
             found.setdefault(source, []).extend(messages[start:end])
     return found
 
 
-def _runs(messages: Sequence[Message]) -> Iterator[tuple[Source, int, int]]:
+def _runs(messages: Sequence[Message]) -> Iterator[tuple[PartitionId, int, int]]:
     """Where records of one partition follow each other: from, and to before."""
     places = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
     start = 0
     for (topic, number), same in groupby(places):
         end = start + len(list(same))
-        yield Source(topic or "", number or 0), start, end
+        yield PartitionId(topic or "", number or 0), start, end
         start = end
 
 
@@ -109,6 +109,6 @@ def offsets_of(messages: Iterable[Message]) -> list[int]:
     return cast("list[int]", list(map(Message.offset, messages)))
 
 
-def _named_by(message: Message) -> Source | None:
+def _named_by(message: Message) -> PartitionId | None:
     topic = message.topic()
-    return Source(topic, message.partition() or 0) if topic else None
+    return PartitionId(topic, message.partition() or 0) if topic else None

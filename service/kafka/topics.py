@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from confluent_kafka import murmur2
 
 from ringfence.headers import acknowledgements, internal
-from service.errors import Problem
-from service.kafka.admin import Cluster, NewTopicInfo, TopicInfo
+from service.errors import ConfigIssue
+from service.kafka.admin import ClusterAdmin, TopicInfo, TopicSpec
 from state.offset_metadata import TOMBSTONES_KEPT_MS
 
 _BYTES_MAX: Final = 1_000_000_000  # more than a broker takes in one request
@@ -34,7 +34,7 @@ def by_address(group_id: str) -> str:
     return internal(group_id, BY_ADDRESS)
 
 
-class ByAddress(NamedTuple):
+class RepartitionTopic(NamedTuple):
     """The topic by-address of a group."""
 
     topic: str
@@ -45,7 +45,7 @@ class ByAddress(NamedTuple):
         return murmur2(address.encode(), self.partitions)
 
 
-def new_by_address(group_id: str, partitions: int, largest: int, replication: int) -> NewTopicInfo:
+def new_by_address(group_id: str, partitions: int, largest: int, replication: int) -> TopicSpec:
     """Nothing expires by itself: records may be years old, and their owner deletes the decided.
 
     `largest` is the size that the most generous input takes, in bytes. (KIP-284: Kafka Streams
@@ -60,13 +60,13 @@ def new_by_address(group_id: str, partitions: int, largest: int, replication: in
         "unclean.leader.election.enable": "false",
         "message.timestamp.type": "CreateTime",
     }
-    return NewTopicInfo(by_address(group_id), partitions, replication, settings)
+    return TopicSpec(by_address(group_id), partitions, replication, settings)
 
 
-def new_acknowledgements(group_id: str, replication: int) -> NewTopicInfo:
+def new_acknowledgements(group_id: str, replication: int) -> TopicSpec:
     """Where publishers read how far they are decided: the newest of each is kept."""
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
-    return NewTopicInfo(acknowledgements(group_id), 1, replication, settings)
+    return TopicSpec(acknowledgements(group_id), 1, replication, settings)
 
 
 def config_topic(group_id: str) -> str:
@@ -74,10 +74,10 @@ def config_topic(group_id: str) -> str:
     return internal(group_id, "config")
 
 
-def new_config_topic(group_id: str, replication: int) -> NewTopicInfo:
+def new_config_topic(group_id: str, replication: int) -> TopicSpec:
     """One partition, so that there is one order; the newest of each key is kept."""
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
-    return NewTopicInfo(config_topic(group_id), 1, replication, settings)
+    return TopicSpec(config_topic(group_id), 1, replication, settings)
 
 
 def fallback(group_id: str) -> str:
@@ -87,7 +87,7 @@ def fallback(group_id: str) -> str:
 
 def new_changelog(
     group_id: str, topic: str, partitions: int, largest: int, replication: int
-) -> NewTopicInfo:
+) -> TopicSpec:
     """A changelog: compacted, never expired by time, small segments for a quick restore.
 
     It takes any record of its input, `largest` bytes at most: those of a group wait in it.
@@ -101,39 +101,39 @@ def new_changelog(
         "unclean.leader.election.enable": "false",
         "message.timestamp.type": "CreateTime",
     }
-    return NewTopicInfo(changelog(group_id, topic), partitions, replication, settings)
+    return TopicSpec(changelog(group_id, topic), partitions, replication, settings)
 
 
-def changelog_problems(name: str, has: TopicInfo) -> list[Problem]:
+def changelog_problems(name: str, has: TopicInfo) -> list[ConfigIssue]:
     """What is wrong with a changelog: it would forget ids, or bring back what was forgotten."""
     policies, problems = has.cleanup_policy.split(","), []
     if "compact" not in policies:
         what = f'the changelog "{name}" has cleanup.policy {has.cleanup_policy}'
-        problems.append(Problem(what, "set its cleanup.policy to compact"))
+        problems.append(ConfigIssue(what, "set its cleanup.policy to compact"))
     elif "delete" in policies:
         problems += _retention_problems(name, has)
     if has.tombstones_kept_ms < _TOMBSTONES_KEPT_MS_MIN:
         what = f'the changelog "{name}" has delete.retention.ms {has.tombstones_kept_ms}'
-        problems.append(Problem(what, f"set its delete.retention.ms to {TOMBSTONES_KEPT_MS}"))
+        problems.append(ConfigIssue(what, f"set its delete.retention.ms to {TOMBSTONES_KEPT_MS}"))
     return problems
 
 
-def by_address_problems(name: str, has: TopicInfo) -> list[Problem]:
+def by_address_problems(name: str, has: TopicInfo) -> list[ConfigIssue]:
     """What is wrong with the topic by-address: records would go before they are decided."""
     problems = _retention_problems(name, has)
     if has.cleanup_policy != "delete":
         what = f'"{name}" has cleanup.policy {has.cleanup_policy}'
-        problems.append(Problem(what, "set its cleanup.policy to delete"))
+        problems.append(ConfigIssue(what, "set its cleanup.policy to delete"))
     if has.timestamp_type != "CreateTime":
         what = f'"{name}" has message.timestamp.type {has.timestamp_type}'
         mend = "set it to CreateTime: records keep the timestamps of their inputs"
-        problems.append(Problem(what, mend))
+        problems.append(ConfigIssue(what, mend))
     return problems
 
 
 def limits_to_raise(
     group_id: str,
-    own: Iterable[NewTopicInfo],
+    own: Iterable[TopicSpec],
     inputs: Mapping[str, TopicInfo],
     there: Mapping[str, TopicInfo],
 ) -> dict[str, int]:
@@ -149,25 +149,25 @@ def limits_to_raise(
     return found
 
 
-def _retention_problems(name: str, has: TopicInfo) -> list[Problem]:
+def _retention_problems(name: str, has: TopicInfo) -> list[ConfigIssue]:
     return [
-        Problem(f'"{name}" has {setting} {value}', f"set its {setting} to -1")
+        ConfigIssue(f'"{name}" has {setting} {value}', f"set its {setting} to -1")
         for setting, value in has.retention.items()
         if value != "-1"
     ]
 
 
-def new_dead_letters(name: str, replication: int) -> NewTopicInfo:
+def new_dead_letters(name: str, replication: int) -> TopicSpec:
     """For dead letters of all kinds: takes whatever any topic may ever hold, with its envelope."""
     settings = {
         "cleanup.policy": "delete",
         "retention.ms": "-1",
         "max.message.bytes": str(_BYTES_MAX),
     }
-    return NewTopicInfo(name, 1, replication, settings)
+    return TopicSpec(name, 1, replication, settings)
 
 
-def new_target(name: str, input_: TopicInfo, replication: int) -> NewTopicInfo:
+def new_target(name: str, input_: TopicInfo, replication: int) -> TopicSpec:
     """An output or dead-letter topic like its input, with room for the envelope.
 
     It keeps for as long: records have the times of their inputs, which may be years old.
@@ -176,13 +176,13 @@ def new_target(name: str, input_: TopicInfo, replication: int) -> NewTopicInfo:
         **input_.retention,
         "max.message.bytes": str(input_.record_bytes_max + ENVELOPE_BYTES),
     }
-    return NewTopicInfo(name, input_.partitions, replication, settings)
+    return TopicSpec(name, input_.partitions, replication, settings)
 
 
-class Targets:
+class OutputTopics:
     """What we know of the topics that we write. Asking is pure; only `refresh` does I/O."""
 
-    def __init__(self, cluster: Cluster, *, are_made: bool = False) -> None:
+    def __init__(self, cluster: ClusterAdmin, *, are_made: bool = False) -> None:
         """`are_made`: whoever waits for one that is absent will see it made."""
         self._cluster = cluster
         self._are_made = are_made

@@ -15,15 +15,15 @@ from api.app import WITHOUT_STATE
 from api.hosts import allowed_hosts
 from api.ports import ServiceView
 from api.server import listening, opened
-from service.bridge.clients import KafkaClients, property_problems
+from service.bridge.clients import KafkaBridgeClients, property_problems
 from service.bridge.config import BridgeConfig
-from service.bridge.loop import Loop
-from service.bridge.reporter import Watch
+from service.bridge.loop import BridgeLoop
+from service.bridge.reporter import BridgeReporter
 from service.clock import SystemClock, product_version
 from service.config.load import ConfigErrors
 from service.errors import ExitCode
-from service.queries.inbox import Inbox
-from service.queries.status import Info, Status, StatusBoard
+from service.queries.inbox import QueryInbox
+from service.queries.status import ServiceInfo, ServiceStatus, StatusBoard
 from service.supervisor.watchdog import (
     Watchdog,
     calm_garbage_collector,
@@ -44,18 +44,18 @@ def forward(config: BridgeConfig) -> int:
     problems = property_problems(config)
     if problems:
         raise ConfigErrors(problems)
-    clock, clients, group_id = SystemClock(), KafkaClients(config), config.bridge.group_id
-    nothing_yet = Status.starting(platform.node(), group_id, datetime.now(UTC))
+    clock, clients, group_id = SystemClock(), KafkaBridgeClients(config), config.bridge.group_id
+    nothing_yet = ServiceStatus.starting(platform.node(), group_id, datetime.now(UTC))
     board = StatusBoard(nothing_yet, time.monotonic)
     libraries = {
         "confluent_kafka": str(confluent_kafka.__version__),
         "librdkafka": confluent_kafka.libversion()[0],
     }
     metrics = Metrics(board, {"version": product_version(), **libraries}, addresses_max=1)
-    loop = Loop(config, clients, clock, Watch(group_id, clock, board, metrics))
+    loop = BridgeLoop(config, clients, clock, BridgeReporter(group_id, clock, board, metrics))
     _stop_on_signals(loop)
     view = ServiceView(
-        info=lambda: Info(
+        info=lambda: ServiceInfo(
             version=product_version(),
             python=platform.python_version(),
             libraries=libraries,
@@ -64,7 +64,7 @@ def forward(config: BridgeConfig) -> int:
             group_id=group_id,
         ),
         board=board,
-        inbox=Inbox(1),  # nobody asks: there is no state to be asked for
+        inbox=QueryInbox(1),  # nobody asks: there is no state to be asked for
         metrics=metrics,
         allowed_hosts=allowed_hosts(config.api),
         heartbeat_max_ms=_HEARTBEAT_MAX_MS,
@@ -84,7 +84,7 @@ def forward(config: BridgeConfig) -> int:
     return ExitCode.DONE
 
 
-def _stop_on_signals(loop: Loop) -> None:
+def _stop_on_signals(loop: BridgeLoop) -> None:
     def stop(_signal: int, _frame: FrameType | None) -> None:
         loop.stop()
 

@@ -18,19 +18,19 @@ from service.dedup.route import (
     resolve,
     written_topics,
 )
-from service.errors import ExitCode, ExitError, Problem
+from service.errors import ConfigIssue, ExitCode, ExitError
 from service.kafka.acls import (
     READING,
     WRITING,
+    AclQueries,
     Granted,
-    KafkaRights,
-    Rights,
+    KafkaAclQueries,
     not_makeable,
     ungranted,
     unseen,
     user_of,
 )
-from service.kafka.admin import Cluster, NewTopicInfo, TopicInfo
+from service.kafka.admin import ClusterAdmin, TopicInfo, TopicSpec
 from service.kafka.clients import Clients, KafkaClients
 from service.kafka.topics import (
     BY_ADDRESS,
@@ -42,7 +42,7 @@ from service.kafka.topics import (
     limits_to_raise,
     new_target,
 )
-from service.metadata.effective_config import InEffect, in_effect
+from service.metadata.effective_config import EffectiveConfig, in_effect
 from service.processor.input_topics import internal_topics
 
 _GROUP: Final = frozenset({"READ"})
@@ -53,7 +53,7 @@ def needs_of_routes(routes: Mapping[str, InputRoute]) -> dict[str, frozenset[str
     return dict.fromkeys(routes, READING) | dict.fromkeys(written_topics(routes), WRITING)
 
 
-def needs_of_own(group_id: str, own: Iterable[NewTopicInfo]) -> dict[str, frozenset[str]]:
+def needs_of_own(group_id: str, own: Iterable[TopicSpec]) -> dict[str, frozenset[str]]:
     """The operations on our own topics; what is decided is deleted from one of them."""
     carried = by_address(group_id)
     more = {carried: frozenset({"DELETE"})}
@@ -62,7 +62,7 @@ def needs_of_own(group_id: str, own: Iterable[NewTopicInfo]) -> dict[str, frozen
 
 def new_outputs(
     config: Config, routes: Mapping[str, InputRoute], inputs: Mapping[str, TopicInfo]
-) -> list[NewTopicInfo]:
+) -> list[TopicSpec]:
     """What the service would make beside its own, were it all missing."""
     if not config.service.create_topics:
         return []
@@ -73,11 +73,11 @@ def new_outputs(
 
 def rights_problems(
     config: Config,
-    rights: Rights,
+    rights: AclQueries,
     needs: Mapping[str, frozenset[str]],
     granted: Mapping[str, Granted],
-    made: Iterable[NewTopicInfo],
-) -> Iterator[Problem]:
+    made: Iterable[TopicSpec],
+) -> Iterator[ConfigIssue]:
     """Yield what is not granted; `granted` has all topics that exist, `made` is to be made."""
     user = user_of(config.kafka.common, config.kafka.admin)
     yield from ungranted("topic", needs, granted, user)
@@ -88,19 +88,19 @@ def rights_problems(
     yield from ungranted("group", groups, rights.of_groups(groups), user)
 
 
-class Report(NamedTuple):
+class CheckReport(NamedTuple):
     """What the broker has, and what it lacks."""
 
-    problems: tuple[Problem, ...]
+    problems: tuple[ConfigIssue, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
 
-def check(config: Config) -> Report:
+def check(config: Config) -> CheckReport:
     """Ask the broker; ExitError 3 when it does not answer."""
     try:
         clients = KafkaClients(config)
-        return report_in_effect(config, clients, KafkaRights(clients.admin()), SystemClock())
+        return report_in_effect(config, clients, KafkaAclQueries(clients.admin()), SystemClock())
     except KafkaException as error:
         fault = error.args[0]
         servers = config.kafka.common.get(SERVERS)
@@ -111,20 +111,22 @@ def check(config: Config) -> Report:
         ) from error
 
 
-def report_in_effect(file: Config, clients: Clients, rights: Rights, clock: Clock) -> Report:
+def report_in_effect(
+    file: Config, clients: Clients, rights: AclQueries, clock: Clock
+) -> CheckReport:
     """The report on the file and what was set over REST, where we may read that."""
     topic = config_topic(file.service.group_id)
     operations = rights.of_topics([topic]).get(topic)
     may_read = operations is None or operations >= READING
-    found = in_effect(file, clients, clock) if may_read else InEffect(file)
+    found = in_effect(file, clients, clock) if may_read else EffectiveConfig(file)
     report = report_of(found.config, clients.cluster, rights)
     if found.fault is None:
         return report
-    problem = Problem(found.fault, "correct the file, or set them again over REST")
+    problem = ConfigIssue(found.fault, "correct the file, or set them again over REST")
     return report._replace(problems=(problem, *report.problems))
 
 
-def report_of(config: Config, cluster: Cluster, rights: Rights) -> Report:
+def report_of(config: Config, cluster: ClusterAdmin, rights: AclQueries) -> CheckReport:
     """The report on one configuration, given a cluster that answers."""
     names, group_id = cluster.names(), config.service.group_id
     # What we may not describe is in no list, and yet not missing.
@@ -150,15 +152,15 @@ def report_of(config: Config, cluster: Cluster, rights: Rights) -> Report:
         *rights_problems(config, rights, needs | needs_own, granted, made),
     ]
     outputs = tuple(sorted(written_topics(routes)))
-    return Report(tuple(problems), tuple(sorted(routes)), outputs)
+    return CheckReport(tuple(problems), tuple(sorted(routes)), outputs)
 
 
-def _folder_problems(folder: Path) -> list[Problem]:
+def _folder_problems(folder: Path) -> list[ConfigIssue]:
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
         return []
     what = f"service.state_dir is {folder}, and {there} is no folder that can be written"
-    return [Problem(what, "set service.state_dir to a folder that can be written")]
+    return [ConfigIssue(what, "set service.state_dir to a folder that can be written")]
 
 
 def _changelogs(config: Config, routes: dict[str, InputRoute]) -> dict[str, str]:
@@ -170,27 +172,27 @@ def _changelogs(config: Config, routes: dict[str, InputRoute]) -> dict[str, str]
 
 def _missing_inputs(
     config: Config, routes: dict[str, InputRoute], names: frozenset[str]
-) -> list[Problem]:
+) -> list[ConfigIssue]:
     problems = []
     for route in config.routes:
         problems += [
-            Problem(f'the input "{name}" of route "{route.name}" does not exist', "create it")
+            ConfigIssue(f'the input "{name}" of route "{route.name}" does not exist', "create it")
             for name in missing_inputs([route], names)
         ]
         is_expression = all(name.startswith("^") for name in route.inputs)
         if is_expression and not any(bound.settings is route for bound in routes.values()):
             what = f'no topic fits the inputs of route "{route.name}"'
-            problems.append(Problem(what, "create one, or mend the expression"))
+            problems.append(ConfigIssue(what, "create one, or mend the expression"))
     return problems
 
 
 def _missing_targets(
     config: Config, routes: dict[str, InputRoute], there: Collection[str]
-) -> list[Problem]:
+) -> list[ConfigIssue]:
     if config.service.create_topics:
         return []
     return [
-        Problem(
+        ConfigIssue(
             f'the topic "{name}" that a route writes does not exist',
             "create it, or set service.create_topics = true",
         )
@@ -200,7 +202,7 @@ def _missing_targets(
 
 def _changelog_problems(
     config: Config, routes: dict[str, InputRoute], topics: dict[str, TopicInfo]
-) -> list[Problem]:
+) -> list[ConfigIssue]:
     problems = []
     for log, name in _changelogs(config, routes).items():
         has = topics.get(log)
@@ -210,7 +212,7 @@ def _changelog_problems(
         grows = routes[name].settings.on_partitions_added == "keep"
         if has.partitions < needs and not grows:
             problems.append(
-                Problem(
+                ConfigIssue(
                     f'the changelog "{log}" has {has.partitions} partitions, '
                     f'its input "{name}" has {needs}',
                     'set on_partitions_added = "keep" for the route, or add the partitions',
@@ -220,7 +222,7 @@ def _changelog_problems(
     return problems
 
 
-def _by_address_problems(config: Config, topics: dict[str, TopicInfo]) -> list[Problem]:
+def _by_address_problems(config: Config, topics: dict[str, TopicInfo]) -> list[ConfigIssue]:
     """What is wrong with the topics that scope `address` works with, if they are there."""
     if all(route.scope != "address" for route in config.routes):
         return []
@@ -231,7 +233,7 @@ def _by_address_problems(config: Config, topics: dict[str, TopicInfo]) -> list[P
         if has is not None and has.partitions != service.by_address_partitions:
             what = f'"{name}" has {has.partitions} partitions, not {service.by_address_partitions}'
             mend = f"set service.by_address_partitions = {has.partitions}: it cannot change"
-            problems.append(Problem(what, mend))
+            problems.append(ConfigIssue(what, mend))
     if carried in topics:
         problems += by_address_problems(carried, topics[carried])
     if log in topics:
@@ -241,11 +243,11 @@ def _by_address_problems(config: Config, topics: dict[str, TopicInfo]) -> list[P
 
 def _limit_problems(
     group_id: str,
-    own: Iterable[NewTopicInfo],
+    own: Iterable[TopicSpec],
     inputs: Mapping[str, TopicInfo],
     topics: Mapping[str, TopicInfo],
     granted: Mapping[str, Granted],
-) -> list[Problem]:
+) -> list[ConfigIssue]:
     """Topics of our own that were made while no input took records as large as now.
 
     The service raises their limits itself wherever it may.
@@ -254,7 +256,7 @@ def _limit_problems(
     there goes to the dead letters of the group, which have to take all.
     """
     return [
-        Problem(
+        ConfigIssue(
             f'"{name}" takes records of {topics[name].record_bytes_max} bytes at most',
             f"set its max.message.bytes to {needs}, or grant ALTER_CONFIGS on it to the service",
         )
@@ -263,7 +265,7 @@ def _limit_problems(
     ]
 
 
-def _timeout_problems(config: Config, max_ms: int | None) -> list[Problem]:
+def _timeout_problems(config: Config, max_ms: int | None) -> list[ConfigIssue]:
     wanted = config.service.transaction_timeout_ms
     if max_ms is None or wanted <= max_ms:
         return []
@@ -271,4 +273,4 @@ def _timeout_problems(config: Config, max_ms: int | None) -> list[Problem]:
         f"service.transaction_timeout_ms is {wanted}, and the broker's "
         f"transaction.max.timeout.ms is {max_ms}"
     )
-    return [Problem(what, f"set service.transaction_timeout_ms to {max_ms} at most")]
+    return [ConfigIssue(what, f"set service.transaction_timeout_ms to {max_ms} at most")]

@@ -17,7 +17,7 @@ import typer
 from service.cli.command import example
 from service.cli.registry import Commands
 from service.clock import leave
-from service.errors import ExitCode, ExitError, Problem
+from service.errors import ConfigIssue, ExitCode, ExitError
 from service.printable import visible
 
 T = TypeVar("T")
@@ -185,11 +185,11 @@ def adopt(
         raise ExitError(ExitCode.USAGE, f"--since {since} is no time; write it as 7d or PT12H.")
     config = load(config_file, os.environ)
     from service.cli.http import client_of
-    from service.cli.target import Asked, where
-    from service.import_ids.run import Wanted
+    from service.cli.target import TargetOptions, where
+    from service.import_ids.run import ImportRequest
     from service.import_ids.run import adopt as run
 
-    wanted = Wanted(
+    wanted = ImportRequest(
         topic=from_topic,
         file=from_file,
         input=input_topic,
@@ -198,7 +198,7 @@ def adopt(
         reason=reason,
         dry_run=dry_run,
     )
-    there = where(Asked(url, token_file, ca_file), os.environ, config.api.own_url)
+    there = where(TargetOptions(url, token_file, ca_file), os.environ, config.api.own_url)
     with client_of(there, 30.0, lambda text: _say(text, err=True)) as client:
         run(config, wanted, client, _say)
 
@@ -238,15 +238,15 @@ def try_out(
     raise typer.Exit(ExitCode.DONE if trial(config, topic, _say) else ExitCode.NO)
 
 
-class Finding(NamedTuple):
+class CheckFinding(NamedTuple):
     """What a check has found: problems, topics by what they are, and what may stay as it is."""
 
-    problems: Sequence[Problem]
+    problems: Sequence[ConfigIssue]
     topics: Mapping[str, Sequence[str]]
     warnings: Sequence[str] = ()
 
 
-def _check_service(config_file: Path) -> Finding:
+def _check_service(config_file: Path) -> CheckFinding:
     from service.config.load import load_lenient
     from service.config.validation import exposed_files
     from service.kafka.clients import property_problems
@@ -257,15 +257,15 @@ def _check_service(config_file: Path) -> Finding:
     warnings = [] if config is None else list(exposed_files(config.api))
     # Without an address there is no broker to ask; that it is missing is a problem already.
     if config is None or refused or "bootstrap.servers" not in config.kafka.common:
-        return Finding(problems, {}, warnings)
+        return CheckFinding(problems, {}, warnings)
     from service.main.check import check as ask_broker
 
     report = _answered(problems, lambda: ask_broker(config))
     topics = {"inputs": report.inputs, "outputs": report.outputs}
-    return Finding([*problems, *report.problems], topics, warnings)
+    return CheckFinding([*problems, *report.problems], topics, warnings)
 
 
-def _check_bridge(config_file: Path) -> Finding:
+def _check_bridge(config_file: Path) -> CheckFinding:
     from service.bridge.clients import property_problems
     from service.bridge.config import load_lenient
     from service.config.validation import exposed_files
@@ -275,14 +275,14 @@ def _check_bridge(config_file: Path) -> Finding:
     problems += refused
     warnings = [] if config is None else list(exposed_files(config.api))
     if config is None or refused or not config.has_servers:
-        return Finding(problems, {}, warnings)
+        return CheckFinding(problems, {}, warnings)
     from service.bridge.check import check as ask_brokers
 
     report = _answered(problems, lambda: ask_brokers(config))
-    return Finding([*problems, *report.problems], {"bridged": report.crossings}, warnings)
+    return CheckFinding([*problems, *report.problems], {"bridged": report.crossings}, warnings)
 
 
-def _answered(problems: Sequence[Problem], ask: Callable[[], T]) -> T:
+def _answered(problems: Sequence[ConfigIssue], ask: Callable[[], T]) -> T:
     """What a broker says; where it does not answer, the problems so far are told all the same."""
     try:
         return ask()
@@ -292,7 +292,7 @@ def _answered(problems: Sequence[Problem], ask: Callable[[], T]) -> T:
         raise
 
 
-def _listed(problems: Sequence[Problem]) -> str:
+def _listed(problems: Sequence[ConfigIssue]) -> str:
     count = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}:"
     lines = (
         f"{number:3}. {problem.what}\n     mend: {problem.mend}"

@@ -19,7 +19,7 @@ from service.supervisor.supervisor import Supervisor
 from service.supervisor.watchdog import HANG_LIMIT_S, raise_descriptor_limit
 from service.supervisor.worker_handle import PROGRAM
 from service.telemetry import logging as log
-from state.directory import Directory, DirectoryHeldError
+from state.directory import DirectoryLockedError, StateDirectory
 
 _HELD_S: Final = 3.0
 """How long a process that was killed may take to let go of the folder."""
@@ -68,11 +68,11 @@ def _supervisor(
     return supervisor
 
 
-def _held(config: Config) -> Directory:
+def _held(config: Config) -> StateDirectory:
     service = config.service
     try:
-        return Directory(service.state_dir, service.group_id, service.instance, _HELD_S)
-    except DirectoryHeldError as error:
+        return StateDirectory(service.state_dir, service.group_id, service.instance, _HELD_S)
+    except DirectoryLockedError as error:
         raise ExitError(
             ExitCode.FENCED,
             f"Another process runs as instance {service.instance} and holds {error}; "

@@ -13,19 +13,19 @@ from api.restored import require_restored
 from api.server import ServerHandle, listening, opened
 from service.clock import SystemClock, product_version
 from service.config.load import Config
-from service.config.tasks import Hop, Part
-from service.dead_letters.browser import LetterBox
-from service.dead_letters.redrive_coordinator import Coordinator
-from service.dead_letters.redrive_service import Orders
+from service.config.tasks import Hop, Task
+from service.dead_letters.browser import DeadLetterBrowser
+from service.dead_letters.redrive_coordinator import RedriveCoordinator
+from service.dead_letters.redrive_service import RedriveService
 from service.kafka.clients import KafkaClients
 from service.kafka.topics import config_topic
 from service.metadata.audit_log import AuditTopic
-from service.metadata.session_service import Registry
-from service.metadata.settings_service import Editor
-from service.metadata.watcher import Bulletin
-from service.peers.membership import Fleet
-from service.queries.status import Info
-from service.supervisor.router import CrewDesk, CrewMetrics
+from service.metadata.session_service import SessionService
+from service.metadata.settings_service import SettingsService
+from service.metadata.watcher import MetadataWatcher
+from service.peers.membership import GroupMembership
+from service.queries.status import ServiceInfo
+from service.supervisor.router import SupervisorMetrics, WorkerRouter
 from service.supervisor.supervisor import ADDRESS_LABELS_MAX, Supervisor
 from service.telemetry.metrics import Metrics
 
@@ -44,7 +44,7 @@ def serve_api(config: Config, supervisor: Supervisor, hang_limit_s: float) -> Se
     version, metrics = product_version(), _metrics(config, supervisor)
 
     def clients(hop: Hop = Hop.INPUTS) -> KafkaClients:
-        return KafkaClients(config, Part(0, hop))
+        return KafkaClients(config, Task(0, hop))
 
     clock = SystemClock()
     topic = config_topic(config.service.group_id)
@@ -53,22 +53,29 @@ def serve_api(config: Config, supervisor: Supervisor, hang_limit_s: float) -> Se
         topic,
         clock,
         config.api.audit_records_max,
-        lambda: bulletin.is_level,
+        lambda: metadata_watcher.is_level,
     )
-    bulletin = Bulletin(clients, topic, clock, audit.take)
-    editor = Editor(config, clients, bulletin, clock)
-    crew = CrewDesk(editor.config, supervisor.members, supervisor.read)
-    fleet = Fleet(
-        editor.config, version, bulletin, crew, supervisor.read, clients, clock, require_restored
+    metadata_watcher = MetadataWatcher(clients, topic, clock, audit.take)
+    editor = SettingsService(config, clients, metadata_watcher, clock)
+    workers = WorkerRouter(editor.config, supervisor.handles, supervisor.read)
+    fleet = GroupMembership(
+        editor.config,
+        version,
+        metadata_watcher,
+        workers,
+        supervisor.read,
+        clients,
+        clock,
+        require_restored,
     )
     access = opened(config.api)
     shared = clients()
-    box = LetterBox(editor.config, lambda: shared, clock)
-    coordinator = Coordinator(
-        editor.config, lambda: shared, fleet.desk, supervisor.read, bulletin, clock
+    box = DeadLetterBrowser(editor.config, lambda: shared, clock)
+    coordinator = RedriveCoordinator(
+        editor.config, lambda: shared, fleet.query_service, supervisor.read, metadata_watcher, clock
     )
     view = ServiceView(
-        info=lambda: Info(
+        info=lambda: ServiceInfo(
             version=version,
             python=platform.python_version(),
             libraries=_LIBRARIES,
@@ -78,29 +85,29 @@ def serve_api(config: Config, supervisor: Supervisor, hang_limit_s: float) -> Se
             config_revision=supervisor.read().config_revision,
         ),
         board=supervisor,
-        inbox=fleet.desk,
-        metrics=CrewMetrics(metrics, supervisor.members),
+        inbox=fleet.query_service,
+        metrics=SupervisorMetrics(metrics, supervisor.handles),
         allowed_hosts=allowed_hosts(config.api),
         heartbeat_max_ms=round((hang_limit_s + _REPLACED_S) * 1000),
         ask_timeout_s=_ASK_TIMEOUT_S,
         access=access,
         audit=audit,
         body_bytes_max=config.api.body_bytes_max,
-        registry=Registry(config, clients, clock),
+        registry=SessionService(config, clients, clock),
         settings=editor,
-        workers=lambda: tuple(member.status() for member in supervisor.members),
+        workers=lambda: tuple(handle.status() for handle in supervisor.handles),
         letters=box,
-        redrives=Orders(editor.config, lambda: shared, box, coordinator, clock),
-        fleet=fleet.desk,
-        hearing=fleet.hearing,
+        redrives=RedriveService(editor.config, lambda: shared, box, coordinator, clock),
+        fleet=fleet.query_service,
+        peer_server=fleet.peer_server,
     )
     server = listening(view, ALL, config.api)
-    bulletin.start()
+    metadata_watcher.start()
     coordinator.start()
     fleet.start(server.url)
     server.then(coordinator.stop)
     server.then(fleet.stop)
-    server.then(bulletin.stop)
+    server.then(metadata_watcher.stop)
     return server
 
 
@@ -111,8 +118,8 @@ def _metrics(config: Config, supervisor: Supervisor) -> Metrics:
     metrics.disk(config.service.state_dir)
     if config.api.tls_cert_file:
         metrics.certificate(Path(config.api.tls_cert_file))
-    for member in supervisor.members:
-        metrics.has_worker(member.part.worker, member.part.hop.value)
+    for handle in supervisor.handles:
+        metrics.has_worker(handle.part.worker, handle.part.hop.value)
     supervisor.counts_restarts_by(
         lambda part: metrics.worker_restarted(part.worker, part.hop.value)
     )

@@ -41,7 +41,7 @@ _AFTER_S: Final = 5.0
 _QUESTION_S: Final = 30.0
 
 
-class Copy(NamedTuple):
+class FoundCopy(NamedTuple):
     """One of the two, where it was found."""
 
     place: str
@@ -67,11 +67,11 @@ class Copy(NamedTuple):
         return f"{self.fate:<11}{self.place}{why}"
 
 
-class Findings(NamedTuple):
+class TryResult(NamedTuple):
     """What was sent, and what was found of it."""
 
     sent: tuple[str, ...]
-    copies: tuple[Copy, ...]
+    copies: tuple[FoundCopy, ...]
     drops: bool
     """Whether the configuration has duplicates of this address dropped."""
 
@@ -122,7 +122,7 @@ def trial(config: Config, topic: str, say: Callable[[str], None]) -> bool:
     return findings.kept_out
 
 
-def _tried(file: Config, clients: KafkaClients, topic: str) -> Findings:
+def _tried(file: Config, clients: KafkaClients, topic: str) -> TryResult:
     config = in_effect(file, clients, SystemClock()).config
     routes = resolve(config.routes, clients.cluster.names(), config.service.group_id)
     route = routes.get(topic)
@@ -137,7 +137,7 @@ def _tried(file: Config, clients: KafkaClients, topic: str) -> Findings:
         consumer.assign(_ends(consumer, watched))
         sent = _sent_twice(clients, topic, name)
         copies = tuple(_found(consumer, name.encode()))
-    return Findings(sent, copies, _drops(config, route, name))
+    return TryResult(sent, copies, _drops(config, route, name))
 
 
 def _ends(consumer: Consumer, topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
@@ -176,7 +176,7 @@ def _claims(name: str) -> list[tuple[str, str | bytes | None]]:
     return [(DUPLICATE_ID, name), (PUBLISHER, name), (NUMBER, "1"), (STREAM, "1"), (PREVIOUS, "0")]
 
 
-def _found(consumer: Consumer, key: bytes) -> Iterable[Copy]:
+def _found(consumer: Consumer, key: bytes) -> Iterable[FoundCopy]:
     deadline_s, count = time.monotonic() + PATIENCE_S, 0
     while count < 2 and time.monotonic() < deadline_s:
         message = consumer.poll(0.2)
@@ -191,13 +191,13 @@ def _found(consumer: Consumer, key: bytes) -> Iterable[Copy]:
             yield _copy(message)
 
 
-def _copy(message: Message) -> Copy:
+def _copy(message: Message) -> FoundCopy:
     # Of several headers with one name the last is ours.
     headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
     texts = {name: _text(value) for name, value in headers}
     original = texts.get(Letter.ORIGINAL) or texts.get(MARK)
     cause = texts.get(Letter.CAUSE) or ""
-    return Copy(_place(message), texts.get(Letter.REASON), cause, original, MARK in texts)
+    return FoundCopy(_place(message), texts.get(Letter.REASON), cause, original, MARK in texts)
 
 
 def _text(value: bytes | None) -> str | None:

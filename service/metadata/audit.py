@@ -13,7 +13,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from service.metadata.record import ConfigRecord, read
+from service.metadata.record import MetadataRecord, read
 
 _KIND: Final = "audit"
 _KEY_START: Final = b'["audit",'
@@ -61,10 +61,10 @@ class AuditRecord(NamedTuple):
         return told
 
     @property
-    def written(self) -> ConfigRecord:
+    def written(self) -> MetadataRecord:
         """As the config topic holds it."""
         told = self.told
-        return ConfigRecord.of([_KIND, told.pop("id")], told)
+        return MetadataRecord.of([_KIND, told.pop("id")], told)
 
 
 class AuditQuery(NamedTuple):
@@ -109,9 +109,9 @@ def is_audit(key: bytes | None) -> bool:
     return key is not None and key.startswith(_KEY_START)
 
 
-def removal(audit_id: str) -> ConfigRecord:
+def removal(audit_id: str) -> MetadataRecord:
     """What takes a record away."""
-    return ConfigRecord.gone([_KIND, audit_id])
+    return MetadataRecord.gone([_KIND, audit_id])
 
 
 def record_of(key: bytes | None, value: bytes | None) -> AuditRecord | None:
@@ -156,7 +156,7 @@ def _writable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-class Trail:
+class AuditHistory:
     """The fold of the audit's records."""
 
     def __init__(self) -> None:
@@ -199,7 +199,7 @@ class Trail:
     def _newest(self, before: str | None) -> Iterator[AuditRecord]:
         end = len(self._ids) if before is None else bisect_left(self._ids, before)
         for audit_id in reversed(self._ids[:end]):
-            key = ConfigRecord.of([_KIND, audit_id], None).key
+            key = MetadataRecord.of([_KIND, audit_id], None).key
             record = record_of(key, self._values[audit_id])
             if record is not None:
                 yield record

@@ -14,10 +14,10 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from service.clock import Clock
-from service.metadata.audit import AuditPage, AuditQuery, AuditRecord, Trail, removal
-from service.metadata.record import ConfigRecord
+from service.metadata.audit import AuditHistory, AuditPage, AuditQuery, AuditRecord, removal
+from service.metadata.record import MetadataRecord
 from service.queries.errors import Unavailable
-from state.model import Source
+from state.model import PartitionId
 
 _PATIENCE_S: Final = 5.0
 _POLL_S: Final = 0.01
@@ -40,11 +40,11 @@ class AuditTopic:
         """`is_level` tells whether all that is written was taken."""
         self._make_producer = producer
         self._producer: Producer | None = None
-        self._place = Source(topic, 0)
+        self._place = PartitionId(topic, 0)
         self._clock = clock
         self._records_max = records_max
         self._is_level = is_level
-        self._trail = Trail()
+        self._trail = AuditHistory()
         self._lock = threading.Lock()
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
@@ -65,7 +65,7 @@ class AuditTopic:
         with self._lock:
             return self._trail.page(query, size, before)._replace(complete=self._is_level())
 
-    def _send(self, records: Sequence[ConfigRecord]) -> None:
+    def _send(self, records: Sequence[MetadataRecord]) -> None:
         try:
             self._deliver(records)
         except Unavailable:
@@ -73,7 +73,7 @@ class AuditTopic:
                 self._producer = None  # it may have lost its brokers; another finds them
             raise
 
-    def _deliver(self, records: Sequence[ConfigRecord]) -> None:
+    def _deliver(self, records: Sequence[MetadataRecord]) -> None:
         outcomes: list[KafkaError | None] = []
 
         def note(error: KafkaError | None, _message: Message) -> None:

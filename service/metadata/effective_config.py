@@ -12,10 +12,10 @@ from service.config.load import Config
 from service.kafka.clients import Clients
 from service.kafka.topics import config_topic
 from service.metadata.settings import in_force, is_alone, tried
-from service.metadata.topic import Follower
+from service.metadata.topic import MetadataReader
 
 
-class InEffect(NamedTuple):
+class EffectiveConfig(NamedTuple):
     """A configuration, and what is wrong with the settings that it leaves out."""
 
     config: Config
@@ -23,18 +23,18 @@ class InEffect(NamedTuple):
     """Why the newest settings do not hold with this file; None where they do."""
 
 
-def in_effect(file: Config, clients: Clients, clock: Clock) -> InEffect:
+def in_effect(file: Config, clients: Clients, clock: Clock) -> EffectiveConfig:
     """Lay what was set over REST over the file. KafkaException where the broker refuses."""
     topic = config_topic(file.service.group_id)
     if is_alone(file) or topic not in clients.cluster.topics([topic]):
-        return InEffect(file)
-    with closing(Follower(clients, topic, clock)) as follower:
+        return EffectiveConfig(file)
+    with closing(MetadataReader(clients, topic, clock)) as follower:
         follower.catch_up(may_fence=False)
         documents = follower.settings.documents
     newest = documents.newest
     fault = None if newest is None else tried(file, newest)[1]
     config = in_force(file, documents)[0].config
     if newest is None or fault is None:
-        return InEffect(config)
+        return EffectiveConfig(config)
     sentence = f"the settings of revision {newest.revision} do not hold with this file: {fault}"
-    return InEffect(config, sentence)
+    return EffectiveConfig(config, sentence)

@@ -12,12 +12,12 @@ from typing import Final, NamedTuple
 
 from service.config.load import Config
 from service.dedup.route import reads
-from service.metadata.record import ConfigRecord, read
+from service.metadata.record import MetadataRecord, read
 
 _KIND: Final = "file-routes"
 
 
-class FileRoutes(NamedTuple):
+class InstanceFileRoutes(NamedTuple):
     """Those of one instance that have scope `address`."""
 
     instance: str
@@ -25,27 +25,27 @@ class FileRoutes(NamedTuple):
     """By the names of the routes, as the file has them: topics and expressions."""
 
     @classmethod
-    def of(cls, file: Config) -> "FileRoutes":
+    def of(cls, file: Config) -> "InstanceFileRoutes":
         """Those of a file, whatever is laid over it."""
         carried = {route.name: route.inputs for route in file.routes if route.scope == "address"}
         return cls(file.service.instance, carried)
 
-    def record(self, *, is_first: bool) -> ConfigRecord:
+    def record(self, *, is_first: bool) -> MetadataRecord:
         """As the config topic holds it; whether it is the first one of its instance."""
         value: dict[str, object] = {"inputs": self.inputs}
-        return ConfigRecord.of(
+        return MetadataRecord.of(
             [_KIND, self.instance], value | ({"first": True} if is_first else {})
         )
 
 
 class _Written(NamedTuple):
     offset: int
-    routes: FileRoutes
+    routes: InstanceFileRoutes
     is_first: bool
     """Whether the instance has had no other routes, so that its offset says nothing of its file."""
 
 
-class FilesRoutes:
+class GroupFileRoutes:
     """Those of all instances, as far as the config topic was read."""
 
     def __init__(self) -> None:
@@ -55,18 +55,18 @@ class FilesRoutes:
         """One record; tells whether it is of this kind."""
         match read(key):
             case [kind, str(instance)] if kind == _KIND:
-                routes = FileRoutes(instance, _inputs(value))
+                routes = InstanceFileRoutes(instance, _inputs(value))
                 self._by_instance[instance] = _Written(offset, routes, _is_first(value))
                 return True
             case _:
                 return False
 
-    def has(self, own: FileRoutes) -> bool:
+    def has(self, own: InstanceFileRoutes) -> bool:
         """Whether an instance has written what its file holds now; one without routes need not."""
         written = self._by_instance.get(own.instance)
-        return own == (FileRoutes(own.instance, {}) if written is None else written.routes)
+        return own == (InstanceFileRoutes(own.instance, {}) if written is None else written.routes)
 
-    def record_of(self, own: FileRoutes) -> ConfigRecord:
+    def record_of(self, own: InstanceFileRoutes) -> MetadataRecord:
         """What an instance has to write."""
         return own.record(is_first=own.instance not in self._by_instance)
 

@@ -1,14 +1,14 @@
 """Metadata image: the content of the metadata topic, up to the offset that was read."""
 
-from service.metadata.file_routes import FilesRoutes
-from service.metadata.instances import Instances
-from service.metadata.layout import Layout, layout_of
-from service.metadata.redrive_job import Jobs
-from service.metadata.sessions import Sessions
-from service.metadata.settings import Revisions
+from service.metadata.file_routes import GroupFileRoutes
+from service.metadata.instances import InstanceRegistry
+from service.metadata.layout import Topology, layout_of
+from service.metadata.redrive_job import RedriveJobs
+from service.metadata.sessions import SessionTable
+from service.metadata.settings import SettingsHistory
 
 
-class Settings:
+class MetadataImage:
     """The fold of the config topic up to a revision: the offset after its last record that decides.
 
     The layout is no part of it, nor are redrives, instances and whatever else decisions do not
@@ -17,12 +17,12 @@ class Settings:
 
     def __init__(self) -> None:
         self.revision = 0
-        self.sessions = Sessions()
-        self.documents = Revisions()
-        self.redrives = Jobs()
-        self.instances = Instances()
-        self.file_routes = FilesRoutes()
-        self.layout: Layout | None = None
+        self.sessions = SessionTable()
+        self.documents = SettingsHistory()
+        self.redrives = RedriveJobs()
+        self.instances = InstanceRegistry()
+        self.file_routes = GroupFileRoutes()
+        self.layout: Topology | None = None
         """None before the first start."""
 
     def take(self, offset: int, key: bytes | None, value: bytes | None) -> None:

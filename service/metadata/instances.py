@@ -7,12 +7,12 @@ for long.
 
 from typing import Final, NamedTuple
 
-from service.metadata.record import ConfigRecord, read
+from service.metadata.record import MetadataRecord, read
 
 _KIND: Final = "instance"
 
 
-class Announcement(NamedTuple):
+class Registration(NamedTuple):
     """An instance, as it tells of itself."""
 
     name: str
@@ -22,21 +22,21 @@ class Announcement(NamedTuple):
     version: str
 
     @property
-    def record(self) -> ConfigRecord:
+    def record(self) -> MetadataRecord:
         """As the config topic holds it."""
-        return ConfigRecord.of([_KIND, self.name], self._asdict())
+        return MetadataRecord.of([_KIND, self.name], self._asdict())
 
 
-def removal_of(name: str) -> ConfigRecord:
+def removal_of(name: str) -> MetadataRecord:
     """What takes an announcement away."""
-    return ConfigRecord.gone([_KIND, name])
+    return MetadataRecord.gone([_KIND, name])
 
 
-class Instances:
+class InstanceRegistry:
     """Those that are announced."""
 
     def __init__(self) -> None:
-        self._by_name: dict[str, Announcement] = {}
+        self._by_name: dict[str, Registration] = {}
 
     def take(self, key: bytes | None, value: bytes | None) -> bool:
         """One record; tells whether it is of an instance."""
@@ -50,12 +50,12 @@ class Instances:
             self._by_name[name] = announced
         return True
 
-    def get(self, name: str) -> Announcement | None:
+    def get(self, name: str) -> Registration | None:
         """The one of this name, if it is announced."""
         return self._by_name.get(name)
 
     @property
-    def all(self) -> tuple[Announcement, ...]:
+    def all(self) -> tuple[Registration, ...]:
         """By their names."""
         return tuple(self._by_name[name] for name in sorted(self._by_name))
 
@@ -68,9 +68,9 @@ def _name(key: bytes | None) -> str | None:
             return None
 
 
-def _announcement(name: str, value: bytes | None) -> Announcement | None:
+def _announcement(name: str, value: bytes | None) -> Registration | None:
     match read(value):
         case {"name": told, "url": str(url), "started_at_ms": int(at_ms), "version": str(version)}:
-            return Announcement(name, url, at_ms, version) if told == name else None
+            return Registration(name, url, at_ms, version) if told == name else None
         case _:
             return None

@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 from service.config.load import Config
 from service.dedup.route import resolve
 from service.kafka.admin import TopicInfo
-from service.metadata.record import ConfigRecord, read
+from service.metadata.record import MetadataRecord, read
 
 _KEY: Final = ["layout"]
 
 
-class RouteLayout(NamedTuple):
+class RouteTopology(NamedTuple):
     """Of one route."""
 
     scope: str
@@ -24,17 +24,17 @@ class RouteLayout(NamedTuple):
     id: str
 
 
-class Layout(NamedTuple):
+class Topology(NamedTuple):
     """Of one group."""
 
-    routes: Mapping[str, RouteLayout]
+    routes: Mapping[str, RouteTopology]
     partitions: Mapping[str, int]
     """Of the inputs whose partitions decide."""
     by_address: int = 0
     """Partitions of the topic by-address; 0 where there is none."""
 
     @classmethod
-    def of(cls, config: Config, topics: Mapping[str, TopicInfo]) -> "Layout":
+    def of(cls, config: Config, topics: Mapping[str, TopicInfo]) -> "Topology":
         """As it is configured; `topics` are the inputs that exist."""
         service = config.service
         bound = resolve(config.routes, topics, service.group_id)
@@ -43,25 +43,25 @@ class Layout(NamedTuple):
             for name, route in bound.items()
             if route.settings.scope == "partition"
         }
-        routes = {r.name: RouteLayout(r.scope, r.address, r.id) for r in config.routes}
+        routes = {r.name: RouteTopology(r.scope, r.address, r.id) for r in config.routes}
         is_needed = any(route.scope == "address" for route in config.routes)
         return cls(routes, partitions, service.by_address_partitions if is_needed else 0)
 
     @property
-    def record(self) -> ConfigRecord:
+    def record(self) -> MetadataRecord:
         """As the config topic holds it."""
         routes = {name: route._asdict() for name, route in self.routes.items()}
-        return ConfigRecord.of(_KEY, {**self._asdict(), "routes": routes})
+        return MetadataRecord.of(_KEY, {**self._asdict(), "routes": routes})
 
 
-def contradiction(first: Layout, now: Layout) -> str | None:
+def contradiction(first: Topology, now: Topology) -> str | None:
     """What has changed that may not, and what to do; None where nothing has.
 
     Routes and inputs come and go. Partitions that were added are `on_partitions_added`'s.
     """
     for name, route in now.routes.items():
         before = first.routes.get(name, route)
-        for key in RouteLayout._fields:
+        for key in RouteTopology._fields:
             was, is_now = getattr(before, key), getattr(route, key)
             if was != is_now:
                 return (
@@ -83,14 +83,14 @@ def contradiction(first: Layout, now: Layout) -> str | None:
     return None
 
 
-def layout_of(key: bytes | None, value: bytes | None) -> Layout | None:
+def layout_of(key: bytes | None, value: bytes | None) -> Topology | None:
     """The layout that a record of the config topic tells; None for all others."""
     told = read(value) if read(key) == _KEY else None
     if not isinstance(told, dict):
         return None
     try:
-        routes = {name: RouteLayout(**route) for name, route in told["routes"].items()}
+        routes = {name: RouteTopology(**route) for name, route in told["routes"].items()}
         partitions = {name: int(count) for name, count in told["partitions"].items()}
-        return Layout(routes, partitions, int(told["by_address"]))
+        return Topology(routes, partitions, int(told["by_address"]))
     except (KeyError, TypeError, ValueError, AttributeError):
         return None

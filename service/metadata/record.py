@@ -4,7 +4,7 @@ import json
 from typing import NamedTuple
 
 
-class ConfigRecord(NamedTuple):
+class MetadataRecord(NamedTuple):
     """A record of the config topic."""
 
     key: bytes
@@ -12,12 +12,12 @@ class ConfigRecord(NamedTuple):
     """None takes the record of this key away."""
 
     @classmethod
-    def of(cls, key: object, value: object) -> "ConfigRecord":
+    def of(cls, key: object, value: object) -> "MetadataRecord":
         """From what can be written as JSON."""
         return cls(_text(key), _text(value))
 
     @classmethod
-    def gone(cls, key: object) -> "ConfigRecord":
+    def gone(cls, key: object) -> "MetadataRecord":
         """One that takes a record away."""
         return cls(_text(key), None)
 

@@ -12,14 +12,14 @@ from typing import Any, Final, NamedTuple
 
 from service.dedup.dead_letter import (
     MODES,
-    LetterFilter,
-    LetterPlace,
-    Order,
-    Progress,
+    DeadLetterFilter,
+    DeadLetterPosition,
+    RedriveProgress,
+    RedriveRequest,
     RedriveView,
     State,
 )
-from service.metadata.record import ConfigRecord, read
+from service.metadata.record import MetadataRecord, read
 
 KIND: Final = "redrive"
 ENDED: Final[frozenset[State]] = frozenset({"done", "cancelled", "failed"})
@@ -27,7 +27,7 @@ KEPT_MAX: Final = 100
 """Jobs that are told of; older ones that have ended are forgotten."""
 
 
-class Span(NamedTuple):
+class DeadLetterRange(NamedTuple):
     """Dead letters of one partition, from an offset to below another."""
 
     topic: str
@@ -36,13 +36,13 @@ class Span(NamedTuple):
     end: int
 
 
-class Job(NamedTuple):
+class RedriveJob(NamedTuple):
     """A redrive."""
 
     id: str
     """Later ones have greater ids."""
-    order: Order
-    spans: tuple[Span, ...]
+    order: RedriveRequest
+    spans: tuple[DeadLetterRange, ...]
     """Where the letters stand, in the order in which they are sent."""
     created_at_ms: int
     updated_at_ms: int
@@ -52,7 +52,7 @@ class Job(NamedTuple):
     """The one at hand; those before it are done."""
     offset: int = -1
     """In it, all before this one is done; -1 at its start."""
-    progress: Progress = Progress()
+    progress: RedriveProgress = RedriveProgress()
     rate_per_second: float = 0.0
     eta_s: float | None = None
     waiting_for: str | None = None
@@ -74,7 +74,7 @@ class Job(NamedTuple):
         """How many records there were to look at, about."""
         return len(self.order.letters) or sum(span.end - span.start for span in self.spans)
 
-    def ended(self, state: State, now_ms: int, error: str | None = None) -> "Job":
+    def ended(self, state: State, now_ms: int, error: str | None = None) -> "RedriveJob":
         """The same, come to an end; one that has ended stays as it is."""
         assert state in ENDED  # a job does not begin again
         if not self.is_running:
@@ -107,7 +107,7 @@ class Job(NamedTuple):
         )
 
     @property
-    def record(self) -> ConfigRecord:
+    def record(self) -> MetadataRecord:
         """As the config topic holds it."""
         order = self.order
         wanted = order.filter
@@ -123,19 +123,19 @@ class Job(NamedTuple):
             },
             "progress": self.progress._asdict(),
         }
-        return ConfigRecord.of([KIND, self.id], told)
+        return MetadataRecord.of([KIND, self.id], told)
 
 
-def forgetting(name: str) -> ConfigRecord:
+def forgetting(name: str) -> MetadataRecord:
     """What takes a job off the config topic."""
-    return ConfigRecord.gone([KIND, name])
+    return MetadataRecord.gone([KIND, name])
 
 
-class Jobs:
+class RedriveJobs:
     """All that are known, by id."""
 
     def __init__(self) -> None:
-        self.by_id: dict[str, Job] = {}
+        self.by_id: dict[str, RedriveJob] = {}
 
     def take(self, key: bytes | None, value: bytes | None) -> bool:
         """One record of the config topic; tells whether it was about a redrive."""
@@ -154,32 +154,32 @@ class Jobs:
             self.by_id[name] = job
 
 
-def job_of(value: bytes | None) -> Job | None:
+def job_of(value: bytes | None) -> RedriveJob | None:
     """The job that a record holds; None for what is none."""
     told = read(value)
     if not isinstance(told, dict):
         return None
     try:
-        return Job(
+        return RedriveJob(
             **{
                 **told,
                 "order": _order(told["order"]),
-                "spans": tuple(Span(*span) for span in told["spans"]),
-                "progress": Progress(**told["progress"]),
+                "spans": tuple(DeadLetterRange(*span) for span in told["spans"]),
+                "progress": RedriveProgress(**told["progress"]),
             }
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
-def _order(told: Mapping[str, Any]) -> Order:
+def _order(told: Mapping[str, Any]) -> RedriveRequest:
     if told["mode"] not in MODES:
         raise ValueError(told["mode"])
     wanted = told["filter"]
-    return Order(
+    return RedriveRequest(
         **{
             **told,
-            "filter": LetterFilter(
+            "filter": DeadLetterFilter(
                 **{
                     **wanted,
                     "topics": tuple(wanted["topics"]),
@@ -188,6 +188,6 @@ def _order(told: Mapping[str, Any]) -> Order:
                     "key": None if wanted["key"] is None else bytes.fromhex(wanted["key"]),
                 }
             ),
-            "letters": tuple(LetterPlace(*place) for place in told["letters"]),
+            "letters": tuple(DeadLetterPosition(*place) for place in told["letters"]),
         }
     )

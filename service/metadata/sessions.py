@@ -7,12 +7,12 @@ refused instead. A publisher that never opened a session, or has ended it, is no
 
 from typing import Final, NamedTuple
 
-from service.metadata.record import ConfigRecord, read
+from service.metadata.record import MetadataRecord, read
 
 _KIND: Final = "session"
 
 
-class Session(NamedTuple):
+class SessionRecord(NamedTuple):
     """The last session of a publisher. Its epoch is never used again, ended or not."""
 
     epoch: int
@@ -21,11 +21,11 @@ class Session(NamedTuple):
     is_open: bool = True
 
 
-class Sessions:
+class SessionTable:
     """The last one of each publisher."""
 
     def __init__(self) -> None:
-        self.by_publisher: dict[str, Session] = {}
+        self.by_publisher: dict[str, SessionRecord] = {}
         self.epochs: dict[str, int] = {}
         """Of open sessions."""
 
@@ -42,9 +42,9 @@ class Sessions:
         return True
 
 
-def record_of(publisher: str, session: Session) -> ConfigRecord:
+def record_of(publisher: str, session: SessionRecord) -> MetadataRecord:
     """A session as a record of the config topic."""
-    return ConfigRecord.of([_KIND, publisher], session._asdict())
+    return MetadataRecord.of([_KIND, publisher], session._asdict())
 
 
 def _publisher(key: bytes | None) -> str | None:
@@ -55,10 +55,10 @@ def _publisher(key: bytes | None) -> str | None:
             return None
 
 
-def _session(value: bytes | None) -> Session | None:
+def _session(value: bytes | None) -> SessionRecord | None:
     told = read(value)
     try:
-        session = Session(*(told[name] for name in Session._fields))  # type: ignore[index]  # else
+        session = SessionRecord(*(told[name] for name in SessionRecord._fields))  # type: ignore[index]  # else
     except (TypeError, KeyError):
         return None
     return session if [type(part) for part in session] == [int, str, int, bool] else None

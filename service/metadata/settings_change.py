@@ -5,10 +5,10 @@ from typing import NamedTuple, Protocol
 
 from service.config.load import Config
 from service.metadata.settings import (
-    Effective,
-    Fault,
-    Overlay,
-    Revisions,
+    EffectiveSettings,
+    OverlayError,
+    SettingsHistory,
+    SettingsOverlay,
     fixed_faults,
     in_force,
     lay_over,
@@ -16,29 +16,29 @@ from service.metadata.settings import (
 from service.queries.errors import NotPossible
 
 
-class Standing(NamedTuple):
+class SettingsSnapshot(NamedTuple):
     """What is set at one moment."""
 
     file: Config
-    documents: Revisions
-    effective: Effective
-    holding: Overlay
+    documents: SettingsHistory
+    effective: EffectiveSettings
+    holding: SettingsOverlay
     """By which that holds: the newest, or where that cannot hold the newest that can."""
 
     @classmethod
-    def of(cls, file: Config, documents: Revisions) -> "Standing":
+    def of(cls, file: Config, documents: SettingsHistory) -> "SettingsSnapshot":
         """By the newest document that can hold."""
         effective, revision = in_force(file, documents)
         document = documents.at(revision)
         overlay = None if document is None else document.overlay
-        return cls(file, documents, effective, overlay or Overlay())
+        return cls(file, documents, effective, overlay or SettingsOverlay())
 
     @property
-    def overlay(self) -> Overlay:
+    def overlay(self) -> SettingsOverlay:
         """The newest; NotPossible where this version cannot read it."""
         newest = self.documents.newest
         if newest is None:
-            return Overlay()
+            return SettingsOverlay()
         if newest.overlay is None:
             sentence = (
                 f"This version cannot read the settings of revision {newest.revision}; run the "
@@ -48,10 +48,10 @@ class Standing(NamedTuple):
         return newest.overlay
 
     @property
-    def readable(self) -> Overlay:
+    def readable(self) -> SettingsOverlay:
         """The newest, or an empty one where this version cannot read it."""
         newest = self.documents.newest
-        return Overlay() if newest is None or newest.overlay is None else newest.overlay
+        return SettingsOverlay() if newest is None or newest.overlay is None else newest.overlay
 
     @property
     def revision(self) -> int:
@@ -59,51 +59,51 @@ class Standing(NamedTuple):
         return self.documents.revision
 
 
-class Edited(NamedTuple):
+class SettingsChange(NamedTuple):
     """A change as it was made, or as it would be."""
 
-    before: Standing
-    overlay: Overlay
-    effective: Effective
+    before: SettingsSnapshot
+    overlay: SettingsOverlay
+    effective: EffectiveSettings
     revision: int
 
 
-class SettingsRefused(Exception):  # noqa: N818 - it is the answer
+class InvalidSettingsError(Exception):
     """What was to be set breaks the rules of the file."""
 
-    def __init__(self, faults: list[Fault]) -> None:
+    def __init__(self, faults: list[OverlayError]) -> None:
         super().__init__(" ".join(str(fault.problem) for fault in faults))
         self.faults = tuple(faults)
 
 
-Change = Callable[[Standing], Overlay]
+Change = Callable[[SettingsSnapshot], SettingsOverlay]
 """Makes the new overlay; what it raises comes through."""
 
 
-class SettingsDesk(Protocol):
+class SettingsEditor(Protocol):
     """What the API does with settings; all but `read` may block."""
 
-    def read(self) -> Standing:
+    def read(self) -> SettingsSnapshot:
         """What is set; Unavailable while it is not known."""
         ...
 
-    def try_out(self, change: Change) -> Edited:
-        """What a change would make; SettingsRefused."""
+    def try_out(self, change: Change) -> SettingsChange:
+        """What a change would make; InvalidSettingsError."""
         ...
 
-    def edit(self, change: Change, *, actor: str, reason: str) -> Edited:
-        """Make a change; SettingsRefused, or Unavailable."""
+    def edit(self, change: Change, *, actor: str, reason: str) -> SettingsChange:
+        """Make a change; InvalidSettingsError, or Unavailable."""
         ...
 
-    def wait(self, edited: Edited, timeout_s: float) -> bool:
+    def wait(self, edited: SettingsChange, timeout_s: float) -> bool:
         """Whether every deciding partition has applied a change before the time is over."""
         ...
 
 
-def checked(standing: Standing, overlay: Overlay) -> Effective:
-    """What would hold; SettingsRefused where it breaks a rule."""
+def checked(standing: SettingsSnapshot, overlay: SettingsOverlay) -> EffectiveSettings:
+    """What would hold; InvalidSettingsError where it breaks a rule."""
     effective, faults = lay_over(standing.file, overlay)
     faults += fixed_faults(standing.effective.config, effective.config)
     if faults:
-        raise SettingsRefused(faults)
+        raise InvalidSettingsError(faults)
     return effective

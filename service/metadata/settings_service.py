@@ -15,12 +15,12 @@ from service.config.tasks import Hop, hops_of
 from service.dedup.route import readings_of, resolve
 from service.kafka.clients import Clients
 from service.kafka.topics import config_topic
-from service.metadata.image import Settings
-from service.metadata.layout import Layout, contradiction
-from service.metadata.record import ConfigRecord
-from service.metadata.settings_change import Change, Edited, Standing, checked
-from service.metadata.topic import Writer
-from service.metadata.watcher import Bulletin
+from service.metadata.image import MetadataImage
+from service.metadata.layout import Topology, contradiction
+from service.metadata.record import MetadataRecord
+from service.metadata.settings_change import Change, SettingsChange, SettingsSnapshot, checked
+from service.metadata.topic import MetadataWriter
+from service.metadata.watcher import MetadataWatcher
 from service.queries.errors import NotPossible, Unavailable
 from state.offset_metadata import OffsetMetadata, decode
 
@@ -31,7 +31,7 @@ _PAUSE_S: Final = 0.02
 Has = Callable[[OffsetMetadata], bool]
 
 
-class Applied:
+class RevisionBarrier:
     """Blocks while it waits; safe on any thread."""
 
     def __init__(self, clients: Callable[[Hop], Clients], clock: Clock) -> None:
@@ -90,24 +90,28 @@ def _has(place: TopicPartition, has: Has) -> bool:
 _SEEN_S: Final = 2.0
 
 
-class Editor:
+class SettingsService:
     """See `SettingsDesk`; safe on any thread."""
 
     def __init__(
-        self, file: Config, clients: Callable[[Hop], Clients], bulletin: Bulletin, clock: Clock
+        self,
+        file: Config,
+        clients: Callable[[Hop], Clients],
+        metadata_watcher: MetadataWatcher,
+        clock: Clock,
     ) -> None:
         self._file = file
         self._clients = clients
-        self._bulletin = bulletin
+        self._metadata_watcher = metadata_watcher
         self._clock = clock
-        self._applied = Applied(clients, clock)
-        self._writer = Writer(
+        self._applied = RevisionBarrier(clients, clock)
+        self._writer = MetadataWriter(
             lambda: clients(Hop.INPUTS), config_topic(file.service.group_id), clock
         )
 
-    def read(self) -> Standing:
+    def read(self) -> SettingsSnapshot:
         """See `SettingsDesk.read`."""
-        return Standing.of(self._file, self._bulletin.read())
+        return SettingsSnapshot.of(self._file, self._metadata_watcher.read())
 
     def config(self) -> Config:
         """The configuration that holds; until the settings are read, that of the file."""
@@ -116,24 +120,24 @@ class Editor:
         except Unavailable:
             return self._file
 
-    def try_out(self, change: Change) -> Edited:
+    def try_out(self, change: Change) -> SettingsChange:
         """See `SettingsDesk.try_out`."""
         standing = self.read()
         overlay = change(standing)
-        return Edited(standing, overlay, checked(standing, overlay), standing.revision)
+        return SettingsChange(standing, overlay, checked(standing, overlay), standing.revision)
 
-    def edit(self, change: Change, *, actor: str, reason: str) -> Edited:
+    def edit(self, change: Change, *, actor: str, reason: str) -> SettingsChange:
         """See `SettingsDesk.edit`. What changes nothing is not written."""
-        made: list[Edited] = []
+        made: list[SettingsChange] = []
 
-        def records(settings: Settings) -> list[ConfigRecord]:
-            standing = Standing.of(self._file, settings.documents.copy())
+        def records(settings: MetadataImage) -> list[MetadataRecord]:
+            standing = SettingsSnapshot.of(self._file, settings.documents.copy())
             overlay = change(standing)
             effective = checked(standing, overlay)
-            made.append(Edited(standing, overlay, effective, standing.revision))
+            made.append(SettingsChange(standing, overlay, effective, standing.revision))
             newest = standing.documents.newest
             if newest is not None and newest.overlay == overlay:
-                raise _NothingToDo
+                raise _NoChangeError
             told = settings.documents.records(
                 overlay, actor=actor, reason=reason, time_ms=self._clock.wall_ms()
             )
@@ -141,7 +145,7 @@ class Editor:
 
         try:
             revision = self._writer.write(records)
-        except _NothingToDo:
+        except _NoChangeError:
             return made[-1]
         except KafkaException as error:
             sentence = (
@@ -149,10 +153,10 @@ class Editor:
                 "and ask again."
             )
             raise Unavailable(sentence) from error
-        self._bulletin.wait(revision, _SEEN_S)
+        self._metadata_watcher.wait(revision, _SEEN_S)
         return made[-1]._replace(revision=revision)
 
-    def wait(self, edited: Edited, timeout_s: float) -> bool:
+    def wait(self, edited: SettingsChange, timeout_s: float) -> bool:
         """See `SettingsDesk.wait`."""
         config, revision = edited.effective.config, edited.revision
         try:
@@ -160,11 +164,11 @@ class Editor:
         except KafkaException:
             return False
 
-    def _layout(self, settings: Settings, config: Config) -> list[ConfigRecord]:
+    def _layout(self, settings: MetadataImage, config: Config) -> list[MetadataRecord]:
         """The layout with the routes that come, and without those that go, where it is another."""
         cluster, group_id = self._clients(Hop.INPUTS).cluster, config.service.group_id
         inputs = resolve(config.routes, cluster.names(), group_id)
-        layout = Layout.of(config, cluster.topics(inputs))
+        layout = Topology.of(config, cluster.topics(inputs))
         if settings.layout is None or layout == settings.layout:
             return []
         sentence = contradiction(settings.layout, layout)
@@ -173,5 +177,5 @@ class Editor:
         return [layout.record]
 
 
-class _NothingToDo(Exception):  # noqa: N818 - it ends a write
+class _NoChangeError(Exception):
     """What is to be set is set already."""

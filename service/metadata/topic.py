@@ -13,14 +13,14 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from service.clock import Clock
-from service.kafka.admin import Cluster, finds_a_broker
+from service.kafka.admin import ClusterAdmin, finds_a_broker
 from service.kafka.clients import Clients
 from service.kafka.errors import REFUSALS, fault_of
 from service.kafka.io import assign_anew, send
 from service.metadata.audit import is_audit
-from service.metadata.image import Settings
-from service.metadata.record import ConfigRecord
-from state.model import Source
+from service.metadata.image import MetadataImage
+from service.metadata.record import MetadataRecord
+from state.model import PartitionId
 
 _RECORDS_MAX: Final = 1_000
 _SLICE_S: Final = 0.005
@@ -33,7 +33,7 @@ _PAUSES_S: Final = (0.05, 0.15, 0.4, 1.0)
 _ONE_OF_THIS_PROCESS: Final = threading.Lock()
 """Several parts that serve REST write, and they need not fence each other."""
 
-Change = Callable[[Settings], ConfigRecord | Sequence[ConfigRecord]]
+Change = Callable[[MetadataImage], MetadataRecord | Sequence[MetadataRecord]]
 """What to write, given the newest state."""
 
 Hear = Callable[[bytes | None, bytes | None], None]
@@ -44,7 +44,7 @@ def _pass_over(*_: object) -> None:
     pass
 
 
-class Follower:
+class MetadataReader:
     """Reads the topic from its beginning, and goes on reading."""
 
     def __init__(
@@ -60,12 +60,12 @@ class Follower:
         `passed` is told the offset of every record.
         """
         self._clients = clients
-        self._cluster: Cluster = clients.cluster
+        self._cluster: ClusterAdmin = clients.cluster
         self._clock = clock
         self._audit = audit
         self._passed = passed
-        self._place = Source(topic, 0)
-        self.settings = Settings()
+        self._place = PartitionId(topic, 0)
+        self.settings = MetadataImage()
         # Asked before there is a consumer, which nobody would close where the topic is missing.
         self._start = self._first()
         self._consumer: Consumer = clients.restorer()
@@ -144,14 +144,14 @@ class Follower:
             raise KafkaException(error)
 
 
-class Writer:
+class MetadataWriter:
     """Changes the topic, one change at a time over all instances.
 
     Threads that wait for each other write under one lease: the topic is read once for all of them.
     """
 
     def __init__(self, clients: Callable[[], Clients], topic: str, clock: Clock) -> None:
-        self._lease = _Lease(clients, topic, clock)
+        self._lease = _WriterLease(clients, topic, clock)
         self._clock = clock
         self._waiting: set[int] = set()
         """Threads that write, or wait until they may."""
@@ -169,7 +169,7 @@ class Writer:
                 try:
                     return lease.write(change, sent)
                 except KafkaException as error:
-                    is_known = not isinstance(error, _UnsureError)
+                    is_known = not isinstance(error, _CommitUnknownError)
                     if is_known and not fault_of(error.args[0]).fenced:
                         raise
                 self._clock.sleep(pause_s)
@@ -186,7 +186,7 @@ class Writer:
             self._lease.end()
 
     @contextmanager
-    def _turn(self) -> Iterator["_Lease"]:
+    def _turn(self) -> Iterator["_WriterLease"]:
         thread = threading.get_ident()
         self._waiting.add(thread)
         with _ONE_OF_THIS_PROCESS:
@@ -198,11 +198,11 @@ class Writer:
                     self._lease.end()
 
 
-class _UnsureError(KafkaException):
+class _CommitUnknownError(KafkaException):
     """The commit was asked for and not acknowledged: the records are in the log, or will not be."""
 
 
-class _Lease:
+class _WriterLease:
     """The right to write: a producer that has fenced every other, and all that stands before it.
 
     It lasts until another producer fences this one, which every other writer does before it reads.
@@ -215,12 +215,12 @@ class _Lease:
         self._clock = clock
         self._producer: Producer | None = None
         """None from the beginning of a transaction until it is committed."""
-        self._follower: Follower | None = None
+        self._follower: MetadataReader | None = None
         self._sought: int | None
         self._is_found: bool
 
     def write(self, change: Change, sent: list[int]) -> int:
-        """See `Writer.write`; KafkaException also where another came between.
+        """See `MetadataWriter.write`; KafkaException also where another came between.
 
         `sent` takes the offsets of the records. Given again after a failure, they show whether that
         transaction was committed all the same: then nothing is written again.
@@ -233,7 +233,7 @@ class _Lease:
         settings = self._read(max(sent, default=None))
         if not self._is_found:
             changed = change(settings)
-            records = [changed] if isinstance(changed, ConfigRecord) else changed
+            records = [changed] if isinstance(changed, MetadataRecord) else changed
             sent.clear()
             self._producer = None
             self._commit(producer, records, sent)
@@ -247,12 +247,12 @@ class _Lease:
         if follower is not None:
             follower.close()
 
-    def _read(self, sought: int | None) -> Settings:
+    def _read(self, sought: int | None) -> MetadataImage:
         """The newest state, and whether a record stands at an offset that was not read before."""
         follower, self._follower = self._follower, None
         self._sought, self._is_found = sought, False
         if follower is None:
-            follower = Follower(self._clients(), self._topic, self._clock, passed=self._pass)
+            follower = MetadataReader(self._clients(), self._topic, self._clock, passed=self._pass)
         try:
             follower.catch_up(may_fence=False)
             self._follower = follower
@@ -264,7 +264,9 @@ class _Lease:
     def _pass(self, offset: int) -> None:
         self._is_found |= offset == self._sought
 
-    def _commit(self, producer: Producer, records: Sequence[ConfigRecord], sent: list[int]) -> None:
+    def _commit(
+        self, producer: Producer, records: Sequence[MetadataRecord], sent: list[int]
+    ) -> None:
         def note(error: KafkaError | None, message: Message) -> None:
             if error is None:
                 sent.append(message.offset() or 0)
@@ -277,4 +279,4 @@ class _Lease:
         try:
             producer.commit_transaction(_PATIENCE_S)
         except KafkaException as error:
-            raise _UnsureError(*error.args) from error
+            raise _CommitUnknownError(*error.args) from error

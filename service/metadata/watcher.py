@@ -13,10 +13,10 @@ from confluent_kafka import KafkaException
 
 from service.clock import Clock
 from service.kafka.clients import Clients
-from service.metadata.instances import Announcement
-from service.metadata.redrive_job import Job
-from service.metadata.settings import Revisions
-from service.metadata.topic import Follower, Hear
+from service.metadata.instances import Registration
+from service.metadata.redrive_job import RedriveJob
+from service.metadata.settings import SettingsHistory
+from service.metadata.topic import Hear, MetadataReader
 from service.queries.errors import Unavailable
 
 _POLL_S: Final = 0.1
@@ -26,7 +26,7 @@ _STOP_S: Final = 2.0
 _log = structlog.stdlib.get_logger(__name__)
 
 
-class Bulletin:
+class MetadataWatcher:
     """Any thread may read; only its own follows the topic."""
 
     def __init__(
@@ -38,9 +38,9 @@ class Bulletin:
         self._clock = clock
         self._audit = audit
         self._changed = threading.Condition()
-        self._documents: Revisions | None = None
-        self._instances: tuple[Announcement, ...] | None = None
-        self._redrives: Mapping[str, Job] | None = None
+        self._documents: SettingsHistory | None = None
+        self._instances: tuple[Registration, ...] | None = None
+        self._redrives: Mapping[str, RedriveJob] | None = None
         self.is_level = False
         """Whether the end was reached, and nothing has failed since."""
         self._stopping = False
@@ -55,19 +55,19 @@ class Bulletin:
         self._stopping = True
         self._thread.join(_STOP_S)
 
-    def read(self) -> Revisions:
+    def read(self) -> SettingsHistory:
         """The documents as far as they are read; Unavailable before the end was reached once."""
         if self._documents is None:
             raise Unavailable("The settings are not read yet; ask again.")
         return self._documents
 
     @property
-    def instances(self) -> tuple[Announcement, ...] | None:
+    def instances(self) -> tuple[Registration, ...] | None:
         """Those that are announced; None before the end of the topic was reached once."""
         return self._instances
 
     @property
-    def redrives(self) -> Mapping[str, Job] | None:
+    def redrives(self) -> Mapping[str, RedriveJob] | None:
         """Those that are known, by id; None before the end of the topic was reached once."""
         return self._redrives
 
@@ -90,7 +90,7 @@ class Bulletin:
             self._clock.sleep(_PAUSE_S)
 
     def _follow(self) -> None:
-        follower = Follower(self._clients(), self._topic, self._clock, self._audit)
+        follower = MetadataReader(self._clients(), self._topic, self._clock, self._audit)
         try:
             follower.catch_up()
             self.is_level = True

@@ -18,21 +18,21 @@ import httpx2
 import structlog
 
 from service.http_errors import trouble_of
-from service.metadata.instances import Announcement
+from service.metadata.instances import Registration
 from service.peers.protocol import (
     ACTOR,
     FORWARDED,
     PATH,
     SIGNATURE,
     CodecError,
-    Question,
-    Reply,
-    RollCall,
-    Trouble,
+    PeerFailure,
+    PeerQuery,
+    QueryReply,
+    StatusRequest,
     question_text,
     reply_of,
 )
-from service.peers.signing import Asker, PeerKey
+from service.peers.signing import PeerKey, RequestOrigin
 from service.queries.registry import Query
 
 CONNECT_S: Final = 1.0
@@ -40,59 +40,59 @@ LEFT_ALONE_S: Final = 5.0
 _CONNECTIONS_MAX: Final = 64
 _OK: Final = 200
 _REFUSED: Final = 403
-_NO_TIME: Final = Trouble("no-time", "there was no time left")
-_NO_URL: Final = Trouble("no-url", "it announces no URL; set its api.advertised_url")
-_NOT_ADMITTED: Final = Trouble(
+_NO_TIME: Final = PeerFailure("no-time", "there was no time left")
+_NO_URL: Final = PeerFailure("no-url", "it announces no URL; set its api.advertised_url")
+_NOT_ADMITTED: Final = PeerFailure(
     "refused",
     "it refuses our signature; see that all instances hold one secret in api.peer_token_file, and "
     "that their clocks agree",
 )
-_NOT_SIGNED: Final = Trouble(
+_NOT_SIGNED: Final = PeerFailure(
     "not-signed", "what answers at its URL does not hold the secret of api.peer_token_file"
 )
-_OTHER: Final = Trouble(
+_OTHER: Final = PeerFailure(
     "other-instance", "another instance answers at its URL; set its api.advertised_url"
 )
-_NOT_UNDERSTOOD: Final = Trouble(
+_NOT_UNDERSTOOD: Final = PeerFailure(
     "not-understood", "its reply is not understood; see that all instances have one version"
 )
 
 _log = structlog.stdlib.get_logger(__name__)
 
 
-class Heard(NamedTuple):
+class PeerReply(NamedTuple):
     """What came of a question to one instance: a reply, or why there is none."""
 
-    peer: Announcement
-    reply: Reply | None
-    trouble: Trouble | None
+    peer: Registration
+    reply: QueryReply | None
+    trouble: PeerFailure | None
 
 
-class Lost(NamedTuple):
+class UnreachablePeer(NamedTuple):
     """An instance that was not reached, not once since."""
 
-    peer: Announcement
-    trouble: Trouble
+    peer: Registration
+    trouble: PeerFailure
     since_s: float
     until_s: float
     """When it was not reached last."""
 
 
-class NotUnderstoodError(Exception):
+class ForeignReplyError(Exception):
     """Something answers at the URL of an instance, and not as that instance does."""
 
-    def __init__(self, trouble: Trouble) -> None:
+    def __init__(self, trouble: PeerFailure) -> None:
         super().__init__(trouble.sentence)
         self.trouble = trouble
 
 
-class Peers:
+class PeerClient:
     """Safe on any thread and any event loop."""
 
     def __init__(
         self,
         own: str,
-        known: Callable[[], Iterable[Announcement]],
+        known: Callable[[], Iterable[Registration]],
         key: PeerKey | None,
         tls: Callable[[], ssl.SSLContext] = ssl.create_default_context,
         monotonic_s: Callable[[], float] = time.monotonic,
@@ -109,24 +109,24 @@ class Peers:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: httpx2.AsyncClient | None = None
-        self._lost: dict[str, Lost] = {}
+        self._lost: dict[str, UnreachablePeer] = {}
 
     @property
-    def others(self) -> tuple[Announcement, ...]:
+    def others(self) -> tuple[Registration, ...]:
         """All that are announced but ourselves."""
         return tuple(peer for peer in self._known() if peer.name != self._own)
 
-    async def ask(self, query: Query | RollCall, timeout_s: float) -> tuple[Heard, ...]:
+    async def ask(self, query: Query | StatusRequest, timeout_s: float) -> tuple[PeerReply, ...]:
         """Ask all others; never raises for what one of them does."""
         others = self.others
         if not others or timeout_s <= 0:
-            return tuple(Heard(peer, None, _NO_TIME) for peer in others)
+            return tuple(PeerReply(peer, None, _NO_TIME) for peer in others)
         work = asyncio.run_coroutine_threadsafe(
             self._all(others, query, timeout_s), self._running_loop()
         )
         return await asyncio.wrap_future(work)
 
-    def lost_for(self, seconds: float) -> tuple[Announcement, ...]:
+    def lost_for(self, seconds: float) -> tuple[Registration, ...]:
         """Those that were not reached over such a time, however often they were asked."""
         lost = tuple(self._lost.values())
         return tuple(each.peer for each in lost if each.until_s - each.since_s > seconds)
@@ -147,71 +147,75 @@ class Peers:
     # On the thread of the pool.
 
     async def _all(
-        self, others: tuple[Announcement, ...], query: Query | RollCall, timeout_s: float
-    ) -> tuple[Heard, ...]:
+        self, others: tuple[Registration, ...], query: Query | StatusRequest, timeout_s: float
+    ) -> tuple[PeerReply, ...]:
         heard = await asyncio.gather(*(self._one(peer, query, timeout_s) for peer in others))
         for name in self._lost.keys() - {peer.name for peer in others}:
             self.forget(name)
         return tuple(heard)
 
-    async def _one(self, peer: Announcement, query: Query | RollCall, timeout_s: float) -> Heard:
+    async def _one(
+        self, peer: Registration, query: Query | StatusRequest, timeout_s: float
+    ) -> PeerReply:
         lost = self._lost.get(peer.name)
         if lost is not None and lost.peer == peer and self._now_s() < lost.until_s + LEFT_ALONE_S:
-            return Heard(peer, None, lost.trouble)
+            return PeerReply(peer, None, lost.trouble)
         if not peer.url:
-            return Heard(peer, None, _NO_URL)
+            return PeerReply(peer, None, _NO_URL)
         try:
             async with asyncio.timeout(timeout_s):
                 reply = await self._asked(peer, query, timeout_s)
         except TimeoutError:
             sentence = f"it did not reply within {timeout_s:.1f} s"
-            return self._not_reached(peer, Trouble("timeout", sentence))
-        except NotUnderstoodError as error:
+            return self._not_reached(peer, PeerFailure("timeout", sentence))
+        except ForeignReplyError as error:
             return self._not_reached(peer, error.trouble)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             code, reason = trouble_of(error)
-            return self._not_reached(peer, Trouble(code, f"it cannot be reached: {reason}"))
+            return self._not_reached(peer, PeerFailure(code, f"it cannot be reached: {reason}"))
         if self._lost.pop(peer.name, None) is not None:
             _log.info("peer_reached_again", peer=peer.name, url=peer.url)
-        return Heard(peer, reply, None)
+        return PeerReply(peer, reply, None)
 
-    async def _asked(self, peer: Announcement, query: Query | RollCall, timeout_s: float) -> Reply:
-        asker = self._asker()
-        body = question_text(Question(peer.name, query, round(timeout_s * 1000)))
-        signed = None if self._key is None else self._key.signed(PATH, asker, body)
+    async def _asked(
+        self, peer: Registration, query: Query | StatusRequest, timeout_s: float
+    ) -> QueryReply:
+        request_origin = self._request_origin()
+        body = question_text(PeerQuery(peer.name, query, round(timeout_s * 1000)))
+        signed = None if self._key is None else self._key.signed(PATH, request_origin, body)
         response = await self._pool().post(
             peer.url.rstrip("/") + PATH,
             content=body,
             headers={
-                FORWARDED: asker.instance,
-                ACTOR: asker.actor,
-                "X-Request-Id": asker.request_id,
+                FORWARDED: request_origin.instance,
+                ACTOR: request_origin.actor,
+                "X-Request-Id": request_origin.request_id,
                 "Content-Type": "application/json",
                 **({} if signed is None else {"Authorization": signed.header}),
             },
         )
         if response.status_code == _REFUSED:
-            raise NotUnderstoodError(_NOT_ADMITTED)
+            raise ForeignReplyError(_NOT_ADMITTED)
         if response.status_code != _OK:
             sentence = f"its URL answers with status {response.status_code}"
-            raise NotUnderstoodError(Trouble("status", sentence))
+            raise ForeignReplyError(PeerFailure("status", sentence))
         if self._key is not None and signed is not None:
             signature = response.headers.get(SIGNATURE, "")
             if not self._key.is_of_reply(signature, signed.nonce, response.content):
-                raise NotUnderstoodError(_NOT_SIGNED)
+                raise ForeignReplyError(_NOT_SIGNED)
         try:
             reply = reply_of(response.content)
         except CodecError as error:
-            raise NotUnderstoodError(_NOT_UNDERSTOOD) from error
+            raise ForeignReplyError(_NOT_UNDERSTOOD) from error
         if reply.instance != peer.name:
-            raise NotUnderstoodError(_OTHER)
+            raise ForeignReplyError(_OTHER)
         return reply
 
-    def _asker(self) -> Asker:
+    def _request_origin(self) -> RequestOrigin:
         """So that the lines of a request in the logs of all instances have the same name."""
         bound = structlog.contextvars.get_contextvars()
         request_id = str(bound.get("request_id") or uuid.uuid4().hex)
-        return Asker(self._own, quote(str(bound.get("actor", "")), safe="@"), request_id)
+        return RequestOrigin(self._own, quote(str(bound.get("actor", "")), safe="@"), request_id)
 
     def _pool(self) -> httpx2.AsyncClient:
         if self._client is None:
@@ -224,7 +228,7 @@ class Peers:
             )
         return self._client
 
-    def _not_reached(self, peer: Announcement, trouble: Trouble) -> Heard:
+    def _not_reached(self, peer: Registration, trouble: PeerFailure) -> PeerReply:
         now_s, before = self._now_s(), self._lost.get(peer.name)
         is_new = before is None or before.peer != peer
         since_s = now_s if before is None or is_new else before.since_s
@@ -236,5 +240,5 @@ class Peers:
                 code=trouble.code,
                 cause=trouble.sentence,
             )
-        self._lost[peer.name] = Lost(peer, trouble, since_s, now_s)
-        return Heard(peer, None, trouble)
+        self._lost[peer.name] = UnreachablePeer(peer, trouble, since_s, now_s)
+        return PeerReply(peer, None, trouble)

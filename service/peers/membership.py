@@ -15,65 +15,65 @@ from service.config.model import ApiSettings
 from service.errors import ExitCode, ExitError
 from service.kafka.clients import Clients
 from service.kafka.topics import config_topic
-from service.metadata.instances import Announcement
-from service.metadata.topic import Writer
-from service.metadata.watcher import Bulletin
-from service.peers.client import Peers
+from service.metadata.instances import Registration
+from service.metadata.topic import MetadataWriter
+from service.metadata.watcher import MetadataWatcher
+from service.peers.client import PeerClient
 from service.peers.presence import Presence
-from service.peers.protocol import Roll
-from service.peers.router import FleetDesk
-from service.peers.server import Hearing
+from service.peers.protocol import StatusReply
+from service.peers.router import PeerRouter
+from service.peers.server import PeerServer
 from service.peers.signing import PeerKey
-from service.queries.inbox import Desk
-from service.queries.status import Status
+from service.queries.inbox import QueryService
+from service.queries.status import ServiceStatus
 
 _ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - they are recognised, not bound
 
 _log = structlog.stdlib.get_logger(__name__)
 
 
-class Fleet:
+class GroupMembership:
     """What an instance knows of the others, and what these know of it."""
 
     def __init__(
         self,
         config: Callable[[], Config],
         version: str,
-        bulletin: Bulletin,
-        crew: Desk,
-        status: Callable[[], Status],
+        metadata_watcher: MetadataWatcher,
+        workers: QueryService,
+        status: Callable[[], ServiceStatus],
         clients: Callable[[], Clients],
         clock: Clock,
-        check: Callable[[Status], None],
+        check: Callable[[ServiceStatus], None],
     ) -> None:
-        """`config` is the one that holds now; `crew` and `status` are of this instance alone.
+        """`config` is the one that holds now; `workers` and `status` are of this instance alone.
 
         `check` raises where its state is not whole.
         """
         service, api = config().service, config().api
         key = _key(api.peer_token_file)
-        self._mine = Announcement(
+        self._mine = Registration(
             name=service.instance,
             url=api.advertised_url.rstrip("/"),
             started_at_ms=round(datetime.now(UTC).timestamp() * 1000),
             version=version,
         )
-        peers = Peers(
+        peers = PeerClient(
             service.instance,
-            lambda: bulletin.instances or (),
+            lambda: metadata_watcher.instances or (),
             key,
             lambda: _tls(api),
         )
 
-        def roll() -> Roll:
-            return Roll(version, bulletin.revision, status())
+        def status_reply() -> StatusReply:
+            return StatusReply(version, metadata_watcher.revision, status())
 
-        self.desk = FleetDesk(config, crew, roll, peers, lambda: self._mine)
-        self.hearing = Hearing(crew, roll, check, key)
+        self.query_service = PeerRouter(config, workers, status_reply, peers, lambda: self._mine)
+        self.peer_server = PeerServer(workers, status_reply, check, key)
         self._presence = Presence(
             lambda: self._mine,
-            lambda: bulletin.instances,
-            Writer(clients, config_topic(service.group_id), clock).write,
+            lambda: metadata_watcher.instances,
+            MetadataWriter(clients, config_topic(service.group_id), clock).write,
             peers,
             phase=lambda: status().phase,
         )

@@ -15,10 +15,10 @@ from typing import Final
 import structlog
 from confluent_kafka import KafkaException
 
-from service.metadata.image import Settings
-from service.metadata.instances import Announcement, removal_of
-from service.metadata.record import ConfigRecord
-from service.peers.client import Peers
+from service.metadata.image import MetadataImage
+from service.metadata.instances import Registration, removal_of
+from service.metadata.record import MetadataRecord
+from service.peers.client import PeerClient
 from service.queries.status import ServicePhase
 
 _LOOK_S: Final = 0.2
@@ -30,7 +30,7 @@ _LEAVE_S: Final = 10.0
 _log = structlog.stdlib.get_logger(__name__)
 
 
-class _AsItIsError(Exception):
+class _UpToDateError(Exception):
     """There is nothing to write."""
 
 
@@ -39,10 +39,10 @@ class Presence:
 
     def __init__(
         self,
-        announced: Callable[[], Announcement],
-        known: Callable[[], tuple[Announcement, ...] | None],
-        write: Callable[[Callable[[Settings], ConfigRecord]], int],
-        peers: Peers,
+        announced: Callable[[], Registration],
+        known: Callable[[], tuple[Registration, ...] | None],
+        write: Callable[[Callable[[MetadataImage], MetadataRecord]], int],
+        peers: PeerClient,
         *,
         phase: Callable[[], ServicePhase],
     ) -> None:
@@ -89,10 +89,10 @@ class Presence:
                 self._take_away(lost)
         self._leave()
 
-    def _take_away(self, lost: Announcement) -> None:
-        def removal(settings: Settings) -> ConfigRecord:
+    def _take_away(self, lost: Registration) -> None:
+        def removal(settings: MetadataImage) -> MetadataRecord:
             if settings.instances.get(lost.name) != lost:
-                raise _AsItIsError
+                raise _UpToDateError
             return removal_of(lost.name)
 
         if self._written(removal):
@@ -104,20 +104,20 @@ class Presence:
         deadline_s = self._leaves_s + _LEAVE_S
         mine = self._announced()
 
-        def removal(settings: Settings) -> ConfigRecord:
+        def removal(settings: MetadataImage) -> MetadataRecord:
             if settings.instances.get(mine.name) != mine:
-                raise _AsItIsError  # another of our name is there already
+                raise _UpToDateError  # another of our name is there already
             return removal_of(mine.name)
 
         while self._has_announced and time.monotonic() < deadline_s:
             self._has_announced = not self._written(removal)
         self._left.set()
 
-    def _written(self, change: Callable[[Settings], ConfigRecord]) -> bool:
+    def _written(self, change: Callable[[MetadataImage], MetadataRecord]) -> bool:
         """Whether it was written, or need not be; who writes at the same time may come first."""
         try:
             self._write(change)
-        except _AsItIsError:
+        except _UpToDateError:
             return True
         except KafkaException as error:
             _log.debug("announcement_not_written", cause=error.args[0].str())
@@ -126,5 +126,5 @@ class Presence:
         return True
 
 
-def _record(mine: Announcement, _settings: Settings) -> ConfigRecord:
+def _record(mine: Registration, _settings: MetadataImage) -> MetadataRecord:
     return mine.record

@@ -24,10 +24,10 @@ from typing import (
     get_type_hints,
 )
 
-from service.metadata.instances import Announcement
+from service.metadata.instances import Registration
 from service.queries.errors import Busy, NameInUse, NotPossible, NotRestored, TimedOut, Unavailable
 from service.queries.registry import Answer, Query
-from service.queries.status import Status
+from service.queries.status import ServiceStatus
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class CodecError(ValueError):
     """What was told is no value of the type that was expected."""
 
 
-class _Way(NamedTuple):
+class _Codec(NamedTuple):
     """From a value to what JSON can hold, and back."""
 
     dump: Callable[[Any], Any]
@@ -61,26 +61,26 @@ def loads(text: bytes, kind: Hashable) -> object:
 
 
 @cache
-def _way(kind: Hashable) -> _Way:
+def _way(kind: Hashable) -> _Codec:
     if kind in _PLAIN:
-        return _Way(_same, lambda told: _plain(told, frozenset({kind})))
+        return _Codec(_same, lambda told: _plain(told, frozenset({kind})))
     if kind is bytes:
-        return _Way(lambda value: base64.b64encode(value).decode("ascii"), _bytes)
+        return _Codec(lambda value: base64.b64encode(value).decode("ascii"), _bytes)
     if kind is datetime:
-        return _Way(datetime.isoformat, _time)
+        return _Codec(datetime.isoformat, _time)
     if isinstance(kind, type) and hasattr(kind, "_fields"):
         hints = get_type_hints(kind)
         fields = _row([_way(hints[name]) for name in kind._fields])
-        return _Way(fields.dump, lambda told: kind(*fields.load(told)))
+        return _Codec(fields.dump, lambda told: kind(*fields.load(told)))
     return _composed(kind)
 
 
-def _composed(kind: Hashable) -> _Way:
+def _composed(kind: Hashable) -> _Codec:
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return _union(inner)
     if origin is Literal:
-        return _Way(_same, lambda told: _one_of(told, inner))
+        return _Codec(_same, lambda told: _one_of(told, inner))
     if origin is tuple and inner[1:] == (Ellipsis,):
         return _list(_way(inner[0]))
     if origin is tuple:
@@ -90,33 +90,33 @@ def _composed(kind: Hashable) -> _Way:
     raise TypeError(f"{kind} is no type that can be told in JSON")
 
 
-def _list(item: _Way) -> _Way:
-    return _Way(
+def _list(item: _Codec) -> _Codec:
+    return _Codec(
         lambda values: [item.dump(value) for value in values],
         lambda told: tuple(item.load(each) for each in _of(list, told)),
     )
 
 
-def _row(fields: list[_Way]) -> _Way:
+def _row(fields: list[_Codec]) -> _Codec:
     def load(told: object) -> tuple[object, ...]:
         items = _of(list, told)
         if len(items) != len(fields):
             raise CodecError(f"{len(items)} fields are told where there are {len(fields)}")
         return tuple(field.load(each) for field, each in zip(fields, items, strict=True))
 
-    return _Way(
+    return _Codec(
         lambda values: [field.dump(each) for field, each in zip(fields, values, strict=True)], load
     )
 
 
-def _table(item: _Way) -> _Way:
-    return _Way(
+def _table(item: _Codec) -> _Codec:
+    return _Codec(
         lambda values: {name: item.dump(value) for name, value in values.items()},
         lambda told: {name: item.load(each) for name, each in _of(dict, told).items()},
     )
 
 
-def _union(kinds: tuple[Any, ...]) -> _Way:
+def _union(kinds: tuple[Any, ...]) -> _Codec:
     plain = frozenset(each for each in kinds if each in _PLAIN)
     named = {each.__name__: each for each in kinds if hasattr(each, "_fields")}
     others = [each for each in kinds if each not in plain and each not in named.values()]
@@ -141,7 +141,7 @@ def _union(kinds: tuple[Any, ...]) -> _Way:
             raise CodecError(f"{name[:80] or 'an empty table'} is none of what may stand there")
         return _way(named[name]).load(told[name])
 
-    return _Way(dump, load)
+    return _Codec(dump, load)
 
 
 def _same(value: object) -> object:
@@ -200,44 +200,44 @@ _REASONS: Final = {
 }
 
 
-class RollCall(NamedTuple):
+class StatusRequest(NamedTuple):
     """Asks an instance how it does."""
 
 
-class Roll(NamedTuple):
+class StatusReply(NamedTuple):
     """How an instance does."""
 
     version: str
     revision: int
     """Of the config topic, as far as it has read that."""
-    status: Status
+    status: ServiceStatus
 
 
-class Trouble(NamedTuple):
+class PeerFailure(NamedTuple):
     """Why an instance does not answer: a kind, and a sentence made of nothing that it told."""
 
     code: str
     sentence: str
 
 
-class Attendance(NamedTuple):
+class InstanceStatus(NamedTuple):
     """An instance, and how it does; `trouble` tells why that is not known."""
 
-    announced: Announcement
+    announced: Registration
     is_own: bool
-    roll: Roll | None
-    trouble: Trouble | None
+    status_reply: StatusReply | None
+    trouble: PeerFailure | None
 
 
-class Question(NamedTuple):
+class PeerQuery(NamedTuple):
     """What is asked of one instance; after the time nobody waits for the reply."""
 
     to: str
-    query: Query | RollCall
+    query: Query | StatusRequest
     timeout_ms: int
 
 
-class Refusal(NamedTuple):
+class QueryRefusal(NamedTuple):
     """Why there is no answer."""
 
     kind: str
@@ -245,31 +245,31 @@ class Refusal(NamedTuple):
     retry_after_s: int = 1
 
 
-class Place(NamedTuple):
+class OwnedBy(NamedTuple):
     """A partition of an input, or of the topic by-address."""
 
     topic: str
     partition: int
 
 
-class Reply(NamedTuple):
+class QueryReply(NamedTuple):
     """What an instance replies, and for which partitions it spoke."""
 
     instance: str
-    told: Answer | Roll | Refusal
-    owned: tuple[Place, ...] = ()
+    told: Answer | StatusReply | QueryRefusal
+    owned: tuple[OwnedBy, ...] = ()
     partitions_total: int = 0
     """Of all instances, as this one knows it."""
 
 
-def refusal_of(reason: Exception) -> Refusal | None:
+def refusal_of(reason: Exception) -> QueryRefusal | None:
     """A reason why there is no answer; None for what is an error of ours."""
     if not isinstance(reason, tuple(_REASONS.values())):
         return None
-    return Refusal(type(reason).__name__, str(reason), getattr(reason, "retry_after_s", 1))
+    return QueryRefusal(type(reason).__name__, str(reason), getattr(reason, "retry_after_s", 1))
 
 
-def reason_of(refusal: Refusal) -> Exception:
+def reason_of(refusal: QueryRefusal) -> Exception:
     """The same, to be raised."""
     kind = _REASONS.get(refusal.kind, Unavailable)
     if issubclass(kind, Unavailable):
@@ -277,30 +277,30 @@ def reason_of(refusal: Refusal) -> Exception:
     return kind(refusal.sentence)
 
 
-def owned_by(status: Status) -> tuple[Place, ...]:
+def owned_by(status: ServiceStatus) -> tuple[OwnedBy, ...]:
     """The partitions that an instance owns."""
-    return tuple(Place(each.topic, each.partition) for each in status.partitions)
+    return tuple(OwnedBy(each.topic, each.partition) for each in status.partitions)
 
 
-def question_text(question: Question) -> bytes:
+def question_text(question: PeerQuery) -> bytes:
     """As it is sent."""
-    return dumps(question, Question)
+    return dumps(question, PeerQuery)
 
 
-def question_of(text: bytes) -> Question:
+def question_of(text: bytes) -> PeerQuery:
     """What was asked; CodecError where it is no question that this version knows."""
-    question = loads(text, Question)
-    assert isinstance(question, Question)  # the codec gives what it was asked for
+    question = loads(text, PeerQuery)
+    assert isinstance(question, PeerQuery)  # the codec gives what it was asked for
     return question
 
 
-def reply_text(reply: Reply) -> bytes:
+def reply_text(reply: QueryReply) -> bytes:
     """As it is sent."""
-    return dumps(reply, Reply)
+    return dumps(reply, QueryReply)
 
 
-def reply_of(text: bytes) -> Reply:
+def reply_of(text: bytes) -> QueryReply:
     """What was replied; CodecError where it is no reply that this version knows."""
-    reply = loads(text, Reply)
-    assert isinstance(reply, Reply)  # the codec gives what it was asked for
+    reply = loads(text, QueryReply)
+    assert isinstance(reply, QueryReply)  # the codec gives what it was asked for
     return reply

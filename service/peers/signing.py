@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from service.credentials import secret_of
-from service.file_watcher import Watched
+from service.file_watcher import WatchedFile
 
 SCHEME: Final = "Ringfence-Signed"
 WINDOW_S: Final = 60.0
@@ -27,7 +27,7 @@ _HEADER: Final = re.compile(
 )
 
 
-class Asker(NamedTuple):
+class RequestOrigin(NamedTuple):
     """Who asks: an instance, for whom, and in which request."""
 
     instance: str
@@ -35,7 +35,7 @@ class Asker(NamedTuple):
     request_id: str
 
 
-class Signed(NamedTuple):
+class SignedRequest(NamedTuple):
     """A question that bears a signature."""
 
     header: str
@@ -54,7 +54,7 @@ class PeerKey:
 
     def __init__(self, path: str, time_s: Callable[[], float] = time.time) -> None:
         """OSError or ValueError where there is nothing to begin with."""
-        self._file = Watched(path, secret_of, time.monotonic)
+        self._file = WatchedFile(path, secret_of, time.monotonic)
         self._time_s = time_s
         self._since_s = time_s()
         """What was signed before it may have been answered by the process before this one."""
@@ -62,24 +62,30 @@ class PeerKey:
         """Nonces, and until when they are remembered; in this order."""
         self._lock = threading.Lock()
 
-    def signed(self, path: str, asker: Asker, body: bytes) -> Signed:
+    def signed(self, path: str, request_origin: RequestOrigin, body: bytes) -> SignedRequest:
         """Sign a question."""
         time_ms, nonce, digest = round(self._time_s() * 1000), secrets.token_hex(16), _digest(body)
-        signature = self._signature("question", path, *asker, time_ms, nonce, digest)
-        return Signed(f"{SCHEME} {time_ms}.{nonce}.{digest}.{signature}", nonce, digest)
+        signature = self._signature("question", path, *request_origin, time_ms, nonce, digest)
+        return SignedRequest(f"{SCHEME} {time_ms}.{nonce}.{digest}.{signature}", nonce, digest)
 
-    def admitted(self, path: str, asker: Asker, authorization: str) -> Signed | None:
+    def admitted(
+        self, path: str, request_origin: RequestOrigin, authorization: str
+    ) -> SignedRequest | None:
         """The question that bears this signature, before its body is read; None is refused."""
         found = _HEADER.fullmatch(authorization)
         if found is None:
             return None
         time_ms, nonce, digest = int(found["time"]), found["nonce"], found["digest"]
-        expected = self._signature("question", path, *asker, time_ms, nonce, digest)
+        expected = self._signature("question", path, *request_origin, time_ms, nonce, digest)
         if not hmac.compare_digest(expected, found["signature"]):
             return None
         signed_s, now_s = time_ms / 1000, self._time_s()
         is_of_now = abs(now_s - signed_s) <= WINDOW_S and signed_s >= self._since_s - 0.001
-        return Signed(authorization, nonce, digest) if is_of_now and self._is_new(nonce) else None
+        return (
+            SignedRequest(authorization, nonce, digest)
+            if is_of_now and self._is_new(nonce)
+            else None
+        )
 
     def of_reply(self, nonce: str, body: bytes) -> str:
         """The signature of what is replied to a question."""

@@ -25,17 +25,17 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from service.clock import Clock
 from service.config.load import ServiceSettings
-from service.dedup.partition import Partition, Phase
-from service.dedup.route import Inlet, Reading
-from service.kafka.admin import SILENT, Cluster, finds_a_broker
+from service.dedup.partition import OwnedPartition, PartitionPhase
+from service.dedup.route import InputPartition, InputTopic
+from service.kafka.admin import SILENT, ClusterAdmin, finds_a_broker
 from service.kafka.clients import Clients
 from service.kafka.topics import fallback
-from service.processor.fetcher import Fetching, place_of
-from service.processor.restore import Replay, Restorer
-from service.processor.takeover import Arrivals
+from service.processor.fetcher import Fetcher, place_of
+from service.processor.restore import ChangelogReplay, Restorer
+from service.processor.takeover import PartitionInitializer
 from service.telemetry.metrics import RebalanceKind
 from state.cache import Cache
-from state.model import Source
+from state.model import PartitionId
 from state.store import (
     Stores,
 )
@@ -46,20 +46,22 @@ HELD_S: Final = 20.0
 """So long a log stands still before it is told: a transaction is mostly shorter."""
 
 
-class Held:
+class HangingTransactions:
     """Asks from time to time, of the logs that stood still meanwhile."""
 
-    def __init__(self, cluster: Cluster, clock: Clock, stable: Callable[[Source], int]) -> None:
+    def __init__(
+        self, cluster: ClusterAdmin, clock: Clock, stable: Callable[[PartitionId], int]
+    ) -> None:
         """`stable` asks the broker for the offset up to which a log can be read."""
         self._cluster = cluster
         self._clock = clock
         self._stable = stable
         self._looked_s = clock.monotonic_s()
-        self._since: dict[Source, tuple[int, float]] = {}
-        self.places: Mapping[Source, int] = {}
+        self._since: dict[PartitionId, tuple[int, float]] = {}
+        self.places: Mapping[PartitionId, int] = {}
         """From which offset on each log is held back."""
 
-    def look(self, positions: Callable[[], Mapping[Source, int]]) -> None:
+    def look(self, positions: Callable[[], Mapping[PartitionId, int]]) -> None:
         """Told where all reading stands. What is not answered now is asked later."""
         now_s = self._clock.monotonic_s()
         if now_s - self._looked_s < _EVERY_S:
@@ -74,14 +76,14 @@ class Held:
         with suppress(KafkaException):
             self.places = self._held_back(still)
 
-    def _held_back(self, still: Mapping[Source, int]) -> dict[Source, int]:
+    def _held_back(self, still: Mapping[PartitionId, int]) -> dict[PartitionId, int]:
         ends = self._cluster.ends(still) if still else {}
         behind = {log: at for log, at in still.items() if at < ends[log]}
         # Who stands still for another reason could read on; and markers alone hold nobody back.
         return {log: at for log, at in behind.items() if self._stable(log) <= at}
 
 
-def sentence(places: Mapping[Source, int]) -> str | None:
+def sentence(places: Mapping[PartitionId, int]) -> str | None:
     """What is waited for, for people; None for nothing."""
     if not places:
         return None
@@ -94,22 +96,22 @@ def sentence(places: Mapping[Source, int]) -> str | None:
     )
 
 
-class Unread:
+class UnassignedPartitions:
     """Asks the group from time to time."""
 
-    def __init__(self, cluster: Cluster, group_id: str, clock: Clock) -> None:
+    def __init__(self, cluster: ClusterAdmin, group_id: str, clock: Clock) -> None:
         self._cluster = cluster
         self._group_id = group_id
         self._clock = clock
         self._asked_s = clock.monotonic_s()
-        self.partitions: frozenset[Source] = frozenset()
+        self.partitions: frozenset[PartitionId] = frozenset()
         """What nobody read when the group was asked last."""
 
     def forget(self) -> None:
         """Everything is read."""
         self.partitions, self._asked_s = frozenset(), self._clock.monotonic_s()
 
-    def look(self, wanted: frozenset[Source]) -> bool:
+    def look(self, wanted: frozenset[PartitionId]) -> bool:
         """Ask if it is time; tells whether some were unread the last time too.
 
         Once is no proof: between two generations partitions are on their way.
@@ -155,21 +157,21 @@ class Assignment:
         self._clock = clock
         cluster_id = clients.cluster.cluster_id()  # what may fail comes before what must be closed
         self._consumer: Consumer = clients.consumer(on_doubt)
-        self._arrivals = Arrivals(
+        self._initializer = PartitionInitializer(
             clients, cluster_id, self._consumer, stores, settings, clock, self._run, self._retake
         )
-        self.fetching = Fetching(self._consumer, clients.cluster, clock)
-        self._readings: Mapping[str, Reading] = {}
-        self._idle: set[Source] = set()
+        self.fetching = Fetcher(self._consumer, clients.cluster, clock)
+        self._readings: Mapping[str, InputTopic] = {}
+        self._idle: set[PartitionId] = set()
         """Granted partitions of topics that are not to be read."""
-        self.partitions: dict[Source, Partition] = {}
-        self.running: dict[Source, Partition] = {}
+        self.partitions: dict[PartitionId, OwnedPartition] = {}
+        self.running: dict[PartitionId, OwnedPartition] = {}
         self.rebalances = 0
         """How often the group has spoken; none before it was joined."""
         self.changes: Counter[RebalanceKind] = Counter()
         """The same by what it said."""
-        self._unread = Unread(clients.cluster, clients.group_id, clock)
-        self._held = Held(clients.cluster, clock, self._stable)
+        self._unread = UnassignedPartitions(clients.cluster, clients.group_id, clock)
+        self._held = HangingTransactions(clients.cluster, clock, self._stable)
         self._asks_to_look = False
         self._looked_s = clock.monotonic_s()
         self.is_astray = False
@@ -184,14 +186,14 @@ class Assignment:
     @property
     def restorer(self) -> Restorer:
         """What is being restored."""
-        return self._arrivals.restorer
+        return self._initializer.restorer
 
     @property
     def settled(self) -> bool:
         """Whether every partition that we own runs."""
         return len(self.running) == len(self.partitions)
 
-    def subscribe(self, readings: Mapping[str, Reading]) -> None:
+    def subscribe(self, readings: Mapping[str, InputTopic]) -> None:
         """Read these topics; called again when the inputs change."""
         before, self._readings = self._readings, readings
         for partition in list(self.partitions.values()):
@@ -203,7 +205,7 @@ class Assignment:
         if readings.keys() != before.keys():
             self._join()
 
-    def _adapt(self, partition: Partition, reading: Reading | None) -> None:
+    def _adapt(self, partition: OwnedPartition, reading: InputTopic | None) -> None:
         """The topic of a partition belongs to another route, or to none, or is another topic."""
         source = partition.source
         if reading is None:
@@ -216,7 +218,7 @@ class Assignment:
             self._release(partition)
             self.partitions[source] = now
             return
-        partition.inlet = now.inlet
+        partition.input_partition = now.input_partition
         if _is_replaced(partition, reading):
             self._retake(partition)
 
@@ -241,24 +243,24 @@ class Assignment:
 
     def step(self) -> str | None:
         """Move every partition that does not run yet a little; tells what it waits for, if so."""
-        waiting, restorer = self._arrivals.step(self.partitions), self.restorer
+        waiting, restorer = self._initializer.step(self.partitions), self.restorer
         self._held.look(self._positions)
         self.fetching.look(self.running)
         held = {log: at for log, at in self._held.places.items() if log in restorer.replays}
         return waiting or sentence(held) or self._astray() or self._nobody_reads()
 
     @property
-    def held(self) -> Mapping[Source, int]:
+    def held(self) -> Mapping[PartitionId, int]:
         """Inputs that cannot be read beyond an offset: a transaction is open there."""
         return {log: at for log, at in self._held.places.items() if log in self.running}
 
-    def _positions(self) -> dict[Source, int]:
+    def _positions(self) -> dict[PartitionId, int]:
         """Where all reading stands, behind whatever markers were passed."""
         found = {log: each.position.changelog_next for log, each in self.restorer.replays.items()}
         read = {log: at for log, at in self.reached().items() if self.fetching.reads(log)}
         return found | read
 
-    def reached(self) -> dict[Source, int]:
+    def reached(self) -> dict[PartitionId, int]:
         """How far each running partition is read: behind its last record, and markers after it."""
         reached = {source: each.next_offset for source, each in self.running.items()}
         places: list[TopicPartition] = []
@@ -266,11 +268,11 @@ class Assignment:
             read = [each for each in self.running.values() if self.fetching.reads(each.source)]
             places = self._consumer.position([place_of(each) for each in read])
         for place in places:
-            source = Source(place.topic, place.partition)
+            source = PartitionId(place.topic, place.partition)
             reached[source] = max(place.offset, reached[source])
         return reached
 
-    def _stable(self, log: Source) -> int:
+    def _stable(self, log: PartitionId) -> int:
         place = TopicPartition(log.topic, log.partition)
         return int(self._consumer.get_watermark_offsets(place, timeout=_STABLE_TIMEOUT_S)[1])
 
@@ -278,13 +280,13 @@ class Assignment:
         """Read every running partition again from what is committed: an abort rewinds nothing."""
         self.fetching.rewind(self.running)
 
-    def retake(self, source: Source, *, wipe: bool) -> None:
+    def retake(self, source: PartitionId, *, wipe: bool) -> None:
         """Take a partition over anew: its store is damaged or its offset is gone."""
         partition = self.partitions.get(source)
         if partition is not None:
             self._retake(partition)
             if wipe:
-                self._arrivals.wipe(source)
+                self._initializer.wipe(source)
 
     def close(self, *, leaves: bool) -> None:
         """Close every store and the consumer.
@@ -300,7 +302,7 @@ class Assignment:
         for partition in list(self.partitions.values()):
             self._release(partition)
         self.partitions.clear()
-        self._arrivals.close()
+        self._initializer.close()
 
     def _leave(self) -> None:
         self._consumer.unsubscribe()
@@ -308,9 +310,9 @@ class Assignment:
         while self.partitions and self._clock.monotonic_s() < deadline_s:
             self._consumer.consume(1, _LEAVE_SLICE_S)  # it has the group take back what it gave
 
-    def replay(self, partition: Partition) -> Replay | None:
+    def replay(self, partition: OwnedPartition) -> ChangelogReplay | None:
         """What a partition that is being restored has still to read."""
-        return self._arrivals.replay(partition)
+        return self._initializer.replay(partition)
 
     # The callbacks run inside `consume`; an exception there would lose the batch it returns.
 
@@ -318,7 +320,7 @@ class Assignment:
         self._note(consumer, "assigned")
         consumer.incremental_assign([])
         for place in granted:
-            source = Source(place.topic, place.partition)
+            source = PartitionId(place.topic, place.partition)
             reading = self._readings.get(place.topic)
             if reading is None:
                 self._idle.add(source)
@@ -340,7 +342,7 @@ class Assignment:
         self._member = _metadata(consumer)
 
     def _let_go(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
-        gone = [Source(place.topic, place.partition) for place in taken]
+        gone = [PartitionId(place.topic, place.partition) for place in taken]
         consumer.incremental_unassign([])  # else the client takes back what it was never given
         self.fetching.end(gone)
         self._idle.difference_update(gone)
@@ -383,27 +385,29 @@ class Assignment:
         """How many partitions the inputs have, whoever owns them."""
         return sum(reading.partitions for reading in self._readings.values())
 
-    def _all(self) -> frozenset[Source]:
+    def _all(self) -> frozenset[PartitionId]:
         counts = {name: reading.partitions for name, reading in self._readings.items()}
-        return frozenset(Source(name, n) for name, count in counts.items() for n in range(count))
+        return frozenset(
+            PartitionId(name, n) for name, count in counts.items() for n in range(count)
+        )
 
-    def _release(self, partition: Partition) -> None:
+    def _release(self, partition: OwnedPartition) -> None:
         """Drop everything local: fetching, memory, store."""
         self.running.pop(partition.source, None)
         self.fetching.end([partition.source])
-        self._arrivals.drop(partition)
+        self._initializer.drop(partition)
         self._cache.drop(partition.source)
         partition.drop()
 
-    def _retake(self, partition: Partition) -> None:
+    def _retake(self, partition: OwnedPartition) -> None:
         self._release(partition)
-        partition.phase = Phase.ASSIGNED
+        partition.phase = PartitionPhase.ASSIGNED
 
-    def _run(self, partition: Partition, offset: int) -> None:
+    def _run(self, partition: OwnedPartition, offset: int) -> None:
         """Have it read from this offset on."""
         partition.next_offset = offset
         self.fetching.begin(partition)
-        partition.phase = Phase.RUNNING
+        partition.phase = PartitionPhase.RUNNING
         self.running[partition.source] = partition
 
 
@@ -418,7 +422,7 @@ def _metadata(consumer: Consumer) -> object | None:
     return known
 
 
-def _is_replaced(partition: Partition, reading: Reading) -> bool:
+def _is_replaced(partition: OwnedPartition, reading: InputTopic) -> bool:
     """Whether the topic, or its changelog, was deleted and created again since the takeover.
 
     Without an id the broker does not describe the topic now: that says nothing.
@@ -431,8 +435,10 @@ def _is_replaced(partition: Partition, reading: Reading) -> bool:
     )
 
 
-def _partition(source: Source, reading: Reading) -> Partition:
+def _partition(source: PartitionId, reading: InputTopic) -> OwnedPartition:
     """One that was granted just now."""
     route, log = reading.route, reading.changelog
-    inlet = None if route is None else Inlet(source, route, reading.partitions)
-    return Partition(source, inlet, None if log is None else Source(log, source.partition))
+    input_partition = None if route is None else InputPartition(source, route, reading.partitions)
+    return OwnedPartition(
+        source, input_partition, None if log is None else PartitionId(log, source.partition)
+    )

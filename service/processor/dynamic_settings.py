@@ -15,26 +15,33 @@ from service.clock import Clock
 from service.config.addresses import is_elsewhere, settings_of
 from service.config.kafka_properties import compresses
 from service.config.load import Config
-from service.dedup.checks import Rules
+from service.dedup.checks import DecisionContext
 from service.dedup.decider import resettle
-from service.dedup.output import Placing, Refusals
-from service.dedup.partition import Facts, Partition
+from service.dedup.output import OutputResolver, PoisonRecords
+from service.dedup.partition import OwnedPartition, TakeoverFacts
 from service.dedup.plan import Output, Plan
 from service.dedup.route import Find, finder
 from service.errors import ExitCode, ExitError
 from service.kafka.clients import Clients
 from service.kafka.errors import DOUBTED, OUTDATED, fault_of
-from service.kafka.topics import ByAddress, Targets, by_address, config_topic, fallback
-from service.metadata.file_routes import FileRoutes
-from service.metadata.image import Settings
-from service.metadata.layout import Layout, contradiction
-from service.metadata.record import ConfigRecord
-from service.metadata.settings import Document, Effective, in_force, is_alone, lay_over, tried
-from service.metadata.topic import Follower, Writer
-from service.processor.input_topics import Inputs
+from service.kafka.topics import OutputTopics, RepartitionTopic, by_address, config_topic, fallback
+from service.metadata.file_routes import InstanceFileRoutes
+from service.metadata.image import MetadataImage
+from service.metadata.layout import Topology, contradiction
+from service.metadata.record import MetadataRecord
+from service.metadata.settings import (
+    EffectiveSettings,
+    SettingsRevision,
+    in_force,
+    is_alone,
+    lay_over,
+    tried,
+)
+from service.metadata.topic import MetadataReader, MetadataWriter
+from service.processor.input_topics import InputTopics
 from service.processor.transaction import TransactionAbortedError
 from state.cache import Cache
-from state.model import Source
+from state.model import PartitionId
 from state.offset_metadata import OffsetMetadata, encode
 from state.segment import FORMAT
 
@@ -42,37 +49,37 @@ PIECE_CACHES_MAX: Final = 256
 """How many caches one transaction settles."""
 
 
-class Wanted(NamedTuple):
+class PendingSettings(NamedTuple):
     """A document that is to come into force."""
 
-    document: Document
-    effective: Effective
+    document: SettingsRevision
+    effective: EffectiveSettings
 
 
-class _Left(NamedTuple):
+class _Unreconciled(NamedTuple):
     """What is left to settle on a partition, since one takeover, from one document to another."""
 
-    facts: Facts | None
+    facts: TakeoverFacts | None
     applied: int
     document: int
     caches: list[str]
 
 
-class Following:
+class SettingsFollower:
     """See the module."""
 
     def __init__(self, file: Config, clients: Clients, clock: Clock) -> None:
         self._file = file
         self._considered: int
-        self._left: dict[Source, _Left] = {}
+        self._left: dict[PartitionId, _Unreconciled] = {}
         self.revision: int
         """Of the config topic, by which is decided."""
         self.document: int
         """The revision of the document in force; 0 while the file alone holds."""
-        self.effective: Effective
+        self.effective: EffectiveSettings
         self.fault: str | None = None
         """Why the newest document does not hold here."""
-        self.follower = Follower(clients, config_topic(file.service.group_id), clock)
+        self.follower = MetadataReader(clients, config_topic(file.service.group_id), clock)
         try:
             self.follower.catch_up()
         except BaseException:
@@ -81,11 +88,11 @@ class Following:
         self._begin()
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> MetadataImage:
         """As far as the topic was read."""
         return self.follower.settings
 
-    def poll(self, running: Iterable[Partition]) -> None:
+    def poll(self, running: Iterable[OwnedPartition]) -> None:
         """Read what has come; up to the end where a partition knows of more."""
         settings = self.settings
         self.follower.poll()
@@ -116,7 +123,7 @@ class Following:
             f"instance {instance} has none; replace this instance too, or add the route to its file"
         )
 
-    def wanted(self) -> Wanted | None:
+    def wanted(self) -> PendingSettings | None:
         """A document that came since and can hold; one that cannot is refused."""
         newest = self.settings.documents.newest
         if newest is None or newest.revision == self._considered or is_alone(self._file):
@@ -125,21 +132,21 @@ class Following:
         if fault is not None:
             self.refuse(newest, fault)
             return None
-        return Wanted(newest, effective)
+        return PendingSettings(newest, effective)
 
-    def config_of(self, document: Document | None) -> Config:
+    def config_of(self, document: SettingsRevision | None) -> Config:
         """What would hold with a document; what holds, where it cannot."""
         if document is None or is_alone(self._file):
             return self._file
         effective, fault = tried(self._file, document)
         return (self.effective if fault else effective).config
 
-    def accept(self, wanted: Wanted) -> None:
+    def accept(self, wanted: PendingSettings) -> None:
         """It is in force from now on."""
         self._considered = self.document = wanted.document.revision
         self.effective, self.fault = wanted.effective, None
 
-    def refuse(self, document: Document, sentence: str) -> None:
+    def refuse(self, document: SettingsRevision, sentence: str) -> None:
         """It does not hold here; what held before does."""
         self._considered = document.revision
         self.fault = f"the settings of revision {document.revision} do not hold here: {sentence}"
@@ -160,37 +167,39 @@ class Following:
         """All that was read is in force, or refused."""
         self.revision = self.settings.revision
 
-    def is_late(self, partition: Partition) -> bool:
+    def is_late(self, partition: OwnedPartition) -> bool:
         """Whether its committed offset has something to tell that it does not."""
         is_behind = partition.revision < self.revision
         return is_behind or self.applied_by(partition) != partition.applied
 
-    def applied_by(self, partition: Partition) -> int:
+    def applied_by(self, partition: OwnedPartition) -> int:
         """The revision of the document that a partition has wholly applied."""
         return partition.applied if self.left(partition) else self.document
 
-    def left(self, partition: Partition) -> list[str]:
+    def left(self, partition: OwnedPartition) -> list[str]:
         """The caches of a partition that are still to be settled; take out what is done."""
         if partition.applied == self.document:
             return []
         steps = (partition.facts, partition.applied, self.document)
         known = self._left.get(partition.source)
         if known is None or known[0] is not steps[0] or known[1:3] != steps[1:]:
-            known = self._left[partition.source] = _Left(*steps, self._changed(partition))
+            known = self._left[partition.source] = _Unreconciled(*steps, self._changed(partition))
         return known.caches
 
-    def settle(self, partition: Partition, rules: Rules, plan: Plan) -> Iterator[Sequence[Output]]:
+    def settle(
+        self, partition: OwnedPartition, rules: DecisionContext, plan: Plan
+    ) -> Iterator[Sequence[Output]]:
         """Fill the plan with what new settings make of caches of a partition: so many at once.
 
         Of one partition, so that all of them are loaded before the transaction begins.
         """
         return resettle(partition, self.left(partition)[:PIECE_CACHES_MAX], rules, plan)
 
-    def settled(self, partition: Partition) -> None:
+    def settled(self, partition: OwnedPartition) -> None:
         """What was settled last on a partition is committed."""
         del self.left(partition)[:PIECE_CACHES_MAX]
 
-    def applied(self, running: Iterable[Partition]) -> int:
+    def applied(self, running: Iterable[OwnedPartition]) -> int:
         """The least that is applied in this process."""
         deciding = [each.applied for each in running if each.changelog is not None]
         return min([self.document, *deciding])
@@ -208,7 +217,7 @@ class Following:
             self.refuse(newest, tried(self._file, newest)[1] or "")
         self._considered, self.revision = documents.revision, self.settings.revision
 
-    def _changed(self, partition: Partition) -> list[str]:
+    def _changed(self, partition: OwnedPartition) -> list[str]:
         """The caches whose settings are others than those by which they were settled last."""
         base = self.settings.documents.overlay_at(partition.applied)
         held = sorted(partition.addresses)
@@ -223,39 +232,41 @@ _ABSENT_S: Final = 3.0
 """For how long a topic that was absent counts as absent: a record that names it is rejected."""
 
 
-class Terms:
+class ActiveSettings:
     """See the module."""
 
     def __init__(
         self,
-        following: Following,
+        following: SettingsFollower,
         clients: Clients,
         clock: Clock,
         cache: Cache,
-        refusals: Refusals,
+        refusals: PoisonRecords,
     ) -> None:
         self.following = following
         service, cluster = self.config.service, clients.cluster
         self.inputs = self._first_inputs(clients, clock)
         self._clock = clock
         self._are_targets_stale = False
-        self.targets = Targets(cluster, are_made=service.create_topics)
+        self.targets = OutputTopics(cluster, are_made=service.create_topics)
         self._refresh_targets()
-        self.rules = Rules(
+        self.rules = DecisionContext(
             cluster_id=cluster.cluster_id(),
             group_id=service.group_id,
             epochs=following.settings.sessions.epochs,
             book=self.config.addresses,
             cache=cache,
-            placing=Placing(
+            output_resolver=OutputResolver(
                 targets=self.targets,
                 fallback=fallback(service.group_id),
                 compressing=compresses(self.config.kafka.producer),
                 refused=refusals.by_place,
                 homeless=refusals.homeless,
             ),
-            inlets=self._finder(),
-            by_address=ByAddress(by_address(service.group_id), service.by_address_partitions),
+            input_partitions=self._finder(),
+            by_address=RepartitionTopic(
+                by_address(service.group_id), service.by_address_partitions
+            ),
             batch_bytes_max=service.batch_bytes_max,
         )
 
@@ -264,10 +275,10 @@ class Terms:
         """The file, and what was set over REST."""
         return self.following.effective.config
 
-    def layout(self, settings: Settings) -> Layout:
+    def layout(self, settings: MetadataImage) -> Topology:
         """As it is with what is set."""
         config = self.following.config_of(settings.documents.newest)
-        return Layout.of(config, self.inputs.topics)
+        return Topology.of(config, self.inputs.topics)
 
     def find_inputs(self) -> bool:
         """Ask for the inputs when it is time; tells whether others are to be read."""
@@ -293,7 +304,7 @@ class Terms:
         """One that did not exist may have been made meanwhile."""
         self._are_targets_stale = True
 
-    def bring_in(self, wanted: Wanted) -> bool:
+    def bring_in(self, wanted: PendingSettings) -> bool:
         """A settings document comes into force; False where the topics contradict it."""
         before = self.config.addresses
         try:
@@ -304,17 +315,17 @@ class Terms:
         self.following.accept(wanted)
         self._are_targets_stale = True
         book = self.config.addresses
-        self.rules = replace(self.rules, book=book, inlets=self._finder())
+        self.rules = replace(self.rules, book=book, input_partitions=self._finder())
         self.rules.cache.dismiss_where(
             lambda cache: is_elsewhere(settings_of(before, cache), settings_of(book, cache))
         )
         return True
 
-    def _first_inputs(self, clients: Clients, clock: Clock) -> Inputs:
+    def _first_inputs(self, clients: Clients, clock: Clock) -> InputTopics:
         """By the newest document that the topics allow: what is refused later is so at a start."""
         while True:
             try:
-                return Inputs(self.config, clients.cluster, clock, clients.part.hop)
+                return InputTopics(self.config, clients.cluster, clock, clients.part.hop)
             except ExitError as error:
                 if not self.following.step_back(error.sentence):
                     raise
@@ -340,9 +351,9 @@ _PAUSE_S: Final = 0.2
 
 
 def check_layout(
-    now: Callable[[Settings], Layout],
-    own: FileRoutes,
-    follower: Follower,
+    now: Callable[[MetadataImage], Topology],
+    own: InstanceFileRoutes,
+    follower: MetadataReader,
     clients: Clients,
     topic: str,
     clock: Clock,
@@ -355,7 +366,7 @@ def check_layout(
     All processes of a group start at once and fence each other: whoever is fenced looks again.
     KafkaException where the broker refuses.
     """
-    writer = Writer(lambda: clients, topic, clock)
+    writer = MetadataWriter(lambda: clients, topic, clock)
     for attempt in range(1, _ATTEMPTS_MAX + 1):
         is_written = _checked(follower.settings, wanted := now(follower.settings)) == wanted
         if is_written and follower.settings.file_routes.has(own):
@@ -380,9 +391,9 @@ def _final(error: KafkaException) -> KafkaException:
 
 
 def _change(
-    now: Callable[[Settings], Layout], own: FileRoutes
-) -> Callable[[Settings], Sequence[ConfigRecord]]:
-    def change(settings: Settings) -> Sequence[ConfigRecord]:
+    now: Callable[[MetadataImage], Topology], own: InstanceFileRoutes
+) -> Callable[[MetadataImage], Sequence[MetadataRecord]]:
+    def change(settings: MetadataImage) -> Sequence[MetadataRecord]:
         wanted = now(settings)  # what is set may be newer than what we have read
         _checked(settings, wanted)
         if settings.file_routes.has(own):  # another process of this instance was first
@@ -392,7 +403,7 @@ def _change(
     return change
 
 
-def _checked(settings: Settings, now: Layout) -> Layout | None:
+def _checked(settings: MetadataImage, now: Topology) -> Topology | None:
     """The layout that was written, which now does not contradict."""
     sentence = None if settings.layout is None else contradiction(settings.layout, now)
     if sentence is not None:
@@ -401,11 +412,11 @@ def _checked(settings: Settings, now: Layout) -> Layout | None:
 
 
 def mark(
-    partition: Partition,
+    partition: OwnedPartition,
     offset: int,
-    changelog_next: Mapping[Source, int],
+    changelog_next: Mapping[PartitionId, int],
     plan: Plan,
-    following: Following,
+    following: SettingsFollower,
 ) -> TopicPartition:
     """The offset to commit, and beside it what a takeover will check; see `clearing` too."""
     facts, source = partition.facts, partition.source
@@ -429,7 +440,7 @@ def mark(
     return TopicPartition(source.topic, source.partition, offset, encode(metadata))
 
 
-def _check_changelog(partition: Partition, first: int) -> None:
+def _check_changelog(partition: OwnedPartition, first: int) -> None:
     """What was written follows what stood in the changelog, or that has lost something.
 
     Then it is another topic by now, which its id shows, or it was truncated.

@@ -12,32 +12,32 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from service.clock import Clock
-from service.dedup.partition import Partition
-from service.kafka.admin import Cluster
-from state.model import Source
+from service.dedup.partition import OwnedPartition
+from service.kafka.admin import ClusterAdmin
+from state.model import PartitionId
 
 _EVERY_S: Final = 2.0
 
 
-class Fetching:
+class Fetcher:
     """Hands partitions to the consumer's fetcher, and takes them back."""
 
-    def __init__(self, consumer: Consumer, cluster: Cluster, clock: Clock) -> None:
+    def __init__(self, consumer: Consumer, cluster: ClusterAdmin, clock: Clock) -> None:
         self._consumer = consumer
         self._cluster = cluster
         self._clock = clock
-        self._fetched: set[Source] = set()
+        self._fetched: set[PartitionId] = set()
         self._asked_s = float("-inf")
         self._paused_routes: frozenset[str] = frozenset()
-        self.ends: Mapping[Source, int] = {}
+        self.ends: Mapping[PartitionId, int] = {}
         """Of paused partitions, as told last."""
 
-    def pause(self, routes: frozenset[str], running: Iterable[Partition]) -> None:
+    def pause(self, routes: frozenset[str], running: Iterable[OwnedPartition]) -> None:
         """Read no partition of these routes, and all others."""
         self._paused_routes = routes
         self.sort(running)
 
-    def sort(self, running: Iterable[Partition]) -> None:
+    def sort(self, running: Iterable[OwnedPartition]) -> None:
         """Read what is to be read, and nothing else."""
         partitions = list(running)
         idle = [each for each in partitions if self.is_paused(each) and self.reads(each.source)]
@@ -47,35 +47,38 @@ class Fetching:
                 self.begin(partition)
         self._asked_s = float("-inf")
 
-    def begin(self, partition: Partition) -> None:
+    def begin(self, partition: OwnedPartition) -> None:
         """Read one from where it stands, unless its route is paused."""
         if not self.is_paused(partition):
             self._consumer.incremental_assign([place_of(partition, partition.next_offset)])
             self._fetched.add(partition.source)
 
-    def end(self, sources: Iterable[Source]) -> None:
+    def end(self, sources: Iterable[PartitionId]) -> None:
         """Read these no more."""
         gone = [source for source in sources if source in self._fetched]
         self._fetched.difference_update(gone)
         if gone:
             self._consumer.incremental_unassign([TopicPartition(*source, -1001) for source in gone])
 
-    def rewind(self, running: Mapping[Source, Partition]) -> None:
+    def rewind(self, running: Mapping[PartitionId, OwnedPartition]) -> None:
         """Read all again from what is committed."""
         places = [place_of(p, p.next_offset) for p in running.values() if self.reads(p.source)]
         self._consumer.incremental_unassign(places)
         self._consumer.incremental_assign(places)
 
-    def reads(self, source: Source) -> bool:
+    def reads(self, source: PartitionId) -> bool:
         """Whether a partition is being read."""
         return source in self._fetched
 
-    def is_paused(self, partition: Partition) -> bool:
+    def is_paused(self, partition: OwnedPartition) -> bool:
         """Whether its route is paused."""
-        inlet = partition.inlet
-        return inlet is not None and inlet.route.settings.name in self._paused_routes
+        input_partition = partition.input_partition
+        return (
+            input_partition is not None
+            and input_partition.route.settings.name in self._paused_routes
+        )
 
-    def look(self, running: Mapping[Source, Partition]) -> None:
+    def look(self, running: Mapping[PartitionId, OwnedPartition]) -> None:
         """Ask where paused partitions end, if it is time."""
         paused = [source for source, each in running.items() if self.is_paused(each)]
         if self._clock.monotonic_s() - self._asked_s < _EVERY_S:
@@ -89,6 +92,6 @@ class Fetching:
         self._fetched.clear()
 
 
-def place_of(partition: Partition, offset: int = -1001) -> TopicPartition:
+def place_of(partition: OwnedPartition, offset: int = -1001) -> TopicPartition:
     """As the client names it; -1001 is no offset."""
     return TopicPartition(partition.source.topic, partition.source.partition, offset)

@@ -12,10 +12,10 @@ from confluent_kafka import KafkaException
 from service.clock import Clock
 from service.config.load import Config, ServiceSettings
 from service.config.tasks import Hop
-from service.dedup.partition import Partition
+from service.dedup.partition import OwnedPartition
 from service.dedup.route import (
     InputRoute,
-    Reading,
+    InputTopic,
     decides_by_address,
     missing_inputs,
     readings_of,
@@ -23,7 +23,7 @@ from service.dedup.route import (
     written_topics,
 )
 from service.errors import ExitCode, ExitError
-from service.kafka.admin import SILENT, Cluster, NewTopicInfo, TopicInfo
+from service.kafka.admin import SILENT, ClusterAdmin, TopicInfo, TopicSpec
 from service.kafka.topics import (
     BY_ADDRESS,
     RECORD_BYTES_DEFAULT,
@@ -49,7 +49,7 @@ _MISSING_REFRESH_S: Final = 3.0
 
 def internal_topics(
     config: Config, routes: Mapping[str, InputRoute], topics: Mapping[str, TopicInfo]
-) -> list[NewTopicInfo]:
+) -> list[TopicSpec]:
     """Our own topics as they have to be, given the inputs that exist."""
     service = config.service
     group, replication = service.group_id, service.internal_replication
@@ -71,17 +71,17 @@ def internal_topics(
     return wanted
 
 
-def make_config_topic(service: ServiceSettings, cluster: Cluster) -> None:
+def make_config_topic(service: ServiceSettings, cluster: ClusterAdmin) -> None:
     """The topic that has to be read before anything else is known to be wanted."""
     name = config_topic(service.group_id)
     if name not in cluster.topics([name]):
         cluster.create([new_config_topic(service.group_id, service.internal_replication)])
 
 
-class Inputs:
+class InputTopics:
     """The inputs of all routes, and what one hop reads."""
 
-    def __init__(self, config: Config, cluster: Cluster, clock: Clock, hop: Hop) -> None:
+    def __init__(self, config: Config, cluster: ClusterAdmin, clock: Clock, hop: Hop) -> None:
         self._config = config
         self._cluster = cluster
         self._clock = clock
@@ -91,7 +91,7 @@ class Inputs:
         """Inputs that the configuration names and the broker does not have."""
         self.routes: Mapping[str, InputRoute]
         self.topics: Mapping[str, TopicInfo]
-        self.readings: Mapping[str, Reading]
+        self.readings: Mapping[str, InputTopic]
         self._own: Mapping[str, str]
         """Internal topics, with their ids."""
         self._not_raised: dict[str, int] = {}
@@ -168,7 +168,7 @@ class Inputs:
 
     def _raise_limits(
         self,
-        wanted: Iterable[NewTopicInfo],
+        wanted: Iterable[TopicSpec],
         topics: Mapping[str, TopicInfo],
         there: Mapping[str, TopicInfo],
     ) -> None:
@@ -213,7 +213,7 @@ class Inputs:
 
     def _outputs(
         self, routes: Mapping[str, InputRoute], topics: Mapping[str, TopicInfo]
-    ) -> list[NewTopicInfo]:
+    ) -> list[TopicSpec]:
         """Outputs and dead-letter topics that are missing, with as many partitions as the input."""
         there = self._cluster.topics(written_topics(routes))
         wanted = {
@@ -243,18 +243,18 @@ def _log(group_id: str, route: InputRoute) -> str | None:
 _EVERY_S: Final = 30.0
 
 
-class Sweep:
+class RepartitionPurger:
     """From time to time, between two batches."""
 
-    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+    def __init__(self, cluster: ClusterAdmin, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
         self._swept_s = clock.monotonic_s()
 
-    def pass_over(self, partitions: Iterable[Partition]) -> None:
+    def pass_over(self, partitions: Iterable[OwnedPartition]) -> None:
         """Have the broker delete what lies behind the committed offsets, if it is time."""
         if self._clock.monotonic_s() - self._swept_s < _EVERY_S:
             return
         self._swept_s = self._clock.monotonic_s()
-        decided = {p.source: p.committed_offset for p in partitions if p.inlet is None}
+        decided = {p.source: p.committed_offset for p in partitions if p.input_partition is None}
         self._cluster.delete_before({source: at for source, at in decided.items() if at})

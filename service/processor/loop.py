@@ -15,10 +15,10 @@ from service.clock import Clock
 from service.config.addresses import home_of
 from service.config.load import Config
 from service.dedup.batch import Batch
-from service.dedup.checks import Rules
+from service.dedup.checks import DecisionContext
 from service.dedup.decider import decide, give_up
-from service.dedup.output import Refusals, TargetMissingError
-from service.dedup.partition import Partition
+from service.dedup.output import PoisonRecords, TargetMissingError
+from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Output, Plan
 from service.dedup.record import name_of
 from service.kafka.admin import SILENT
@@ -31,36 +31,36 @@ from service.kafka.errors import (
     OUTDATED,
     REBALANCED,
     REFUSALS,
-    Fault,
-    Remedy,
+    KafkaFailure,
+    Recovery,
     fault_of,
     without_frames,
 )
 from service.kafka.topics import config_topic
-from service.metadata.file_routes import FileRoutes
-from service.metadata.sessions import Sessions
-from service.metadata.topic import Follower
+from service.metadata.file_routes import InstanceFileRoutes
+from service.metadata.sessions import SessionTable
+from service.metadata.topic import MetadataReader
 from service.processor.assignment import Assignment
-from service.processor.dynamic_settings import Following, Terms, check_layout, mark
-from service.processor.input_topics import Sweep, make_config_topic
-from service.processor.occupancy import Surveyor
-from service.processor.poll import Intake
-from service.processor.reporter import Traffic, Watch
-from service.processor.retry import Patience
+from service.processor.dynamic_settings import ActiveSettings, SettingsFollower, check_layout, mark
+from service.processor.input_topics import RepartitionPurger, make_config_topic
+from service.processor.occupancy import OccupancyScanner
+from service.processor.poll import Poller
+from service.processor.reporter import AddressCounters, Reporter
+from service.processor.retry import RetryPolicy
 from service.processor.takeover import check_written
 from service.processor.transaction import (
     EXPIRED,
     SLOW,
-    Committer,
     OutcomeUnknownError,
     TransactionAbortedError,
+    TransactionManager,
     apply,
     clearing,
 )
-from state.cache import Cache, TooMuchAtOnceError
-from state.model import Source
+from state.cache import BatchTooLargeError, Cache
+from state.model import PartitionId
 from state.store import StoreCorruptError, StoreFailedError, Stores
-from state.strategies.base import Extent, Memory
+from state.strategies.base import CommittedState, Occupancy
 
 _GONE: Final = frozenset(
     {
@@ -80,45 +80,49 @@ class Loop:
     """One life of the processor: from joining the group until it ends or is fenced."""
 
     def __init__(
-        self, config: Config, clients: Clients, stores: Stores, clock: Clock, watch: Watch
+        self, config: Config, clients: Clients, stores: Stores, clock: Clock, watch: Reporter
     ) -> None:
         service = config.service
         self._clock, self._watch = clock, watch
         self.cache = Cache(service.cache_memory_mb * 1024 * 1024, on_load=watch.beat)
-        self._refusals = Refusals(service.batch_records_max)
+        self._refusals = PoisonRecords(service.batch_records_max)
         self._load_s_max = service.transaction_timeout_ms / 4000
         """For how long a transaction may load; the rest of its time is for its end."""
         self._began_s = 0.0
         """When deciding began for the transaction in hand."""
         # A client that is dropped without being closed may live on, with its threads.
         with contextlib.ExitStack() as undo:
-            self._committer = Committer(
+            self._transaction_manager = TransactionManager(
                 clients, service.transaction_timeout_ms, clock, watch.awaits
             )
-            undo.callback(self._committer.close)
+            undo.callback(self._transaction_manager.close)
             make_config_topic(service, clients.cluster)
-            following = Following(config, clients, clock)
+            following = SettingsFollower(config, clients, clock)
             undo.callback(following.close)
             watch.beat()
-            self._terms = terms = Terms(following, clients, clock, self.cache, self._refusals)
+            self._active_settings = active_settings = ActiveSettings(
+                following, clients, clock, self.cache, self._refusals
+            )
             # First, so that what an earlier producer left open is ended before offsets are asked.
-            self._committer.prepare(terms.targets.batch_bytes_max)
+            self._transaction_manager.prepare(active_settings.targets.batch_bytes_max)
             watch.beat()
             topic = config_topic(service.group_id)
-            routes = FileRoutes.of(config)
-            check_layout(terms.layout, routes, self.follower, clients, topic, clock, watch.beat)
-            self._sweep = Sweep(clients.cluster, clock)
+            routes = InstanceFileRoutes.of(config)
+            check_layout(
+                active_settings.layout, routes, self.follower, clients, topic, clock, watch.beat
+            )
+            self._sweep = RepartitionPurger(clients.cluster, clock)
             self.assignment = Assignment(
-                clients, stores, self.cache, service, clock, terms.inputs.suspect
+                clients, stores, self.cache, service, clock, active_settings.inputs.suspect
             )
             undo.callback(self.assignment.close, leaves=False)
             self.assignment.fetching.pause(following.effective.paused, ())
-            self.assignment.subscribe(terms.inputs.readings)
-            self._intake = Intake(self.assignment, service, clock, watch, self._heard)
+            self.assignment.subscribe(active_settings.inputs.readings)
+            self._poller = Poller(self.assignment, service, clock, watch, self._heard)
             self._plan = Plan()
             undo.pop_all()
-        self._surveyor = Surveyor(self.cache)
-        self._patience = Patience(watch, clock, service.session_timeout_ms)
+        self._scanner = OccupancyScanner(self.cache)
+        self._retry_policy = RetryPolicy(watch, clock, service.session_timeout_ms)
 
     def turn(self) -> bool:
         """One round: what comes in, what waits to be taken over; never longer than a batch.
@@ -129,24 +133,24 @@ class Loop:
         is_busy = False
         try:
             waiting = self._prepare()
-            batch = self._intake.begin(self._refusals.records_max)
-            if self._terms.inputs.is_suspect and self._find_inputs():
+            batch = self._poller.begin(self._refusals.records_max)
+            if self._active_settings.inputs.is_suspect and self._find_inputs():
                 return False  # what was read may be of other topics than were taken over
             is_busy = bool(batch.slices)
             if is_busy:
-                is_bounded = not self._intake.is_narrowest
+                is_bounded = not self._poller.is_narrowest
                 plan = Plan(look=self._watch.begun(), is_bounded=is_bounded)
                 self._commit(plan, self._decided(batch, plan))
-                self._intake.committed()
+                self._poller.committed()
             self._look_around(is_busy=is_busy)
         except TransactionAbortedError as aborted:
             self.aborted(without_frames(aborted).fault)
         except TargetMissingError as missing:
             without_frames(missing)
             self.rewind()
-            self._terms.doubt_targets()
+            self._active_settings.doubt_targets()
             sentence = f"topic {missing.topic}: it does not exist; create it"
-            self._patience.back_off(sentence, until_commit=True)
+            self._retry_policy.back_off(sentence, until_commit=True)
         except KafkaException as error:
             without_frames(error)
             self.rewind()
@@ -154,14 +158,16 @@ class Loop:
         except StoreCorruptError as damaged:
             self.damaged(damaged)
         else:
-            self._patience.turned(waiting)
-            if self._patience.is_cut_off(finds_broker=not self.assignment.is_astray):
+            self._retry_policy.turned(waiting)
+            if self._retry_policy.is_cut_off(finds_broker=not self.assignment.is_astray):
                 raise OutcomeUnknownError(ASTRAY)
             self._watch.turned(self.assignment, complete=self.assignment.has_all)
-            self._watch.sample(self.assignment.running, self._surveyor, self.config.addresses)
+            self._watch.sample(self.assignment.running, self._scanner, self.config.addresses)
         return is_busy
 
-    def change(self, fill: Callable[[Rules, Plan, int], Iterable[Sequence[Output]]]) -> None:
+    def change(
+        self, fill: Callable[[DecisionContext, Plan, int], Iterable[Sequence[Output]]]
+    ) -> None:
         """Do what an administrator wants, in a transaction that sends the offsets again.
 
         `fill` is told the rules, the plan and the time in ms. Between two turns;
@@ -169,17 +175,17 @@ class Loop:
         after a rebalance that is heard of only now: the partitions that `fill` knows may be gone.
         """
         rebalances = self.assignment.rebalances
-        self._intake.serve()
+        self._poller.serve()
         if self.assignment.rebalances != rebalances:
             raise TransactionAbortedError(REBALANCED)
         plan = Plan()
         try:
-            self._commit(plan, fill(self._terms.rules, plan, self._clock.wall_ms()))
+            self._commit(plan, fill(self._active_settings.rules, plan, self._clock.wall_ms()))
         except TargetMissingError:
-            self._terms.doubt_targets()
+            self._active_settings.doubt_targets()
             raise
 
-    def aborted(self, fault: Fault) -> None:
+    def aborted(self, fault: KafkaFailure) -> None:
         """Read the batch again: in halves when one of its records is to blame."""
         self._watch.aborted(fault)
         self.rewind()
@@ -187,30 +193,30 @@ class Loop:
             return
         if fault in {SLOW, CROWDED}:
             if self._plan.tally.records_read:
-                self._intake.narrow(self._plan.tally.records_read)
+                self._poller.narrow(self._plan.tally.records_read)
             return
         if fault == EXPIRED:
             self._refusals.halve(self._plan)
         self._doubt_topics(fault)
         if fault == DOUBTED:
             return
-        if self._patience.is_passing(fault, self.assignment.rebalances):
+        if self._retry_policy.is_passing(fault, self.assignment.rebalances):
             return
         if not (fault.of_record and self._refusals.narrow(self._plan, fault)):
             sentence = f"the broker, which answered {fault.cause}; see its log"
-            self._patience.back_off(fault.waits_for or sentence, until_commit=True)
+            self._retry_policy.back_off(fault.waits_for or sentence, until_commit=True)
 
-    def unchanged(self, fault: Fault) -> None:
+    def unchanged(self, fault: KafkaFailure) -> None:
         """A change left nothing behind. Its sender asks again: nothing here waits for that."""
         self._watch.aborted(fault)
         self.rewind()
         self._doubt_topics(fault)
 
-    def _doubt_topics(self, fault: Fault) -> None:
+    def _doubt_topics(self, fault: KafkaFailure) -> None:
         """Have the broker describe its topics again, where it aborted a transaction."""
         if not (fault.of_record or fault.of_group):
-            self._terms.inputs.suspect()
-            self._terms.doubt_targets()
+            self._active_settings.inputs.suspect()
+            self._active_settings.doubt_targets()
 
     def damaged(self, error: StoreCorruptError) -> None:
         """A store is wiped, and its partition taken over anew."""
@@ -222,7 +228,7 @@ class Loop:
         """Nothing that was consumed but not committed may be passed over by the next commit."""
         self.cache.begin()  # the transaction is over, and with it what it may not load
         try:
-            self._intake.forget()
+            self._poller.forget()
             self.assignment.rewind()
         except KafkaException as error:
             raise OutcomeUnknownError(fault_of(error.args[0])) from error
@@ -233,29 +239,29 @@ class Loop:
         See `Assignment.close`.
         """
         with contextlib.ExitStack() as undo:
-            undo.callback(self._committer.close)
+            undo.callback(self._transaction_manager.close)
             undo.callback(self.follower.close)
             self.assignment.close(leaves=leaves)
 
     @property
     def config(self) -> Config:
         """By which is decided: the file, and what was set over REST."""
-        return self._terms.config
+        return self._active_settings.config
 
     @property
-    def sessions(self) -> Sessions:
+    def sessions(self) -> SessionTable:
         """Of publishers, as far as the config topic was read."""
-        return self._terms.following.settings.sessions
+        return self._active_settings.following.settings.sessions
 
     @property
-    def follower(self) -> Follower:
+    def follower(self) -> MetadataReader:
         """What reads the config topic."""
-        return self._terms.following.follower
+        return self._active_settings.following.follower
 
     @property
-    def traffic(self) -> Traffic:
+    def address_counters(self) -> AddressCounters:
         """What came to each address since the process started."""
-        return self._watch.traffic
+        return self._watch.address_counters
 
     @property
     def decides(self) -> bool:
@@ -263,24 +269,26 @@ class Loop:
         return any(each.changelog is not None for each in self.assignment.running.values())
 
     def extent(
-        self, partition: Partition, address: str, memory: Memory | None = None
-    ) -> Extent | None:
-        """See `Surveyor.look`."""
-        return self._surveyor.look(partition, address, self.config.addresses, memory)
+        self, partition: OwnedPartition, address: str, memory: CommittedState | None = None
+    ) -> Occupancy | None:
+        """See `OccupancyScanner.look`."""
+        return self._scanner.look(partition, address, self.config.addresses, memory)
 
-    def decider(self, address: str, source: Source) -> Partition | None:
+    def decider(self, address: str, source: PartitionId) -> OwnedPartition | None:
         """What decides here for a cache of what comes from a partition of an input."""
         running = self.assignment.running
         own = running.get(source)
         if own is not None and own.changelog is not None:
             return own
-        rules = self._terms.rules
-        inlet, (topic, count) = rules.inlets(name_of(source)), rules.by_address
-        if inlet.fault is not None or inlet.route.settings.scope != "address":
+        rules = self._active_settings.rules
+        input_partition, (topic, count) = rules.input_partitions(name_of(source)), rules.by_address
+        if input_partition.fault is not None or input_partition.route.settings.scope != "address":
             return None
-        is_own = inlet.route.address.constant == address  # it may begin as a cache of another does
+        is_own = (
+            input_partition.route.address.constant == address
+        )  # it may begin as a cache of another does
         home = address if is_own else home_of(address)
-        return running.get(Source(topic, murmur2(home.encode(), count)))
+        return running.get(PartitionId(topic, murmur2(home.encode(), count)))
 
     def _prepare(self) -> str | None:
         """Inputs that appeared, a producer beyond doubt, partitions to take over."""
@@ -296,39 +304,39 @@ class Loop:
         self._follow()
         self._give_up_groups()
         self._sweep.pass_over(self.assignment.running.values())
-        missing = self._terms.inputs.missing
+        missing = self._active_settings.inputs.missing
         if missing and waiting is None:
             return f"the input {', '.join(missing)}: it does not exist; create it"
         return waiting
 
     def _find_inputs(self) -> bool:
         """Read what the inputs are now, if they are others; where they are, read on from there."""
-        if not self._terms.find_inputs():
+        if not self._active_settings.find_inputs():
             return False
         self.rewind()
-        self.assignment.subscribe(self._terms.inputs.readings)
+        self.assignment.subscribe(self._active_settings.inputs.readings)
         return True
 
     def _write_as_topics_take(self) -> None:
         """Look at the topics that are written, where they may have changed."""
-        self._terms.find_targets()
+        self._active_settings.find_targets()
         self._watch.beat()  # each question to the broker may have taken seconds
-        self._committer.prepare(self._terms.targets.batch_bytes_max)
+        self._transaction_manager.prepare(self._active_settings.targets.batch_bytes_max)
 
     def _follow(self) -> None:
         """What was set meanwhile: from now on it decides, and the committed offsets say so."""
-        following, running = self._terms.following, self.assignment.running
+        following, running = self._active_settings.following, self.assignment.running
         following.poll(running.values())
         wanted = following.wanted()
-        if wanted is not None and self._terms.bring_in(wanted):
+        if wanted is not None and self._active_settings.bring_in(wanted):
             self.rewind()
             self.assignment.fetching.pause(wanted.effective.paused, running.values())
-            self.assignment.subscribe(self._terms.inputs.readings)
+            self.assignment.subscribe(self._active_settings.inputs.readings)
             self._write_as_topics_take()
         following.goes_on()
         for partition in self._ours(lambda partition: bool(following.left(partition))):
             plan = Plan()
-            self._commit(plan, following.settle(partition, self._terms.rules, plan))
+            self._commit(plan, following.settle(partition, self._active_settings.rules, plan))
             following.settled(partition)
         late = self._ours(lambda each: following.is_late(each) or self._begins_at_an_end(each))
         if late:
@@ -337,7 +345,7 @@ class Loop:
             self._commit(plan, ())
         self._watch.follows(following, running.values())
 
-    def _begins_at_an_end(self, partition: Partition) -> bool:
+    def _begins_at_an_end(self, partition: OwnedPartition) -> bool:
         """Whether a policy chose the end: who takes it over may not choose another, later one."""
         service = self.config.service
         if "latest" not in {service.on_missing_offset, service.on_lost_offset}:
@@ -355,38 +363,40 @@ class Loop:
                 service.batch_bytes_max,
             )
             plan = Plan()
-            outputs = give_up(partition, late, self._terms.rules, plan, self._clock.wall_ms())
+            outputs = give_up(
+                partition, late, self._active_settings.rules, plan, self._clock.wall_ms()
+            )
             self._commit(plan, outputs)
 
     def _group_timeout_s(self, address: str) -> float:
         return self.config.addresses.settings(address).group_timeout_ms / 1000
 
-    def _ours(self, wanted: Callable[[Partition], bool]) -> list[Partition]:
+    def _ours(self, wanted: Callable[[OwnedPartition], bool]) -> list[OwnedPartition]:
         """Partitions about which something is to be committed without anything being read.
 
         The group speaks first: until it is asked, we do not know that one was taken from us.
         """
         running = self.assignment.running
         if any(map(wanted, running.values())):
-            self._intake.serve()
+            self._poller.serve()
         return [partition for partition in running.values() if wanted(partition)]
 
     def _decided(self, batch: Batch, plan: Plan) -> Iterator[Sequence[Output]]:
         """The outputs as they are decided, timed; then what may be done while the broker works."""
-        parts = decide(self._read(batch, plan), self._terms.rules, plan)
-        lookup_s, produce_s, intake, tally = 0.0, 0.0, self._intake, plan.tally
+        parts = decide(self._read(batch, plan), self._active_settings.rules, plan)
+        lookup_s, produce_s, poller, tally = 0.0, 0.0, self._poller, plan.tally
         while True:
-            started_s, read_s, read = self._clock.monotonic_s(), intake.spent_s, tally.records_read
+            started_s, read_s, read = self._clock.monotonic_s(), poller.spent_s, tally.records_read
             try:
                 part = next(parts, None)
-            except TooMuchAtOnceError:
+            except BatchTooLargeError:
                 raise TransactionAbortedError(SLOW if self._is_late() else CROWDED) from None
             decided_s = self._clock.monotonic_s()
-            took_s = decided_s - started_s - (intake.spent_s - read_s)
+            took_s = decided_s - started_s - (poller.spent_s - read_s)
             lookup_s += took_s
             if part is None:
                 break
-            intake.decided(tally.records_read - read, took_s)
+            poller.decided(tally.records_read - read, took_s)
             yield part
             produce_s += self._clock.monotonic_s() - decided_s
         self._watch.stage("lookup", lookup_s)
@@ -405,7 +415,7 @@ class Loop:
             yield batch
             if self.cache.is_full or self._decided_for_s > self._load_s_max / 2:
                 return
-            batch = self._intake.go_on(plan, self._refusals.records_max)
+            batch = self._poller.go_on(plan, self._refusals.records_max)
             if self.assignment.rebalances != rebalances:
                 raise TransactionAbortedError(REBALANCED)
 
@@ -422,16 +432,22 @@ class Loop:
         started_s = self._clock.monotonic_s()
         self._plan = plan
         partitions = self.assignment.running
-        changelog_next: dict[Source, int] = {}
+        changelog_next: dict[PartitionId, int] = {}
 
-        def marks(written: Mapping[Source, int]) -> list[TopicPartition]:
+        def marks(written: Mapping[PartitionId, int]) -> list[TopicPartition]:
             changelog_next.update({log: offset + 1 for log, offset in written.items()})
             if any(source not in partitions for source in plan.next_offsets):
                 raise TransactionAbortedError(REBALANCED)
-            if self._terms.inputs.is_suspect:
+            if self._active_settings.inputs.is_suspect:
                 raise TransactionAbortedError(DOUBTED)
             return [
-                mark(partitions[source], offset, changelog_next, plan, self._terms.following)
+                mark(
+                    partitions[source],
+                    offset,
+                    changelog_next,
+                    plan,
+                    self._active_settings.following,
+                )
                 for source, offset in plan.next_offsets.items()
             ]
 
@@ -441,7 +457,7 @@ class Loop:
             raise TransactionAbortedError(NOT_A_MEMBER)
         self._began_s = started_s
         self.cache.begin(is_bounded=plan.is_bounded, is_late=self._is_late)
-        self._committer.commit(plan, outputs, marks, member)
+        self._transaction_manager.commit(plan, outputs, marks, member)
         try:
             self._apply(plan, changelog_next, self._clock.monotonic_s() - started_s)
         except (StoreCorruptError, StoreFailedError):
@@ -449,10 +465,10 @@ class Loop:
         except Exception as error:
             raise NotAppliedError(repr(error)) from error
 
-    def _apply(self, plan: Plan, changelog_next: Mapping[Source, int], took_s: float) -> None:
+    def _apply(self, plan: Plan, changelog_next: Mapping[PartitionId, int], took_s: float) -> None:
         """What was committed becomes known here."""
         partitions = self.assignment.running
-        self._patience.committed()
+        self._retry_policy.committed()
         self._watch.committed(plan, took_s)
         applied_s = self._clock.monotonic_s()
         try:
@@ -464,30 +480,30 @@ class Loop:
             raise
         self._watch.stage("apply", self._clock.monotonic_s() - applied_s)
         held = [partitions[source].addresses for source in plan.next_offsets]
-        self._watch.traffic.add(plan.tally, held)
+        self._watch.address_counters.add(plan.tally, held)
         for source in plan.next_offsets:
             partition = partitions[source]
-            partition.applied = self._terms.following.applied_by(partition)
-            partition.revision = self._terms.following.revision
+            partition.applied = self._active_settings.following.applied_by(partition)
+            partition.revision = self._active_settings.following.revision
         self._refusals.passed(partitions, self.config.service.batch_records_max)
 
     def _look_around(self, *, is_busy: bool) -> None:
         """At what the addresses hold, for who asks about all of them."""
-        self._surveyor.look_around(
+        self._scanner.look_around(
             self.assignment.running.values(),
             self.config.addresses,
             self._clock.monotonic_s(),
             is_busy=is_busy,
         )
 
-    def _heard(self, error: KafkaError, source: Source | None) -> None:
+    def _heard(self, error: KafkaError, source: PartitionId | None) -> None:
         """An error that came among the messages."""
         self._watch.client_error(error.name(), error.str())
         fault = fault_of(error)
-        if fault.remedy is Remedy.REBUILD:
+        if fault.remedy is Recovery.REBUILD:
             raise OutcomeUnknownError(fault)
         if error.code() in _GONE:
-            self._terms.inputs.suspect()
+            self._active_settings.inputs.suspect()
         if error.code() == KafkaError._AUTO_OFFSET_RESET and source:  # noqa: SLF001 - its name
             self.assignment.retake(source, wipe=False)
         elif error.code() in REFUSALS:
@@ -496,8 +512,8 @@ class Loop:
     def _refused(self, error: KafkaError) -> None:
         """The broker did not answer, or said no, outside of a transaction."""
         fault = fault_of(error)
-        is_cut_off = self._patience.is_cut_off(finds_broker=error.code() not in SILENT)
-        if fault.remedy is Remedy.REBUILD or is_cut_off:
+        is_cut_off = self._retry_policy.is_cut_off(finds_broker=error.code() not in SILENT)
+        if fault.remedy is Recovery.REBUILD or is_cut_off:
             raise OutcomeUnknownError(fault)
         sentence = f"the broker, which answered {fault.cause}; see its log and our rights"
-        self._patience.back_off(sentence)
+        self._retry_policy.back_off(sentence)

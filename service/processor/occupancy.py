@@ -11,16 +11,16 @@ from contextlib import suppress
 from typing import Final
 
 from service.config.addresses import AddressBook, AddressSettings, settings_of
-from service.dedup.partition import Partition
-from service.telemetry.gauges import Fill, Sample
+from service.dedup.partition import OwnedPartition
+from service.telemetry.gauges import AddressFill, StateSample
 from state.cache import Cache
 from state.keys import UnknownFormatError
-from state.model import Source, Spots
-from state.store import Figures, StoreCorruptError
-from state.strategies.base import Extent, Memory
+from state.model import PackedPositions, PartitionId
+from state.store import StoreCorruptError, StoreStats
+from state.strategies.base import CommittedState, Occupancy
 from state.strategies.registry import RING, STRATEGIES
 from state.strategies.ring_admin import extent
-from state.strategies.ring_memory import CompactRing, WholeRing
+from state.strategies.ring_memory import IndexedRing, InMemoryRing
 
 _BUSY_LOOKS_MAX: Final = 32
 
@@ -29,7 +29,7 @@ _IDLE_LOOKS_MAX: Final = 128
 _BUSY_PAUSE_S: Final = 0.25
 
 
-class Surveyor:
+class OccupancyScanner:
     """Looks around on all partitions of a loop."""
 
     def __init__(self, cache: Cache) -> None:
@@ -37,7 +37,12 @@ class Surveyor:
         self._looked_s = float("-inf")
 
     def look_around(
-        self, partitions: Iterable[Partition], book: AddressBook, now_s: float, *, is_busy: bool
+        self,
+        partitions: Iterable[OwnedPartition],
+        book: AddressBook,
+        now_s: float,
+        *,
+        is_busy: bool,
     ) -> None:
         """Look at some of the addresses that have changed; seldom while there are records."""
         if is_busy and now_s - self._looked_s < _BUSY_PAUSE_S:
@@ -50,8 +55,12 @@ class Surveyor:
                 self.look(partition, address, book)
 
     def look(
-        self, partition: Partition, address: str, book: AddressBook, memory: Memory | None = None
-    ) -> Extent | None:
+        self,
+        partition: OwnedPartition,
+        address: str,
+        book: AddressBook,
+        memory: CommittedState | None = None,
+    ) -> Occupancy | None:
         """What an address holds now; None where only loading it would tell.
 
         `memory` is what it remembers, where that was loaded for it.
@@ -67,10 +76,17 @@ class Surveyor:
 
 
 def _look(
-    partition: Partition, address: str, settings: AddressSettings, memory: Memory | None
-) -> Extent | None:
+    partition: OwnedPartition,
+    address: str,
+    settings: AddressSettings,
+    memory: CommittedState | None,
+) -> Occupancy | None:
     if STRATEGIES.get(settings.strategy, RING) is not RING:
-        return None if memory is None else memory.begin(settings, Spots(partition.source)).extent()
+        return (
+            None
+            if memory is None
+            else memory.begin(settings, PackedPositions(partition.source)).extent()
+        )
     try:
         return extent(partition.store_of(settings), address, settings.capacity)
     except UnknownFormatError:
@@ -84,34 +100,34 @@ _OTHERS_MAX: Final = 5_000
 _WITH_IDS: Final = frozenset({"ring", "window"})
 
 
-class Sampler:
+class StateSampler:
     """Remembers what it measured last."""
 
     def __init__(self) -> None:
-        self._floors: dict[tuple[Source, str], int] = {}
-        self._stalls: dict[Source, int] = {}
+        self._floors: dict[tuple[PartitionId, str], int] = {}
+        self._stalls: dict[PartitionId, int] = {}
 
     def take(
         self,
-        running: Mapping[Source, Partition],
-        surveyor: Surveyor,
+        running: Mapping[PartitionId, OwnedPartition],
+        scanner: OccupancyScanner,
         book: AddressBook,
         labels: set[str],
-    ) -> Sample:
+    ) -> StateSample:
         """Measure; between two batches."""
-        cache, evicted = surveyor.cache, Counter[str]()
-        fills: dict[str, Fill] = {}
+        cache, evicted = scanner.cache, Counter[str]()
+        fills: dict[str, AddressFill] = {}
         deciding = [p for p in running.values() if p.changelog is not None]
         for partition in deciding:
             for address in partition.addresses & labels:
-                told = _fill(partition, address, surveyor, book)
+                told = _fill(partition, address, scanner, book)
                 if told is not None:
                     fills[address] = fills[address].plus(told) if address in fills else told
                 memory = cache.look(partition.source, address)
                 evicted[address] += self._evicted(partition.source, address, memory)
         self._forget_all_but({partition.source for partition in deciding})
         stores = {p.source: p.store.figures() for p in deciding if p.store is not None}
-        return Sample(
+        return StateSample(
             fills=fills,
             others_used=_others(cache, labels),
             evicted=evicted,
@@ -120,34 +136,36 @@ class Sampler:
             cache_bytes=cache.memory_bytes,
         )
 
-    def _evicted(self, source: Source, address: str, memory: Memory | None) -> int:
+    def _evicted(self, source: PartitionId, address: str, memory: CommittedState | None) -> int:
         """How many ids a ring in memory has let go of since the last time."""
-        if not isinstance(memory, WholeRing | CompactRing):
+        if not isinstance(memory, InMemoryRing | IndexedRing):
             return 0
         before = self._floors.get((source, address), memory.floor)
         self._floors[source, address] = memory.floor
         return max(0, memory.floor - before)
 
-    def _forget_all_but(self, sources: set[Source]) -> None:
+    def _forget_all_but(self, sources: set[PartitionId]) -> None:
         """Of partitions that are somebody else's now, nothing is told."""
         self._floors = {place: at for place, at in self._floors.items() if place[0] in sources}
         self._stalls = {source: n for source, n in self._stalls.items() if source in sources}
 
-    def _new_stalls(self, stores: Mapping[Source, Figures]) -> int:
+    def _new_stalls(self, stores: Mapping[PartitionId, StoreStats]) -> int:
         new = sum(max(0, each.stalls - self._stalls.get(s, 0)) for s, each in stores.items())
         self._stalls = {source: each.stalls for source, each in stores.items()}
         return new
 
 
-def _fill(partition: Partition, address: str, surveyor: Surveyor, book: AddressBook) -> Fill | None:
+def _fill(
+    partition: OwnedPartition, address: str, scanner: OccupancyScanner, book: AddressBook
+) -> AddressFill | None:
     """How full one cache is, where it holds ids and that is known."""
     settings = settings_of(book, address)
     if settings.strategy not in _WITH_IDS:
         return None
     # What is damaged or contradicts itself, the next batch finds; to measure it ends nothing.
     with suppress(StoreCorruptError, LookupError):
-        told = surveyor.look(partition, address, book)
-        return None if told is None else Fill(settings.room, told.held, told.horizon_ms)
+        told = scanner.look(partition, address, book)
+        return None if told is None else AddressFill(settings.room, told.held, told.horizon_ms)
     return None
 
 
@@ -157,13 +175,13 @@ def _others(cache: Cache, labels: set[str]) -> int:
     return sum(
         len(memory)
         for address, memory in rings
-        if address not in labels and isinstance(memory, WholeRing | CompactRing)
+        if address not in labels and isinstance(memory, InMemoryRing | IndexedRing)
     )
 
 
-def _sum(stores: Mapping[Source, Figures]) -> Figures:
+def _sum(stores: Mapping[PartitionId, StoreStats]) -> StoreStats:
     """All of them; they share one cache of blocks."""
     if not stores:
-        return Figures(0)
-    total = Figures(*map(sum, zip(*stores.values(), strict=True)))
+        return StoreStats(0)
+    total = StoreStats(*map(sum, zip(*stores.values(), strict=True)))
     return total._replace(cache_bytes=max(each.cache_bytes for each in stores.values()))

@@ -16,8 +16,8 @@ from service.dedup.batch import Batch, batch_of, read
 from service.dedup.plan import Plan
 from service.kafka.io import errors_of
 from service.processor.assignment import Assignment
-from service.processor.reporter import Watch
-from state.model import Source
+from service.processor.reporter import Reporter
+from state.model import PartitionId
 
 # Measured: with fewer the calls cost more, with more the cache is too small.
 _AT_ONCE: Final = 512
@@ -29,10 +29,10 @@ _PIECE_BYTES: Final = 8 * 1024 * 1024
 """What a piece may take in memory, by the records of the one before."""
 _NOTHING: Final = Batch((), 0)
 
-Heard = Callable[[KafkaError, Source | None], None]
+Heard = Callable[[KafkaError, PartitionId | None], None]
 
 
-class Intake:
+class Poller:
     """Reads for the loop; keeps what the transaction in hand cannot take.
 
     Invariant: what is kept follows the last record that was given out, so after a rewind it has
@@ -44,7 +44,7 @@ class Intake:
         assignment: Assignment,
         settings: ServiceSettings,
         clock: Clock,
-        watch: Watch,
+        watch: Reporter,
         heard: Heard,
     ) -> None:
         self._assignment = assignment
@@ -133,7 +133,7 @@ class Intake:
         messages: list[Message],
         records_max: int,
         bytes_max: int,
-        decided: Mapping[Source, int],
+        decided: Mapping[PartitionId, int],
     ) -> Batch:
         """As many as there is room for, but one at least; the rest is kept."""
         records = read(messages[:records_max], bytes_max)

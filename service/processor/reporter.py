@@ -21,22 +21,22 @@ from service.config.load import Config, ServiceSettings
 from service.config.model import EXPRESSION_MARKER
 from service.config.tasks import hops_of
 from service.dedup.dead_letter import ID_CHARS_MAX
-from service.dedup.partition import Partition, Phase
-from service.dedup.plan import NO_TIME_MS, Example, Plan, Tally
+from service.dedup.partition import OwnedPartition, PartitionPhase
+from service.dedup.plan import NO_TIME_MS, BatchCounts, DuplicateExample, Plan
 from service.dedup.record import trace_of
 from service.dedup.route import Template
-from service.kafka.errors import Fault
+from service.kafka.errors import KafkaFailure
 from service.processor.assignment import Assignment, sentence
-from service.processor.dynamic_settings import Following
-from service.processor.occupancy import PERIOD_S, Sampler, Surveyor
-from service.queries.status import PartitionStatus, ServicePhase, Status, StatusBoard
+from service.processor.dynamic_settings import SettingsFollower
+from service.processor.occupancy import PERIOD_S, OccupancyScanner, StateSampler
+from service.queries.status import PartitionStatus, ServicePhase, ServiceStatus, StatusBoard
 from service.telemetry.metrics import Metrics, RebalanceKind, Stage
-from service.telemetry.tracing import Trace, Tracer
-from state.model import Source
+from service.telemetry.tracing import Tracer, TransactionTrace
+from state.model import PartitionId
 
 
 @dataclass(slots=True)
-class Totals:
+class RunningTotals:
     """Since the process started."""
 
     records_consumed: int = 0
@@ -91,18 +91,18 @@ def _by_label(
     return found
 
 
-class Waits:
+class LagEstimator:
     """Remembers when each reader was at the end."""
 
     def __init__(self) -> None:
-        self._level_s: dict[Source, float] = {}
+        self._level_s: dict[PartitionId, float] = {}
 
-    def keep(self, owned: Collection[Source]) -> None:
+    def keep(self, owned: Collection[PartitionId]) -> None:
         """Forget all other partitions."""
         self._level_s = {source: at for source, at in self._level_s.items() if source in owned}
 
     def of(
-        self, source: Source, lag_records: int | None, *, now_s: float, age_ms: int | None
+        self, source: PartitionId, lag_records: int | None, *, now_s: float, age_ms: int | None
     ) -> int | None:
         """The bound in ms; None where nothing is known. `age_ms` is of the last record decided."""
         if lag_records is None:
@@ -116,14 +116,14 @@ class Waits:
         return min(bounds_ms, default=None)
 
 
-class Counted(NamedTuple):
+class AddressCount(NamedTuple):
     """What came to one address."""
 
     accepted: int
     duplicates: int
 
 
-class Traffic:
+class AddressCounters:
     """By address."""
 
     def __init__(self, since_ms: int) -> None:
@@ -136,9 +136,9 @@ class Traffic:
         """Whether anything came to an address."""
         return address in self._accepted or address in self._duplicates
 
-    def of(self, address: str) -> Counted:
+    def of(self, address: str) -> AddressCount:
         """What came to an address."""
-        return Counted(self._accepted[address], self._duplicates[address])
+        return AddressCount(self._accepted[address], self._duplicates[address])
 
     @property
     def addresses(self) -> AbstractSet[str]:
@@ -152,7 +152,7 @@ class Traffic:
             duplicates(each, 0) for each in addresses
         ]
 
-    def add(self, tally: Tally, held: Collection[AbstractSet[str]]) -> None:
+    def add(self, tally: BatchCounts, held: Collection[AbstractSet[str]]) -> None:
         """Count what was committed; `held` are the addresses of the partitions that decided it."""
         _add(self._accepted, tally.accepted, held)
         _add(self._duplicates, tally.duplicates, held)
@@ -178,7 +178,7 @@ class DuplicatesLog:
         self._told_s = float("-inf")
         self._untold = 0
 
-    def tell(self, tally: Tally, now_s: float) -> None:
+    def tell(self, tally: BatchCounts, now_s: float) -> None:
         """A transaction has committed."""
         example = tally.example
         if example is None:
@@ -191,7 +191,7 @@ class DuplicatesLog:
         self._untold = 0
 
 
-def _fields(example: Example) -> dict[str, object]:
+def _fields(example: DuplicateExample) -> dict[str, object]:
     """Without what is not known."""
     trace = trace_of(example.headers)
     identifier = example.identifier
@@ -214,14 +214,14 @@ _SILENT_S: Final = 2.0
 """An answer to a transaction that takes longer is a fault that shows."""
 
 
-class Waiting(NamedTuple):
+class WaitState(NamedTuple):
     """What the loop waits for, and since when."""
 
     sentence: str
     since_s: float
 
 
-class Watch:
+class Reporter:
     """Totals, and what is pinned on the board."""
 
     def __init__(
@@ -233,27 +233,27 @@ class Watch:
         tracer: Tracer | None = None,
     ) -> None:
         self._tracer = tracer
-        self._trace: Trace | None = None
+        self._trace: TransactionTrace | None = None
         self._settings = settings
         self._clock = clock
         self._board = board
         self._metrics = metrics
         self._started_at = datetime.fromtimestamp(clock.wall_ms() / 1000, UTC)
-        self._totals = Totals()
+        self._totals = RunningTotals()
         self._published_s = float("-inf")
         self._duplicates_log = DuplicatesLog()
         self._rebalances = 0
         self._changes: Counter[RebalanceKind] = Counter()
-        self._sampler, self._sampled_s = Sampler(), float("-inf")
-        self._waits = Waits()
+        self._sampler, self._sampled_s = StateSampler(), float("-inf")
+        self._lag_estimator = LagEstimator()
         self._partitions_total = 0
         self._doubtful = False
         self._running: set[tuple[str, int]] = set()
         self._statuses: tuple[PartitionStatus, ...] = ()
-        self._held: frozenset[Source] = frozenset()
-        self.traffic = Traffic(clock.wall_ms())
+        self._held: frozenset[PartitionId] = frozenset()
+        self.address_counters = AddressCounters(clock.wall_ms())
         """What came to each address."""
-        self.waiting: Waiting | None = None
+        self.waiting: WaitState | None = None
         self._config_revision = 0
         self._config_fault: str | None = None
         self._hops: tuple[str, ...] = ()
@@ -301,7 +301,7 @@ class Watch:
         self._metrics.stage("commit", duration_s)
         self._metrics.committed(duration_s)
 
-    def aborted(self, fault: Fault) -> None:
+    def aborted(self, fault: KafkaFailure) -> None:
         """A transaction was aborted."""
         self._totals.transactions_aborted += 1
         self._not_traced(fault.cause)
@@ -312,7 +312,7 @@ class Watch:
         """A store is wiped and restored."""
         _log.warning("store_damaged", cause=sentence)
 
-    def unknown(self, fault: Fault) -> None:
+    def unknown(self, fault: KafkaFailure) -> None:
         """A life ends: what became of its last transaction, the broker says."""
         self._metrics.not_committed("unknown")
         self._not_traced(fault.cause)
@@ -336,7 +336,7 @@ class Watch:
         self._doubtful = self._doubtful or until_commit
         if self.waiting is None or self.waiting.sentence != sentence:
             since_s = self.waiting.since_s if self.waiting else self._clock.monotonic_s()
-            self.waiting = Waiting(sentence, since_s)
+            self.waiting = WaitState(sentence, since_s)
             _log.warning("waiting", reason=sentence)
         self.publish("waiting", self._statuses)
 
@@ -367,7 +367,7 @@ class Watch:
             self._with_wait(_status_of(each, assignment, reached), each)
             for each in map(assignment.partitions.__getitem__, places)
         )
-        self._waits.keep(assignment.partitions)
+        self._lag_estimator.keep(assignment.partitions)
         self._statuses = statuses
         settled = assignment.rebalances and assignment.settled
         if settled and all(status.lag_records == 0 or status.paused for status in statuses):
@@ -379,7 +379,7 @@ class Watch:
         self._partitions_total = assignment.partitions_total
         self.publish(phase, statuses, complete=complete)
 
-    def follows(self, following: Following, running: Iterable[Partition]) -> None:
+    def follows(self, following: SettingsFollower, running: Iterable[OwnedPartition]) -> None:
         """How far what is set was brought into force."""
         self._config_revision = following.applied(running)
         routes = following.effective.config.routes
@@ -395,20 +395,25 @@ class Watch:
                 _log.error("settings_not_applied", reason=following.fault)
 
     def sample(
-        self, running: Mapping[Source, Partition], surveyor: Surveyor, book: AddressBook
+        self,
+        running: Mapping[PartitionId, OwnedPartition],
+        scanner: OccupancyScanner,
+        book: AddressBook,
     ) -> None:
         """Between two batches; every few seconds what is held locally is measured."""
         now_s = self._clock.monotonic_s()
         if now_s - self._sampled_s >= PERIOD_S:
             self._sampled_s = now_s
             labels = self._metrics.labelled_addresses
-            self._metrics.sampled(self._sampler.take(running, surveyor, book, labels))
+            self._metrics.sampled(self._sampler.take(running, scanner, book, labels))
 
-    def _with_wait(self, status: PartitionStatus, partition: Partition) -> PartitionStatus:
+    def _with_wait(self, status: PartitionStatus, partition: OwnedPartition) -> PartitionStatus:
         """With the time that its next record may have waited."""
         age_ms = self._clock.wall_ms() - partition.time_ms if partition.time_ms else None
         now_s = self._clock.monotonic_s()
-        lag_ms = self._waits.of(partition.source, status.lag_records, now_s=now_s, age_ms=age_ms)
+        lag_ms = self._lag_estimator.of(
+            partition.source, status.lag_records, now_s=now_s, age_ms=age_ms
+        )
         return status._replace(lag_ms=lag_ms)
 
     def _tell_rebalances(self, changes: Counter[RebalanceKind]) -> None:
@@ -420,7 +425,9 @@ class Watch:
 
     def _tell_changes(self, statuses: tuple[PartitionStatus, ...]) -> None:
         """A line for each partition that began to run or is gone."""
-        running = {(s.topic, s.partition): s for s in statuses if s.phase == Phase.RUNNING.value}
+        running = {
+            (s.topic, s.partition): s for s in statuses if s.phase == PartitionPhase.RUNNING.value
+        }
         for place in sorted(running.keys() - self._running):
             status = running[place]
             _log.info(
@@ -433,7 +440,7 @@ class Watch:
             _log.info("partition_released", partition="{}-{}".format(*place))
         self._running = set(running)
 
-    def _tell_held(self, places: Mapping[Source, int]) -> None:
+    def _tell_held(self, places: Mapping[PartitionId, int]) -> None:
         """A line for each input that a transaction of somebody's keeps from being read."""
         self._metrics.held_back(len(places))
         for source in sorted(places.keys() - self._held):
@@ -450,7 +457,7 @@ class Watch:
     ) -> None:
         """Pin a status on the board."""
         totals = self._totals
-        status = Status(
+        status = ServiceStatus(
             phase=phase,
             waiting_for=self.waiting.sentence if self.waiting else None,
             instance=self._settings.instance,
@@ -484,9 +491,9 @@ def _named(config: Config) -> Iterator[str]:
 
 
 def _status_of(
-    partition: Partition, assignment: Assignment, reached: Mapping[Source, int]
+    partition: OwnedPartition, assignment: Assignment, reached: Mapping[PartitionId, int]
 ) -> PartitionStatus:
-    running = partition.phase is Phase.RUNNING
+    running = partition.phase is PartitionPhase.RUNNING
     replay = assignment.replay(partition)
     paused = assignment.fetching.is_paused(partition)
     end = _end(partition, assignment) if running else None
@@ -509,7 +516,7 @@ def _status_of(
     )
 
 
-def _end(partition: Partition, assignment: Assignment) -> int | None:
+def _end(partition: OwnedPartition, assignment: Assignment) -> int | None:
     """What the fetcher last heard of the end, open transactions and all; None before that."""
     source = partition.source
     if assignment.fetching.is_paused(partition):

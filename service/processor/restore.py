@@ -14,20 +14,20 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from service.kafka.io import assign_anew
 from state.keys import UnknownFormatError, address_of
-from state.model import Edit, Source
-from state.store import Position, Store
+from state.model import Edit, PartitionId
+from state.store import Store, StorePosition
 from state.strategies.registry import check
 
 _RECORDS_MAX: Final = 5_000
 
 
 @dataclass(slots=True)
-class Replay:
+class ChangelogReplay:
     """One changelog partition on its way into its store."""
 
-    changelog: Source
+    changelog: PartitionId
     store: Store
-    position: Position
+    position: StorePosition
     end: int
     records: int = 0
     edits: list[Edit] = field(default_factory=list)
@@ -49,19 +49,19 @@ class Restorer:
     def __init__(self, consumer: Callable[[], Consumer]) -> None:
         self._make_consumer = consumer
         self._consumer: Consumer | None = None
-        self._replays: dict[Source, Replay] = {}
+        self._replays: dict[PartitionId, ChangelogReplay] = {}
 
     @property
-    def replays(self) -> dict[Source, Replay]:
+    def replays(self) -> dict[PartitionId, ChangelogReplay]:
         """What is under way, by changelog partition."""
         return self._replays
 
-    def add(self, replay: Replay) -> None:
+    def add(self, replay: ChangelogReplay) -> None:
         """Begin, or begin anew, at the store's position."""
         self._replays[replay.changelog] = replay
         self._assign()
 
-    def remove(self, changelog: Source) -> None:
+    def remove(self, changelog: PartitionId) -> None:
         """Stop: the partition is done or lost."""
         if self._replays.pop(changelog, None) is not None:
             self._assign()
@@ -86,7 +86,7 @@ class Restorer:
             self._assign()  # a log that was refused is asked for again
             raise KafkaException(errors[0])
         for place in consumer.position([TopicPartition(*log) for log in self._replays]):
-            replay = self._replays[Source(place.topic, place.partition)]
+            replay = self._replays[PartitionId(place.topic, place.partition)]
             replay.reached = max(place.offset, replay.reached)
             _apply(replay)
 
@@ -112,7 +112,7 @@ class Restorer:
         assign_anew(self._consumer, [TopicPartition(*log, offset) for log, offset in nexts])
 
     def _take(self, message: Message) -> None:
-        replay = self._replays.get(Source(message.topic() or "", message.partition() or 0))
+        replay = self._replays.get(PartitionId(message.topic() or "", message.partition() or 0))
         if replay is None or (message.offset() or 0) < replay.reached:
             return
         key, value = message.key() or b"", message.value()
@@ -127,7 +127,7 @@ class Restorer:
         replay.reached = (message.offset() or 0) + 1
 
 
-def _apply(replay: Replay) -> None:
+def _apply(replay: ChangelogReplay) -> None:
     """Bring what was read into the store."""
     if replay.reached > replay.position.changelog_next:
         # Not its time: until the end is reached, tombstones may be missing that are gone then.

@@ -4,8 +4,8 @@ from typing import Final
 
 from service.clock import Clock
 from service.errors import ExitCode, ExitError
-from service.kafka.errors import Fault
-from service.processor.reporter import Watch
+from service.kafka.errors import KafkaFailure
+from service.processor.reporter import Reporter
 
 _BACKOFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
 # A broker lets no transaction stay open for longer, unless it was told so.
@@ -15,10 +15,10 @@ BROKER_PATIENCE_S: Final = 300.0
 """How long the broker may refuse everything before the process ends with exit code 3."""
 
 
-class Patience:
+class RetryPolicy:
     """Of one life of a loop."""
 
-    def __init__(self, watch: Watch, clock: Clock, session_timeout_ms: int) -> None:
+    def __init__(self, watch: Reporter, clock: Clock, session_timeout_ms: int) -> None:
         self._watch, self._clock = watch, clock
         self._group_s = 2 * session_timeout_ms / 1000
         self._failures = 0
@@ -61,7 +61,7 @@ class Patience:
         """The group took our offsets."""
         self._unsettled = None
 
-    def is_passing(self, fault: Fault, rebalances: int) -> bool:
+    def is_passing(self, fault: KafkaFailure, rebalances: int) -> bool:
         """Whether the group is on its way to a generation that we are not told of yet.
 
         For as long as somebody who died may hold it up; longer is a fault like another.

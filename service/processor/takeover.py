@@ -14,23 +14,29 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from service.clock import Clock
 from service.config.load import ServiceSettings
-from service.dedup.partition import Facts, Log, Partition, Phase, addresses_of
-from service.dedup.pending_groups import Groups
-from service.errors import ExitCode, ExitError, Problem
-from service.kafka.admin import Cluster, TopicInfo
+from service.dedup.partition import (
+    LogRange,
+    OwnedPartition,
+    PartitionPhase,
+    TakeoverFacts,
+    addresses_of,
+)
+from service.dedup.pending_groups import PendingGroups
+from service.errors import ConfigIssue, ExitCode, ExitError
+from service.kafka.admin import ClusterAdmin, TopicInfo
 from service.kafka.clients import Clients
 from service.kafka.topics import by_address_problems, changelog_problems
 from service.processor.fetcher import place_of
-from service.processor.restore import Replay, Restorer
-from state.model import Source
+from service.processor.restore import ChangelogReplay, Restorer
+from state.model import PartitionId
 from state.offset_metadata import TOMBSTONES_KEPT_MS, decode
 from state.segment import FORMAT
 from state.store import (
     Identity,
-    Position,
     Store,
     StoreCorruptError,
-    StoreHeldError,
+    StoreLockedError,
+    StorePosition,
     Stores,
 )
 
@@ -38,7 +44,7 @@ STORE_AGE_MS_MAX: Final = TOMBSTONES_KEPT_MS // 2
 """Where nobody has set another `delete.retention.ms`."""
 
 
-def store_fault(position: Position | None, facts: Facts, now_ms: int) -> str | None:
+def store_fault(position: StorePosition | None, facts: TakeoverFacts, now_ms: int) -> str | None:
     """Why a store has to be wiped; None when its changelog tail is all that it lacks."""
     if position is None:
         return None
@@ -54,7 +60,7 @@ def store_fault(position: Position | None, facts: Facts, now_ms: int) -> str | N
 
 
 def is_too_old(
-    position: Position, now_ms: int, tombstones_kept_ms: int = TOMBSTONES_KEPT_MS
+    position: StorePosition, now_ms: int, tombstones_kept_ms: int = TOMBSTONES_KEPT_MS
 ) -> bool:
     """Whether tombstones may be gone that came after the store was last level with its log.
 
@@ -63,7 +69,7 @@ def is_too_old(
     return now_ms - position.level_at_ms > tombstones_kept_ms // 2
 
 
-def short_logs(partition: Partition, facts: Facts) -> list[Source]:
+def short_logs(partition: OwnedPartition, facts: TakeoverFacts) -> list[PartitionId]:
     """Of input and changelog, those that end before what was committed, and are the same topics."""
     told, identity, log = facts.metadata, facts.identity, partition.changelog
     found = []
@@ -80,13 +86,13 @@ def short_logs(partition: Partition, facts: Facts) -> list[Source]:
     return found
 
 
-def check_settings(facts: Facts) -> None:
+def check_settings(facts: TakeoverFacts) -> None:
     """No internal topic has settings under which records or ids are lost, or exit 5."""
     if facts.problems:
         raise _contradiction("; ".join(map(str, facts.problems)))
 
 
-def check_identity(partition: Partition, facts: Facts) -> None:
+def check_identity(partition: OwnedPartition, facts: TakeoverFacts) -> None:
     """The committed offset and the changelog belong together, or exit 5."""
     told = facts.metadata
     if told is None:
@@ -115,7 +121,7 @@ def check_identity(partition: Partition, facts: Facts) -> None:
         )
 
 
-def check_changelog(partition: Partition, facts: Facts, changelog_next: int) -> None:
+def check_changelog(partition: OwnedPartition, facts: TakeoverFacts, changelog_next: int) -> None:
     """After the replay: everything that the offset metadata promises is there, or exit 5."""
     log = partition.changelog
     if log and facts.metadata is not None and changelog_next <= facts.metadata.last_offset:
@@ -126,7 +132,7 @@ def check_changelog(partition: Partition, facts: Facts, changelog_next: int) -> 
         )
 
 
-def check_written(partition: Partition) -> None:
+def check_written(partition: OwnedPartition) -> None:
     """While it runs: the changelog took our records behind those that it had, or exit 5.
 
     To be called once it is known to be the same topic. What an aborted transaction has written may
@@ -141,7 +147,7 @@ def check_written(partition: Partition) -> None:
 
 
 def start_offset(
-    partition: Partition, facts: Facts, settings: ServiceSettings, *, remembered: bool
+    partition: OwnedPartition, facts: TakeoverFacts, settings: ServiceSettings, *, remembered: bool
 ) -> tuple[int, bool]:
     """Where to read from, and whether the state has to be cleared first.
 
@@ -150,7 +156,9 @@ def start_offset(
     """
     name = f"{partition.source.topic}-{partition.source.partition}"
     clear = False
-    if partition.inlet is None:  # what was passed on is decided, whatever holds for the inputs
+    if (
+        partition.input_partition is None
+    ):  # what was passed on is decided, whatever holds for the inputs
         settings = replace(settings, on_missing_offset="earliest")
     if remembered and facts.metadata is None:
         if settings.on_reset_offset == "fail":
@@ -163,7 +171,7 @@ def start_offset(
     if offset is None:
         return _by_policy(settings.on_missing_offset, "on_missing_offset", name, facts), clear
     if not facts.input.start <= offset <= facts.input.end:
-        if partition.inlet is None:
+        if partition.input_partition is None:
             raise _contradiction(
                 f"{name} has offsets {facts.input.start} to {facts.input.end}, its group is at "
                 f"{offset}; reset the offsets of that group to the earliest, and set "
@@ -173,7 +181,7 @@ def start_offset(
     return offset, clear
 
 
-def _by_policy(policy: str, setting: str, name: str, facts: Facts) -> int:
+def _by_policy(policy: str, setting: str, name: str, facts: TakeoverFacts) -> int:
     if policy == "earliest":
         return facts.input.start
     if policy == "latest":
@@ -207,7 +215,7 @@ _SHORT_GAP_S: Final = 5.0
 _STILL_S: Final = 30.0
 
 
-class _Lack(Enum):
+class _Blocker(Enum):
     """Why a partition is put off; the values are what status shows of those that are."""
 
     TOPIC = "the broker to describe the topics of {}, which were created just now, or deleted"
@@ -215,14 +223,14 @@ class _Lack(Enum):
     STORE = "the stores of {}, which another process of this instance has open still"
 
 
-class _Short(NamedTuple):
+class _TruncatedLog(NamedTuple):
     """A log that ends too early, whenever it was asked for between two times."""
 
     since_s: float
     asked_s: float
 
 
-class Arrivals:
+class PartitionInitializer:
     """See the module."""
 
     def __init__(
@@ -233,11 +241,11 @@ class Arrivals:
         stores: Stores,
         settings: ServiceSettings,
         clock: Clock,
-        run: Callable[[Partition, int], None],
-        retake: Callable[[Partition], None],
+        run: Callable[[OwnedPartition, int], None],
+        retake: Callable[[OwnedPartition], None],
     ) -> None:
         """`run` has a partition read from an offset on; `retake` has it arrive anew."""
-        self._cluster: Cluster = clients.cluster
+        self._cluster: ClusterAdmin = clients.cluster
         self._cluster_id = cluster_id
         self._consumer = consumer
         self._stores = stores
@@ -245,25 +253,25 @@ class Arrivals:
         self._clock = clock
         self._run = run
         self._retake = retake
-        self._busy: dict[Source, float] = {}
+        self._busy: dict[PartitionId, float] = {}
         """Partitions that were put off, and when to try again."""
-        self._lacks: dict[Source, _Lack] = {}
+        self._lacks: dict[PartitionId, _Blocker] = {}
         """What each of them lacked last."""
-        self._short: dict[Source, dict[Source, _Short]] = {}
+        self._short: dict[PartitionId, dict[PartitionId, _TruncatedLog]] = {}
         """Of each partition its logs that were short when they were last asked for."""
         self.restorer = Restorer(clients.restorer)
         """What is being restored."""
-        self._stood: dict[Source, Position] = {}
+        self._stood: dict[PartitionId, StorePosition] = {}
         self._still_since_s: float
 
-    def step(self, partitions: Mapping[Source, Partition]) -> str | None:
+    def step(self, partitions: Mapping[PartitionId, OwnedPartition]) -> str | None:
         """Move every one of them that does not run a little; tells what it waits for, if so."""
         now_s = self._clock.monotonic_s()
         for source in self._busy.keys() - partitions.keys():
             del self._busy[source]
         for source in self._short.keys() - partitions.keys():
             del self._short[source]
-        granted = [p for p in partitions.values() if p.phase is Phase.ASSIGNED]
+        granted = [p for p in partitions.values() if p.phase is PartitionPhase.ASSIGNED]
         waiting = self._take_over([p for p in granted if self._busy.get(p.source, 0.0) <= now_s])
         waiting = waiting or self._lacking()
         if self.restorer.replays:
@@ -283,16 +291,16 @@ class Arrivals:
             self._still_since_s = now_s
             self.restorer.renew()
 
-    def replay(self, partition: Partition) -> Replay | None:
+    def replay(self, partition: OwnedPartition) -> ChangelogReplay | None:
         """What a partition that is being restored has still to read."""
         return self.restorer.replays.get(partition.changelog) if partition.changelog else None
 
-    def drop(self, partition: Partition) -> None:
+    def drop(self, partition: OwnedPartition) -> None:
         """It is not ours any more, or arrives anew."""
         if partition.changelog is not None:
             self.restorer.remove(partition.changelog)
 
-    def wipe(self, source: Source) -> None:
+    def wipe(self, source: PartitionId) -> None:
         """Let its store begin from nothing."""
         self._stores.wipe(source)
 
@@ -300,7 +308,7 @@ class Arrivals:
         """Let the consumer of changelogs go."""
         self.restorer.close()
 
-    def _take_over(self, partitions: Sequence[Partition]) -> str | None:
+    def _take_over(self, partitions: Sequence[OwnedPartition]) -> str | None:
         if not partitions:
             return None
         try:
@@ -320,42 +328,42 @@ class Arrivals:
         for partition in partitions:
             told = facts.get(partition.source)
             if told is None:
-                self._put_off(partition, _Lack.TOPIC)
+                self._put_off(partition, _Blocker.TOPIC)
                 continue
             if self._is_short(partition, told, asked_s):
-                self._put_off(partition, _Lack.RECORDS)
+                self._put_off(partition, _Blocker.RECORDS)
                 continue
             try:
                 self._begin(partition, told)
-            except StoreHeldError:
-                self._put_off(partition, _Lack.STORE)
+            except StoreLockedError:
+                self._put_off(partition, _Blocker.STORE)
             else:
                 self._busy.pop(partition.source, None)
         return None
 
-    def _is_short(self, partition: Partition, facts: Facts, asked_s: float) -> bool:
+    def _is_short(self, partition: OwnedPartition, facts: TakeoverFacts, asked_s: float) -> bool:
         """Whether the input or the changelog seems to end before what was committed.
 
         A broker that has just started reports less than it has; only what lasts is believed, from
         the first question to the last: the process may have stood still since. The two logs may
         have leaders that start one after the other, and a leader may start again and again.
         """
-        before, now = self._short.get(partition.source, {}), dict[Source, _Short]()
+        before, now = self._short.get(partition.source, {}), dict[PartitionId, _TruncatedLog]()
         for log in short_logs(partition, facts):
             last = before.get(log)
             if last is None or asked_s - last.asked_s > _SHORT_GAP_S:
-                last = _Short(asked_s, asked_s)
+                last = _TruncatedLog(asked_s, asked_s)
             now[log] = last._replace(asked_s=asked_s)
         self._short[partition.source] = now
         return any(asked_s - short.since_s < _SHORT_S for short in now.values())
 
-    def _put_off(self, partition: Partition, lack: _Lack) -> None:
+    def _put_off(self, partition: OwnedPartition, lack: _Blocker) -> None:
         self._lacks[partition.source] = lack
         self._busy[partition.source] = self._clock.monotonic_s() + _BUSY_PAUSE_S
 
     def _lacking(self) -> str | None:
         """What partitions wait for that were put off."""
-        for lack in _Lack:
+        for lack in _Blocker:
             found = sorted(source for source in self._busy if self._lacks[source] is lack)
             if found:
                 names = ", ".join(f"{source.topic}-{source.partition}" for source in found)
@@ -363,8 +371,8 @@ class Arrivals:
         return None
 
     def _facts(
-        self, partitions: Sequence[Partition], committed: Sequence[TopicPartition]
-    ) -> dict[Source, Facts]:
+        self, partitions: Sequence[OwnedPartition], committed: Sequence[TopicPartition]
+    ) -> dict[PartitionId, TakeoverFacts]:
         """Of each partition whose topics the broker describes."""
         for place in committed:
             if place.error is not None:
@@ -377,11 +385,11 @@ class Arrivals:
         found = {}
         for partition, place in zip(partitions, compress(committed, described), strict=True):
             source, log = partition.source, partition.changelog
-            found[source] = Facts(
+            found[source] = TakeoverFacts(
                 committed_offset=place.offset if place.offset >= 0 else None,
                 metadata=decode(place.metadata),
-                input=Log(starts[source], ends[source]),
-                changelog=Log(0, 0) if log is None else Log(starts[log], ends[log]),
+                input=LogRange(starts[source], ends[source]),
+                changelog=LogRange(0, 0) if log is None else LogRange(starts[log], ends[log]),
                 identity=Identity(
                     self._cluster_id,
                     topics[source.topic].topic_id,
@@ -393,7 +401,7 @@ class Arrivals:
             )
         return found
 
-    def _begin(self, partition: Partition, facts: Facts) -> None:
+    def _begin(self, partition: OwnedPartition, facts: TakeoverFacts) -> None:
         check_identity(partition, facts)
         check_settings(facts)
         partition.facts = facts
@@ -403,17 +411,19 @@ class Arrivals:
             self._arrived(partition, facts, offset)
             return
         partition.store = self._opened(partition, facts)
-        position = partition.store.position() or Position(
+        position = partition.store.position() or StorePosition(
             facts.identity, 0, facts.changelog.start, self._clock.wall_ms()
         )
-        partition.phase = Phase.RESTORING
-        replay = Replay(partition.changelog, partition.store, position, facts.changelog.end)
+        partition.phase = PartitionPhase.RESTORING
+        replay = ChangelogReplay(
+            partition.changelog, partition.store, position, facts.changelog.end
+        )
         if replay.done:
             self._finish(partition, replay)
         else:
             self.restorer.add(replay)
 
-    def _opened(self, partition: Partition, facts: Facts) -> Store:
+    def _opened(self, partition: OwnedPartition, facts: TakeoverFacts) -> Store:
         """The store of a partition, wiped when it is damaged or not the copy that we need."""
         source = partition.source
         try:
@@ -427,7 +437,7 @@ class Arrivals:
         self._stores.wipe(source)
         return self._stores.open(source)
 
-    def _finish(self, partition: Partition, replay: Replay) -> None:
+    def _finish(self, partition: OwnedPartition, replay: ChangelogReplay) -> None:
         """The store equals the changelog: check it against the offset, then read."""
         self.restorer.remove(replay.changelog)
         facts, store = partition.facts, replay.store
@@ -438,7 +448,7 @@ class Arrivals:
             self.wipe(partition.source)
             return
         partition.addresses = addresses_of(store)
-        partition.groups = Groups.of(store)
+        partition.groups = PendingGroups.of(store)
         try:
             check_changelog(partition, facts, replay.position.changelog_next)
             remembered = bool(partition.addresses or partition.groups.open)
@@ -454,7 +464,7 @@ class Arrivals:
         partition.restored_records = replay.records
         self._arrived(partition, facts, offset)
 
-    def _arrived(self, partition: Partition, facts: Facts, offset: int) -> None:
+    def _arrived(self, partition: OwnedPartition, facts: TakeoverFacts, offset: int) -> None:
         partition.committed_offset = facts.committed_offset
         if facts.metadata is not None:
             partition.time_ms = facts.metadata.time_ms
@@ -462,7 +472,7 @@ class Arrivals:
             partition.applied = facts.metadata.applied
         self._run(partition, offset)
 
-    def _is_outdated(self, partition: Partition, facts: Facts) -> bool:
+    def _is_outdated(self, partition: OwnedPartition, facts: TakeoverFacts) -> bool:
         """Whether another owner has committed since: then it was us who stood still."""
         try:
             (now,) = self._consumer.committed([place_of(partition)], timeout=_COMMITTED_TIMEOUT_S)
@@ -471,15 +481,15 @@ class Arrivals:
         return (now.offset if now.offset >= 0 else None) != facts.committed_offset
 
 
-def _tombstones_kept_ms(partition: Partition, topics: Mapping[str, TopicInfo]) -> int:
+def _tombstones_kept_ms(partition: OwnedPartition, topics: Mapping[str, TopicInfo]) -> int:
     log = partition.changelog
     return TOMBSTONES_KEPT_MS if log is None else topics[log.topic].tombstones_kept_ms
 
 
-def _problems(partition: Partition, topics: Mapping[str, TopicInfo]) -> list[Problem]:
+def _problems(partition: OwnedPartition, topics: Mapping[str, TopicInfo]) -> list[ConfigIssue]:
     """What is wrong with the settings of the internal topics of a partition."""
-    found, source, log = list[Problem](), partition.source, partition.changelog
-    if partition.inlet is None:
+    found, source, log = list[ConfigIssue](), partition.source, partition.changelog
+    if partition.input_partition is None:
         found += by_address_problems(source.topic, topics[source.topic])
     if log is not None:
         found += changelog_problems(log.topic, topics[log.topic])

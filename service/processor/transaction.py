@@ -14,15 +14,15 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 
 from service.clock import Clock
 from service.dedup.decider import UndecidedError
-from service.dedup.partition import Partition
+from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Output, Plan
 from service.kafka.clients import Clients
-from service.kafka.errors import Fault, FaultError, Remedy, fault_of
+from service.kafka.errors import KafkaFailure, KafkaFailureError, Recovery, fault_of
 from service.kafka.io import send
-from state import pending_group as parked
+from state import pending_group as pending_record
 from state.cache import Cache
-from state.model import Edit, Source
-from state.store import Position
+from state.model import Edit, PartitionId
+from state.store import StorePosition
 from state.strategies.registry import STRATEGIES
 
 _STEP_TIMEOUT_S: Final = 2.0
@@ -35,8 +35,8 @@ _FLUSH_SLICE_S: Final = 0.25
 # The broker looks for transactions past their timeout every ten seconds by default.
 _SCAN_S: Final = 10.0
 
-_NOT_DELIVERED: Final = Fault(
-    Remedy.ABORT,
+_NOT_DELIVERED: Final = KafkaFailure(
+    Recovery.ABORT,
     of_record=False,
     fenced=False,
     cause="_MSG_TIMED_OUT: a changelog record was not delivered in time, or nobody knows where",
@@ -53,19 +53,19 @@ EXPIRED: Final = SLOW._replace(
     waits_for="the broker to take a transaction within transaction_timeout_ms; see its log",
 )
 
-Marks = Callable[[Mapping[Source, int]], list[TopicPartition]]
+Marks = Callable[[Mapping[PartitionId, int]], list[TopicPartition]]
 """Input offsets with their metadata, given the last changelog offset of each partition."""
 
 
-class TransactionAbortedError(FaultError):
+class TransactionAbortedError(KafkaFailureError):
     """The transaction left nothing behind: the batch has to be read again."""
 
 
-class OutcomeUnknownError(FaultError):
+class OutcomeUnknownError(KafkaFailureError):
     """Only the broker knows what became of the transaction: begin again from what it says."""
 
 
-class Committer:
+class TransactionManager:
     """The transactional producer, and the order in which it is used."""
 
     def __init__(
@@ -171,13 +171,13 @@ class Committer:
 
     def _write(
         self, producer: Producer, plan: Plan, outputs: Iterable[Sequence[Output]], began_s: float
-    ) -> "_Changelog":
+    ) -> "_ChangelogWriter":
         """Everything into the logs.
 
         A record that was not delivered makes the next step fail with its error, so delivery is
         asked for only where the offset is needed.
         """
-        changelog = _Changelog(plan.edits)
+        changelog = _ChangelogWriter(plan.edits)
         try:
             for part in outputs:
                 self._awaits(0.0)
@@ -204,7 +204,7 @@ class Committer:
             if reason := _failed(producer):
                 raise reason
 
-    def _end(self, producer: Producer, began_s: float) -> Fault | None:
+    def _end(self, producer: Producer, began_s: float) -> KafkaFailure | None:
         """Commit, and again while the answer is out; never abort what may be committed.
 
         Gives what it has to be aborted for. OutcomeUnknownError where only the broker knows.
@@ -221,17 +221,17 @@ class Committer:
                 # The client closes a silent connection, with a request on it, and logs nothing.
                 self._suspect = self._suspect or self._waited_s(began_s) > _STEP_TIMEOUT_S
                 return None
-            if fault.remedy is Remedy.ABORT and not maybe_committed:
+            if fault.remedy is Recovery.ABORT and not maybe_committed:
                 return fault
             if self._has_expired(fault, began_s):
                 fault = EXPIRED._replace(cause=f"{EXPIRED.cause}; {fault.cause}")
                 raise OutcomeUnknownError(fault)
             is_late = self._waited_s(started_s) > self._timeout_s + _SCAN_S
-            if fault.remedy is not Remedy.RETRY or is_late:
+            if fault.remedy is not Recovery.RETRY or is_late:
                 raise OutcomeUnknownError(fault)
             maybe_committed = self._suspect = True
 
-    def _abort(self, producer: Producer, cause: Fault, began_s: float) -> Fault:
+    def _abort(self, producer: Producer, cause: KafkaFailure, began_s: float) -> KafkaFailure:
         """Abort what was never told to commit, and give the cause.
 
         OutcomeUnknownError where the broker does not confirm it, or a rival took the name over.
@@ -240,21 +240,23 @@ class Committer:
         """
         self._suspect = True
         fault = cause
-        if cause.remedy is not Remedy.REBUILD:
+        if cause.remedy is not Recovery.REBUILD:
             try:
                 self._run(lambda: producer.abort_transaction(_STEP_TIMEOUT_S))
             except TransactionAbortedError:
                 raise OutcomeUnknownError(cause) from None
             except OutcomeUnknownError as error:
                 # An abort may end fatally (librdkafka #4849); what led to it says more.
-                fault = error.fault if error.fault.fenced else cause._replace(remedy=Remedy.REBUILD)
+                fault = (
+                    error.fault if error.fault.fenced else cause._replace(remedy=Recovery.REBUILD)
+                )
         if self._has_expired(fault, began_s):
             return EXPIRED
-        if fault.remedy is Remedy.REBUILD:
+        if fault.remedy is Recovery.REBUILD:
             raise OutcomeUnknownError(fault)
         return cause
 
-    def _has_expired(self, fault: Fault, began_s: float) -> bool:
+    def _has_expired(self, fault: KafkaFailure, began_s: float) -> bool:
         """Whether the broker, and no rival, fenced the producer: for the age of its transaction."""
         is_fenced = fault.fenced and not fault.of_group
         return is_fenced and self._waited_s(began_s) > self._timeout_s
@@ -270,9 +272,9 @@ class Committer:
                 fault = fault_of(error.args[0])
             else:
                 return
-            if fault.remedy is Remedy.REBUILD:
+            if fault.remedy is Recovery.REBUILD:
                 raise OutcomeUnknownError(fault)
-            if fault.remedy is Remedy.ABORT or self._waited_s(started_s) > self._timeout_s:
+            if fault.remedy is Recovery.ABORT or self._waited_s(started_s) > self._timeout_s:
                 raise TransactionAbortedError(fault)
             self._suspect = True
             self._clock.sleep(_PAUSE_S)
@@ -296,17 +298,17 @@ def _failed(producer: Producer) -> KafkaException | None:
     return None
 
 
-class _Changelog:
+class _ChangelogWriter:
     """The edits of a plan on their way: written as the plan fills, delivery asked of the last.
 
     It must not hold the producer, which holds its reports: one that is never served would keep a
     producer that was dropped, with its threads and connections, for good.
     """
 
-    def __init__(self, edits: Mapping[Source, list[Edit]]) -> None:
+    def __init__(self, edits: Mapping[PartitionId, list[Edit]]) -> None:
         self._edits = edits
-        self._sent: dict[Source, int] = {}
-        self.written: dict[Source, int] = {}
+        self._sent: dict[PartitionId, int] = {}
+        self.written: dict[PartitionId, int] = {}
         """The last changelog offset of each partition."""
         self.awaited = 0
         """Deliveries that were asked for and have not succeeded."""
@@ -319,7 +321,7 @@ class _Changelog:
                 self._sent[log] = len(edits)
                 self._write(producer, log, edits[sent:])
 
-    def _write(self, producer: Producer, log: Source, edits: list[Edit]) -> None:
+    def _write(self, producer: Producer, log: PartitionId, edits: list[Edit]) -> None:
         def note(error: KafkaError | None, message: Message) -> None:
             # The message of a failed report must not be touched: a fatal error may be pending.
             if error is not None:
@@ -339,8 +341,8 @@ class _Changelog:
 
 def apply(
     plan: Plan,
-    changelog_next: Mapping[Source, int],
-    partitions: Mapping[Source, Partition],
+    changelog_next: Mapping[PartitionId, int],
+    partitions: Mapping[PartitionId, OwnedPartition],
     cache: Cache,
     now_ms: int,
 ) -> None:
@@ -359,7 +361,7 @@ def apply(
             store, facts = partition.store, partition.facts
             assert store is not None  # it was decided on
             assert facts is not None
-            position = Position(facts.identity, next_offset, partition.changelog_next, now_ms)
+            position = StorePosition(facts.identity, next_offset, partition.changelog_next, now_ms)
             store.apply(edits, position)
         partition.volatile.keep(plan.volatile.get(source, ()))
         partition.groups.apply(plan.groups.get(source, {}))
@@ -375,7 +377,7 @@ def apply(
     cache.shrink()
 
 
-def clearing(partition: Partition, edits_max: int) -> Iterator[Plan]:
+def clearing(partition: OwnedPartition, edits_max: int) -> Iterator[Plan]:
     """Plans that delete all that a partition remembers, a tombstone for each key, in pieces.
 
     Until the last of them is committed the offset has no metadata, as it had none before: a
@@ -383,7 +385,7 @@ def clearing(partition: Partition, edits_max: int) -> Iterator[Plan]:
     """
     assert partition.store is not None  # it runs
     assert partition.changelog is not None
-    kinds = {strategy.kind for strategy in STRATEGIES.values()} | {parked.KIND}
+    kinds = {strategy.kind for strategy in STRATEGIES.values()} | {pending_record.KIND}
     keys = [key for kind in kinds for key, _ in partition.store.scan(kind)]
     while True:
         piece, keys = keys[:edits_max], keys[edits_max:]

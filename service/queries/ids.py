@@ -5,11 +5,11 @@ from heapq import merge
 from itertools import chain, islice
 from typing import NamedTuple
 
-from service.dedup.record import Known
+from service.dedup.record import KnownId
 from service.queries.settings import EffectiveSetting
 
 
-class Cursor(NamedTuple):
+class IdCursor(NamedTuple):
     """Where a listing goes on: on this partition, below this number.
 
     Of one that begins with the oldest, from this number on and up to where the ring ended then.
@@ -39,12 +39,12 @@ class IdsQuery(NamedTuple):
     """Asks for the ids that an address remembers, partition by partition, the newest first."""
 
     address: str
-    cursor: Cursor | None
+    cursor: IdCursor | None
     limit: int
     oldest_first: bool = False
 
 
-class IdsImport(NamedTuple):
+class ImportIds(NamedTuple):
     """Has an address know these ids, in this order, where they are not known yet.
 
     They are decided as if they came from this partition of an input: each from its own, where
@@ -54,12 +54,12 @@ class IdsImport(NamedTuple):
     address: str
     topic: str | None
     partition: int | None
-    ids: tuple[Known, ...]
+    ids: tuple[KnownId, ...]
     dry_run: bool = False
     """Only to be told what would come of it."""
 
 
-class IdForgetting(NamedTuple):
+class ForgetId(NamedTuple):
     """Has an address forget an id, on every partition."""
 
     address: str
@@ -67,14 +67,14 @@ class IdForgetting(NamedTuple):
     dry_run: bool = False
 
 
-class Clearing(NamedTuple):
+class ClearAddress(NamedTuple):
     """Has an address forget everything, on every partition."""
 
     address: str
     dry_run: bool = False
 
 
-class Sighting(NamedTuple):
+class IdLocation(NamedTuple):
     """An accepted message whose id is remembered: where it stood, and how long it stays.
 
     The time is that of the last sight, which a window counts from.
@@ -91,7 +91,7 @@ class IdAnswer(NamedTuple):
     """Whether an id is remembered, and since which messages."""
 
     known: bool
-    sightings: tuple[Sighting, ...]
+    sightings: tuple[IdLocation, ...]
     settings: Mapping[str, EffectiveSetting] | None = None
     """By which it is judged; None where nobody has told."""
     complete: bool = False
@@ -101,7 +101,7 @@ class IdAnswer(NamedTuple):
 class LookupAnswer(NamedTuple):
     """Where each of the ids was seen, in the order of the question; nowhere if not known."""
 
-    sightings: tuple[tuple[Sighting, ...], ...]
+    sightings: tuple[tuple[IdLocation, ...], ...]
     complete: bool = False
 
 
@@ -109,8 +109,8 @@ class RememberedId(NamedTuple):
     """An id that is remembered."""
 
     identifier: bytes
-    sighting: Sighting
-    at: Cursor
+    sighting: IdLocation
+    at: IdCursor
     """Where a listing goes on that is to begin with it."""
 
 
@@ -118,7 +118,7 @@ class IdsAnswer(NamedTuple):
     """A page of ids; without a cursor it is the last."""
 
     ids: tuple[RememberedId, ...]
-    cursor: Cursor | None
+    cursor: IdCursor | None
     complete: bool = False
 
 
@@ -137,7 +137,7 @@ class ImportAnswer(NamedTuple):
     complete: bool = False
 
 
-def sightings_in_order(sightings: Iterable[Sighting]) -> tuple[Sighting, ...]:
+def sightings_in_order(sightings: Iterable[IdLocation]) -> tuple[IdLocation, ...]:
     """Where an id was seen, each once; on one partition the newest first."""
     return tuple(
         sorted(set(sightings), key=lambda s: (s.topic, s.partition, -s.time_ms, -s.offset))
@@ -174,12 +174,12 @@ def _once(rows: Iterable[RememberedId]) -> Iterator[RememberedId]:
         last = _upwards(row.at)
 
 
-def _upwards(at: Cursor) -> tuple[str, int, int]:
+def _upwards(at: IdCursor) -> tuple[str, int, int]:
     """By partition, and there the oldest first."""
     return (at.topic, at.partition, at.number)
 
 
-def _downwards(at: Cursor) -> tuple[str, int, int]:
+def _downwards(at: IdCursor) -> tuple[str, int, int]:
     """By partition, and there the newest first."""
     return (at.topic, at.partition, -at.number)
 
@@ -189,7 +189,7 @@ def merged_change(_query: object, answers: Sequence[ChangeAnswer]) -> ChangeAnsw
     return ChangeAnswer(sum(answer.ids for answer in answers))
 
 
-def merged_import(_query: IdsImport, answers: Sequence[ImportAnswer]) -> ImportAnswer:
+def merged_import(_query: ImportIds, answers: Sequence[ImportAnswer]) -> ImportAnswer:
     """The sums."""
     return ImportAnswer(
         sum(answer.ids for answer in answers), sum(answer.new for answer in answers)

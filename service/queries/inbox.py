@@ -26,52 +26,52 @@ from service.queries.addresses import (
 from service.queries.errors import Busy, TimedOut, Unavailable
 from service.queries.ids import (
     ChangeAnswer,
-    Clearing,
+    ClearAddress,
+    ForgetId,
     IdAnswer,
-    IdForgetting,
     IdQuery,
     IdsAnswer,
-    IdsImport,
     IdsLookup,
     IdsQuery,
     ImportAnswer,
+    ImportIds,
     LookupAnswer,
 )
 from service.queries.publishers import (
-    NumberChange,
     PublisherAnswer,
     PublisherQuery,
     PublishersAnswer,
     PublishersQuery,
+    SetSequence,
 )
 from service.queries.redrives import (
-    LettersRedrive,
-    MarksAnswer,
-    MarksQuery,
-    MarksRemoval,
+    CheckpointsAnswer,
+    CheckpointsQuery,
+    DecideDeadLetters,
+    DeleteCheckpoints,
     RedriveAnswer,
 )
 from service.queries.registry import OF_ALL, OF_ONE, Answer, Query
-from service.queries.settings import ForgottenAnswer, ForgottenQuery
+from service.queries.settings import EvictionAnswer, EvictionQuery
 
 T = TypeVar("T")
 
 Steps = Generator[None, None, T]
 """Returns an answer; between two of its steps, a few milliseconds each, the loop may decide."""
 
-_CHANGES: Final = (*OF_ONE, *OF_ALL, ForgottenQuery)
+_CHANGES: Final = (*OF_ONE, *OF_ALL, EvictionQuery)
 """What an administrator wants done, and what is asked before settings are written."""
 
 _AGAIN: Final = " ask again, and see /v1/status for what it waits for."
 
 
-class _Question(NamedTuple):
+class _PendingQuery(NamedTuple):
     query: Query
     reply: Future[Answer]
     deadline_s: float
 
 
-class Desk(ABC):
+class QueryService(ABC):
     """Where questions are put."""
 
     @overload
@@ -80,15 +80,15 @@ class Desk(ABC):
     async def ask(self, query: IdQuery, timeout_s: float) -> IdAnswer: ...
     @overload
     async def ask(
-        self, query: PublisherQuery | NumberChange, timeout_s: float
+        self, query: PublisherQuery | SetSequence, timeout_s: float
     ) -> PublisherAnswer: ...
     @overload
     async def ask(self, query: IdsQuery, timeout_s: float) -> IdsAnswer: ...
     @overload
-    async def ask(self, query: IdsImport, timeout_s: float) -> ImportAnswer: ...
+    async def ask(self, query: ImportIds, timeout_s: float) -> ImportAnswer: ...
     @overload
     async def ask(
-        self, query: IdForgetting | Clearing | MarksRemoval, timeout_s: float
+        self, query: ForgetId | ClearAddress | DeleteCheckpoints, timeout_s: float
     ) -> ChangeAnswer: ...
     @overload
     async def ask(self, query: IdsLookup, timeout_s: float) -> LookupAnswer: ...
@@ -97,11 +97,11 @@ class Desk(ABC):
     @overload
     async def ask(self, query: AddressesQuery, timeout_s: float) -> AddressesAnswer: ...
     @overload
-    async def ask(self, query: ForgottenQuery, timeout_s: float) -> ForgottenAnswer: ...
+    async def ask(self, query: EvictionQuery, timeout_s: float) -> EvictionAnswer: ...
     @overload
-    async def ask(self, query: MarksQuery, timeout_s: float) -> MarksAnswer: ...
+    async def ask(self, query: CheckpointsQuery, timeout_s: float) -> CheckpointsAnswer: ...
     @overload
-    async def ask(self, query: LettersRedrive, timeout_s: float) -> RedriveAnswer: ...
+    async def ask(self, query: DecideDeadLetters, timeout_s: float) -> RedriveAnswer: ...
     @overload
     async def ask(self, query: PublishersQuery, timeout_s: float) -> PublishersAnswer: ...
     async def ask(self, query: Query, timeout_s: float) -> Answer:
@@ -118,16 +118,16 @@ class Desk(ABC):
         ...
 
 
-class Inbox(Desk):
+class QueryInbox(QueryService):
     """Questions that wait for the loop, and those that it is answering."""
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
         self._lock = threading.Lock()
         """Of those who ask; the loop takes without it."""
-        self._questions: deque[_Question] = deque()
-        self._changes: deque[_Question] = deque()
-        self._begun: deque[_Begun] = deque()
+        self._questions: deque[_PendingQuery] = deque()
+        self._changes: deque[_PendingQuery] = deque()
+        self._begun: deque[_RunningQuery] = deque()
         self._takes_new = False
         """Whether the last step was the first one of a question."""
         self._closed = False
@@ -137,7 +137,7 @@ class Inbox(Desk):
 
     def put(self, query: Query, deadline_s: float) -> Future[Answer]:
         """Have it answered before a time of the monotonic clock; `Busy`, or `Unavailable`."""
-        question = _Question(query, Future(), deadline_s)
+        question = _PendingQuery(query, Future(), deadline_s)
         self._put(question)
         return question.reply
 
@@ -182,7 +182,7 @@ class Inbox(Desk):
         self.change(_refuse, len(self._changes))
         self.answer(_refuse, lambda: True)
 
-    def _put(self, question: _Question) -> None:
+    def _put(self, question: _PendingQuery) -> None:
         is_change = isinstance(question.query, _CHANGES)
         with self._lock:
             if self._closed:
@@ -193,10 +193,10 @@ class Inbox(Desk):
             (self._changes if is_change else self._questions).append(question)
 
 
-class _Begun:
+class _RunningQuery:
     """A question that is being answered."""
 
-    def __init__(self, question: _Question, steps: Steps[Answer]) -> None:
+    def __init__(self, question: _PendingQuery, steps: Steps[Answer]) -> None:
         self._question = question
         self._steps = steps
 
@@ -222,11 +222,13 @@ class _Begun:
         self._question.reply.set_exception(reason)
 
 
-def _begun(question: _Question, answer: Callable[[Query], Answer | Steps[Answer]]) -> _Begun | None:
+def _begun(
+    question: _PendingQuery, answer: Callable[[Query], Answer | Steps[Answer]]
+) -> _RunningQuery | None:
     """A question to be answered from now on; None where nobody waits for it."""
     if not question.reply.set_running_or_notify_cancel():
         return None
-    return _Begun(question, _steps(question.query, answer))
+    return _RunningQuery(question, _steps(question.query, answer))
 
 
 def _steps(query: Query, answer: Callable[[Query], Answer | Steps[Answer]]) -> Steps[Answer]:

@@ -5,12 +5,12 @@ from collections.abc import Collection, Iterable
 from service.config.addresses import COUNTING, AddressBook, settings_of
 from service.kafka.topics import by_address
 from service.queries.errors import NotPossible
-from service.queries.publishers import NumberChange, PublisherPlace
-from service.queries.status import Status
-from state.model import Source
+from service.queries.publishers import PublisherProgress, SetSequence
+from service.queries.status import ServiceStatus
+from state.model import PartitionId
 
 
-def check_change(change: NumberChange, book: AddressBook) -> None:
+def check_change(change: SetSequence, book: AddressBook) -> None:
     """NotPossible where the address holds no such number."""
     settings = settings_of(book, change.address)
     if settings.strategy not in COUNTING:
@@ -26,16 +26,18 @@ def check_change(change: NumberChange, book: AddressBook) -> None:
 
 
 def written_partition(
-    change: NumberChange, places: Iterable[PublisherPlace], deciding: Collection[Source]
-) -> Source:
+    change: SetSequence, places: Iterable[PublisherProgress], deciding: Collection[PartitionId]
+) -> PartitionId:
     """The partition of an input that a publisher writes; NotPossible if unknown.
 
     `places` is where the publisher stands, `deciding` the inputs' partitions that decide here.
     """
     if change.topic is not None and change.partition is not None:
-        return Source(change.topic, change.partition)
+        return PartitionId(change.topic, change.partition)
     written = {
-        Source(place.topic, place.partition) for place in places if place.address == change.address
+        PartitionId(place.topic, place.partition)
+        for place in places
+        if place.address == change.address
     }
     found = list(written or deciding)
     if len(found) != 1:
@@ -47,10 +49,10 @@ def written_partition(
     return found[0]
 
 
-def deciding_inputs(statuses: Iterable[Status], group_id: str) -> list[Source]:
+def deciding_inputs(statuses: Iterable[ServiceStatus], group_id: str) -> list[PartitionId]:
     """The partitions of inputs that decide, in these processes or instances."""
     return [
-        Source(each.topic, each.partition)
+        PartitionId(each.topic, each.partition)
         for status in statuses
         for each in status.partitions
         if each.changelog_next_offset is not None and each.topic != by_address(group_id)

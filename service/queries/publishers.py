@@ -20,7 +20,7 @@ class PublishersQuery(NamedTuple):
     limit: int
 
 
-class NumberChange(NamedTuple):
+class SetSequence(NamedTuple):
     """Has a publisher stand at a number of an address, whatever it did before.
 
     The partition need not be told where only one can be meant.
@@ -37,7 +37,7 @@ class NumberChange(NamedTuple):
     dry_run: bool = False
 
 
-class PublisherPlace(NamedTuple):
+class PublisherProgress(NamedTuple):
     """How far a publisher has come on one address, and the partition that it writes."""
 
     address: str
@@ -54,7 +54,7 @@ class PublisherAnswer(NamedTuple):
     epoch: int | None
     """Of its session; None without one."""
     user: str | None
-    places: tuple[PublisherPlace, ...]
+    places: tuple[PublisherProgress, ...]
     complete: bool = False
     """True when no deciding partition belongs to another instance."""
 
@@ -66,7 +66,7 @@ class PublishersAnswer(NamedTuple):
     complete: bool = False
 
 
-def places_in_order(places: Iterable[PublisherPlace]) -> tuple[PublisherPlace, ...]:
+def places_in_order(places: Iterable[PublisherProgress]) -> tuple[PublisherProgress, ...]:
     """Where a publisher stands, each once."""
     by_place = {(place.topic, place.partition, place.address): place for place in places}
     return tuple(by_place[place] for place in sorted(by_place))

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from service.dedup.dead_letter import Letter, Mode
+from service.dedup.dead_letter import Mode, RedrivenRecord
 
 
-class LettersRedrive(NamedTuple):
+class DecideDeadLetters(NamedTuple):
     """Has the owner of a deciding partition decide dead letters anew, in their order.
 
     They are of one partition of dead letters, and each is decided once, however often this is asked
@@ -20,24 +20,24 @@ class LettersRedrive(NamedTuple):
     partition: int
     letters_topic: str
     letters_partition: int
-    letters: tuple[Letter, ...]
+    letters: tuple[RedrivenRecord, ...]
     given_up: bool = False
     """They cannot be written: they are passed over, and counted as failed."""
 
 
-class MarksQuery(NamedTuple):
+class CheckpointsQuery(NamedTuple):
     """Asks how far a redrive has come, on each deciding partition."""
 
     redrive: str
 
 
-class MarksRemoval(NamedTuple):
+class DeleteCheckpoints(NamedTuple):
     """Has every deciding partition forget how far a redrive came that has ended."""
 
     redrive: str
 
 
-class ToldMark(NamedTuple):
+class PartitionCheckpoint(NamedTuple):
     """How far a redrive has come on a deciding partition, in one partition of dead letters."""
 
     topic: str
@@ -53,10 +53,10 @@ class ToldMark(NamedTuple):
     failed: int
 
 
-class MarksAnswer(NamedTuple):
+class CheckpointsAnswer(NamedTuple):
     """How far a redrive has come."""
 
-    marks: tuple[ToldMark, ...]
+    marks: tuple[PartitionCheckpoint, ...]
     complete: bool = False
     """True when no deciding partition belongs to another instance."""
 
@@ -67,18 +67,22 @@ class RedriveAnswer(NamedTuple):
     result: Literal["done", "ended", "refused"]
     """`ended`: the redrive has. `refused`: the broker does not take what would go out for
     them, or the checks of one of them fail."""
-    mark: ToldMark
+    mark: PartitionCheckpoint
     cause: str = ""
     complete: bool = False
 
 
-def merged_redrive(_query: LettersRedrive, answers: Sequence[RedriveAnswer]) -> RedriveAnswer:
+def merged_redrive(_query: DecideDeadLetters, answers: Sequence[RedriveAnswer]) -> RedriveAnswer:
     """What the owner says."""
     # A partition that moves may be answered for twice; who has decided more owns it now.
     return max(answers, key=lambda answer: answer.mark.done)
 
 
-def merged_marks(_query: MarksQuery, answers: Sequence[MarksAnswer]) -> MarksAnswer:
+def merged_marks(
+    _query: CheckpointsQuery, answers: Sequence[CheckpointsAnswer]
+) -> CheckpointsAnswer:
     """Each mark once, the furthest."""
     marks = sorted(mark for answer in answers for mark in answer.marks)
-    return MarksAnswer(tuple({mark[:4]: mark for mark in marks}.values()))  # the last is furthest
+    return CheckpointsAnswer(
+        tuple({mark[:4]: mark for mark in marks}.values())
+    )  # the last is furthest

@@ -17,16 +17,16 @@ Query = (
     | ids.IdQuery
     | ids.IdsQuery
     | ids.IdsLookup
-    | ids.IdsImport
-    | ids.IdForgetting
-    | ids.Clearing
+    | ids.ImportIds
+    | ids.ForgetId
+    | ids.ClearAddress
     | publishers.PublisherQuery
     | publishers.PublishersQuery
-    | publishers.NumberChange
-    | settings.ForgottenQuery
-    | redrives.LettersRedrive
-    | redrives.MarksQuery
-    | redrives.MarksRemoval
+    | publishers.SetSequence
+    | settings.EvictionQuery
+    | redrives.DecideDeadLetters
+    | redrives.CheckpointsQuery
+    | redrives.DeleteCheckpoints
 )
 
 Answer = (
@@ -40,14 +40,14 @@ Answer = (
     | ids.ImportAnswer
     | publishers.PublisherAnswer
     | publishers.PublishersAnswer
-    | settings.ForgottenAnswer
-    | redrives.MarksAnswer
+    | settings.EvictionAnswer
+    | redrives.CheckpointsAnswer
     | redrives.RedriveAnswer
 )
 
-OF_ONE: Final = (ids.IdsImport, redrives.LettersRedrive, publishers.NumberChange)
+OF_ONE: Final = (ids.ImportIds, redrives.DecideDeadLetters, publishers.SetSequence)
 """Changes that one owner makes; all others refuse them."""
-OF_ALL: Final = (ids.IdForgetting, ids.Clearing, redrives.MarksRemoval)
+OF_ALL: Final = (ids.ForgetId, ids.ClearAddress, redrives.DeleteCheckpoints)
 """Changes that every owner makes on its own partitions; what they changed is summed."""
 
 
@@ -64,14 +64,14 @@ _MERGES: Final[Mapping[type[Query], Callable[[Any, Any], Answer]]] = {
     ids.IdQuery: ids.merged_id,
     ids.IdsLookup: ids.merged_lookup,
     ids.IdsQuery: ids.merged_ids,
-    ids.IdsImport: ids.merged_import,
-    ids.IdForgetting: ids.merged_change,
-    ids.Clearing: ids.merged_change,
+    ids.ImportIds: ids.merged_import,
+    ids.ForgetId: ids.merged_change,
+    ids.ClearAddress: ids.merged_change,
     publishers.PublisherQuery: publishers.merged_publisher,
     publishers.PublishersQuery: publishers.merged_publishers,
-    publishers.NumberChange: publishers.merged_publisher,
-    settings.ForgottenQuery: settings.merged_forgotten,
-    redrives.LettersRedrive: redrives.merged_redrive,
-    redrives.MarksQuery: redrives.merged_marks,
-    redrives.MarksRemoval: ids.merged_change,
+    publishers.SetSequence: publishers.merged_publisher,
+    settings.EvictionQuery: settings.merged_forgotten,
+    redrives.DecideDeadLetters: redrives.merged_redrive,
+    redrives.CheckpointsQuery: redrives.merged_marks,
+    redrives.DeleteCheckpoints: ids.merged_change,
 }

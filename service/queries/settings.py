@@ -15,13 +15,13 @@ class EffectiveSetting(NamedTuple):
     pattern: str
 
 
-class ForgottenQuery(NamedTuple):
+class EvictionQuery(NamedTuple):
     """Asks what would be forgotten with these address settings in place of those that hold."""
 
     patterns: Mapping[str, Mapping[str, Setting]]
 
 
-class Forgotten(NamedTuple):
+class CacheEviction(NamedTuple):
     """What other settings make of one cache on one deciding partition."""
 
     address: str
@@ -38,10 +38,10 @@ class Forgotten(NamedTuple):
     newest_time_ms: int | None
 
 
-class ForgottenAnswer(NamedTuple):
+class EvictionAnswer(NamedTuple):
     """The caches whose settings would be others, forgotten or not."""
 
-    caches: tuple[Forgotten, ...]
+    caches: tuple[CacheEviction, ...]
     """The first of them."""
     caches_total: int
     needs_force: int
@@ -54,15 +54,15 @@ CACHES_TOLD_MAX: Final = 1_000
 """Of how many caches an answer tells what would become of them; the rest is counted."""
 
 
-def caches_in_order(caches: Iterable[Forgotten]) -> tuple[Forgotten, ...]:
+def caches_in_order(caches: Iterable[CacheEviction]) -> tuple[CacheEviction, ...]:
     """What would become of caches, each once, as far as they are told."""
     by_place = {(each.address, each.topic, each.partition): each for each in caches}
     return tuple(by_place[place] for place in nsmallest(CACHES_TOLD_MAX, by_place))
 
 
-def merged_forgotten(_query: ForgottenQuery, answers: Sequence[ForgottenAnswer]) -> ForgottenAnswer:
+def merged_forgotten(_query: EvictionQuery, answers: Sequence[EvictionAnswer]) -> EvictionAnswer:
     """The first caches of all, and the sums."""
-    return ForgottenAnswer(
+    return EvictionAnswer(
         caches_in_order(chain.from_iterable(answer.caches for answer in answers)),
         caches_total=sum(answer.caches_total for answer in answers),
         needs_force=sum(answer.needs_force for answer in answers),

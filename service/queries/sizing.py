@@ -37,7 +37,7 @@ _SHORT: Final = re.compile(rf"({_NUMBER})(ms|s|m|h|d)")
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-class Ring(NamedTuple):
+class RingUsage(NamedTuple):
     """What one deciding partition holds of the address now."""
 
     ids_held: int
@@ -57,7 +57,7 @@ class Ring(NamedTuple):
         return None if self.span_ms <= 0 else 1000 * (self.ids_held - 1) / self.span_ms
 
 
-class Rates(NamedTuple):
+class AcceptRates(NamedTuple):
     """Accepted messages a second."""
 
     total: float
@@ -65,7 +65,7 @@ class Rates(NamedTuple):
     """Of the partition that has most of them."""
 
 
-class Size(NamedTuple):
+class RequiredSize(NamedTuple):
     """What is needed on each deciding partition, and what it takes on all of them."""
 
     ids_needed: int
@@ -77,23 +77,25 @@ class Size(NamedTuple):
     """Of disk; and as many of the changelog, between two compactions more."""
 
 
-def observed(rings: Sequence[Ring]) -> Rates | None:
+def observed(rings: Sequence[RingUsage]) -> AcceptRates | None:
     """What the ids that are held tell of the rate; None where they tell nothing."""
     rates = [rate for rate in (ring.per_second for ring in rings) if rate is not None]
-    return Rates(sum(rates), max(rates)) if rates else None
+    return AcceptRates(sum(rates), max(rates)) if rates else None
 
 
-def asked(per_second: float, rings: Sequence[Ring]) -> Rates:
+def asked(per_second: float, rings: Sequence[RingUsage]) -> AcceptRates:
     """A rate of the whole address, spread over partitions as what is held is."""
     seen = observed(rings)
     if seen is not None and seen.total:
-        return Rates(per_second, per_second * seen.busiest / seen.total)
+        return AcceptRates(per_second, per_second * seen.busiest / seen.total)
     held = [ring.ids_held for ring in rings]
     share = max(held) / sum(held) if any(held) else 1.0
-    return Rates(per_second, per_second * share)
+    return AcceptRates(per_second, per_second * share)
 
 
-def sized(rates: Rates, window_ms: int, partitions: int, *, is_window: bool) -> Size | None:
+def sized(
+    rates: AcceptRates, window_ms: int, partitions: int, *, is_window: bool
+) -> RequiredSize | None:
     """The size for a rate and the longest time to a copy; None where none is large enough."""
     needed = max(1, math.ceil(rates.busiest * window_ms / 1000))
     size = round_up(math.ceil(needed * SAFETY))
@@ -101,7 +103,9 @@ def sized(rates: Rates, window_ms: int, partitions: int, *, is_window: bool) -> 
         return None
     in_memory = WHOLE_BYTES if size <= WHOLE_IDS_MAX else COMPACT_BYTES
     ids = size * max(1, partitions)
-    return Size(needed, size, ids * (WINDOW_BYTES if is_window else in_memory), ids * STORED_BYTES)
+    return RequiredSize(
+        needed, size, ids * (WINDOW_BYTES if is_window else in_memory), ids * STORED_BYTES
+    )
 
 
 def round_up(number: int) -> int:
@@ -110,7 +114,7 @@ def round_up(number: int) -> int:
     return -(-number // unit) * unit
 
 
-def reach_ms(capacity: int, rates: Rates) -> int | None:
+def reach_ms(capacity: int, rates: AcceptRates) -> int | None:
     """For how long a size remembers at a rate; None for ever."""
     return None if rates.busiest <= 0 else math.floor(1000 * capacity / rates.busiest)
 

@@ -40,7 +40,7 @@ class PartitionStatus(NamedTuple):
     """For how long the next record may have waited, at most; None where that is not known."""
 
 
-class Status(NamedTuple):
+class ServiceStatus(NamedTuple):
     """The service at one moment."""
 
     phase: ServicePhase
@@ -69,7 +69,7 @@ class Status(NamedTuple):
     """Those that the routes in force need."""
 
     @classmethod
-    def starting(cls, instance: str, group_id: str, started_at: datetime) -> "Status":
+    def starting(cls, instance: str, group_id: str, started_at: datetime) -> "ServiceStatus":
         """Nothing has happened yet."""
         return cls("starting", None, instance, group_id, started_at, (), 0, 0, 0, 0, 0, 0, None)
 
@@ -109,7 +109,7 @@ class WorkerStatus(NamedTuple):
         )
 
 
-class Info(NamedTuple):
+class ServiceInfo(NamedTuple):
     """What runs here: versions and names."""
 
     version: str
@@ -120,26 +120,26 @@ class Info(NamedTuple):
     instance: str
     group_id: str
     config_revision: int = 0
-    """See `Status.config_revision`."""
+    """See `ServiceStatus.config_revision`."""
 
 
 class StatusBoard:
     """Where the loop pins its status and its heartbeat for other threads."""
 
-    def __init__(self, initial: Status, clock_s: Callable[[], float]) -> None:
+    def __init__(self, initial: ServiceStatus, clock_s: Callable[[], float]) -> None:
         """Start with a value, so that a reader never finds none. `clock_s` is monotonic."""
         self._status = initial
         self._clock_s = clock_s
         self._beat_s = clock_s()
         self._has_run = initial.phase == "running"
 
-    def publish(self, status: Status) -> None:
+    def publish(self, status: ServiceStatus) -> None:
         """Replace the status. The loop calls this between batches."""
         joined = status.phase == "running" or bool(status.partitions)
         self._has_run = self._has_run or joined
         self._status = status
 
-    def read(self) -> Status:
+    def read(self) -> ServiceStatus:
         """Return the latest status published."""
         return self._status
 

@@ -13,19 +13,19 @@ from queue import Full, Queue
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from service.config.load import Config
-from service.config.tasks import Part
+from service.config.tasks import Task
 from service.queries.errors import NameInUse, NotPossible, Unavailable
 from service.queries.registry import Answer, Query
-from service.queries.status import Status
-from service.telemetry.aggregation import Family
+from service.queries.status import ServiceStatus
+from service.telemetry.aggregation import MetricFamily
 
 
-class Begin(NamedTuple):
+class WorkerSetup(NamedTuple):
     """The first message: who the child is, and all that it needs."""
 
     config: Config
     """With this child's share of the instance's memory."""
-    part: Part
+    part: Task
     folder: Path
     """Where the stores are; the supervisor holds it."""
     label: str | None
@@ -39,7 +39,7 @@ class Begin(NamedTuple):
     """Whether a child before had joined the group."""
 
 
-class Ask(NamedTuple):
+class WorkerQuery(NamedTuple):
     """A question; after its deadline nobody waits for the answer."""
 
     number: int
@@ -47,20 +47,20 @@ class Ask(NamedTuple):
     deadline_s: float
 
 
-class Scrape(NamedTuple):
+class MetricsRequest(NamedTuple):
     """Asks for the metrics."""
 
     number: int
 
 
-class Stop(NamedTuple):
+class StopRequest(NamedTuple):
     """Finish the batch at hand, leave the group, and end."""
 
 
-class Report(NamedTuple):
+class WorkerReport(NamedTuple):
     """How the child does; sent a few times a second."""
 
-    status: Status
+    status: ServiceStatus
     has_run: bool
     silent_ms: int
     """Since the loop's last sign of life."""
@@ -69,44 +69,46 @@ class Report(NamedTuple):
     fenced_s: float
 
 
-class Answered(NamedTuple):
+class QueryAnswered(NamedTuple):
     """The answer to a question."""
 
     number: int
     answer: Answer
 
 
-class Refused(NamedTuple):
+class QueryRefused(NamedTuple):
     """Why there is no answer."""
 
     number: int
     reason: Unavailable | NotPossible | NameInUse
 
 
-class Failed(NamedTuple):
+class QueryFailed(NamedTuple):
     """The question met an error of ours; the child's log has it."""
 
     number: int
     error: str
 
 
-class Scraped(NamedTuple):
+class MetricsReply(NamedTuple):
     """The metrics; with number 0 the last ones of a child that ends."""
 
     number: int
-    families: tuple[Family, ...]
+    families: tuple[MetricFamily, ...]
 
 
-class Ended(NamedTuple):
+class WorkerEnded(NamedTuple):
     """The child ends, as was to be foreseen: the code that it ends with, and why."""
 
     exit_code: int
     sentence: str
 
 
-ToChild = Begin | Ask | Scrape | Stop
+ToChild = WorkerSetup | WorkerQuery | MetricsRequest | StopRequest
 
-ToSupervisor = Report | Answered | Refused | Failed | Scraped | Ended
+ToSupervisor = (
+    WorkerReport | QueryAnswered | QueryRefused | QueryFailed | MetricsReply | WorkerEnded
+)
 
 _DEPTH: Final = 256
 
@@ -117,7 +119,7 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 
-class Link(Generic[In, Out]):
+class Channel(Generic[In, Out]):
     """Hands every message to `heard`, and calls `ended` once there will be no more."""
 
     def __init__(

@@ -12,54 +12,57 @@ from typing import Final
 
 from service.config.load import Config
 from service.queries.errors import NotPossible, NotRestored, Unavailable
-from service.queries.inbox import Desk
+from service.queries.inbox import QueryService
 from service.queries.publisher_numbers import check_change, deciding_inputs, written_partition
 from service.queries.publishers import (
-    NumberChange,
     PublisherAnswer,
     PublisherQuery,
+    SetSequence,
     merged_publisher,
 )
 from service.queries.registry import OF_ONE, Answer, Query, merged
-from service.queries.status import Status
-from service.supervisor.worker_handle import Member
-from service.telemetry.aggregation import Family, joined, without_addresses, written
+from service.queries.status import ServiceStatus
+from service.supervisor.worker_handle import WorkerHandle
+from service.telemetry.aggregation import MetricFamily, joined, without_addresses, written
 from service.telemetry.metrics import Metrics
 
 
-class CrewDesk(Desk):
+class WorkerRouter(QueryService):
     """See the module."""
 
     def __init__(
-        self, config: Callable[[], Config], members: Sequence[Member], status: Callable[[], Status]
+        self,
+        config: Callable[[], Config],
+        handles: Sequence[WorkerHandle],
+        status: Callable[[], ServiceStatus],
     ) -> None:
         """`config` is the one that holds now."""
         self._config = config
-        self._members = members
+        self._handles = handles
         self._status = status
 
     def _answered(self, query: Query, timeout_s: float) -> Awaitable[Answer]:
         deadline_s = time.monotonic() + timeout_s
-        if isinstance(query, NumberChange) and len(self._members) > 1:
+        if isinstance(query, SetSequence) and len(self._handles) > 1:
             return self._number_changed(query, deadline_s)
         return self._asked(query, deadline_s)
 
     async def _asked(self, query: Query, deadline_s: float) -> Answer:
-        up = [member for member in self._members if member.is_up]
-        if len(up) < len(self._members) and not self._status().complete:
+        up = [handle for handle in self._handles if handle.is_up]
+        if len(up) < len(self._handles) and not self._status().complete:
             sentence = "A worker is being replaced, and its partitions answer nothing; see /readyz."
             raise NotRestored(sentence, retry_after_s=2)
-        replies = [asyncio.wrap_future(member.ask(query, deadline_s)) for member in up]
+        replies = [asyncio.wrap_future(handle.ask(query, deadline_s)) for handle in up]
         told = await asyncio.gather(*replies, return_exceptions=True)
         answers = [each for each in told if isinstance(each, Answer)]
         refusals = [each for each in told if isinstance(each, BaseException)]
         if refusals and not (answers and isinstance(query, OF_ONE)):
             raise gravest(refusals)
-        if len(self._members) == 1:
+        if len(self._handles) == 1:
             return answers[0]
         return merged(query, answers, complete=self._status().complete)
 
-    async def _number_changed(self, change: NumberChange, deadline_s: float) -> PublisherAnswer:
+    async def _number_changed(self, change: SetSequence, deadline_s: float) -> PublisherAnswer:
         """As one loop does it: find the partition, change it there, tell how it stands after it."""
         check_change(change, self._config().addresses)
         question = PublisherQuery(change.publisher)
@@ -83,12 +86,12 @@ def gravest(refusals: Sequence[BaseException]) -> BaseException:
 _PATIENCE_S: Final = 1.0
 
 
-class CrewMetrics:
+class SupervisorMetrics:
     """The supervisor's own metrics, and those of its children with them."""
 
-    def __init__(self, own: Metrics, members: Sequence[Member]) -> None:
+    def __init__(self, own: Metrics, handles: Sequence[WorkerHandle]) -> None:
         self._own = own
-        self._members = members
+        self._handles = handles
 
     def http_request(self, route: str, method: str, status: int, duration_s: float) -> None:
         """See `Metrics.http_request`."""
@@ -105,9 +108,9 @@ class CrewMetrics:
     async def scrape(self, *, addresses: bool = True) -> bytes:
         """All metrics in Prometheus' text format. See `Metrics.scrape`."""
         asked = []
-        for member in self._members:
+        for handle in self._handles:
             with contextlib.suppress(Unavailable):
-                asked.append(asyncio.wrap_future(member.scrape()))
+                asked.append(asyncio.wrap_future(handle.scrape()))
         if asked:
             _, late = await asyncio.wait(asked, timeout=_PATIENCE_S)
             for each in late:
@@ -115,5 +118,7 @@ class CrewMetrics:
             for each in asked:
                 if each.done() and not each.cancelled():
                     each.exception()  # seen: it ended while it was asked
-        told: Iterable[Family] = joined(self._own.families(), [m.families for m in self._members])
+        told: Iterable[MetricFamily] = joined(
+            self._own.families(), [m.families for m in self._handles]
+        )
         return written(told if addresses else without_addresses(told))

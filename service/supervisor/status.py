@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from service.config.tasks import Part
-from service.queries.status import PartitionStatus, ServicePhase, Status
+from service.config.tasks import Task
+from service.queries.status import PartitionStatus, ServicePhase, ServiceStatus
 
 
-class Counts(NamedTuple):
+class CumulativeCounts(NamedTuple):
     """What only grows."""
 
     records_consumed: int
@@ -20,14 +20,14 @@ class Counts(NamedTuple):
     last_commit_at: datetime | None
 
     @classmethod
-    def of(cls, status: Status) -> "Counts":
+    def of(cls, status: ServiceStatus) -> "CumulativeCounts":
         """What one process has counted."""
         return cls(*(getattr(status, name) for name in cls._fields))
 
-    def plus(self, other: "Counts") -> "Counts":
+    def plus(self, other: "CumulativeCounts") -> "CumulativeCounts":
         """Both."""
         times = [each.last_commit_at for each in (self, other) if each.last_commit_at is not None]
-        return Counts(
+        return CumulativeCounts(
             self.records_consumed + other.records_consumed,
             self.records_accepted + other.records_accepted,
             self.duplicates + other.duplicates,
@@ -38,16 +38,16 @@ class Counts(NamedTuple):
         )
 
 
-NOTHING: Final = Counts(0, 0, 0, 0, 0, 0, None)
+NOTHING: Final = CumulativeCounts(0, 0, 0, 0, 0, 0, None)
 
 
-class Standing(NamedTuple):
+class WorkerState(NamedTuple):
     """One part."""
 
-    part: Part
-    status: Status | None
+    part: Task
+    status: ServiceStatus | None
     """What its process told last; None while there is none, or it has not spoken."""
-    past: Counts
+    past: CumulativeCounts
     """Of the processes before it."""
     trouble: str | None
     """Why the part is not done now, as what is waited for."""
@@ -56,8 +56,8 @@ class Standing(NamedTuple):
 
 
 def instance_status(
-    nothing_yet: Status, standings: Sequence[Standing], *, has_run: bool, stopping: bool
-) -> Status:
+    nothing_yet: ServiceStatus, standings: Sequence[WorkerState], *, has_run: bool, stopping: bool
+) -> ServiceStatus:
     """One status: partitions of all, counts summed, the worst phase.
 
     `has_run` tells whether each part had joined its group once: then one that has not is waited
@@ -66,7 +66,7 @@ def instance_status(
     phase, waiting_for = _phase(standings, has_run=has_run, stopping=stopping)
     known = [each.status for each in standings if each.status is not None]
     counts = NOTHING
-    for each in (*(standing.past for standing in standings), *map(Counts.of, known)):
+    for each in (*(standing.past for standing in standings), *map(CumulativeCounts.of, known)):
         counts = counts.plus(each)
     return nothing_yet._replace(
         phase=phase,
@@ -82,7 +82,7 @@ def instance_status(
 
 
 def _phase(
-    standings: Sequence[Standing], *, has_run: bool, stopping: bool
+    standings: Sequence[WorkerState], *, has_run: bool, stopping: bool
 ) -> tuple[ServicePhase, str | None]:
     if stopping:
         return "stopping", None
@@ -94,7 +94,7 @@ def _phase(
     return ("starting" if is_starting else "running"), None
 
 
-def _sentence(standing: Standing, *, alone: bool, has_run: bool) -> str | None:
+def _sentence(standing: WorkerState, *, alone: bool, has_run: bool) -> str | None:
     """What a part waits for; named where there are several."""
     name, status = f"worker {standing.part.label}", standing.status
     if standing.trouble is not None:
@@ -108,7 +108,7 @@ def _sentence(standing: Standing, *, alone: bool, has_run: bool) -> str | None:
     return None
 
 
-def _partitions(statuses: Sequence[Status]) -> tuple[PartitionStatus, ...]:
+def _partitions(statuses: Sequence[ServiceStatus]) -> tuple[PartitionStatus, ...]:
     """Each once: one that moves may be told of by two, and by the one that has it more."""
     found: dict[tuple[str, int], PartitionStatus] = {}
     for status in statuses:
@@ -119,7 +119,7 @@ def _partitions(statuses: Sequence[Status]) -> tuple[PartitionStatus, ...]:
     return tuple(found[place] for place in sorted(found))
 
 
-def _complete(standings: Sequence[Standing]) -> bool:
+def _complete(standings: Sequence[WorkerState]) -> bool:
     """Whether, on each hop, all partitions are ours."""
     totals = _totals(standings)
     owned: dict[object, set[tuple[str, int]]] = {hop: set() for hop in totals}
@@ -129,7 +129,7 @@ def _complete(standings: Sequence[Standing]) -> bool:
     return all(totals[hop] and len(owned[hop]) == totals[hop] for hop in totals)
 
 
-def _totals(standings: Sequence[Standing]) -> dict[object, int]:
+def _totals(standings: Sequence[WorkerState]) -> dict[object, int]:
     """How many partitions there are on each hop; 0 where no part knows."""
     totals: dict[object, int] = {}
     for part, status, *_ in standings:

@@ -17,12 +17,12 @@ from typing import Final
 import structlog
 
 from service.config.load import Config
-from service.config.tasks import Hop, Part, parts_of, parts_on, share_of
+from service.config.tasks import Hop, Task, parts_of, parts_on, share_of
 from service.errors import ExitCode, ExitError
-from service.queries.status import Status
-from service.supervisor.protocol import Begin
+from service.queries.status import ServiceStatus
+from service.supervisor.protocol import WorkerSetup
 from service.supervisor.status import instance_status
-from service.supervisor.worker_handle import PROGRAM, Member
+from service.supervisor.worker_handle import PROGRAM, WorkerHandle
 
 _FIRST_PAUSE_S: Final = 0.5
 
@@ -35,7 +35,7 @@ FUTILE_MAX: Final = 10
 """So many processes in a row that never joined the group are enough."""
 
 
-class Falls:
+class RestartPolicy:
     """Those of one part."""
 
     def __init__(self) -> None:
@@ -101,33 +101,33 @@ class Supervisor:
     ) -> None:
         """`program` is what a child runs, as arguments of Python."""
         self._hang_limit_s = hang_limit_s
-        self._restarted: Callable[[Part], None] = lambda _part: None
+        self._restarted: Callable[[Task], None] = lambda _part: None
         self._grace_s = config.service.transaction_timeout_ms / 1000 + _COMMIT_S
         self._wake = threading.Event()
         self._stopping = False
         self._looked_s = time.monotonic()
         parts = parts_of(config)
-        self._nothing_yet = Status.starting(
+        self._nothing_yet = ServiceStatus.starting(
             config.service.instance, config.service.group_id, datetime.now(UTC)
         )
         self._workers = config.service.workers
         self._begin_of = partial(_beginning, config, folder=folder, hang_limit_s=hang_limit_s)
         self._program = program
-        self.members = [self._member(part) for part in parts]
+        self.handles = [self._handle(part) for part in parts]
         """It only grows: a route that is added over REST may need parts that the file does not."""
-        self._falls = {part: Falls() for part in parts}
-        self._started_s: dict[Part, float] = {}
-        self._due_s: dict[Part, float] = {}
-        self._ran: set[Part] = set()
+        self._restart_policy = {part: RestartPolicy() for part in parts}
+        self._started_s: dict[Task, float] = {}
+        self._due_s: dict[Task, float] = {}
+        self._ran: set[Task] = set()
 
-    def counts_restarts_by(self, restarted: Callable[[Part], None]) -> None:
+    def counts_restarts_by(self, restarted: Callable[[Task], None]) -> None:
         """Call this at every restart from now on."""
         self._restarted = restarted
 
     def start(self) -> None:
         """Start every process."""
-        for member in self.members:
-            self._start(member)
+        for handle in self.handles:
+            self._start(handle)
 
     def run(self) -> None:
         """Keep them until `stop`; ExitError for every end that is not one's own wish."""
@@ -147,161 +147,161 @@ class Supervisor:
 
     def kill(self) -> None:
         """Leave no process behind."""
-        for member in self.members:
-            member.kill()
+        for handle in self.handles:
+            handle.kill()
 
     # What the API reads, on any thread.
 
-    def read(self) -> Status:
+    def read(self) -> ServiceStatus:
         """One status of all parts."""
-        standings = [member.standing() for member in self.members]
+        standings = [handle.standing() for handle in self.handles]
         return instance_status(
             self._nothing_yet, standings, has_run=self.has_run(), stopping=self._stopping
         )
 
     def has_run(self) -> bool:
         """Whether each part has joined its group once."""
-        self._ran |= {member.part for member in self.members if member.has_run}
-        return len(self._ran) == len(self.members)
+        self._ran |= {handle.part for handle in self.handles if handle.has_run}
+        return len(self._ran) == len(self.handles)
 
     def heartbeat_age_ms(self) -> int:
         """The longest silence: of the loops that are not being replaced, and of this one."""
         own_s = time.monotonic() - self._looked_s
-        return max(0, round(1000 * max(own_s, *(member.silent_s for member in self.members))))
+        return max(0, round(1000 * max(own_s, *(handle.silent_s for handle in self.handles))))
 
     @property
     def cluster_id(self) -> str | None:
         """As a child was told it."""
-        reports = (member.report for member in self.members)
+        reports = (handle.report for handle in self.handles)
         return next((each.cluster_id for each in reports if each and each.cluster_id), None)
 
     # What the main thread does.
 
-    def _start(self, member: Member) -> None:
-        self._started_s[member.part] = time.monotonic()
+    def _start(self, handle: WorkerHandle) -> None:
+        self._started_s[handle.part] = time.monotonic()
         try:
-            member.start()
+            handle.start()
         except OSError as error:
-            _log.error("worker_not_started", worker=member.part.label, error=str(error))
-            self._put_off(member, f"cannot be started ({error})")
+            _log.error("worker_not_started", worker=handle.part.label, error=str(error))
+            self._put_off(handle, f"cannot be started ({error})")
         else:
-            member.trouble = None
+            handle.trouble = None
 
     def _look(self) -> ExitError | None:
         """Bury, replace, and end what hangs; what ends the instance, if anything does."""
         now_s = time.monotonic()
         was_asleep = now_s - self._looked_s > _ASLEEP_S
         self._looked_s = now_s
-        for member in self.members:
+        for handle in self.handles:
             if was_asleep:
-                member.lives_anew()
-            code = member.ended()
-            end = None if code is None else self._ended(member, code)
+                handle.lives_anew()
+            code = handle.ended()
+            end = None if code is None else self._ended(handle, code)
             if end is not None:
                 return end
-            self._check(member, now_s)
+            self._check(handle, now_s)
         self._employ()
         return None
 
-    def _member(self, part: Part) -> Member:
-        return Member(part, self._begin_of(part), self._program, self._wake.set)
+    def _handle(self, part: Task) -> WorkerHandle:
+        return WorkerHandle(part, self._begin_of(part), self._program, self._wake.set)
 
     def _employ(self) -> None:
         """Start what the routes in force need, as the children tell, and nobody does yet."""
-        reports = [member.report for member in self.members]
+        reports = [handle.report for handle in self.handles]
         hops = [Hop(name) for each in reports if each is not None for name in each.status.hops]
-        known = {member.part for member in self.members}
+        known = {handle.part for handle in self.handles}
         for part in parts_on(list(dict.fromkeys(hops)), self._workers):
             if part not in known:
                 _log.info("worker_added", worker=part.label)
-                self._falls[part] = Falls()
-                member = self._member(part)
-                self._start(member)
-                self.members.append(member)
+                self._restart_policy[part] = RestartPolicy()
+                handle = self._handle(part)
+                self._start(handle)
+                self.handles.append(handle)
 
-    def _check(self, member: Member, now_s: float) -> None:
-        if not member.is_up and now_s >= self._due_s[member.part]:
-            _log.info("worker_restarts", worker=member.part.label)
-            self._restarted(member.part)
-            self._start(member)
-        elif member.silent_s > self._hang_limit_s + _UNHEARD_S:
+    def _check(self, handle: WorkerHandle, now_s: float) -> None:
+        if not handle.is_up and now_s >= self._due_s[handle.part]:
+            _log.info("worker_restarts", worker=handle.part.label)
+            self._restarted(handle.part)
+            self._start(handle)
+        elif handle.silent_s > self._hang_limit_s + _UNHEARD_S:
             _log.critical(
-                "worker_unheard", worker=member.part.label, silent_s=round(member.silent_s)
+                "worker_unheard", worker=handle.part.label, silent_s=round(handle.silent_s)
             )
-            member.kill()
-        elif member.farewell is not None and now_s > member.farewell_s + _LINGER_S:
-            member.kill()
+            handle.kill()
+        elif handle.farewell is not None and now_s > handle.farewell_s + _LINGER_S:
+            handle.kill()
 
-    def _ended(self, member: Member, code: int) -> ExitError | None:
-        farewell, last = member.farewell, member.report
+    def _ended(self, handle: WorkerHandle, code: int) -> ExitError | None:
+        farewell, last = handle.farewell, handle.report
         had_run = last is not None and last.has_run
         foreseen = code if farewell is None else farewell.exit_code
         told = how_it_ended(code)
         if foreseen in _FINAL:
-            sentence = f"{member.name.capitalize()} {told}; its log has the reason."
+            sentence = f"{handle.name.capitalize()} {told}; its log has the reason."
             return ExitError(
                 ExitCode(foreseen), sentence if farewell is None else farewell.sentence
             )
-        _log.error("worker_ended", worker=member.part.label, exit_code=code)
-        if self._falls[member.part].is_futile(had_run=had_run):
+        _log.error("worker_ended", worker=handle.part.label, exit_code=code)
+        if self._restart_policy[handle.part].is_futile(had_run=had_run):
             sentence = (
-                f"{member.name.capitalize()} has ended {FUTILE_MAX} times without having joined "
+                f"{handle.name.capitalize()} has ended {FUTILE_MAX} times without having joined "
                 f"the group; the last one {told}. Its log has the reason."
             )
             return ExitError(ExitCode.HUNG if code == ExitCode.HUNG else ExitCode.NO, sentence)
-        self._put_off(member, told)
+        self._put_off(handle, told)
         return None
 
-    def _put_off(self, member: Member, told: str) -> None:
+    def _put_off(self, handle: WorkerHandle, told: str) -> None:
         now_s = time.monotonic()
-        pause_s = self._falls[member.part].pause_s(now_s - self._started_s[member.part])
-        self._due_s[member.part] = now_s + pause_s
-        member.trouble = f"{told} and is started again after {pause_s:g} s; see its log"
+        pause_s = self._restart_policy[handle.part].pause_s(now_s - self._started_s[handle.part])
+        self._due_s[handle.part] = now_s + pause_s
+        handle.trouble = f"{told} and is started again after {pause_s:g} s; see its log"
 
     def _end_in_order(self, end: ExitError | None) -> ExitError | None:
         """Have all finish and leave; by force when it is time. The first end that was foreseen."""
         deadline_s = time.monotonic() + self._grace_s
-        for member in self.members:
-            member.stop()
-        killed: set[Part] = set()
-        while left := [member for member in self.members if member.is_up]:
+        for handle in self.handles:
+            handle.stop()
+        killed: set[Task] = set()
+        while left := [handle for handle in self.handles if handle.is_up]:
             self._looked_s = time.monotonic()
-            for member in left:
-                if member.ended() is not None:
-                    end = end or _foreseen(member)
-                elif member.part not in killed and self._is_late(member, deadline_s):
-                    killed.add(member.part)
-                    member.kill()
+            for handle in left:
+                if handle.ended() is not None:
+                    end = end or _foreseen(handle)
+                elif handle.part not in killed and self._is_late(handle, deadline_s):
+                    killed.add(handle.part)
+                    handle.kill()
             self._wake.wait(_LOOK_S)
             self._wake.clear()
         return end
 
-    def _is_late(self, member: Member, deadline_s: float) -> bool:
+    def _is_late(self, handle: WorkerHandle, deadline_s: float) -> bool:
         """Whether it has had its time: for a transaction that is open, or else for leaving.
 
         To end who only leaves costs nothing but its session, which the group waits for.
         """
-        if self._looked_s > member.leaving_s + _LEAVE_S:
-            _log.warning("worker_did_not_leave", worker=member.part.label, limit_s=_LEAVE_S)
+        if self._looked_s > handle.leaving_s + _LEAVE_S:
+            _log.warning("worker_did_not_leave", worker=handle.part.label, limit_s=_LEAVE_S)
             return True
         if self._looked_s > deadline_s:
-            _log.critical("worker_killed", worker=member.part.label, grace_s=self._grace_s)
+            _log.critical("worker_killed", worker=handle.part.label, grace_s=self._grace_s)
             return True
         return False
 
 
-def _foreseen(member: Member) -> ExitError | None:
+def _foreseen(handle: WorkerHandle) -> ExitError | None:
     """The end that a process said it would have."""
-    farewell = member.farewell
+    farewell = handle.farewell
     return None if farewell is None else ExitError(ExitCode(farewell.exit_code), farewell.sentence)
 
 
 def _beginning(
-    config: Config, part: Part, *, folder: Path, hang_limit_s: float
-) -> Callable[[float, bool], Begin]:
+    config: Config, part: Task, *, folder: Path, hang_limit_s: float
+) -> Callable[[float, bool], WorkerSetup]:
     """What the process of a part is told first."""
     parts = parts_of(config)
-    return lambda fenced_s, goes_on: Begin(
+    return lambda fenced_s, goes_on: WorkerSetup(
         config=share_of(config),
         part=part,
         folder=folder,

@@ -18,16 +18,16 @@ from confluent_kafka import KafkaException
 from service.clock import Clock
 from service.config.load import Config
 from service.errors import ExitCode, ExitError
-from service.kafka.admin import Cluster
+from service.kafka.admin import ClusterAdmin
 from service.kafka.clients import Clients
-from service.kafka.errors import Fault, Remedy, fault_of, without_frames
+from service.kafka.errors import KafkaFailure, Recovery, fault_of, without_frames
 from service.processor.handlers.dispatch import answer
 from service.processor.loop import Loop, NotAppliedError
-from service.processor.reporter import Watch
+from service.processor.reporter import Reporter
 from service.processor.retry import BROKER_PATIENCE_S
 from service.processor.transaction import OutcomeUnknownError, TransactionAbortedError
 from service.queries.errors import Unavailable
-from service.queries.inbox import Inbox, Steps
+from service.queries.inbox import QueryInbox, Steps
 from service.queries.registry import Answer, Query
 from state.keys import UnknownFormatError
 from state.store import StoreCorruptError, StoreFailedError, Stores
@@ -48,7 +48,7 @@ is slow.
 """
 
 
-class Allowance:
+class QueryTimeBudget:
     """The time that the loop gives to questions: a sixteenth of what passes while records come.
 
     Where a step takes longer, so much less is given afterwards.
@@ -74,7 +74,7 @@ class Allowance:
         self._left_s -= self._clock.monotonic_s() - now_s
 
 
-class Worker:
+class LoopRunner:
     """One loop at a time, on one thread."""
 
     def __init__(
@@ -83,8 +83,8 @@ class Worker:
         clients: Callable[[], Clients],
         stores: Stores,
         clock: Clock,
-        watch: Watch,
-        inbox: Inbox,
+        watch: Reporter,
+        inbox: QueryInbox,
         fenced_s: float = float("-inf"),
         *,
         goes_on: bool = False,
@@ -99,7 +99,7 @@ class Worker:
         self._clock = clock
         self._watch = watch
         self._inbox = inbox
-        self._allowance = Allowance(clock)
+        self._allowance = QueryTimeBudget(clock)
         self._stopping = self._deciding = False
         self._end: Exception | None = None
         """What a change over REST ended in; it ends the turn."""
@@ -107,7 +107,7 @@ class Worker:
         """As a producer."""
         self._member_fenced_s = float("-inf")
         self._goes_on = goes_on
-        self._cluster: Cluster | None = None
+        self._cluster: ClusterAdmin | None = None
 
     def stop(self) -> None:
         """Finish the batch at hand and leave; safe in a signal handler."""
@@ -218,7 +218,7 @@ class Worker:
                 fault = fault_of(without_frames(error).args[0])
             except TransactionAbortedError as error:
                 fault = without_frames(error).fault
-            if fault.remedy is Remedy.REBUILD:
+            if fault.remedy is Recovery.REBUILD:
                 raise OutcomeUnknownError(fault)
             self._watch.wait(f"the broker at {self._servers}, which answered {fault.cause}")
             if self._watch.waited_s() > self._patience_s(fault):
@@ -226,7 +226,7 @@ class Worker:
             self._clock.sleep(_PAUSE_S)
         return None
 
-    def _patience_s(self, fault: Fault) -> float:
+    def _patience_s(self, fault: KafkaFailure) -> float:
         """How long this may last. At a first start, a wrong address or a denied right is told soon.
 
         A cluster that answers some questions may have just lost a broker: the others take over.
@@ -246,7 +246,7 @@ class Worker:
             "check the address, the network and our rights.",
         )
 
-    def _fenced(self, fault: Fault) -> None:
+    def _fenced(self, fault: KafkaFailure) -> None:
         """End, if it was fenced in the same way a short time ago.
 
         Of two processes with one name each may be fenced as a producer by the one and as a member

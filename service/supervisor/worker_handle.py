@@ -18,33 +18,33 @@ from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 from typing import Final
 
-from service.config.tasks import Part
+from service.config.tasks import Task
 from service.queries.errors import Busy, Unavailable
 from service.queries.registry import Answer, Query
 from service.queries.status import WorkerPhase, WorkerStatus
 from service.supervisor.protocol import (
-    Answered,
-    Ask,
-    Begin,
-    Ended,
-    Failed,
-    Link,
-    Refused,
-    Report,
-    Scrape,
-    Scraped,
-    Stop,
+    Channel,
+    MetricsReply,
+    MetricsRequest,
+    QueryAnswered,
+    QueryFailed,
+    QueryRefused,
+    StopRequest,
     ToChild,
     ToSupervisor,
+    WorkerEnded,
+    WorkerQuery,
+    WorkerReport,
+    WorkerSetup,
 )
-from service.supervisor.status import NOTHING, Counts, Standing
+from service.supervisor.status import NOTHING, CumulativeCounts, WorkerState
 from service.supervisor.watchdog import with_heap_tuned
-from service.telemetry.aggregation import Family, counted, joined
+from service.telemetry.aggregation import MetricFamily, counted, joined
 
-Told = Answer | tuple[Family, ...]
+Told = Answer | tuple[MetricFamily, ...]
 
 
-class Replies:
+class PendingReplies:
     """Safe on any thread."""
 
     def __init__(self) -> None:
@@ -117,13 +117,13 @@ class WorkerFailedError(Exception):
     """A child met an error of ours; its log has it."""
 
 
-class Member:
+class WorkerHandle:
     """See the module. Whoever asks may be on any thread."""
 
     def __init__(
         self,
-        part: Part,
-        begin: Callable[[float, bool], Begin],
+        part: Task,
+        begin: Callable[[float, bool], WorkerSetup],
         program: Sequence[str],
         changed: Callable[[], None],
     ) -> None:
@@ -136,19 +136,19 @@ class Member:
         self._program = program
         self._changed = changed
         self._lock = threading.Lock()
-        self._replies = Replies()
+        self._replies = PendingReplies()
         self._process: subprocess.Popen[bytes] | None = None
-        self._link: Link[ToSupervisor, ToChild] | None = None
-        self._report: Report | None = None
+        self._channel: Channel[ToSupervisor, ToChild] | None = None
+        self._report: WorkerReport | None = None
         self._heard_s = 0.0
-        self._past, self._past_families = NOTHING, tuple[Family, ...]()
-        self._families: tuple[Family, ...] = ()
+        self._past, self._past_families = NOTHING, tuple[MetricFamily, ...]()
+        self._families: tuple[MetricFamily, ...] = ()
         self._fenced_s = float("-inf")
         self._goes_on = False
         self.since = datetime.now(UTC)
         self.starts = 0
         self.last_exit_code: int | None = None
-        self.farewell: Ended | None = None
+        self.farewell: WorkerEnded | None = None
         """What the child said before it ended."""
         self.farewell_s = 0.0
         self.leaving_s = float("inf")
@@ -163,16 +163,16 @@ class Member:
         self.since, self.farewell, self._report = datetime.now(UTC), None, None
         self.leaving_s = float("inf")
         self.lives_anew()
-        link: Link[ToSupervisor, ToChild] = Link(connection, self._hear, self._gone)
-        link.start()
-        link.send(self._begin(self._fenced_s, self._goes_on))
+        channel: Channel[ToSupervisor, ToChild] = Channel(connection, self._hear, self._gone)
+        channel.start()
+        channel.send(self._begin(self._fenced_s, self._goes_on))
         with self._lock:
-            self._process, self._link = process, link
+            self._process, self._channel = process, channel
 
     def stop(self) -> None:
         """Ask it to end in order."""
-        if self._link is not None:
-            self._link.send(Stop())
+        if self._channel is not None:
+            self._channel.send(StopRequest())
 
     def kill(self) -> None:
         """End it at once."""
@@ -186,16 +186,16 @@ class Member:
     def ended(self) -> int | None:
         """The exit code of a process that has ended, told once; minus the signal, if one did it."""
         code = None if self._process is None else self._process.poll()
-        link = self._link
-        if code is None or link is None:
+        channel = self._channel
+        if code is None or channel is None:
             return None
-        link.close()
+        channel.close()
         with self._lock:
-            self._process = self._link = None
+            self._process = self._channel = None
         self._gone()
         self.last_exit_code, self.since = code, datetime.now(UTC)
         if self._report is not None:
-            self._past = self._past.plus(Counts.of(self._report.status))
+            self._past = self._past.plus(CumulativeCounts.of(self._report.status))
             self._fenced_s = self._report.fenced_s
             self._goes_on |= self._report.has_run
         self._past_families = joined(self._past_families, [counted(self._families)])
@@ -210,7 +210,7 @@ class Member:
     @property
     def is_up(self) -> bool:
         """Whether there is a process."""
-        return self._link is not None
+        return self._channel is not None
 
     @property
     def pid(self) -> int | None:
@@ -219,7 +219,7 @@ class Member:
         return None if process is None else process.pid
 
     @property
-    def report(self) -> Report | None:
+    def report(self) -> WorkerReport | None:
         """What it told last; in the time after its end what it told at last."""
         return self._report
 
@@ -234,15 +234,15 @@ class Member:
         return self.is_up and self._report is not None and self._report.has_run
 
     @property
-    def families(self) -> tuple[Family, ...]:
+    def families(self) -> tuple[MetricFamily, ...]:
         """The metrics of the living process as told last, and the counts of those before it."""
         return joined(self._families, [self._past_families])
 
-    def standing(self) -> Standing:
+    def standing(self) -> WorkerState:
         """What is known of the part."""
         report = self._report if self.is_up else None
         status = None if report is None else report.status
-        return Standing(self.part, status, self._past, self.trouble, has_run=self.has_run)
+        return WorkerState(self.part, status, self._past, self.trouble, has_run=self.has_run)
 
     def status(self) -> WorkerStatus:
         """The same for `/v1/workers`."""
@@ -264,18 +264,18 @@ class Member:
 
     def ask(self, query: Query, deadline_s: float) -> "Future[Told]":
         """Put a question to the loop; `Unavailable` where it cannot be put."""
-        return self._put(lambda number: Ask(number, query, deadline_s))
+        return self._put(lambda number: WorkerQuery(number, query, deadline_s))
 
     def scrape(self) -> "Future[Told]":
         """Ask for the metrics; `Unavailable` where it cannot be asked."""
-        return self._put(Scrape)
+        return self._put(MetricsRequest)
 
-    def _put(self, message: Callable[[int], Ask | Scrape]) -> "Future[Told]":
+    def _put(self, message: Callable[[int], WorkerQuery | MetricsRequest]) -> "Future[Told]":
         with self._lock:
-            if self._link is None:
+            if self._channel is None:
                 raise Unavailable(f"Worker {self.part.label} is being replaced; ask again.")
             number, reply = self._replies.add()
-            is_sent = self._link.send(message(number))
+            is_sent = self._channel.send(message(number))
         if not is_sent:
             reply.cancel()
             raise Busy(f"Too many questions wait for worker {self.part.label}; ask again.")
@@ -284,21 +284,21 @@ class Member:
     def _hear(self, message: ToSupervisor) -> None:
         """Called by the link's thread."""
         match message:
-            case Report():
+            case WorkerReport():
                 self._report = message
                 self._heard_s = time.monotonic() - message.silent_ms / 1000
                 if message.status.phase == "stopping":
                     self.leaving_s = min(self.leaving_s, time.monotonic())
-            case Answered(number, answer):
+            case QueryAnswered(number, answer):
                 self._replies.settle(number, answer)
-            case Scraped(number, families):
+            case MetricsReply(number, families):
                 self._families = families
                 self._replies.settle(number, families)
-            case Refused(number, reason):
+            case QueryRefused(number, reason):
                 self._replies.settle(number, reason)
-            case Failed(number, error):
+            case QueryFailed(number, error):
                 self._replies.settle(number, WorkerFailedError(error))
-            case Ended():
+            case WorkerEnded():
                 self.farewell_s = time.monotonic()
                 self.farewell = message
                 self._changed()

@@ -24,25 +24,25 @@ from service.clock import SystemClock, leave, product_version
 from service.config.load import ConfigErrors
 from service.errors import ExitCode, ExitError
 from service.kafka.clients import KafkaClients, property_problems
-from service.processor.reporter import Watch
+from service.processor.reporter import Reporter
 from service.queries.errors import NameInUse, NotPossible, Unavailable
-from service.queries.inbox import Inbox
+from service.queries.inbox import QueryInbox
 from service.queries.registry import Answer
-from service.queries.status import Status, StatusBoard
+from service.queries.status import ServiceStatus, StatusBoard
 from service.supervisor.protocol import (
-    Answered,
-    Ask,
-    Begin,
-    Ended,
-    Failed,
-    Link,
-    Refused,
-    Report,
-    Scrape,
-    Scraped,
-    Stop,
+    Channel,
+    MetricsReply,
+    MetricsRequest,
+    QueryAnswered,
+    QueryFailed,
+    QueryRefused,
+    StopRequest,
     ToChild,
     ToSupervisor,
+    WorkerEnded,
+    WorkerQuery,
+    WorkerReport,
+    WorkerSetup,
 )
 from service.supervisor.watchdog import (
     Watchdog,
@@ -50,7 +50,7 @@ from service.supervisor.watchdog import (
     drop_cycles,
     keep_freed_memory,
 )
-from service.supervisor.worker import Worker
+from service.supervisor.worker import LoopRunner
 from service.telemetry import logging as log
 from service.telemetry.metrics import Metrics
 from service.telemetry.tracing import open_tracer
@@ -65,18 +65,18 @@ _REFUSALS: Final = (Unavailable, NotPossible, NameInUse)
 _log = structlog.stdlib.get_logger(__name__)
 
 
-class Child:
+class WorkerProcess:
     """A worker, and what it answers and tells."""
 
-    def __init__(self, begin: Begin, connection: "Connection[ToSupervisor, ToChild]") -> None:
+    def __init__(self, begin: WorkerSetup, connection: "Connection[ToSupervisor, ToChild]") -> None:
         service = begin.config.service
-        nothing_yet = Status.starting(service.instance, service.group_id, datetime.now(UTC))
+        nothing_yet = ServiceStatus.starting(service.instance, service.group_id, datetime.now(UTC))
         clock = SystemClock()
         self._board = StatusBoard(nothing_yet, time.monotonic)
         self._metrics = Metrics(
             self._board, {"version": product_version()}, addresses_max=begin.addresses_max
         )
-        self._inbox = Inbox(_INBOX_DEPTH)
+        self._inbox = QueryInbox(_INBOX_DEPTH)
         self._tracer = open_tracer(begin.config.tracing, service, product_version())
         clients = KafkaClients(begin.config, begin.part)
         self._cluster = clients.cluster
@@ -85,18 +85,18 @@ class Child:
             drop_cycles()
             return clients
 
-        self._worker = Worker(
+        self._worker = LoopRunner(
             begin.config,
             for_a_life,
             RocksStores(begin.folder),
             clock,
-            Watch(service, clock, self._board, self._metrics, self._tracer),
+            Reporter(service, clock, self._board, self._metrics, self._tracer),
             self._inbox,
             begin.fenced_s,
             goes_on=begin.goes_on,
         )
         self._watchdog = Watchdog(self._board, begin.hang_limit_s)
-        self._link: Link[ToChild, ToSupervisor] = Link(connection, self._hear, _orphaned)
+        self._channel: Channel[ToChild, ToSupervisor] = Channel(connection, self._hear, _orphaned)
 
     def stop(self) -> None:
         """Finish the batch at hand and leave; safe in a signal handler."""
@@ -104,7 +104,7 @@ class Child:
 
     def run(self) -> int:
         """Work until told to stop; the exit code."""
-        self._link.start()
+        self._channel.start()
         threading.Thread(target=self._report, name="ringfence-report", daemon=True).start()
         self._watchdog.start()
         keep_freed_memory()
@@ -112,7 +112,7 @@ class Child:
         try:
             self._worker.run()
         except ExitError as error:
-            self._link.send(Ended(error.exit_code, error.sentence))
+            self._channel.send(WorkerEnded(error.exit_code, error.sentence))
             return error.exit_code
         except Exception:  # noqa: BLE001 - logged; the supervisor starts another
             _log.exception("worker_failed")
@@ -120,27 +120,27 @@ class Child:
         else:
             return ExitCode.DONE
         finally:
-            self._link.send(self._told())
-            self._link.send(Scraped(0, self._metrics.families()))
+            self._channel.send(self._told())
+            self._channel.send(MetricsReply(0, self._metrics.families()))
             if self._tracer is not None:
                 self._tracer.flush()
-            self._link.flush()
+            self._channel.flush()
 
     def _report(self) -> None:
         told_s, told = float("-inf"), self._board.read()
         while True:
             now_s, status = time.monotonic(), self._board.read()
             is_time = status is not told or now_s - told_s > _REPORT_S
-            if is_time and self._link.is_free:  # nobody reads while the supervisor is stopped
-                self._link.send(self._told())
+            if is_time and self._channel.is_free:  # nobody reads while the supervisor is stopped
+                self._channel.send(self._told())
                 told_s, told = now_s, status
             time.sleep(_LOOK_S)
 
-    def _told(self) -> Report:
+    def _told(self) -> WorkerReport:
         status = self._board.read()
         if self._worker.is_leaving:  # the loop may be in a call that lasts, and pins nothing
             status = status._replace(phase="stopping")
-        return Report(
+        return WorkerReport(
             status,
             self._board.has_run(),
             self._watchdog.silent_ms(),
@@ -151,29 +151,29 @@ class Child:
 
     def _hear(self, message: ToChild) -> None:
         match message:
-            case Stop():
+            case StopRequest():
                 self.stop()
-            case Scrape(number):
-                self._link.send(Scraped(number, self._metrics.families()))
-            case Ask(number, query, deadline_s):
+            case MetricsRequest(number):
+                self._channel.send(MetricsReply(number, self._metrics.families()))
+            case WorkerQuery(number, query, deadline_s):
                 try:
                     reply = self._inbox.put(query, deadline_s)
                 except Unavailable as reason:
-                    self._link.send(Refused(number, reason))
+                    self._channel.send(QueryRefused(number, reason))
                 else:
                     reply.add_done_callback(partial(self._reply, number))
 
     def _reply(self, number: int, reply: Future[Answer]) -> None:
         """Called by the loop: it must not wait."""
         try:
-            self._link.send(Answered(number, reply.result()))
+            self._channel.send(QueryAnswered(number, reply.result()))
         except _REFUSALS as reason:
-            self._link.send(Refused(number, reason))
+            self._channel.send(QueryRefused(number, reason))
         except CancelledError:
             pass  # nobody waits for it any more
         except Exception as error:  # noqa: BLE001 - it is raised again where it was asked
             _log.exception("question_failed")
-            self._link.send(Failed(number, repr(error)))
+            self._channel.send(QueryFailed(number, repr(error)))
 
 
 def _orphaned() -> None:
@@ -206,17 +206,17 @@ def main(fd: str, supervisor_pid: str) -> int:
         begin = connection.recv()
     except EOFError:
         _orphaned()
-    assert isinstance(begin, Begin)  # the first message
+    assert isinstance(begin, WorkerSetup)  # the first message
     log.configure(sys.stderr, begin.config.log.level, begin.config.log.format)
     if begin.label is not None:
         structlog.contextvars.bind_contextvars(worker=begin.label)
     problems = property_problems(begin.config)
     if problems:
-        connection.send(Ended(ExitCode.USAGE, ConfigErrors(problems).sentence))
+        connection.send(WorkerEnded(ExitCode.USAGE, ConfigErrors(problems).sentence))
         return ExitCode.USAGE
-    child = Child(begin, connection)
-    signal.signal(signal.SIGTERM, lambda _signal, _frame: child.stop())
-    return child.run()
+    worker_process = WorkerProcess(begin, connection)
+    signal.signal(signal.SIGTERM, lambda _signal, _frame: worker_process.stop())
+    return worker_process.run()
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ _OF_THE_LEAST: Final = frozenset({"ringfence_ring_horizon_seconds"})
 """Gauges of which the smallest counts."""
 
 
-class Point(NamedTuple):
+class MetricPoint(NamedTuple):
     """One sample."""
 
     name: str
@@ -43,24 +43,24 @@ class Point(NamedTuple):
     value: float
 
 
-class Family(NamedTuple):
+class MetricFamily(NamedTuple):
     """All samples of one metric."""
 
     name: str
     help: str
     kind: str
-    points: tuple[Point, ...]
+    points: tuple[MetricPoint, ...]
 
 
-def families_of(registry: CollectorRegistry) -> tuple[Family, ...]:
+def families_of(registry: CollectorRegistry) -> tuple[MetricFamily, ...]:
     """What a registry holds now."""
     return tuple(
-        Family(
+        MetricFamily(
             metric.name,
             metric.documentation,
             metric.type,
             tuple(
-                Point(sample.name, tuple(sample.labels.items()), sample.value)
+                MetricPoint(sample.name, tuple(sample.labels.items()), sample.value)
                 for sample in metric.samples
             ),
         )
@@ -68,12 +68,14 @@ def families_of(registry: CollectorRegistry) -> tuple[Family, ...]:
     )
 
 
-def counted(families: Iterable[Family]) -> tuple[Family, ...]:
+def counted(families: Iterable[MetricFamily]) -> tuple[MetricFamily, ...]:
     """What only grows, and so stays when its process has ended."""
     return tuple(family for family in families if family.kind in _COUNTING)
 
 
-def joined(own: Iterable[Family], others: Iterable[Iterable[Family]]) -> tuple[Family, ...]:
+def joined(
+    own: Iterable[MetricFamily], others: Iterable[Iterable[MetricFamily]]
+) -> tuple[MetricFamily, ...]:
     """Our own families, with what others have counted, hold and use put to them.
 
     Any other gauge of theirs is left out: ours is read from what all of them have told.
@@ -89,19 +91,19 @@ def joined(own: Iterable[Family], others: Iterable[Iterable[Family]]) -> tuple[F
 
 
 def _put_together(
-    one: Family | None, other: Family, both: Callable[[float, float], float]
-) -> Family:
+    one: MetricFamily | None, other: MetricFamily, both: Callable[[float, float], float]
+) -> MetricFamily:
     if one is None:
         return other
     values = {(point.name, point.labels): point.value for point in one.points}
     for name, labels, value in other.points:
         place = (name, labels)
         values[place] = both(values[place], value) if place in values else value
-    points = (Point(name, labels, value) for (name, labels), value in values.items())
+    points = (MetricPoint(name, labels, value) for (name, labels), value in values.items())
     return one._replace(points=tuple(points))
 
 
-def without_addresses(families: Iterable[Family]) -> Iterator[Family]:
+def without_addresses(families: Iterable[MetricFamily]) -> Iterator[MetricFamily]:
     """The same with one series for all addresses, whose names may be those of customers."""
     for family in families:
         both = min if family.name in _OF_THE_LEAST else add
@@ -110,21 +112,21 @@ def without_addresses(families: Iterable[Family]) -> Iterator[Family]:
             others = tuple((key, OTHER if key == "address" else told) for key, told in labels)
             place = (name, others)
             values[place] = both(values[place], value) if place in values else value
-        points = (Point(name, labels, value) for (name, labels), value in values.items())
+        points = (MetricPoint(name, labels, value) for (name, labels), value in values.items())
         yield family._replace(points=tuple(points))
 
 
-def written(families: Iterable[Family]) -> bytes:
+def written(families: Iterable[MetricFamily]) -> bytes:
     """In Prometheus' text format."""
     registry = CollectorRegistry()
-    registry.register(_Told(families))
+    registry.register(_FamilyCollector(families))
     return generate_latest(registry)
 
 
-class _Told(Collector):
+class _FamilyCollector(Collector):
     """Hands out what it was given."""
 
-    def __init__(self, families: Iterable[Family]) -> None:
+    def __init__(self, families: Iterable[MetricFamily]) -> None:
         self._families = tuple(families)
 
     def describe(self) -> Iterator[Metric]:

@@ -10,11 +10,11 @@ from typing import Final, NamedTuple, Protocol
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from service.queries.status import Status
-from state.store import Figures
+from service.queries.status import ServiceStatus
+from state.store import StoreStats
 
 
-class Fill(NamedTuple):
+class AddressFill(NamedTuple):
     """How full the caches of one address are, all partitions together."""
 
     capacity: int
@@ -22,17 +22,17 @@ class Fill(NamedTuple):
     horizon_ms: int | None = None
     """The shortest of its partitions; None until one has let go of an id for its number."""
 
-    def plus(self, other: "Fill") -> "Fill":
+    def plus(self, other: "AddressFill") -> "AddressFill":
         """Both."""
         known = [each.horizon_ms for each in (self, other) if each.horizon_ms is not None]
         used = self.used + other.used
-        return Fill(self.capacity + other.capacity, used, min(known, default=None))
+        return AddressFill(self.capacity + other.capacity, used, min(known, default=None))
 
 
-class Sample(NamedTuple):
+class StateSample(NamedTuple):
     """See the module."""
 
-    fills: Mapping[str, Fill] = {}
+    fills: Mapping[str, AddressFill] = {}
     """By address, of those that are labels."""
     others_used: int = 0
     """Ids of all others, as far as they are in memory."""
@@ -40,7 +40,7 @@ class Sample(NamedTuple):
     """Ids that rings have let go of since the last sample, by address."""
     stalls: int = 0
     """Writes that had to wait, since the last sample."""
-    stores: Figures = Figures(0)
+    stores: StoreStats = StoreStats(0)
     cache_bytes: int = 0
     """What memory for ids takes, about."""
 
@@ -56,18 +56,18 @@ def label_of(address: str) -> str:
     return f"_{address}" if _LIKE_OTHER.fullmatch(address) else address
 
 
-class Board(Protocol):
+class StatusSource(Protocol):
     """What is pinned for others to read."""
 
-    def read(self) -> Status:
+    def read(self) -> ServiceStatus:
         """The latest status."""
         ...
 
 
-class BoardGauges(Collector):
+class StatusGauges(Collector):
     """Of the status."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: StatusSource) -> None:
         self._board = board
 
     def describe(self) -> Iterator[Metric]:
@@ -102,7 +102,7 @@ class BoardGauges(Collector):
         yield from _lags(status)
 
 
-def _lags(status: Status) -> Iterator[Metric]:
+def _lags(status: ServiceStatus) -> Iterator[Metric]:
     records = _labelled(
         "consumer_lag_records",
         "Records between the position and the end of the partition, open transactions and all.",
@@ -125,10 +125,10 @@ def _lags(status: Status) -> Iterator[Metric]:
     yield seconds
 
 
-class SampleGauges(Collector):
+class OccupancyGauges(Collector):
     """Of the last sample; none before there is one."""
 
-    def __init__(self, sample: Callable[[], Sample | None]) -> None:
+    def __init__(self, sample: Callable[[], StateSample | None]) -> None:
         self._sample = sample
 
     def describe(self) -> Iterator[Metric]:
@@ -154,7 +154,7 @@ class SampleGauges(Collector):
             yield _gauge(f"rocksdb_{name}", f"RocksDB: {help_text}", value)
 
 
-def _fills(sample: Sample) -> Iterator[Metric]:
+def _fills(sample: StateSample) -> Iterator[Metric]:
     capacity = _labelled("ring_capacity_ids", "Ids that an address may hold.", "address")
     used = _labelled("ring_used_ids", "Ids that an address holds.", "address")
     horizon = _labelled(

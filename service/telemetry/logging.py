@@ -14,7 +14,7 @@ _QUIET: Final = {"uvicorn": "ERROR", "asyncio": "WARNING", "httpx2": "WARNING"}
 """Loggers of libraries that would tell of every start, stop and request, bad ones included."""
 
 
-class _Seldom(logging.Filter):
+class _OncePerMinute(logging.Filter):
     """Passes a line of a client once a minute: it repeats itself with every attempt."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ def configure(stream: TextIO, level: str, form: str = "auto") -> None:
     `form` is `json` or `text`; with `auto` a terminal gets text and everything else JSON.
     """
     handler = logging.StreamHandler(stream)
-    handler.addFilter(_Seldom())
+    handler.addFilter(_OncePerMinute())
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=_SHARED,

@@ -31,11 +31,18 @@ from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from service.telemetry.aggregation import Family, families_of, without_addresses, written
-from service.telemetry.gauges import OTHER, Board, BoardGauges, Sample, SampleGauges, label_of
+from service.telemetry.aggregation import MetricFamily, families_of, without_addresses, written
+from service.telemetry.gauges import (
+    OTHER,
+    OccupancyGauges,
+    StateSample,
+    StatusGauges,
+    StatusSource,
+    label_of,
+)
 
 
-class BulkHistogram(Collector):
+class BatchHistogram(Collector):
     """See the module. What is measured is in whole milliseconds, what is told in seconds."""
 
     def __init__(self, name: str, help_text: str, bounds_s: Sequence[float]) -> None:
@@ -104,7 +111,9 @@ _HTTP_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
 class Metrics:
     """The events that are counted, on a registry of their own."""
 
-    def __init__(self, board: Board, build: Mapping[str, str], *, addresses_max: int) -> None:
+    def __init__(
+        self, board: StatusSource, build: Mapping[str, str], *, addresses_max: int
+    ) -> None:
         """`build` becomes the labels of `ringfence_build_info`."""
         # For the whole process: a `_created` gauge per series would double what is scraped.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library leaves it untyped
@@ -121,9 +130,9 @@ class Metrics:
         self._declare_process()
         info = self._gauge("build_info", "Versions of what runs; always 1.", *build)
         info.labels(**build).set(1)
-        self._sample: Sample | None = None
-        self._registry.register(BoardGauges(board))
-        self._registry.register(SampleGauges(lambda: self._sample))
+        self._sample: StateSample | None = None
+        self._registry.register(StatusGauges(board))
+        self._registry.register(OccupancyGauges(lambda: self._sample))
         ProcessCollector(registry=self._registry)
 
     def consumed(self, route: str, records: int, size_bytes: int) -> None:
@@ -178,7 +187,7 @@ class Metrics:
         """Time duplicates of a committed batch from the records that they repeat."""
         self._duplicate_distance.observe(times_ms)
 
-    def sampled(self, sample: Sample) -> None:
+    def sampled(self, sample: StateSample) -> None:
         """Tell what local state is like now."""
         for address, count in sample.evicted.items():
             self._evictions.labels(self.address_label(address)).inc(count)
@@ -240,7 +249,7 @@ class Metrics:
         """
         return self.exposition() if addresses else written(without_addresses(self.families()))
 
-    def families(self) -> tuple[Family, ...]:
+    def families(self) -> tuple[MetricFamily, ...]:
         """Return all metrics as values."""
         return families_of(self._registry)
 
@@ -337,7 +346,7 @@ class Metrics:
         self._stalls = self._counter(
             "rocksdb_write_stalls", "RocksDB: Writes that were slowed down or stopped."
         )
-        self._duplicate_distance = BulkHistogram(
+        self._duplicate_distance = BatchHistogram(
             "ringfence_duplicate_distance_seconds",
             "Time from an accepted record to its duplicate.",
             _DISTANCE_SECONDS,

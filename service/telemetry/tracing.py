@@ -24,7 +24,7 @@ _EXPORT_S: Final = 5.0
 _FLUSH_MS: Final = 2_000
 
 
-class Trace:
+class TransactionTrace:
     """One transaction that is followed."""
 
     def __init__(self, span: "Span", links_max: int) -> None:
@@ -66,11 +66,11 @@ class Tracer(NamedTuple):
     flush: Callable[[], object]
     settings: TracingSettings
 
-    def begin(self) -> Trace | None:
+    def begin(self) -> TransactionTrace | None:
         """A trace of the transaction that begins, where chance picks it."""
         if random.random() >= self.settings.sample_ratio:  # noqa: S311 - no secret
             return None
-        return Trace(self.start(), self.settings.links_max)
+        return TransactionTrace(self.start(), self.settings.links_max)
 
 
 def open_tracer(

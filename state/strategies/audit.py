@@ -13,14 +13,14 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from ringfence.headers import Reason
-from state.model import Claim, Origin, Rejection, Source
-from state.strategies.base import Settings
-from state.strategies.per_publisher import Standing, told
+from state.model import Claim, Origin, PartitionId, Rejection
+from state.strategies.base import StrategySettings
+from state.strategies.per_publisher import PublisherPosition, told
 
 _ENDS: Final = struct.Struct("<QQ")
 
 
-class Window(NamedTuple):
+class AuditWindow(NamedTuple):
     """Bit i tells of the number `highest - i`."""
 
     highest: int
@@ -39,12 +39,16 @@ class AuditRule:
         """See `Rule.claims`."""
         return claim.publisher is not None and bool(claim.number)
 
-    def room(self, settings: Settings) -> int:
+    def room(self, settings: StrategySettings) -> int:
         """See `Rule.room`."""
         return settings.audit_producers
 
     def verdict(
-        self, known: Window | None, claim: Claim, _source: Source, settings: Settings
+        self,
+        known: AuditWindow | None,
+        claim: Claim,
+        _source: PartitionId,
+        settings: StrategySettings,
     ) -> Rejection | None:
         """See `Rule.verdict`."""
         if known is None:
@@ -63,28 +67,28 @@ class AuditRule:
         return None
 
     def accepted(
-        self, known: Window | None, claim: Claim, _origin: Origin, settings: Settings
-    ) -> Window:
+        self, known: AuditWindow | None, claim: Claim, _origin: Origin, settings: StrategySettings
+    ) -> AuditWindow:
         """See `Rule.accepted`."""
         number, depth = told(claim.number), settings.audit_depth
-        last, floor, bits = known or Window(number, 0, 0)
+        last, floor, bits = known or AuditWindow(number, 0, 0)
         highest = max(number, last)
         # What lies the depth behind, or further, is cut off.
         bits = bits << min(highest - last, depth) | 1 << min(highest - number, depth)
-        return Window(highest, max(floor, highest - depth + 1), bits & ((1 << depth) - 1))
+        return AuditWindow(highest, max(floor, highest - depth + 1), bits & ((1 << depth) - 1))
 
     def placed(
-        self, claim: Claim, _origin: Origin, settings: Settings, missing: Iterable[int]
-    ) -> Window:
+        self, claim: Claim, _origin: Origin, settings: StrategySettings, missing: Iterable[int]
+    ) -> AuditWindow:
         """See `Rule.placed`."""
         number, depth = told(claim.number), settings.audit_depth
         bits = (1 << depth) - 1
         for lacking in missing:
             if lacking <= number:
                 bits &= ~(1 << min(number - lacking, depth))
-        return Window(number, max(0, number - depth + 1), bits)
+        return AuditWindow(number, max(0, number - depth + 1), bits)
 
-    def missing(self, entry: Window, settings: Settings) -> list[int]:
+    def missing(self, entry: AuditWindow, settings: StrategySettings) -> list[int]:
         """Which numbers of its window a producer has left out."""
         lowest = max(1, entry.highest - settings.audit_depth + 1)
         if settings.below_window == "duplicate":
@@ -92,24 +96,24 @@ class AuditRule:
         bits = entry.bits
         return [n for n in range(lowest, entry.highest) if not bits >> entry.highest - n & 1]
 
-    def standing(self, entry: Window) -> Standing:
+    def standing(self, entry: AuditWindow) -> PublisherPosition:
         """See `Rule.standing`."""
-        return Standing(entry.highest)
+        return PublisherPosition(entry.highest)
 
-    def pack(self, entry: Window) -> bytes:
+    def pack(self, entry: AuditWindow) -> bytes:
         """See `Rule.pack`."""
         length = (entry.bits.bit_length() + 7) // 8
         return _ENDS.pack(entry.highest, entry.floor) + entry.bits.to_bytes(length, "little")
 
-    def unpack(self, value: bytes) -> Window:
+    def unpack(self, value: bytes) -> AuditWindow:
         """See `Rule.unpack`."""
         highest, floor = _ENDS.unpack_from(value)
         if floor > highest:
             raise ValueError(f"a floor of {floor} above {highest}")
-        return Window(highest, floor, int.from_bytes(value[_ENDS.size :], "little"))
+        return AuditWindow(highest, floor, int.from_bytes(value[_ENDS.size :], "little"))
 
 
-def _below(known: Window, number: int, depth: int) -> str | None:
+def _below(known: AuditWindow, number: int, depth: int) -> str | None:
     """Below what a number lies, if it does."""
     if known.highest - number >= depth:
         return f"the last {depth} up to {known.highest}"

@@ -1,18 +1,17 @@
 """Strategy: how an address remembers. One file each; `registry.py` lists them by name.
 
-The committed state is a `Memory`; a batch adds a `Draft` to it, and dropping the draft is the
-abort. A strategy knows neither Kafka nor RocksDB nor a clock: it is given the time of the
-partition.
+An address has a `CommittedState`. A batch adds a `Draft` to it; dropping the draft is the abort.
+A strategy knows neither Kafka nor RocksDB nor a clock: it is given the time of the partition.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ringfence.headers import Reason
-from state.model import Claim, Edit, Origin, Rejection, Source, Spots
+from state.model import Claim, Edit, Origin, PackedPositions, PartitionId, Rejection
 
 
-class Settings(Protocol):
+class StrategySettings(Protocol):
     """What strategies are told by the settings of an address."""
 
     @property
@@ -61,14 +60,14 @@ class Settings(Protocol):
         ...
 
 
-class Change(NamedTuple):
+class StateChange(NamedTuple):
     """What a draft makes known of its address: for the changelog, and for memory."""
 
     edits: list[Edit]
     content: object
 
 
-class Seen(NamedTuple):
+class Hit(NamedTuple):
     """A record whose id is known."""
 
     origin: Origin
@@ -77,7 +76,7 @@ class Seen(NamedTuple):
     """How many other ids may come before it is forgotten for their number."""
 
 
-class Extent(NamedTuple):
+class Occupancy(NamedTuple):
     """How much is held, and from when to when. What goes by numbers knows no times."""
 
     held: int
@@ -93,7 +92,7 @@ class Draft(Protocol):
     `at` is where a record stands, with the deciding partition's time.
     """
 
-    def accepted(self) -> Mapping[Source, int]:
+    def accepted(self) -> Mapping[PartitionId, int]:
         """How many records it has accepted, by where they came from."""
         ...
 
@@ -117,23 +116,23 @@ class Draft(Protocol):
         """The record with this claim was accepted."""
         ...
 
-    def sightings(self, identifiers: Sequence[bytes], time_ms: int) -> list[list[Seen]]:
+    def sightings(self, identifiers: Sequence[bytes], time_ms: int) -> list[list[Hit]]:
         """Where each id was accepted, for whomever; nowhere where numbers are held.
 
         Changes nothing.
         """
         ...
 
-    def extent(self) -> Extent:
+    def extent(self) -> Occupancy:
         """What is held before the batch adds anything."""
         ...
 
-    def change(self, address: str) -> Change | None:
+    def change(self, address: str) -> StateChange | None:
         """What to write and, after the commit, to apply; None when nothing changed."""
         ...
 
 
-class Memory(Protocol):
+class CommittedState(Protocol):
     """What an address has committed."""
 
     @property
@@ -145,8 +144,8 @@ class Memory(Protocol):
         """How many ids or publishers it holds."""
         ...
 
-    def begin(self, settings: Settings, spots: Spots) -> Draft:
-        """Begin a batch; there is one at a time. `spots` are of the deciding partition."""
+    def begin(self, settings: StrategySettings, packed_positions: PackedPositions) -> Draft:
+        """Begin the only batch; `packed_positions` are those of the deciding partition."""
         ...
 
     def apply(self, content: object) -> None:
@@ -168,7 +167,7 @@ class Strategy(Protocol):
         """Whether a claim says what the strategy asks for."""
         ...
 
-    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> Memory:
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> CommittedState:
         """The memory of an address from its keys and values, in the order of the keys."""
         ...
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from ringfence.headers import Reason
-from state.model import Claim, Origin, Rejection, Source
-from state.strategies.base import Settings
+from state.model import Claim, Origin, PartitionId, Rejection
+from state.strategies.base import StrategySettings
 from state.strategies.per_publisher import (
-    Standing,
+    PublisherPosition,
     accepted_at,
     elsewhere,
     pack_origin,
@@ -24,7 +24,7 @@ from state.strategies.per_publisher import (
 _NUMBERS: Final = struct.Struct("<QQ")
 
 
-class Last(NamedTuple):
+class LastAccepted(NamedTuple):
     """The last record that was accepted of a publisher."""
 
     stream: int
@@ -44,12 +44,16 @@ class OrderedRule:
         needed = (claim.publisher, claim.stream, claim.previous)
         return bool(claim.number) and None not in needed
 
-    def room(self, settings: Settings) -> int:
+    def room(self, settings: StrategySettings) -> int:
         """See `Rule.room`."""
         return settings.publishers_max
 
     def verdict(
-        self, known: Last | None, claim: Claim, source: Source, _settings: Settings
+        self,
+        known: LastAccepted | None,
+        claim: Claim,
+        source: PartitionId,
+        _settings: StrategySettings,
     ) -> Rejection | None:
         """See `Rule.verdict`."""
         if known is not None and source != (known.origin.topic, known.origin.partition):
@@ -66,33 +70,33 @@ class OrderedRule:
         return _within(known, told(claim.number), previous)
 
     def accepted(
-        self, _known: Last | None, claim: Claim, origin: Origin, _settings: Settings
-    ) -> Last:
+        self, _known: LastAccepted | None, claim: Claim, origin: Origin, _settings: StrategySettings
+    ) -> LastAccepted:
         """See `Rule.accepted`."""
-        return Last(told(claim.stream), told(claim.number), origin)
+        return LastAccepted(told(claim.stream), told(claim.number), origin)
 
     def placed(
-        self, claim: Claim, origin: Origin, settings: Settings, _missing: Iterable[int]
-    ) -> Last:
+        self, claim: Claim, origin: Origin, settings: StrategySettings, _missing: Iterable[int]
+    ) -> LastAccepted:
         """See `Rule.placed`: a number covers all before it."""
         return self.accepted(None, claim, origin, settings)
 
-    def standing(self, entry: Last) -> Standing:
+    def standing(self, entry: LastAccepted) -> PublisherPosition:
         """See `Rule.standing`."""
-        source = Source(entry.origin.topic, entry.origin.partition)
-        return Standing(entry.number, entry.stream, source)
+        source = PartitionId(entry.origin.topic, entry.origin.partition)
+        return PublisherPosition(entry.number, entry.stream, source)
 
-    def pack(self, entry: Last) -> bytes:
+    def pack(self, entry: LastAccepted) -> bytes:
         """See `Rule.pack`."""
         return _NUMBERS.pack(entry.stream, entry.number) + pack_origin(entry.origin)
 
-    def unpack(self, value: bytes) -> Last:
+    def unpack(self, value: bytes) -> LastAccepted:
         """See `Rule.unpack`."""
         stream, number = _NUMBERS.unpack_from(value)
-        return Last(stream, number, unpack_origin(value[_NUMBERS.size :]))
+        return LastAccepted(stream, number, unpack_origin(value[_NUMBERS.size :]))
 
 
-def _within(last: Last, number: int, previous: int) -> Rejection | None:
+def _within(last: LastAccepted, number: int, previous: int) -> Rejection | None:
     """The rule within a stream."""
     if number <= last.number:
         where, original = accepted_at(last.origin)

@@ -11,9 +11,9 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from ringfence.headers import Reason
 from state.keys import UnknownFormatError, prefix, reader_of, rest_of
-from state.model import Claim, Edit, Origin, Rejection, Source, Spots
+from state.model import Claim, Edit, Origin, PackedPositions, PartitionId, Rejection
 from state.segment import FORMAT
-from state.strategies.base import Change, Extent, Seen, Settings
+from state.strategies.base import Hit, Occupancy, StateChange, StrategySettings
 
 E = TypeVar("E")
 
@@ -27,16 +27,16 @@ BY_HAND: Final = 2**64 - 1
 """In place of an offset: the number was set by an administrator."""
 
 
-class Standing(NamedTuple):
+class PublisherPosition(NamedTuple):
     """The highest number of a publisher, and its stream where there are any."""
 
     number: int
     stream: int | None = None
-    source: Source | None = None
+    source: PartitionId | None = None
     """The partition that the publisher writes, where only one may be written."""
 
 
-class Rule(Protocol[E]):
+class PublisherRule(Protocol[E]):
     """How one strategy judges."""
 
     kind: bytes
@@ -49,25 +49,29 @@ class Rule(Protocol[E]):
         """Whether a claim says what the rule asks for."""
         ...
 
-    def room(self, settings: Settings) -> int:
+    def room(self, settings: StrategySettings) -> int:
         """How many publishers an address holds."""
         ...
 
     def verdict(
-        self, known: E | None, claim: Claim, source: Source, settings: Settings
+        self, known: E | None, claim: Claim, source: PartitionId, settings: StrategySettings
     ) -> Rejection | None:
         """Why the claim is refused, or None."""
         ...
 
-    def accepted(self, known: E | None, claim: Claim, origin: Origin, settings: Settings) -> E:
+    def accepted(
+        self, known: E | None, claim: Claim, origin: Origin, settings: StrategySettings
+    ) -> E:
         """The entry after a record that was accepted."""
         ...
 
-    def placed(self, claim: Claim, origin: Origin, settings: Settings, missing: Iterable[int]) -> E:
+    def placed(
+        self, claim: Claim, origin: Origin, settings: StrategySettings, missing: Iterable[int]
+    ) -> E:
         """The entry of a publisher of which all up to a number is decided, but for some."""
         ...
 
-    def standing(self, entry: E) -> Standing:
+    def standing(self, entry: E) -> PublisherPosition:
         """How far its publisher has come."""
         ...
 
@@ -80,10 +84,10 @@ class Rule(Protocol[E]):
         ...
 
 
-class Publishers(Generic[E]):
+class PublisherTable(Generic[E]):
     """See `Memory`."""
 
-    def __init__(self, rule: Rule[E], entries: Iterable[tuple[int, str, E]] = ()) -> None:
+    def __init__(self, rule: PublisherRule[E], entries: Iterable[tuple[int, str, E]] = ()) -> None:
         self.rule = rule
         self.entries: OrderedDict[str, E] = OrderedDict()
         self.stamp = 0
@@ -100,13 +104,15 @@ class Publishers(Generic[E]):
         """See `Memory.memory_bytes`."""
         return _ENTRY_BYTES * len(self.entries)
 
-    def begin(self, settings: Settings, _spots: Spots) -> "PublishersDraft[E]":
+    def begin(
+        self, settings: StrategySettings, _packed_positions: PackedPositions
+    ) -> "PublisherDraft[E]":
         """See `Memory.begin`."""
-        return PublishersDraft(self, settings)
+        return PublisherDraft(self, settings)
 
     def apply(self, content: object) -> None:
         """See `Memory.apply`."""
-        change = cast("_Content[E]", content)
+        change = cast("_PublisherContent[E]", content)
         for name in change.gone:
             self.entries.pop(name, None)
         for name, entry in change.touched.items():
@@ -117,21 +123,21 @@ class Publishers(Generic[E]):
     def forget(self) -> None:
         """See `Memory.forget`: nothing is kept that is not needed."""
 
-    def standing(self, name: str) -> Standing | None:
+    def standing(self, name: str) -> PublisherPosition | None:
         """How far a publisher has come."""
         entry = self.entries.get(name)
         return None if entry is None else self.rule.standing(entry)
 
 
-class _Content(NamedTuple, Generic[E]):
+class _PublisherContent(NamedTuple, Generic[E]):
     gone: set[str]
     touched: OrderedDict[str, E]
 
 
-class PublishersDraft(Generic[E]):
+class PublisherDraft(Generic[E]):
     """See `Draft`."""
 
-    def __init__(self, memory: Publishers[E], settings: Settings) -> None:
+    def __init__(self, memory: PublisherTable[E], settings: StrategySettings) -> None:
         self._memory = memory
         self._rule = memory.rule
         self._settings = settings
@@ -140,10 +146,10 @@ class PublishersDraft(Generic[E]):
         self._count = len(memory)
         self._eldest: Iterator[str] = iter(memory.entries)
         self._heard: dict[str, None] = {}
-        self._accepted = Counter[Source]()
+        self._accepted = Counter[PartitionId]()
         self._make_room()  # the last life may have held more
 
-    def accepted(self) -> Mapping[Source, int]:
+    def accepted(self) -> Mapping[PartitionId, int]:
         """See `Draft.accepted`."""
         return self._accepted
 
@@ -187,7 +193,7 @@ class PublishersDraft(Generic[E]):
         known = self._known(name)
         self._touch(name, self._rule.accepted(known, claim, at, self._settings))
         self._heard[name] = None
-        self._accepted[Source(at.topic, at.partition)] += 1
+        self._accepted[PartitionId(at.topic, at.partition)] += 1
         if known is None:
             self._count += 1
         self._make_room()
@@ -210,15 +216,15 @@ class PublishersDraft(Generic[E]):
         self._touch(name, self._rule.placed(claim, origin, self._settings, missing))
         self._heard[name] = None
 
-    def sightings(self, identifiers: Sequence[bytes], _time_ms: int) -> list[list[Seen]]:
+    def sightings(self, identifiers: Sequence[bytes], _time_ms: int) -> list[list[Hit]]:
         """See `Draft.sightings`: there are no ids."""
         return [[] for _ in identifiers]
 
-    def extent(self) -> Extent:
+    def extent(self) -> Occupancy:
         """See `Draft.extent`."""
-        return Extent(self._count)
+        return Occupancy(self._count)
 
-    def change(self, address: str) -> Change | None:
+    def change(self, address: str) -> StateChange | None:
         """See `Draft.change`."""
         if not self._touched and not self._gone:
             return None
@@ -227,14 +233,14 @@ class PublishersDraft(Generic[E]):
         for stamp, (name, entry) in enumerate(self._touched.items(), self._memory.stamp + 1):
             value = _STAMP.pack(FORMAT, stamp) + self._rule.pack(entry)
             edits.append(Edit(begin + name.encode(), value))
-        return Change(edits, _Content(self._gone, self._touched))
+        return StateChange(edits, _PublisherContent(self._gone, self._touched))
 
     def _verdict(self, known: E | None, count: int, claim: Claim, at: Origin) -> Rejection | None:
         room = self._rule.room(self._settings)
         if known is None and not self._rule.forgets and count >= room:
             cause = f"the address knows {room} publishers already, and publishers_max is no more"
             return Rejection(Reason.INVALID_CLAIM, cause)
-        return self._rule.verdict(known, claim, Source(at.topic, at.partition), self._settings)
+        return self._rule.verdict(known, claim, PartitionId(at.topic, at.partition), self._settings)
 
     def _known(self, name: str) -> E | None:
         found = self._touched.get(name)
@@ -271,10 +277,10 @@ _STAMPS: Final[Mapping[int, Callable[[bytes], tuple[int, bytes]]]] = {1: _stamp_
 """By format: the stamp of an entry, and what its rule has packed."""
 
 
-class ByPublisher(Generic[E]):
+class PublisherStrategy(Generic[E]):
     """See `Strategy`: a rule with a memory of publishers."""
 
-    def __init__(self, rule: Rule[E]) -> None:
+    def __init__(self, rule: PublisherRule[E]) -> None:
         self._rule = rule
         self.kind = rule.kind
 
@@ -282,9 +288,9 @@ class ByPublisher(Generic[E]):
         """See `Strategy.claims`."""
         return self._rule.claims(claim)
 
-    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> Publishers[E]:
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> PublisherTable[E]:
         """See `Strategy.load`; UnknownFormatError for what is not ours."""
-        return Publishers(self._rule, [self._entry(key, value) for key, value in entries])
+        return PublisherTable(self._rule, [self._entry(key, value) for key, value in entries])
 
     def _entry(self, key: bytes, value: bytes) -> tuple[int, str, E]:
         try:
@@ -302,7 +308,7 @@ def told(number: int | None) -> int:
     return number
 
 
-def elsewhere(origin: Origin, source: Source) -> Rejection:
+def elsewhere(origin: Origin, source: PartitionId) -> Rejection:
     """A publisher that writes a second partition."""
     cause = (
         f"its publisher writes {origin.topic}-{origin.partition} and now "

@@ -3,31 +3,31 @@
 from collections.abc import Mapping
 from typing import Final
 
-from state import pending_group as parked
+from state import pending_group as pending_record
 from state import redrive_progress as redriven
 from state.keys import UnknownFormatError
 from state.strategies.audit import AuditRule
 from state.strategies.base import Strategy
 from state.strategies.ordered import OrderedRule
-from state.strategies.per_publisher import ByPublisher
-from state.strategies.ring_memory import Rings
+from state.strategies.per_publisher import PublisherStrategy
+from state.strategies.ring_memory import RingStrategy
 from state.strategies.sequence import SequenceRule
-from state.strategies.window import Windows
+from state.strategies.window import WindowStrategy
 
-RING: Final = Rings()
+RING: Final = RingStrategy()
 STRATEGIES: Final[Mapping[str, Strategy]] = {
     "ring": RING,
-    "window": Windows(),
-    "audit": ByPublisher(AuditRule()),
-    "sequence": ByPublisher(SequenceRule()),
-    "ordered": ByPublisher(OrderedRule()),
+    "window": WindowStrategy(),
+    "audit": PublisherStrategy(AuditRule()),
+    "sequence": PublisherStrategy(SequenceRule()),
+    "ordered": PublisherStrategy(OrderedRule()),
 }
 
 
 def check(key: bytes, value: bytes) -> None:
     """Raise UnknownFormatError for an entry that we have not written."""
-    if key[:1] == parked.KIND:
-        parked.check(key, value)
+    if key[:1] == pending_record.KIND:
+        pending_record.check(key, value)
         return
     if key[:1] == redriven.KIND:
         redriven.check(key, value)

@@ -9,16 +9,16 @@ Invariant: what a batch adds counts for its `RingDraft` alone, and dropping the 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from state.model import Claim, Edit, Origin, Rejection, Source, Spots, repetition_of
-from state.segment import FORGOTTEN, RUN_IDS_MAX, Run, key, put, remembered
-from state.strategies.base import Change, Extent, Seen, verdicts_by_name
+from state.model import Claim, Edit, Origin, PackedPositions, PartitionId, Rejection, repetition_of
+from state.segment import FORGOTTEN, RUN_IDS_MAX, Segment, key, put, remembered
+from state.strategies.base import Hit, Occupancy, StateChange, verdicts_by_name
 
 
-class Additions(NamedTuple):
+class RingAdditions(NamedTuple):
     """What a draft has added, in columns of equal length."""
 
     ids: list[bytes]
-    spots: list[int]
+    packed_positions: list[int]
     times_ms: list[int]
 
 
@@ -26,7 +26,7 @@ Admit = Callable[[bytes, int, int], int | None]
 """Of an id, its spot and its time: the number under which it is known, else it is added."""
 
 
-class Committed(Protocol):
+class RingState(Protocol):
     """What an address has accepted, as far as it still counts: a `WholeRing` or a `CompactRing`."""
 
     next: int
@@ -37,7 +37,7 @@ class Committed(Protocol):
         """The newest number of an id, an open draft included; it may lie below the floor."""
         ...
 
-    def admitter(self, capacity: int, added: Additions) -> Admit:
+    def admitter(self, capacity: int, added: RingAdditions) -> Admit:
         """Judges ids and fills `added`."""
         ...
 
@@ -53,7 +53,7 @@ class Committed(Protocol):
         """The first numbers of the runs that lie wholly below the floor, still to be deleted."""
         ...
 
-    def absorb(self, runs: Sequence[Run], deleted: int = 0) -> None:
+    def absorb(self, runs: Sequence[Segment], deleted: int = 0) -> None:
         """Take over what was committed, oldest first: after a commit, and when loading.
 
         `deleted` of the outlived runs are gone.
@@ -66,9 +66,9 @@ class Committed(Protocol):
 
 
 class RingContent(NamedTuple):
-    """What `Committed.absorb` takes."""
+    """What `RingState.absorb` takes."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[Segment, ...]
     deleted: int
 
 
@@ -79,20 +79,20 @@ class RingDraft:
     number under which the id is known, or None.
     """
 
-    __slots__ = ("_added", "_capacity", "_ring", "_spots", "admit", "outlived")
+    __slots__ = ("_added", "_capacity", "_packed_positions", "_ring", "admit", "outlived")
 
-    def __init__(self, ring: Committed, capacity: int, spots: Spots) -> None:
+    def __init__(self, ring: RingState, capacity: int, packed_positions: PackedPositions) -> None:
         self._ring = ring
         self._capacity = capacity
-        self._spots = spots
-        self._added = Additions([], [], [])
+        self._packed_positions = packed_positions
+        self._added = RingAdditions([], [], [])
         self.outlived = ring.outlived()
         """The first numbers of runs that this batch deletes, whatever it adds."""
         self.admit = ring.admitter(capacity, self._added) if capacity else _forgetful
 
-    def accepted(self) -> Mapping[Source, int]:
+    def accepted(self) -> Mapping[PartitionId, int]:
         """See `Draft.accepted`; those included that it outlived itself."""
-        return self._spots.count(self._added.spots)
+        return self._packed_positions.count(self._added.packed_positions)
 
     @property
     def _next(self) -> int:
@@ -113,7 +113,7 @@ class RingDraft:
         row = number - self._ring.next
         if row < 0:
             return self._ring.origin(number)
-        source, offset = self._spots.place(self._added.spots[row])
+        source, offset = self._packed_positions.place(self._added.packed_positions[row])
         return Origin(*source, offset, self._added.times_ms[row])
 
     def verdict(self, claim: Claim, _at: Origin) -> Rejection | None:
@@ -146,19 +146,21 @@ class RingDraft:
     def remember(self, claim: Claim, at: Origin) -> None:
         """See `Draft.remember`."""
         if claim.identifier is not None:
-            spot = self._spots.base(Source(at.topic, at.partition)) + at.offset
-            self.admit(claim.identifier, spot, at.time_ms)
+            packed_position = (
+                self._packed_positions.base(PartitionId(at.topic, at.partition)) + at.offset
+            )
+            self.admit(claim.identifier, packed_position, at.time_ms)
 
-    def sightings(self, identifiers: Sequence[bytes], _time_ms: int) -> list[list[Seen]]:
+    def sightings(self, identifiers: Sequence[bytes], _time_ms: int) -> list[list[Hit]]:
         """See `Draft.sightings`."""
         return [list(self._sightings(identifier)) for identifier in identifiers]
 
-    def _sightings(self, identifier: bytes) -> Iterator[Seen]:
+    def _sightings(self, identifier: bytes) -> Iterator[Hit]:
         number = self.judge(identifier)
         if number is not None:
-            yield Seen(self.origin(number), number - (self._next - self._capacity) + 1)
+            yield Hit(self.origin(number), number - (self._next - self._capacity) + 1)
 
-    def extent(self) -> Extent:
+    def extent(self) -> Occupancy:
         """See `Draft.extent`."""
         bounds = self._floor, self._next
         return extent_of(*bounds, self._capacity, lambda number: self.origin(number).time_ms)
@@ -167,14 +169,14 @@ class RingDraft:
         """When one that is held was accepted, counted from the oldest."""
         return self.origin(self._floor + place).time_ms
 
-    def change(self, address: str) -> Change | None:
+    def change(self, address: str) -> StateChange | None:
         """See `Draft.change`."""
         runs, deleted = self.seal(), len(self.outlived)
         if not runs and not deleted:
             return None
-        return Change(self.edits(address, runs), RingContent(runs, deleted))
+        return StateChange(self.edits(address, runs), RingContent(runs, deleted))
 
-    def seal(self) -> tuple[Run, ...]:
+    def seal(self) -> tuple[Segment, ...]:
         """What to write and, after the commit, to absorb: nothing when nothing changed."""
         floor, count = self._floor, len(self._added.ids)
         starts = range(0, count, RUN_IDS_MAX)
@@ -188,7 +190,7 @@ class RingDraft:
         """A tombstone for each run that the ring has outlived; known before the first record."""
         return [Edit(key(address, first), None) for first in self.outlived]
 
-    def edits(self, address: str, runs: Sequence[Run]) -> list[Edit]:
+    def edits(self, address: str, runs: Sequence[Segment]) -> list[Edit]:
         """The sealed runs as edits."""
         written = [put(address, run) for run in runs]
         if runs and runs[0].first != self._ring.next:
@@ -196,11 +198,13 @@ class RingDraft:
             written.append(Edit(key(address, self._ring.next), None))
         return written
 
-    def _run(self, start: int, floor: int) -> Run:
+    def _run(self, start: int, floor: int) -> Segment:
         end = start + RUN_IDS_MAX
         ids = tuple(self._added.ids[start:end])
-        sources, places, offsets = self._spots.columns(self._added.spots[start:end])
-        return Run(
+        sources, places, offsets = self._packed_positions.columns(
+            self._added.packed_positions[start:end]
+        )
+        return Segment(
             first=self._ring.next + start,
             floor=floor,
             capacity=self._capacity,
@@ -214,17 +218,17 @@ class RingDraft:
 
 def extent_of(
     floor: int, following: int, capacity: int, time_ms_of: Callable[[int], int]
-) -> Extent:
+) -> Occupancy:
     """How much a ring holds, from its lowest number and the one after its highest."""
     if floor >= following:
-        return Extent(0)
+        return Occupancy(0)
     oldest_ms, newest_ms = time_ms_of(floor), time_ms_of(following - 1)
     # A clearing raises the floor too.
     has_evicted = floor and following - floor == capacity
     horizon_ms = newest_ms - oldest_ms if has_evicted else None
-    return Extent(following - floor, oldest_ms, newest_ms, horizon_ms)
+    return Occupancy(following - floor, oldest_ms, newest_ms, horizon_ms)
 
 
-def _forgetful(_identifier: bytes, _spot: int, _time_ms: int) -> int | None:
+def _forgetful(_identifier: bytes, _packed_position: int, _time_ms: int) -> int | None:
     """Of size 0: nothing is known, and nothing remembered."""
     return None

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from state.keys import RUNS, UnknownFormatError, after, prefix
 from state.model import Edit, Origin
-from state.segment import FORGOTTEN, Run, decode, encode, key, outline, put, row_of
+from state.segment import FORGOTTEN, Segment, decode, encode, key, put, row_of, summary
 from state.store import Store
-from state.strategies.base import Extent
+from state.strategies.base import Occupancy
 from state.strategies.ring import extent_of
 
 
-class Entry(NamedTuple):
+class RingEntry(NamedTuple):
     """One id that a ring holds, with its number."""
 
     number: int
@@ -24,7 +24,7 @@ class Entry(NamedTuple):
     origin: Origin
 
 
-def entries(store: Store, address: str, below: int, floor: int) -> Iterator[Entry]:
+def entries(store: Store, address: str, below: int, floor: int) -> Iterator[RingEntry]:
     """What a ring holds, the newest first, of numbers from below one on down to its floor."""
     begin = prefix(RUNS, address)
     run_key = store.previous_key(key(address, below))
@@ -33,13 +33,13 @@ def entries(store: Store, address: str, below: int, floor: int) -> Iterator[Entr
         for number in range(min(run.end, below) - 1, max(run.first, floor) - 1, -1):
             identifier = run.ids[number - run.first]
             if identifier != FORGOTTEN:
-                yield Entry(number, identifier, run.origin(number))
+                yield RingEntry(number, identifier, run.origin(number))
         if run.first <= floor:
             return
         run_key = store.previous_key(run_key)
 
 
-def entries_upwards(store: Store, address: str, first: int, end: int) -> Iterator[Entry]:
+def entries_upwards(store: Store, address: str, first: int, end: int) -> Iterator[RingEntry]:
     """What a ring holds, the oldest first, of numbers from `first` to below `end`."""
     begin = prefix(RUNS, address)
     run_key = store.previous_key(key(address, first + 1))
@@ -52,7 +52,7 @@ def entries_upwards(store: Store, address: str, first: int, end: int) -> Iterato
         for number in range(max(run.first, first), min(run.end, end)):
             identifier = run.ids[number - run.first]
             if identifier != FORGOTTEN:
-                yield Entry(number, identifier, run.origin(number))
+                yield RingEntry(number, identifier, run.origin(number))
         run_key = store.next_key(run_key + b"\0")
 
 
@@ -61,12 +61,12 @@ def bounds(store: Store, address: str, capacity: int) -> tuple[int, int]:
     newest = store.previous_key(after(RUNS, address))
     if newest is None or not newest.startswith(prefix(RUNS, address)):
         return 0, 0
-    run = outline(store.get(newest) or b"")
+    run = summary(store.get(newest) or b"")
     following = run.first + len(run.ids)
     return max(run.floor, following - capacity), following
 
 
-def extent(store: Store, address: str, capacity: int) -> Extent:
+def extent(store: Store, address: str, capacity: int) -> Occupancy:
     """How much a ring holds, read from its first and last run: it need not be in memory.
 
     UnknownFormatError where the runs are not those of a ring.
@@ -100,7 +100,7 @@ def forget_all(store: Store, address: str, numbers: Iterable[int]) -> list[Edit]
     ]
 
 
-def _without(run_key: bytes, run: Run, numbers: Iterable[int]) -> Edit:
+def _without(run_key: bytes, run: Segment, numbers: Iterable[int]) -> Edit:
     ids = list(run.ids)
     for number in numbers:
         ids[number - run.first] = FORGOTTEN
@@ -113,5 +113,5 @@ def clear(store: Store, address: str) -> list[Edit]:
     if not keys:
         return []
     newest = decode(store.get(keys[-1]) or b"")
-    empty = Run(newest.end, newest.end, newest.capacity, (), (), (), (), ())
+    empty = Segment(newest.end, newest.end, newest.capacity, (), (), (), (), ())
     return [Edit(run_key, None) for run_key in keys] + [put(address, empty)]

@@ -12,16 +12,24 @@ from struct import Struct
 from typing import Final, cast
 
 from state.keys import RUNS
-from state.model import Claim, Origin, Spots
-from state.segment import ID_BYTES_MAX, Outline, Row, Run, decode, outlived, remembered
-from state.strategies.base import Settings
-from state.strategies.ring import Additions, Admit, RingContent, RingDraft
+from state.model import Claim, Origin, PackedPositions
+from state.segment import (
+    ID_BYTES_MAX,
+    Segment,
+    SegmentEntry,
+    SegmentSummary,
+    decode,
+    outlived,
+    remembered,
+)
+from state.strategies.base import StrategySettings
+from state.strategies.ring import Admit, RingAdditions, RingContent, RingDraft
 
 # Measured: dict entry, bytes object, number, pointer, offset and time of one id, without its text.
 _ID_OVERHEAD_BYTES: Final = 190
 
 
-class WholeRing:
+class InMemoryRing:
     """See `Committed`: ids and runs in memory, for addresses that are small or busy."""
 
     __slots__ = (
@@ -44,10 +52,10 @@ class WholeRing:
         self._drafted: list[bytes] = []
         self._overwritten: dict[bytes, int] = {}
         """Committed numbers of ids that the draft accepted anew."""
-        self._runs: list[Run] = []
+        self._runs: list[Segment] = []
         self._sizes_bytes: list[int] = []
         """What the runs take; the ids of an old one would have to be fetched into the cache."""
-        self._dead: list[Run] = []
+        self._dead: list[Segment] = []
         """Deleted runs whose ids are still to be forgotten."""
         self._firsts: list[int] = []
         """The numbers that the runs begin with: what a bisection compares fastest."""
@@ -60,14 +68,14 @@ class WholeRing:
         """How many ids it holds."""
         return self.next - self.floor
 
-    def draft(self, capacity: int, spots: Spots) -> RingDraft:
+    def draft(self, capacity: int, packed_positions: PackedPositions) -> RingDraft:
         """Begin a batch under the capacity in force; there is one at a time."""
         self._take_back()
-        return RingDraft(self, capacity, spots)
+        return RingDraft(self, capacity, packed_positions)
 
-    def begin(self, settings: Settings, spots: Spots) -> RingDraft:
+    def begin(self, settings: StrategySettings, packed_positions: PackedPositions) -> RingDraft:
         """See `Memory.begin`."""
-        return self.draft(settings.capacity, spots)
+        return self.draft(settings.capacity, packed_positions)
 
     def apply(self, content: object) -> None:
         """See `Memory.apply`."""
@@ -77,7 +85,7 @@ class WholeRing:
         """See `Committed.number_of`."""
         return self._known.get(identifier)
 
-    def admitter(self, capacity: int, added: Additions) -> Admit:
+    def admitter(self, capacity: int, added: RingAdditions) -> Admit:
         """See `Committed.admitter`.
 
         A closure, because it runs once for each record of a topic, and an attribute costs as much
@@ -87,11 +95,11 @@ class WholeRing:
         known, overwritten = self._known, self._overwritten
         committed, following, floor = self.next, self.next, self.floor
         number_of = known.setdefault
-        add_id, add_spot = added.ids.append, added.spots.append
+        add_id, add_spot = added.ids.append, added.packed_positions.append
         add_time = added.times_ms.append
         self._drafted = added.ids
 
-        def admit(identifier: bytes, spot: int, time_ms: int) -> int | None:
+        def admit(identifier: bytes, packed_position: int, time_ms: int) -> int | None:
             nonlocal following
             if len(identifier) > ID_BYTES_MAX:
                 identifier = remembered(identifier)
@@ -104,7 +112,7 @@ class WholeRing:
                 known[identifier] = following
             following += 1
             add_id(identifier)
-            add_spot(spot)
+            add_spot(packed_position)
             add_time(time_ms)
             return None
 
@@ -120,7 +128,7 @@ class WholeRing:
         """See `Committed.origin`."""
         return self._runs[bisect_right(self._firsts, number) - 1].origin(number)
 
-    def absorb(self, runs: Sequence[Run], deleted: int = 0) -> None:
+    def absorb(self, runs: Sequence[Segment], deleted: int = 0) -> None:
         """See `Committed.absorb`."""
         if sum(len(run.ids) for run in runs) == len(self._drafted):
             self._drafted, self._overwritten = [], {}  # all of it is known already
@@ -164,7 +172,7 @@ class WholeRing:
         self._drafted, self._overwritten = [], {}
 
 
-class Rings:
+class RingStrategy:
     """See `Strategy`: the last ids of an address."""
 
     kind = RUNS
@@ -173,14 +181,14 @@ class Rings:
         """See `Strategy.claims`."""
         return claim.identifier is not None
 
-    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> WholeRing:
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> InMemoryRing:
         """See `Strategy.load`; UnknownFormatError for what is not ours."""
-        ring = WholeRing()
+        ring = InMemoryRing()
         ring.absorb([decode(value) for _, value in entries])
         return ring
 
 
-def _memory_bytes(run: Run) -> int:
+def _memory_bytes(run: Segment) -> int:
     return sum(map(len, run.ids)) + _ID_OVERHEAD_BYTES * len(run.ids)
 
 
@@ -206,7 +214,7 @@ _FULL_BYTES: Final = 2 * _IDS_PER_BUCKET * _ENTRY.size
 _BUCKET_OVERHEAD_BYTES: Final = 128
 
 
-class Index:
+class HashIndex:
     """For a ring of about so many ids; more of them make it slow, not wrong."""
 
     __slots__ = ("_buckets", "_mask", "_used_bytes", "ids_max")
@@ -288,7 +296,7 @@ _NO_NUMBER: Final = -1
 """Below every floor."""
 
 
-class CompactRing:
+class IndexedRing:
     """See `Committed`. `read` takes the first number of a run and one of its numbers."""
 
     __slots__ = (
@@ -302,12 +310,12 @@ class CompactRing:
         "next",
     )
 
-    def __init__(self, read: Callable[[int, int], Row], ids: int, capacity: int) -> None:
+    def __init__(self, read: Callable[[int, int], SegmentEntry], ids: int, capacity: int) -> None:
         self._read = read
-        self._index = Index(min(capacity, _ROOM * ids))
+        self._index = HashIndex(min(capacity, _ROOM * ids))
         self._firsts = array("Q")
         self._drafted: dict[bytes, int] = {}
-        self._row: tuple[int, Row] | None = None
+        self._row: tuple[int, SegmentEntry] | None = None
         """The last row that was read, with its number: a verdict is followed by its origin."""
         self.next = 0
         self.floor = 0
@@ -327,14 +335,14 @@ class CompactRing:
         """Whether it has outgrown its index."""
         return len(self) > self._index.ids_max
 
-    def draft(self, capacity: int, spots: Spots) -> RingDraft:
+    def draft(self, capacity: int, packed_positions: PackedPositions) -> RingDraft:
         """Begin a batch under the capacity in force; there is one at a time."""
         self._drafted, self._row = {}, None
-        return RingDraft(self, capacity, spots)
+        return RingDraft(self, capacity, packed_positions)
 
-    def begin(self, settings: Settings, spots: Spots) -> RingDraft:
+    def begin(self, settings: StrategySettings, packed_positions: PackedPositions) -> RingDraft:
         """See `Memory.begin`."""
-        return self.draft(settings.capacity, spots)
+        return self.draft(settings.capacity, packed_positions)
 
     def apply(self, content: object) -> None:
         """See `Memory.apply`."""
@@ -345,15 +353,15 @@ class CompactRing:
         number = self._drafted.get(identifier)
         return self._committed(identifier) if number is None else number
 
-    def admitter(self, capacity: int, added: Additions) -> Admit:
+    def admitter(self, capacity: int, added: RingAdditions) -> Admit:
         """See `Committed.admitter`."""
         drafted, committed, floor = self._drafted, self._committed, self.floor
         may_hold = self._index.asker()
         following = self.next
-        add_id, add_spot = added.ids.append, added.spots.append
+        add_id, add_spot = added.ids.append, added.packed_positions.append
         add_time = added.times_ms.append
 
-        def admit(identifier: bytes, spot: int, time_ms: int) -> int | None:
+        def admit(identifier: bytes, packed_position: int, time_ms: int) -> int | None:
             nonlocal following
             if len(identifier) > ID_BYTES_MAX:
                 identifier = remembered(identifier)
@@ -365,7 +373,7 @@ class CompactRing:
             drafted[identifier] = following
             following += 1
             add_id(identifier)
-            add_spot(spot)
+            add_spot(packed_position)
             add_time(time_ms)
             return None
 
@@ -379,14 +387,14 @@ class CompactRing:
         """See `Committed.origin`."""
         return self._row_of(number).origin
 
-    def absorb(self, runs: Iterable[Run], deleted: int = 0) -> None:
+    def absorb(self, runs: Iterable[Segment], deleted: int = 0) -> None:
         """See `Committed.absorb`."""
         self._drafted = {}
         for run in runs:
-            self.take(Outline(run.first, run.floor, run.capacity, run.ids))
+            self.take(SegmentSummary(run.first, run.floor, run.capacity, run.ids))
         del self._firsts[:deleted]
 
-    def take(self, run: Outline) -> None:
+    def take(self, run: SegmentSummary) -> None:
         """One run, in order: of most of it, its place is enough."""
         self.next, self.capacity = run.first + len(run.ids), run.capacity
         self.floor = max(self.floor, run.floor)
@@ -407,7 +415,7 @@ class CompactRing:
                 return number
         return None
 
-    def _row_of(self, number: int) -> Row:
+    def _row_of(self, number: int) -> SegmentEntry:
         if self._row is None or self._row[0] != number:
             first = self._firsts[bisect_right(self._firsts, number) - 1]
             self._row = (number, self._read(first, number))

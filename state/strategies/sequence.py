@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from ringfence.headers import Reason
-from state.model import Claim, Origin, Rejection, Source
-from state.strategies.base import Settings
+from state.model import Claim, Origin, PartitionId, Rejection
+from state.strategies.base import StrategySettings
 from state.strategies.per_publisher import (
-    Standing,
+    PublisherPosition,
     accepted_at,
     elsewhere,
     pack_origin,
@@ -23,7 +23,7 @@ from state.strategies.per_publisher import (
 _NUMBER: Final = struct.Struct("<Q")
 
 
-class Last(NamedTuple):
+class HighestNumber(NamedTuple):
     """The record with the highest number."""
 
     number: int
@@ -41,12 +41,16 @@ class SequenceRule:
         """See `Rule.claims`."""
         return claim.publisher is not None and bool(claim.number)
 
-    def room(self, settings: Settings) -> int:
+    def room(self, settings: StrategySettings) -> int:
         """See `Rule.room`."""
         return settings.publishers_max
 
     def verdict(
-        self, known: Last | None, claim: Claim, source: Source, _settings: Settings
+        self,
+        known: HighestNumber | None,
+        claim: Claim,
+        source: PartitionId,
+        _settings: StrategySettings,
     ) -> Rejection | None:
         """See `Rule.verdict`."""
         number = told(claim.number)
@@ -63,26 +67,32 @@ class SequenceRule:
         return Rejection(Reason.DUPLICATE, f"its number is {last}, which {where}", original)
 
     def accepted(
-        self, _known: Last | None, claim: Claim, origin: Origin, _settings: Settings
-    ) -> Last:
+        self,
+        _known: HighestNumber | None,
+        claim: Claim,
+        origin: Origin,
+        _settings: StrategySettings,
+    ) -> HighestNumber:
         """See `Rule.accepted`."""
-        return Last(told(claim.number), origin)
+        return HighestNumber(told(claim.number), origin)
 
     def placed(
-        self, claim: Claim, origin: Origin, settings: Settings, _missing: Iterable[int]
-    ) -> Last:
+        self, claim: Claim, origin: Origin, settings: StrategySettings, _missing: Iterable[int]
+    ) -> HighestNumber:
         """See `Rule.placed`: a number covers all before it."""
         return self.accepted(None, claim, origin, settings)
 
-    def standing(self, entry: Last) -> Standing:
+    def standing(self, entry: HighestNumber) -> PublisherPosition:
         """See `Rule.standing`."""
-        return Standing(entry.number, None, Source(entry.origin.topic, entry.origin.partition))
+        return PublisherPosition(
+            entry.number, None, PartitionId(entry.origin.topic, entry.origin.partition)
+        )
 
-    def pack(self, entry: Last) -> bytes:
+    def pack(self, entry: HighestNumber) -> bytes:
         """See `Rule.pack`."""
         return _NUMBER.pack(entry.number) + pack_origin(entry.origin)
 
-    def unpack(self, value: bytes) -> Last:
+    def unpack(self, value: bytes) -> HighestNumber:
         """See `Rule.unpack`."""
         (number,) = _NUMBER.unpack_from(value)
-        return Last(number, unpack_origin(value[_NUMBER.size :]))
+        return HighestNumber(number, unpack_origin(value[_NUMBER.size :]))

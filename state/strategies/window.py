@@ -21,9 +21,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
 from state.keys import address_of, prefix
-from state.model import Claim, Edit, Origin, Rejection, Source, Spots, repetition_of
-from state.segment import RUN_IDS_MAX, Run, decode, encode, outlived, remembered
-from state.strategies.base import Change, Extent, Seen, Settings, verdicts_by_name
+from state.model import Claim, Edit, Origin, PackedPositions, PartitionId, Rejection, repetition_of
+from state.segment import RUN_IDS_MAX, Segment, decode, encode, outlived, remembered
+from state.strategies.base import Hit, Occupancy, StateChange, StrategySettings, verdicts_by_name
 
 # Measured roughly: id, place, time and number in two tables.
 _ENTRY_BYTES: Final = 450
@@ -33,7 +33,7 @@ _PUBLISHER_BYTES_MAX: Final = 31
 _NUMBER: Final = struct.Struct(">Q")
 
 
-class Windows:
+class WindowStrategy:
     """See `Strategy`."""
 
     kind = b"w"
@@ -42,16 +42,16 @@ class Windows:
         """See `Strategy.claims`."""
         return claim.identifier is not None
 
-    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> "Window":
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> "WindowState":
         """See `Strategy.load`; UnknownFormatError for what is not ours."""
-        window = Window(self.kind)
+        window = WindowState(self.kind)
         for key, value in entries:
             address_of(key)
             window.take(decode(value))
         return window
 
 
-class Window:
+class WindowState:
     """See `Memory`: ids in the order in which they were seen last."""
 
     def __init__(self, kind: bytes) -> None:
@@ -71,18 +71,20 @@ class Window:
         """See `Memory.memory_bytes`."""
         return _ENTRY_BYTES * len(self.ids)
 
-    def begin(self, settings: Settings, _spots: Spots) -> "WindowDraft":
+    def begin(
+        self, settings: StrategySettings, _packed_positions: PackedPositions
+    ) -> "WindowDraft":
         """See `Memory.begin`."""
         return WindowDraft(self, settings)
 
     def apply(self, content: object) -> None:
         """See `Memory.apply`."""
-        runs, deleted = cast("_Content", content)
+        runs, deleted = cast("_WindowContent", content)
         for run in runs:
             self.take(run)
         del self.firsts[:deleted]
 
-    def take(self, run: Run) -> None:
+    def take(self, run: Segment) -> None:
         """One run, in order; what lies below its floor is forgotten."""
         for number, identifier in enumerate(run.ids, run.first):
             self.ids[identifier] = run.origin(number)
@@ -98,15 +100,15 @@ class Window:
         """See `Memory.forget`: nothing is kept that is not needed."""
 
 
-class _Content(NamedTuple):
-    runs: tuple[Run, ...]
+class _WindowContent(NamedTuple):
+    runs: tuple[Segment, ...]
     deleted: int
 
 
 class WindowDraft:
     """See `Draft`."""
 
-    def __init__(self, window: Window, settings: Settings) -> None:
+    def __init__(self, window: WindowState, settings: StrategySettings) -> None:
         self._window = window
         self._settings = settings
         self._seen: OrderedDict[bytes, Origin] = OrderedDict()
@@ -114,11 +116,11 @@ class WindowDraft:
         self._count = len(window)
         self._names: Iterator[bytes] = iter(window.ids)
         self._front = next(self._names, None)
-        self._accepted = Counter[Source]()
+        self._accepted = Counter[PartitionId]()
         while self._count > settings.window_size:  # which may have held more in the last life
             self._forget_eldest()
 
-    def accepted(self) -> Mapping[Source, int]:
+    def accepted(self) -> Mapping[PartitionId, int]:
         """See `Draft.accepted`."""
         return self._accepted
 
@@ -145,32 +147,34 @@ class WindowDraft:
 
     def remember(self, claim: Claim, at: Origin) -> None:
         """See `Draft.remember`."""
-        self._accepted[Source(at.topic, at.partition)] += 1
+        self._accepted[PartitionId(at.topic, at.partition)] += 1
         self._see(_name(claim), at)
         self._forget_old(at.time_ms)
 
-    def sightings(self, identifiers: Sequence[bytes], time_ms: int) -> list[list[Seen]]:
+    def sightings(self, identifiers: Sequence[bytes], time_ms: int) -> list[list[Hit]]:
         """See `Draft.sightings`: one for each publisher. One pass over all that is held."""
         ids = self._window.ids
-        found: dict[bytes, list[Seen]] = {remembered(each): [] for each in identifiers}
+        found: dict[bytes, list[Hit]] = {remembered(each): [] for each in identifiers}
         held = (name for name in reversed(ids) if name not in self._gone)
         for later, name in enumerate(held, -self._settings.window_size):
             seen = found.get(parts_of(name)[1])
             if seen is not None and not self._is_old(ids[name], time_ms):
-                seen.append(Seen(ids[name], -later))
+                seen.append(Hit(ids[name], -later))
         return [found[remembered(each)] for each in identifiers]
 
-    def extent(self) -> Extent:
+    def extent(self) -> Occupancy:
         """See `Draft.extent`."""
         eldest = self._eldest()
         if eldest is None:
-            return Extent(0)
+            return Occupancy(0)
         ids = self._window.ids
         oldest_ms, newest_ms = ids[eldest].time_ms, ids[next(reversed(ids))].time_ms
         is_full = self._count == self._settings.window_size
-        return Extent(self._count, oldest_ms, newest_ms, newest_ms - oldest_ms if is_full else None)
+        return Occupancy(
+            self._count, oldest_ms, newest_ms, newest_ms - oldest_ms if is_full else None
+        )
 
-    def change(self, address: str) -> Change | None:
+    def change(self, address: str) -> StateChange | None:
         """See `Draft.change`."""
         if not self._seen and not self._gone:
             return None
@@ -184,23 +188,23 @@ class WindowDraft:
         begin = prefix(self._window.kind, address)
         edits = [Edit(begin + _NUMBER.pack(first), None) for first in dead]
         edits += [Edit(begin + _NUMBER.pack(run.first), encode(run)) for run in runs]
-        return Change(edits, _Content(runs, len(dead)))
+        return StateChange(edits, _WindowContent(runs, len(dead)))
 
-    def _empty(self, floor: int) -> Run:
-        return Run(self._window.next, floor, self._settings.window_size, (), (), (), (), ())
+    def _empty(self, floor: int) -> Segment:
+        return Segment(self._window.next, floor, self._settings.window_size, (), (), (), (), ())
 
-    def _runs(self, floor: int) -> Iterator[Run]:
+    def _runs(self, floor: int) -> Iterator[Segment]:
         rows = list(self._seen.items())
         for start in range(0, len(rows), RUN_IDS_MAX):
             part = rows[start : start + RUN_IDS_MAX]
-            sources = tuple({Source(at.topic, at.partition): None for _, at in part})
-            yield Run(
+            sources = tuple({PartitionId(at.topic, at.partition): None for _, at in part})
+            yield Segment(
                 first=self._window.next + start,
                 floor=floor,
                 capacity=self._settings.window_size,
                 sources=sources,
                 ids=tuple([identifier for identifier, _ in part]),
-                places=[sources.index(Source(at.topic, at.partition)) for _, at in part],
+                places=[sources.index(PartitionId(at.topic, at.partition)) for _, at in part],
                 offsets=[at.offset for _, at in part],
                 times_ms=[at.time_ms for _, at in part],
             )

@@ -8,18 +8,18 @@ import pytest
 from starlette.testclient import TestClient
 
 from api.ports import ServiceView
-from service.queries.ids import Sighting
-from service.queries.inbox import Inbox
-from service.queries.status import Status
+from service.queries.ids import IdLocation
+from service.queries.inbox import QueryInbox
+from service.queries.status import ServiceStatus
 from tests.api.fake_service import RUNNING, Clock, make_view, remembering, serving
 from tests.api.guarded import client_of, guarded, settings
 from tests.fakes.logs import logging_to
 
 HELD = {
-    ("orders", b"id-1"): Sighting("orders", 3, 42, 1_700_000_000_000, 19_999),
-    ("orders", b""): Sighting("orders", 3, 43, 1_700_000_000_001, 20_000),
-    ("orders", b"\xff\x00"): Sighting("orders", 3, 44, 1_700_000_000_002, 1),
-    ("a/b c+d%é", b"x/y?z#%2F"): Sighting("orders", 3, 45, 1_700_000_000_003, 2),
+    ("orders", b"id-1"): IdLocation("orders", 3, 42, 1_700_000_000_000, 19_999),
+    ("orders", b""): IdLocation("orders", 3, 43, 1_700_000_000_001, 20_000),
+    ("orders", b"\xff\x00"): IdLocation("orders", 3, 44, 1_700_000_000_002, 1),
+    ("a/b c+d%é", b"x/y?z#%2F"): IdLocation("orders", 3, 45, 1_700_000_000_003, 2),
 }
 
 
@@ -37,14 +37,14 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def inbox() -> Iterator[Inbox]:
-    inbox = Inbox(depth=8)
+def inbox() -> Iterator[QueryInbox]:
+    inbox = QueryInbox(depth=8)
     with serving(inbox, remembering(HELD)):
         yield inbox
 
 
 @pytest.fixture
-def view(clock: Clock, inbox: Inbox) -> ServiceView:
+def view(clock: Clock, inbox: QueryInbox) -> ServiceView:
     return make_view(RUNNING, clock, inbox)
 
 
@@ -60,6 +60,6 @@ def client(view: ServiceView) -> TestClient:
 
 
 @pytest.fixture
-def client_at(clock: Clock, inbox: Inbox) -> Callable[[Status], TestClient]:
+def client_at(clock: Clock, inbox: QueryInbox) -> Callable[[ServiceStatus], TestClient]:
     """A client of a service that has published the given status."""
     return lambda status: client_of(make_view(status, clock, inbox))

@@ -3,29 +3,29 @@
 from collections.abc import Sequence
 
 from service.dedup.dead_letter import (
+    DeadLetterCounts,
+    DeadLetterFilter,
+    DeadLetterPage,
+    DeadLetterPosition,
     DeadLetterView,
-    LetterCounts,
-    LetterFilter,
-    LetterPage,
-    LetterPlace,
-    Order,
-    RedrivePreview,
+    RedriveEstimate,
+    RedriveRequest,
     RedriveView,
-    ToldPlace,
+    SourcePosition,
     matches,
 )
-from service.metadata.redrive_job import Job, Span
+from service.metadata.redrive_job import DeadLetterRange, RedriveJob
 from service.queries.errors import NotPossible, Unavailable
 
 NOW_MS = 1_700_000_000_000
 PAST = "0-x"
 """A redrive that has ended."""
 LETTER = DeadLetterView(
-    place=LetterPlace("orders.dlq", 0, 7),
+    place=DeadLetterPosition("orders.dlq", 0, 7),
     time_ms=NOW_MS,
     reason="duplicate",
     cause="its id was accepted at orders-3@42 already",
-    source=ToldPlace("orders", 3, 90, 1_699_999_999_000),
+    source=SourcePosition("orders", 3, 90, 1_699_999_999_000),
     address="orders",
     strategy="ring",
     identifier="id-1",
@@ -36,7 +36,7 @@ LETTER = DeadLetterView(
     headers=(("_DUPL_ID", b"id-1"), ("tenant", b"acme")),
 )
 FOREIGN = LETTER._replace(
-    place=LetterPlace("orders.dlq", 0, 8), reason=None, cause=None, source=None, address=None
+    place=DeadLetterPosition("orders.dlq", 0, 8), reason=None, cause=None, source=None, address=None
 )
 
 
@@ -64,22 +64,22 @@ class FakeLetters:
         return self._all
 
     def page(
-        self, wanted: LetterFilter, place: object | None, limit: int, *, newest: bool
-    ) -> LetterPage:
+        self, wanted: DeadLetterFilter, place: object | None, limit: int, *, newest: bool
+    ) -> DeadLetterPage:
         start = 0 if place is None else _number(place)
         rows = [each for each in self._letters if matches(each, wanted)][start:]
         rows = rows[::-1] if newest else rows
         rest = start + limit if len(rows) > limit else None
-        return LetterPage(tuple(rows[:limit]), len(self._letters), rest)
+        return DeadLetterPage(tuple(rows[:limit]), len(self._letters), rest)
 
-    def one(self, place: LetterPlace) -> DeadLetterView | None:
+    def one(self, place: DeadLetterPosition) -> DeadLetterView | None:
         return next((each for each in self._letters if each.place == place), None)
 
-    def count(self, wanted: LetterFilter, place: object | None) -> LetterCounts:
+    def count(self, wanted: DeadLetterFilter, place: object | None) -> DeadLetterCounts:
         if place is not None:
             _number(place)
         found = [each for each in self._letters if matches(each, wanted) and each.reason]
-        return LetterCounts(
+        return DeadLetterCounts(
             scanned=len(self._letters),
             matched=len(found),
             foreign=len(self._letters) - len(found),
@@ -97,30 +97,30 @@ class FakeRedrives:
     def __init__(self, letters: FakeLetters, *, is_up: bool = True) -> None:
         self._letters = letters
         self._is_up = is_up
-        past = Job(PAST, Order("through", LetterFilter()), (), NOW_MS, NOW_MS)
+        past = RedriveJob(PAST, RedriveRequest("through", DeadLetterFilter()), (), NOW_MS, NOW_MS)
         self._all = {PAST: past.ended("done", NOW_MS)}
         self._keys = dict[str, str]()
 
     @property
-    def _jobs(self) -> dict[str, Job]:
+    def _jobs(self) -> dict[str, RedriveJob]:
         if not self._is_up:
             raise Unavailable("The config topic was not read yet; ask again.")
         return self._all
 
-    def order(self, order: Order, key: str | None = None) -> RedriveView:
+    def order(self, order: RedriveRequest, key: str | None = None) -> RedriveView:
         if key is not None and key in self._keys:
             return self._jobs[self._keys[key]].view
         if "nowhere" in order.filter.topics:
             raise NotPossible("nowhere is no dead-letter topic of this group.")
         name = f"{len(self._jobs)}-x"
-        job = Job(name, order, (Span("orders.dlq", 0, 0, 9),), NOW_MS, NOW_MS)
+        job = RedriveJob(name, order, (DeadLetterRange("orders.dlq", 0, 0, 9),), NOW_MS, NOW_MS)
         self._jobs[name] = job
         self._keys[key or name] = name
         return job.view
 
-    def preview(self, order: Order) -> RedrivePreview:
+    def preview(self, order: RedriveRequest) -> RedriveEstimate:
         counts = self._letters.count(order.filter, None)
-        return RedrivePreview(order, 9, counts, {"foreign": counts.foreign}, (LETTER,))
+        return RedriveEstimate(order, 9, counts, {"foreign": counts.foreign}, (LETTER,))
 
     def all(self) -> tuple[RedriveView, ...]:
         return tuple(self._jobs[name].view for name in sorted(self._jobs, reverse=True))

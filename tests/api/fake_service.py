@@ -11,12 +11,12 @@ from typing import Any
 from api.ports import ServiceView
 from service.config.addresses import AddressBook
 from service.config.load import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
-from service.metadata.audit import AuditPage, AuditQuery, AuditRecord, Trail
-from service.metadata.instances import Announcement
-from service.metadata.sessions import Session
-from service.metadata.settings import Revisions
-from service.metadata.settings_change import Change, Edited, Standing, checked
-from service.peers.protocol import Attendance, Roll, Trouble
+from service.metadata.audit import AuditHistory, AuditPage, AuditQuery, AuditRecord
+from service.metadata.instances import Registration
+from service.metadata.sessions import SessionRecord
+from service.metadata.settings import SettingsHistory
+from service.metadata.settings_change import Change, SettingsChange, SettingsSnapshot, checked
+from service.peers.protocol import InstanceStatus, PeerFailure, StatusReply
 from service.queries.addresses import (
     AddressAnswer,
     AddressesAnswer,
@@ -30,38 +30,38 @@ from service.queries.addresses import (
 from service.queries.errors import NameInUse, NotPossible, Unavailable
 from service.queries.ids import (
     ChangeAnswer,
-    Clearing,
-    Cursor,
+    ClearAddress,
+    ForgetId,
     IdAnswer,
-    IdForgetting,
+    IdCursor,
+    IdLocation,
     IdQuery,
     IdsAnswer,
-    IdsImport,
     IdsLookup,
     IdsQuery,
     ImportAnswer,
+    ImportIds,
     LookupAnswer,
     RememberedId,
-    Sighting,
 )
-from service.queries.inbox import Desk, Inbox
+from service.queries.inbox import QueryInbox, QueryService
 from service.queries.publishers import (
-    NumberChange,
     PublisherAnswer,
-    PublisherPlace,
+    PublisherProgress,
     PublisherQuery,
     PublishersAnswer,
     PublishersQuery,
+    SetSequence,
 )
 from service.queries.registry import Answer, Query
-from service.queries.settings import EffectiveSetting, Forgotten, ForgottenAnswer, ForgottenQuery
-from service.queries.status import Info, PartitionStatus, Status, StatusBoard
+from service.queries.settings import CacheEviction, EffectiveSetting, EvictionAnswer, EvictionQuery
+from service.queries.status import PartitionStatus, ServiceInfo, ServiceStatus, StatusBoard
 from service.telemetry.metrics import Metrics
 from tests.api.fake_letters import FakeLetters, FakeRedrives
 from tests.waiting import LIMIT_S
 
 STARTED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-INFO = Info(
+INFO = ServiceInfo(
     version="0.1.0",
     python="3.11.9",
     libraries={"confluent_kafka": "2.16.1", "librdkafka": "2.16.0"},
@@ -91,7 +91,7 @@ RESTORING_PARTITION = RUNNING_PARTITION._replace(
     partition=4, phase="restoring", restore_remaining_records=41, lag_records=None
 )
 OTHER_PARTITION = RUNNING_PARTITION._replace(partition=5, lag_records=2)
-RUNNING = Status(
+RUNNING = ServiceStatus(
     phase="running",
     waiting_for=None,
     instance="0",
@@ -122,7 +122,7 @@ class Clock:
         return self.now_s
 
 
-def remembering(held: dict[tuple[str, bytes], Sighting]) -> Callable[[Query], Answer]:
+def remembering(held: dict[tuple[str, bytes], IdLocation]) -> Callable[[Query], Answer]:
     """Answer as a loop would that remembers these ids."""
 
     def answer(query: Query) -> Answer:
@@ -151,18 +151,18 @@ def remembering(held: dict[tuple[str, bytes], Sighting]) -> Callable[[Query], An
             asked = [held.get((query.address, each)) for each in query.identifiers]
             told = tuple(() if each is None else (each,) for each in asked)
             return LookupAnswer(told, complete=True)
-        if isinstance(query, IdsQuery | IdsImport | IdForgetting | Clearing):
+        if isinstance(query, IdsQuery | ImportIds | ForgetId | ClearAddress):
             return _of_ids(query, held)
-        if isinstance(query, ForgottenQuery):
+        if isinstance(query, EvictionQuery):
             return _of_settings(query)
-        assert isinstance(query, PublisherQuery | PublishersQuery | NumberChange)
+        assert isinstance(query, PublisherQuery | PublishersQuery | SetSequence)
         return _of_publishers(query)
 
     return answer
 
 
 def _of_addresses(
-    query: DirectoryQuery | AddressesQuery, held: dict[tuple[str, bytes], Sighting]
+    query: DirectoryQuery | AddressesQuery, held: dict[tuple[str, bytes], IdLocation]
 ) -> Answer:
     """Of each address as many ids are held, and as many duplicates were found, as stand here."""
     counts = Counter(address for address, _ in held)
@@ -182,8 +182,8 @@ def _ring(ids: int) -> MemoryStatus:
 
 
 def _of_ids(
-    query: IdsQuery | IdsImport | IdForgetting | Clearing,
-    held: dict[tuple[str, bytes], Sighting],
+    query: IdsQuery | ImportIds | ForgetId | ClearAddress,
+    held: dict[tuple[str, bytes], IdLocation],
 ) -> Answer:
     """What is held is listed by its place in the table; nothing is ever changed."""
     mine = [(i, seen) for (address, i), seen in held.items() if address == query.address]
@@ -191,40 +191,42 @@ def _of_ids(
         mine = mine[::-1] if query.oldest_first else mine
         start = 0 if query.cursor is None else query.cursor.number
         rows = enumerate(mine[start : start + query.limit], start)
-        page = [RememberedId(*each, Cursor("orders", 3, number)) for number, each in rows]
+        page = [RememberedId(*each, IdCursor("orders", 3, number)) for number, each in rows]
         ends = start + query.limit >= len(mine)
-        cursor = None if ends else Cursor("orders", 3, start + query.limit)
+        cursor = None if ends else IdCursor("orders", 3, start + query.limit)
         return IdsAnswer(tuple(page), cursor, complete=True)
-    if isinstance(query, IdsImport):
+    if isinstance(query, ImportIds):
         topics = [query.topic or each.topic for each in query.ids]
         if "orders" not in topics:
             raise NotPossible(f"{topics[0]} is no topic that this instance decides.")
         held_ids = {identifier for identifier, _ in mine}
         new = sum(each.identifier not in held_ids for each in query.ids)
         return ImportAnswer(topics.count("orders"), new, complete=True)
-    known = mine if isinstance(query, Clearing) else [i for i, _ in mine if i == query.identifier]
+    known = (
+        mine if isinstance(query, ClearAddress) else [i for i, _ in mine if i == query.identifier]
+    )
     return ChangeAnswer(len(known), complete=True)
 
 
-def _of_settings(query: ForgottenQuery) -> Answer:
+def _of_settings(query: EvictionQuery) -> Answer:
     """Of `orders` three ids are held, and settings that give another strategy forget them."""
     keys = query.patterns.get("orders", {})
     changes = keys.get("strategy", "ring") != "ring"
     kept = 0 if changes else min(3, int(str(keys.get("id_cache_size", 3))))
     strategy = str(keys.get("strategy", "ring"))
-    told = Forgotten(
+    told = CacheEviction(
         "orders", "orders", 3, "ring", strategy, changes, 3, 3 - kept, 1_000, 1_000 * (3 - kept)
     )
-    return ForgottenAnswer((told,), 1, int(changes), 3 - kept, complete=True)
+    return EvictionAnswer((told,), 1, int(changes), 3 - kept, complete=True)
 
 
-def _of_publishers(query: PublisherQuery | PublishersQuery | NumberChange) -> Answer:
+def _of_publishers(query: PublisherQuery | PublishersQuery | SetSequence) -> Answer:
     """Of P alone anything is known; on another address than orders no number can be set."""
     if isinstance(query, PublishersQuery):
         names = [name for name in ("P", "Q") if name > query.after]
         return PublishersAnswer(tuple(names[: query.limit]), complete=True)
-    place = PublisherPlace("orders", "orders", 3, 7, None)
-    if isinstance(query, NumberChange):
+    place = PublisherProgress("orders", "orders", 3, 7, None)
+    if isinstance(query, SetSequence):
         if query.address != "orders":
             raise NotPossible(f"The address {query.address} has strategy ring.")
         place = place._replace(number=query.number)
@@ -236,18 +238,18 @@ class FakeRegistry:
     """Names that were given to users."""
 
     def __init__(self) -> None:
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, SessionRecord] = {}
 
-    def open(self, publisher: str, user: str) -> Session:
+    def open(self, publisher: str, user: str) -> SessionRecord:
         last = self._sessions.get(publisher)
         self._check(publisher, user)
-        session = Session(1 if last is None else last.epoch + 1, user, 1_700_000_000_000)
+        session = SessionRecord(1 if last is None else last.epoch + 1, user, 1_700_000_000_000)
         self._sessions[publisher] = session
         return session
 
     def end(self, publisher: str, user: str) -> None:
         self._check(publisher, user)
-        last = self._sessions.get(publisher, Session(0, user, 0))
+        last = self._sessions.get(publisher, SessionRecord(0, user, 0))
         self._sessions[publisher] = last._replace(is_open=False)
 
     def _check(self, publisher: str, user: str) -> None:
@@ -262,18 +264,18 @@ class FakeFleet:
     def __init__(self, board: StatusBoard) -> None:
         self._board = board
 
-    async def roll_call(self, timeout_s: float) -> tuple[Attendance, ...]:
+    async def roll_call(self, timeout_s: float) -> tuple[InstanceStatus, ...]:
         assert timeout_s > 0
         started_ms = 1_767_323_045_000
         own, other, gone = (
-            Announcement(name, f"http://127.0.0.1:808{name}", started_ms, "0.1.0")
+            Registration(name, f"http://127.0.0.1:808{name}", started_ms, "0.1.0")
             for name in ("0", "1", "2")
         )
         theirs = RUNNING._replace(instance="1", partitions=(OTHER_PARTITION,), complete=False)
         return (
-            Attendance(own, True, Roll("0.1.0", 7, self._board.read()), None),  # noqa: FBT003
-            Attendance(other, False, Roll("0.1.0", 6, theirs), None),  # noqa: FBT003
-            Attendance(gone, False, None, Trouble("unreachable", "it cannot be reached")),  # noqa: FBT003
+            InstanceStatus(own, True, StatusReply("0.1.0", 7, self._board.read()), None),  # noqa: FBT003
+            InstanceStatus(other, False, StatusReply("0.1.0", 6, theirs), None),  # noqa: FBT003
+            InstanceStatus(gone, False, None, PeerFailure("unreachable", "it cannot be reached")),  # noqa: FBT003
         )
 
 
@@ -283,7 +285,7 @@ class FakeAudit:
     def __init__(self) -> None:
         self.written: list[AuditRecord] = []
         self.refuses = False
-        self._trail = Trail()
+        self._trail = AuditHistory()
 
     def write(self, record: AuditRecord) -> None:
         if self.refuses:
@@ -309,7 +311,7 @@ class FakeSettings:
 
     def __init__(self, file: Config = FILE) -> None:
         self._file = file
-        self._documents = Revisions()
+        self._documents = SettingsHistory()
         self.is_applied = self.is_known = True
 
     @classmethod
@@ -326,17 +328,17 @@ class FakeSettings:
         settings.is_known = False
         return settings
 
-    def read(self) -> Standing:
+    def read(self) -> SettingsSnapshot:
         if not self.is_known:
             raise Unavailable("The settings are not read yet.")
-        return Standing.of(self._file, self._documents.copy())
+        return SettingsSnapshot.of(self._file, self._documents.copy())
 
-    def try_out(self, change: Change) -> Edited:
+    def try_out(self, change: Change) -> SettingsChange:
         standing = self.read()
         overlay = change(standing)
-        return Edited(standing, overlay, checked(standing, overlay), standing.revision)
+        return SettingsChange(standing, overlay, checked(standing, overlay), standing.revision)
 
-    def edit(self, change: Change, *, actor: str, reason: str) -> Edited:
+    def edit(self, change: Change, *, actor: str, reason: str) -> SettingsChange:
         edited = self.try_out(change)
         records = self._documents.records(
             edited.overlay, actor=actor, reason=reason, time_ms=1_700_000_000_000
@@ -346,11 +348,13 @@ class FakeSettings:
             self._documents.take(key, value, revision)
         return edited._replace(revision=revision)
 
-    def wait(self, _edited: Edited, _timeout_s: float) -> bool:
+    def wait(self, _edited: SettingsChange, _timeout_s: float) -> bool:
         return self.is_applied
 
 
-def make_view(status: Status, clock: Clock, inbox: Desk, *, any_host: bool = False) -> ServiceView:
+def make_view(
+    status: ServiceStatus, clock: Clock, inbox: QueryService, *, any_host: bool = False
+) -> ServiceView:
     """Return a view of a service that has published `status`."""
     board = StatusBoard(STARTING, clock)
     board.publish(status)
@@ -379,21 +383,21 @@ def board_of(view: ServiceView) -> StatusBoard:
     return view.board
 
 
-def running(inbox: Desk | None = None, **changed: Any) -> ServiceView:
+def running(inbox: QueryService | None = None, **changed: Any) -> ServiceView:
     """A view of a service that runs; nobody hears its inbox, if none is given."""
-    return replace(make_view(RUNNING, Clock(), inbox or Inbox(depth=4)), **changed)
+    return replace(make_view(RUNNING, Clock(), inbox or QueryInbox(depth=4)), **changed)
 
 
 @contextmanager
 def answering(answer: Callable[[Query], Answer], **changed: Any) -> Iterator[ServiceView]:
     """A view of a service that runs and whose loop answers like this."""
-    inbox = Inbox(depth=4)
+    inbox = QueryInbox(depth=4)
     with serving(inbox, answer):
         yield running(inbox, **changed)
 
 
 @contextmanager
-def serving(inbox: Inbox, answer: Callable[[Query], Answer]) -> Iterator[None]:
+def serving(inbox: QueryInbox, answer: Callable[[Query], Answer]) -> Iterator[None]:
     """Answer what the inbox holds, on a thread, until the block ends."""
     ended = threading.Event()
 

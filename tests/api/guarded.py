@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from api.app import ALL, WITHOUT_STATE, create_app
-from api.auth.authenticate import Access
-from api.auth.oidc import Jwks, JwksError
+from api.auth.authenticate import Authenticator
+from api.auth.oidc import JwksError, KeySet
 from api.ports import ServiceView
 from service.config.model import ApiSettings
 from service.config.tokens import ROLES, entry_of
@@ -90,8 +90,8 @@ def settings(folder: Path, **changed: Any) -> ApiSettings:
 
 def guarded(view: ServiceView, api: ApiSettings, issuer: Issuer | None = None) -> ServiceView:
     """The service, asking who asks."""
-    keys = Jwks(api.oidc_issuer, api.oidc_jwks_url, time.monotonic, issuer or Issuer())
-    return replace(view, access=Access(api, keys), body_bytes_max=api.body_bytes_max)
+    keys = KeySet(api.oidc_issuer, api.oidc_jwks_url, time.monotonic, issuer or Issuer())
+    return replace(view, access=Authenticator(api, keys), body_bytes_max=api.body_bytes_max)
 
 
 def operations(view: ServiceView) -> Iterator[tuple[str, str, dict[str, Any]]]:

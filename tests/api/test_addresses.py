@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from ringfence.headers import id_text
 from service.queries.ids import IdAnswer, IdQuery
-from service.queries.inbox import Inbox
+from service.queries.inbox import QueryInbox
 from service.queries.registry import Query
 from tests.api.fake_service import RUNNING, Clock, make_view, serving
 
@@ -30,7 +30,7 @@ def test_what_is_asked_is_what_the_loop_hears(address: str, identifier: bytes) -
         heard.append(query)
         return IdAnswer(known=False, sightings=())
 
-    inbox = Inbox(depth=4)
+    inbox = QueryInbox(depth=4)
     client = TestClient(create_app(make_view(RUNNING, Clock(), inbox, any_host=True)))
     encoded_id = quote(id_text(identifier), safe="") or "hex:"
     if encoded_id in {".", ".."}:

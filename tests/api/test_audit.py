@@ -10,7 +10,7 @@ import pytest
 from api.ports import ServiceView
 from service.queries.addresses import AddressAnswer, AddressQuery
 from service.queries.ids import ChangeAnswer
-from service.queries.inbox import Inbox
+from service.queries.inbox import QueryInbox
 from service.queries.registry import Answer, Query
 from tests.api.fake_service import STARTING, Clock, FakeAudit, answering, make_view, running
 from tests.api.guarded import TOKENS, client_of, filled, guarded, operations, settings
@@ -66,7 +66,7 @@ def test_a_record_tells_who_what_when_and_why(
 
 def test_what_cannot_be_recorded_is_not_done(audit: FakeAudit) -> None:
     audit.refuses = True
-    inbox = Inbox(depth=4)  # nobody answers: the loop is never asked
+    inbox = QueryInbox(depth=4)  # nobody answers: the loop is never asked
     refused = client_of(running(inbox, audit=audit)).post(CLEAR)
     assert refused.status_code == 503
     assert refused.json()["type"] == "urn:ringfence:problem:audit-unavailable"
@@ -85,7 +85,7 @@ def test_every_operation_that_may_change_something_leaves_a_record(
         assert len(audit.written) == (2 if changes else 0), (method, path)
 
 
-def test_what_fails_is_recorded_too(audit: FakeAudit, clock: Clock, inbox: Inbox) -> None:
+def test_what_fails_is_recorded_too(audit: FakeAudit, clock: Clock, inbox: QueryInbox) -> None:
     def bug(_query: Query) -> Answer:
         raise ZeroDivisionError
 

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from api.console.pages.addresses import is_short
 from api.console.pages.partitions import by_owner
 from api.ports import ServiceView
-from service.queries.status import Status, WorkerStatus
+from service.queries.status import ServiceStatus, WorkerStatus
 from tests.api.console_pages import EVERY, Page, page_of
 from tests.api.fake_service import RESTORING_PARTITION, RUNNING, STARTED_AT, STARTING, STRANGE
 from tests.api.guarded import client_of
@@ -60,7 +60,7 @@ def test_every_page_is_whole_loads_nothing_from_elsewhere_and_leads_to_pages(
 
 @pytest.mark.parametrize("status", [STARTING, RUNNING._replace(phase="waiting")])
 def test_a_page_of_a_service_that_cannot_answer_says_what_to_do(
-    client_at: Callable[[Status], TestClient], status: Status
+    client_at: Callable[[ServiceStatus], TestClient], status: ServiceStatus
 ) -> None:
     client = client_at(status)
     for path in EVERY:
@@ -71,7 +71,7 @@ def test_a_page_of_a_service_that_cannot_answer_says_what_to_do(
 
 
 def test_what_it_waits_for_stands_on_the_first_page(
-    client_at: Callable[[Status], TestClient],
+    client_at: Callable[[ServiceStatus], TestClient],
 ) -> None:
     waiting = RUNNING._replace(phase="waiting", waiting_for="the broker at b:1; look at it")
     client = client_at(waiting)
@@ -94,7 +94,7 @@ def test_counts_stand_on_the_first_page(client: TestClient) -> None:
 
 
 def test_a_partition_that_is_restored_shows_how_far(
-    client_at: Callable[[Status], TestClient],
+    client_at: Callable[[ServiceStatus], TestClient],
 ) -> None:
     status = RUNNING._replace(partitions=(RESTORING_PARTITION,))
     assert "41 left" in page_of(client_at(status), "/console/partitions").text

@@ -12,10 +12,10 @@ from starlette.testclient import TestClient
 
 from api.ports import ServiceView
 from service.queries.addresses import AddressAnswer, AddressQuery, MemoryStatus
-from service.queries.inbox import Inbox
+from service.queries.inbox import QueryInbox
 from service.queries.registry import Answer, Query
 from service.queries.settings import EffectiveSetting
-from service.queries.status import Status
+from service.queries.status import ServiceStatus
 from tests.api.conversation import Conversation
 from tests.api.fake_letters import FakeLetters, FakeRedrives
 from tests.api.fake_service import (
@@ -33,7 +33,7 @@ from tests.api.fake_service import (
 from tests.api.guarded import client_of
 
 FOLDER: Final = Path(__file__).parent / "conversations"
-PHASES: Final[dict[str, Status]] = {
+PHASES: Final[dict[str, ServiceStatus]] = {
     "it starts": STARTING,
     "it stops": RUNNING._replace(phase="stopping"),
     "it restores": RUNNING._replace(partitions=(*RUNNING.partitions, RESTORING_PARTITION)),
@@ -106,7 +106,7 @@ def as_at_first(view: ServiceView) -> None:
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.txt")), ids=lambda path: path.stem)
 def test_a_conversation_goes_as_it_is_written_down(
-    file: Path, view: ServiceView, clock: Clock, inbox: Inbox
+    file: Path, view: ServiceView, clock: Clock, inbox: QueryInbox
 ) -> None:
     usual, loops = client_of(view), ExitStack()
 

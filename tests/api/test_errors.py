@@ -12,9 +12,9 @@ from api.ports import ServiceView
 from service.config.model import ApiSettings
 from service.queries.addresses import AddressQuery
 from service.queries.errors import NotRestored
-from service.queries.inbox import Inbox
+from service.queries.inbox import QueryInbox
 from service.queries.registry import Answer, Query
-from service.queries.status import Info
+from service.queries.status import ServiceInfo
 from tests.api.fake_service import INFO, answering, running
 from tests.api.guarded import client_of
 
@@ -41,7 +41,7 @@ def test_an_error_of_ours_is_a_problem_whose_stack_is_in_the_log_only(
 ) -> None:
     calls = iter([INFO])
 
-    def info() -> Info:
+    def info() -> ServiceInfo:
         return next(calls)  # the second call raises: a bug of ours
 
     problem = problem_of(client_of(replace(view, info=info)), "/v1/info", 500)
@@ -68,7 +68,7 @@ def test_a_loop_that_is_silent_is_a_503_with_retry_after() -> None:
 
 
 def test_a_full_inbox_is_a_503_with_retry_after() -> None:
-    client = client_of(running(Inbox(depth=1), ask_timeout_s=0.05))
+    client = client_of(running(QueryInbox(depth=1), ask_timeout_s=0.05))
     client.get("/v1/addresses/a")  # nobody answers: its question stays in the inbox
     assert "wait for the loop already" in str(problem_of(client, "/v1/addresses/a", 503)["detail"])
 
@@ -87,7 +87,7 @@ def test_a_partition_that_the_loop_does_not_own_yet_is_a_503() -> None:
 
 
 def test_a_service_that_stops_refuses_questions_at_once() -> None:
-    inbox = Inbox(depth=4)
+    inbox = QueryInbox(depth=4)
     inbox.close()
     client = client_of(running(inbox))
     assert "stopping" in str(problem_of(client, "/v1/addresses/a", 503)["detail"])

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from api.middleware import idempotency
-from api.middleware.idempotency import KEEP_S, Replies
+from api.middleware.idempotency import KEEP_S, ReplyCache
 from api.ports import ServiceView
 from service.queries.addresses import AddressAnswer, AddressQuery
 from service.queries.ids import ChangeAnswer, ImportAnswer
@@ -139,7 +139,7 @@ def test_a_key_that_is_none_is_refused(client: TestClient, key: str) -> None:
 
 def test_replies_are_bounded_in_time_number_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    replies = Replies(clock)
+    replies = ReplyCache(clock)
     body = ({"type": "http.response.body", "body": b"x" * 10},)
     assert replies.begin(("a", "1"), b"r") is None
     replies.end(("a", "1"), body)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api.content import LINE_BYTES_MAX, NDJSON
-from service.queries.ids import IdsImport, ImportAnswer
+from service.queries.ids import ImportAnswer, ImportIds
 from service.queries.registry import Query
 from tests.api.fake_service import answering
 from tests.api.guarded import client_of
@@ -19,17 +19,17 @@ Post = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 
 @pytest.fixture
-def imports() -> list[IdsImport]:
+def imports() -> list[ImportIds]:
     """What the loop was told to import."""
     return []
 
 
 @pytest.fixture
-def post(imports: list[IdsImport]) -> Iterator[Post]:
+def post(imports: list[ImportIds]) -> Iterator[Post]:
     """Import lines into a loop that decides topic `in` alone, and takes every id for new."""
 
     def answer(query: Query) -> ImportAnswer:
-        assert isinstance(query, IdsImport)
+        assert isinstance(query, ImportIds)
         imports.append(query)
         count = sum((query.topic or each.topic) == "in" for each in query.ids)
         return ImportAnswer(count, count, complete=True)
@@ -50,7 +50,7 @@ def line(number: int, topic: str = "in") -> str:
 
 
 def test_many_lines_are_taken_in_parts_and_counted_together(
-    post: Post, imports: list[IdsImport]
+    post: Post, imports: list[ImportIds]
 ) -> None:
     done = post("".join(map(line, range(10_000))), {})
     assert (done["ids"], done["new"]) == (10_000, 10_000)
@@ -62,13 +62,13 @@ def test_many_lines_are_taken_in_parts_and_counted_together(
     assert sum(each.dry_run for each in imports) == 1  # no later part names a new place
 
 
-def test_a_trial_import_changes_nothing(post: Post, imports: list[IdsImport]) -> None:
+def test_a_trial_import_changes_nothing(post: Post, imports: list[ImportIds]) -> None:
     assert post(line(1), {"dry_run": True})["ids"] == 1
     assert all(each.dry_run for each in imports)
 
 
 def test_lines_of_a_place_that_nobody_decides_are_refused_before_any_is_taken(
-    post: Post, imports: list[IdsImport]
+    post: Post, imports: list[ImportIds]
 ) -> None:
     refused = post(line(1) + line(2, "elsewhere"), {})
     assert "elsewhere-2" in refused["detail"]
@@ -99,7 +99,7 @@ def test_what_was_taken_in_before_a_fault_is_told(post: Post) -> None:
     assert "4000 ids were taken in before" in refused["detail"]
 
 
-def test_a_long_id_is_told_as_it_is_kept(post: Post, imports: list[IdsImport]) -> None:
+def test_a_long_id_is_told_as_it_is_kept(post: Post, imports: list[ImportIds]) -> None:
     told = {"id": "hex:" + "ab" * 65, "topic": "in", "partition": 0, "hashed": True}
     post(json.dumps(told), {})
     assert imports[-1].ids[0].hashed

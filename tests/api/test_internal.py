@@ -15,37 +15,37 @@ from starlette.testclient import TestClient
 from api.ports import ServiceView
 from api.restored import require_restored
 from api.server import serve_in_thread
-from service.dedup.record import Known
-from service.metadata.instances import Announcement
-from service.peers.client import Peers
+from service.dedup.record import KnownId
+from service.metadata.instances import Registration
+from service.peers.client import PeerClient
 from service.peers.protocol import (
     ACTOR,
     FORWARDED,
     PATH,
     SIGNATURE,
-    Question,
-    Refusal,
-    Roll,
-    RollCall,
+    PeerQuery,
+    QueryRefusal,
+    StatusReply,
+    StatusRequest,
     question_text,
     reply_of,
 )
-from service.peers.server import Hearing
-from service.peers.signing import WINDOW_S, Asker, PeerKey
+from service.peers.server import PeerServer
+from service.peers.signing import WINDOW_S, PeerKey, RequestOrigin
 from service.queries.errors import NotPossible
-from service.queries.ids import ChangeAnswer, Clearing, IdAnswer, IdQuery, IdsImport
+from service.queries.ids import ChangeAnswer, ClearAddress, IdAnswer, IdQuery, ImportIds
 from service.queries.registry import Query
-from service.queries.status import Status
+from service.queries.status import ServiceStatus
 from tests.api.fake_service import RUNNING, STARTING
 from tests.api.guarded import HERE, PEER, client_of, guarded, settings
 from tests.waiting import LIMIT_S
 
-ASKER = Asker("1", "ada%20l", "request-1")
-QUESTION = question_text(Question("0", IdQuery("orders", b"id-1"), 2000))
+ASKER = RequestOrigin("1", "ada%20l", "request-1")
+QUESTION = question_text(PeerQuery("0", IdQuery("orders", b"id-1"), 2000))
 NOW_S = 1_790_000_000.0
 
 
-def headers_of(asker: Asker, authorization: str) -> dict[str, str]:
+def headers_of(asker: RequestOrigin, authorization: str) -> dict[str, str]:
     told = {FORWARDED: asker.instance, ACTOR: asker.actor, "X-Request-Id": asker.request_id}
     return {**told, "Authorization": authorization}
 
@@ -78,11 +78,13 @@ Clients = Callable[..., TestClient]
 def hears(view: ServiceView, tmp_path: Path, time_s: Time) -> Clients:
     """Makes a client of a service that hears other instances, and asks everybody who he is."""
 
-    def made(status: Status = RUNNING, *, is_open: bool = False) -> TestClient:
+    def made(status: ServiceStatus = RUNNING, *, is_open: bool = False) -> TestClient:
         api = settings(tmp_path)
         own = None if is_open else PeerKey(api.peer_token_file, time_s)
-        hearing = Hearing(view.inbox, lambda: Roll("0.1.0", 7, status), require_restored, own)
-        hears = replace(view, hearing=hearing)
+        peer_server = PeerServer(
+            view.inbox, lambda: StatusReply("0.1.0", 7, status), require_restored, own
+        )
+        hears = replace(view, peer_server=peer_server)
         return client_of(hears if is_open else guarded(hears, api))
 
     return made
@@ -94,8 +96,8 @@ def sent(client: TestClient, key: PeerKey, body: bytes = QUESTION) -> Response:
     )
 
 
-def asked(client: TestClient, key: PeerKey, query: Query | RollCall, to: str = "0") -> object:
-    response = sent(client, key, question_text(Question(to, query, 2000)))
+def asked(client: TestClient, key: PeerKey, query: Query | StatusRequest, to: str = "0") -> object:
+    response = sent(client, key, question_text(PeerQuery(to, query, 2000)))
     assert response.status_code == 200, response.text
     reply = reply_of(response.content)
     assert reply.instance == "0"
@@ -111,25 +113,25 @@ def test_what_the_own_processes_know_is_answered(hears: Clients, key: PeerKey) -
 
 
 def test_how_it_does_is_told_to_who_asks_for_that(hears: Clients, key: PeerKey) -> None:
-    assert asked(hears(), key, RollCall()) == Roll("0.1.0", 7, RUNNING)
+    assert asked(hears(), key, StatusRequest()) == StatusReply("0.1.0", 7, RUNNING)
 
 
 def test_a_refusal_travels_as_the_answer(hears: Clients, key: PeerKey) -> None:
-    told = asked(hears(), key, IdsImport("orders", "elsewhere", 0, (Known(b"x"),)))
-    assert isinstance(told, Refusal)
+    told = asked(hears(), key, ImportIds("orders", "elsewhere", 0, (KnownId(b"x"),)))
+    assert isinstance(told, QueryRefusal)
     assert told.kind == NotPossible.__name__
     assert "elsewhere" in told.sentence
 
 
 def test_an_instance_that_has_not_joined_says_so(hears: Clients, key: PeerKey) -> None:
     told = reply_of(sent(hears(STARTING), key).content).told
-    assert isinstance(told, Refusal)
+    assert isinstance(told, QueryRefusal)
     assert (told.kind, told.retry_after_s) == ("NotRestored", 2)
 
 
 def test_a_question_to_another_instance_is_not_answered(hears: Clients, key: PeerKey) -> None:
     told = asked(hears(), key, IdQuery("orders", b"id-1"), to="7")
-    assert told == Refusal("Unavailable", "This is instance 0.")
+    assert told == QueryRefusal("Unavailable", "This is instance 0.")
 
 
 def test_a_reply_bears_the_signature_of_its_question(hears: Clients, key: PeerKey) -> None:
@@ -151,7 +153,7 @@ def test_the_secret_itself_lets_nobody_in(hears: Clients, key: PeerKey) -> None:
 
 def test_what_is_not_covered_by_the_signature_is_refused(hears: Clients, key: PeerKey) -> None:
     client, signature = hears(), key.signed(PATH, ASKER, QUESTION).header
-    other = question_text(Question("0", Clearing("orders"), 2000))
+    other = question_text(PeerQuery("0", ClearAddress("orders"), 2000))
     wrong = [
         ({}, QUESTION),
         (headers_of(ASKER._replace(actor="bob"), signature), QUESTION),
@@ -188,16 +190,16 @@ def test_a_change_is_told_in_the_log_with_who_asked_for_it(
 ) -> None:
     asked(hears(), key, IdQuery("orders", b"id-1"))
     assert '"via"' not in logged.getvalue()
-    assert isinstance(asked(hears(), key, Clearing("orders")), ChangeAnswer)
+    assert isinstance(asked(hears(), key, ClearAddress("orders")), ChangeAnswer)
     (line,) = [line for line in logged.getvalue().splitlines() if '"via"' in line]
-    for told in ('"audit"', '"instance 1"', '"Clearing"', '"orders"', '"ada l"', '"request-1"'):
+    for told in ('"audit"', '"instance 1"', '"ClearAddress"', '"orders"', '"ada l"', '"request-1"'):
         assert told in line
 
 
 def test_without_a_secret_only_this_machine_has_changes_made(hears: Clients) -> None:
     client = hears(is_open=True)
     near = TestClient(client.app, base_url=HERE, client=("127.0.0.1", 1))
-    change = question_text(Question("0", Clearing("orders"), 2000))
+    change = question_text(PeerQuery("0", ClearAddress("orders"), 2000))
     for who in (client, near):
         assert who.post(PATH, content=QUESTION, headers={FORWARDED: "1"}).status_code == 200
         assert who.post(PATH, content=QUESTION).status_code == 403, "a page in a browser"
@@ -205,7 +207,7 @@ def test_without_a_secret_only_this_machine_has_changes_made(hears: Clients) -> 
         reply_of(who.post(PATH, content=change, headers={FORWARDED: "1"}).content).told
         for who in (client, near)
     )
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, QueryRefusal)
     assert "api.peer_token_file" in refused.sentence
     assert isinstance(made, ChangeAnswer)
 
@@ -221,8 +223,8 @@ def test_instances_answer_each_other_where_they_share_a_secret(
     assert isinstance(app, FastAPI)
     server = serve_in_thread(app, "127.0.0.1", 0)
     (tmp_path / "theirs").write_text(secret)
-    known = [Announcement("0", server.url, 0, "0.1.0")]
-    peers = Peers("1", lambda: known, PeerKey(str(tmp_path / "theirs"), time_s))
+    known = [Registration("0", server.url, 0, "0.1.0")]
+    peers = PeerClient("1", lambda: known, PeerKey(str(tmp_path / "theirs"), time_s))
     try:
         with structlog.contextvars.bound_contextvars(actor="Zoë", request_id="r"):
             (heard,) = asyncio.run(peers.ask(IdQuery("orders", b"id-1"), 5.0))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from api.auth.rate_limit import FAILURES_MAX, WINDOW_S, Attempts
+from api.auth.rate_limit import FAILURES_MAX, WINDOW_S, FailedAttempts
 from api.ports import ServiceView
 from tests.api.fake_service import Clock
 from tests.api.guarded import TOKENS, Issuer, claims, client_of, counted, guarded, settings, signed
@@ -83,7 +83,7 @@ def test_too_many_refused_tokens_are_answered_429(asking: ServiceView) -> None:
 
 def test_attempts_are_counted_for_each_address_and_forgotten_after_a_minute() -> None:
     clock = Clock()
-    attempts = Attempts(clock)
+    attempts = FailedAttempts(clock)
     for _ in range(FAILURES_MAX):
         assert attempts.failed("10.0.0.1") is None
     assert attempts.failed("10.0.0.1") == round(WINDOW_S)
@@ -93,7 +93,7 @@ def test_attempts_are_counted_for_each_address_and_forgotten_after_a_minute() ->
 
 
 def test_of_ipv6_a_client_has_a_whole_network_to_itself() -> None:
-    attempts = Attempts(Clock())
+    attempts = FailedAttempts(Clock())
     for number in range(FAILURES_MAX):
         assert attempts.failed(f"2001:db8::{number:x}") is None
     assert attempts.failed("2001:db8::ffff") is not None

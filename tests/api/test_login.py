@@ -135,8 +135,8 @@ def test_cookies_that_were_signed_out_of_are_remembered_up_to_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cookies, "ENDED_MAX", 2)
-    signer = cookies.Cookies(b"k")
-    values = [signer.write(cookies.Login(name, (), 9, "")) for name in "abc"]
+    signer = cookies.SessionCookies(b"k")
+    values = [signer.write(cookies.SignIn(name, (), 9, "")) for name in "abc"]
     for value in (*values, "x", f"{values[0]}x"):
         signer.end(value, 0)
     assert [signer.read(each, 0) is None for each in values] == [False, True, True]

@@ -157,7 +157,7 @@ def test_what_never_comes_to_a_page_is_answered_one(
 def test_what_breaks_off_is_answered_a_page_that_says_so(
     service: ServiceView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.console.pages.letters.LetterFilter", None)
+    monkeypatch.setattr("api.console.pages.letters.FilterForm", None)
     answer = client_of(service).get("/console/dead-letters")
     assert answer.status_code == 500
     assert answer.headers["X-Request-Id"] in Page(answer.text).text

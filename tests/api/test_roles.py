@@ -9,9 +9,9 @@ from starlette.testclient import TestClient
 from starlette.types import Scope
 
 from api.app import create_app
-from api.openapi import Documented
+from api.openapi import DocumentedApp
 from api.ports import ServiceView
-from api.principal import FREE, Principal, Rule, Rules
+from api.principal import FREE, AccessRule, AccessRules, Principal
 from service.config.tokens import LEVELS, PAYLOAD_READ, ROLES
 from service.peers.protocol import ACTOR
 from service.telemetry.gauges import OTHER
@@ -172,8 +172,8 @@ def test_the_rule_is_that_of_the_route_that_answers(view: ServiceView, part: str
     answered: list[object] = []
     asked: list[object] = []
 
-    class Noted(Rules):
-        def of(self, scope: Scope) -> Rule:
+    class Noted(AccessRules):
+        def of(self, scope: Scope) -> AccessRule:
             rule = super().of(scope)
             asked.append(rule.path)
             return rule
@@ -183,7 +183,7 @@ def test_the_rule_is_that_of_the_route_that_answers(view: ServiceView, part: str
             del method, status, duration_s
             answered.append(None if route == OTHER else route)
 
-    assert isinstance(app, Documented)
+    assert isinstance(app, DocumentedApp)
     app.rules.__class__ = Noted
     assert isinstance(view.metrics, Metrics)
     view.metrics.__class__ = Counted

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from api.content import NDJSON
 from api.ports import ServiceView
-from service.queries.status import Status, WorkerStatus
+from service.queries.status import ServiceStatus, WorkerStatus
 from tests.api.fake_service import (
     RUNNING,
     STARTED_AT,
@@ -36,7 +36,7 @@ def test_workers_tell_how_each_process_does(view: ServiceView) -> None:
 
 
 def test_the_status_tells_what_is_applied_and_what_is_not(
-    client_at: Callable[[Status], TestClient],
+    client_at: Callable[[ServiceStatus], TestClient],
 ) -> None:
     client = client_at(RUNNING._replace(config_revision=7, config_fault="they contradict"))
     document = client.get("/v1/status").json()

@@ -13,7 +13,7 @@ import pytest
 
 from api.app import create_app
 from api.auth import oidc as jwks
-from api.auth.authenticate import Access
+from api.auth.authenticate import Authenticator
 from api.ports import ServiceView
 from api.server import serve_in_thread
 from tests.api.guarded import TOKENS, claims, settings, signed
@@ -48,7 +48,7 @@ def dripping() -> Iterator[str]:
 @contextmanager
 def waiting_on(url: str, view: ServiceView, folder: Path) -> Iterator[str]:
     api = settings(folder, oidc_jwks_url=url)
-    handle = serve_in_thread(create_app(replace(view, access=Access(api))), "127.0.0.1", 0)
+    handle = serve_in_thread(create_app(replace(view, access=Authenticator(api))), "127.0.0.1", 0)
     try:
         yield handle.url
     finally:

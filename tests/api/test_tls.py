@@ -11,7 +11,7 @@ import trustme
 
 from api.app import create_app
 from api.ports import ServiceView
-from api.server import Certificates, ServerHandle, serve_in_thread
+from api.server import ServerHandle, TlsCertificates, serve_in_thread
 from service.config.model import ApiSettings
 from tests.waiting import LIMIT_S
 
@@ -30,7 +30,7 @@ def renewed(folder: Path, authority: trustme.CA) -> dict[str, str]:
 
 
 @contextmanager
-def served(view: ServiceView, certificates: Certificates) -> Iterator[ServerHandle]:
+def served(view: ServiceView, certificates: TlsCertificates) -> Iterator[ServerHandle]:
     handle = serve_in_thread(create_app(view), "127.0.0.1", 0, certificates.context)
     try:
         yield handle
@@ -57,7 +57,7 @@ def serial_of(url: str, context: ssl.SSLContext) -> object:
 def test_it_speaks_tls_and_nothing_else(
     view: ServiceView, authority: trustme.CA, tmp_path: Path
 ) -> None:
-    with served(view, Certificates(ApiSettings(**renewed(tmp_path, authority)))) as handle:  # type: ignore[arg-type]
+    with served(view, TlsCertificates(ApiSettings(**renewed(tmp_path, authority)))) as handle:  # type: ignore[arg-type]
         assert handle.url.startswith("https://127.0.0.1:")
         assert (
             httpx2.get(
@@ -74,7 +74,7 @@ def test_it_speaks_tls_and_nothing_else(
 def test_a_new_certificate_is_taken_and_one_that_does_not_fit_its_key_is_not(
     view: ServiceView, authority: trustme.CA, tmp_path: Path
 ) -> None:
-    certificates = Certificates(ApiSettings(**renewed(tmp_path, authority)))  # type: ignore[arg-type]
+    certificates = TlsCertificates(ApiSettings(**renewed(tmp_path, authority)))  # type: ignore[arg-type]
     context = trusting(authority)
     with served(view, certificates) as handle:
         first = serial_of(handle.url, context)
@@ -104,7 +104,7 @@ def test_with_an_authority_of_clients_only_theirs_connect(
     files = renewed(tmp_path, authority) | {"tls_client_ca_file": str(tmp_path / "clients.crt")}
     context = trusting(authority)
     (clients if is_known else others).issue_cert("client.example").configure_cert(context)
-    with served(view, Certificates(ApiSettings(**files))) as handle:  # type: ignore[arg-type]
+    with served(view, TlsCertificates(ApiSettings(**files))) as handle:  # type: ignore[arg-type]
         url = f"{handle.url}/livez"
         if is_known:
             assert httpx2.get(url, timeout=LIMIT_S, verify=context).status_code == 200
@@ -119,7 +119,7 @@ def test_new_authorities_of_clients_are_taken_and_those_before_are_not_any_more(
     first, second = trustme.CA(), trustme.CA()
     first.cert_pem.write_to_path(str(tmp_path / "clients.crt"))
     files = renewed(tmp_path, authority) | {"tls_client_ca_file": str(tmp_path / "clients.crt")}
-    certificates = Certificates(ApiSettings(**files))  # type: ignore[arg-type]
+    certificates = TlsCertificates(ApiSettings(**files))  # type: ignore[arg-type]
 
     def connects(clients: trustme.CA) -> bool:
         context = trusting(authority)

@@ -17,8 +17,12 @@ from service.clock import SystemClock
 from service.config.load import Config, load
 from service.dedup.plan import Output, Plan
 from service.kafka.clients import KafkaClients
-from service.processor.transaction import Committer, OutcomeUnknownError, TransactionAbortedError
-from state.model import Edit, Source
+from service.processor.transaction import (
+    OutcomeUnknownError,
+    TransactionAbortedError,
+    TransactionManager,
+)
+from state.model import Edit, PartitionId
 from tests.broker.proxy import Proxy
 from tests.broker.reading import drained, still_open
 from tests.broker.service import configuration
@@ -95,7 +99,7 @@ class Batches:
     ) -> None:
         self._client, self._topic, self._proxy, self._members = client, topic, proxy, members
         self._clients = KafkaClients(config(proxy.client_properties, folder, topic))
-        self._committer = self._new_committer()
+        self._transaction_manager = self._new_committer()
         self._next = 0
         self._attempts = 0
         self._committed: list[str] = []
@@ -138,26 +142,26 @@ class Batches:
 
     def close(self) -> None:
         """Drop the producer, with its threads and connections."""
-        self._committer.close()
+        self._transaction_manager.close()
 
-    def _new_committer(self) -> Committer:
-        return Committer(self._clients, TIMEOUT_MS, SystemClock())
+    def _new_committer(self) -> TransactionManager:
+        return TransactionManager(self._clients, TIMEOUT_MS, SystemClock())
 
     def _attempt(self, member: object, outputs: Iterator[Sequence[Output]]) -> None:
         """One transaction, and a new life where its outcome is unknown."""
         self._attempts += 1
         offset, stamp, metadata = self._next + 1, self._stamp, ""
-        log = Source(self._topic, CHANGELOG)
+        log = PartitionId(self._topic, CHANGELOG)
 
-        def marks(written: Mapping[Source, int]) -> list[TopicPartition]:
+        def marks(written: Mapping[PartitionId, int]) -> list[TopicPartition]:
             nonlocal metadata
             metadata = f"{stamp} {written[log]}"
             return [TopicPartition(self._topic, INPUT, offset, metadata)]
 
         plan = Plan(edits={log: [Edit(b"%d" % self._next, stamp.encode())]})
         try:
-            self._committer.prepare(BATCH_BYTES)
-            self._committer.commit(plan, outputs, marks, member)
+            self._transaction_manager.prepare(BATCH_BYTES)
+            self._transaction_manager.commit(plan, outputs, marks, member)
         except TransactionAbortedError:
             return
         except OutcomeUnknownError:
@@ -185,12 +189,12 @@ class Batches:
 
     def _live_again(self) -> None:
         """A producer that ends what the one before has begun; then the broker knows the truth."""
-        self._committer.close()
-        self._committer = self._new_committer()
+        self._transaction_manager.close()
+        self._transaction_manager = self._new_committer()
 
         def is_prepared() -> bool:
             try:
-                self._committer.prepare(BATCH_BYTES)
+                self._transaction_manager.prepare(BATCH_BYTES)
             except (TransactionAbortedError, OutcomeUnknownError):
                 return False
             return True

@@ -14,7 +14,7 @@ from service.config.tokens import entry_of
 from service.kafka.clients import KafkaClients
 from service.metadata.audit import AuditQuery, AuditRecord, new_id
 from service.metadata.audit_log import SURPLUS_MIN, AuditTopic
-from service.metadata.watcher import Bulletin
+from service.metadata.watcher import MetadataWatcher
 from service.queries.errors import Unavailable
 from tests.broker.conftest import NewWorld
 from tests.broker.service import Answer, configuration
@@ -51,13 +51,15 @@ def followed(broker: Broker, folder: Path, topic: str) -> Iterator[AuditTopic]:
     path.write_text(configuration(broker.client_properties, "audit", folder, rest=route))
     clients = KafkaClients(load(path, {}))
     clock = SystemClock()
-    audit = AuditTopic(clients.audit_producer, topic, clock, RECORDS_MAX, lambda: bulletin.is_level)
-    bulletin = Bulletin(lambda: clients, topic, clock, audit.take)
-    bulletin.start()
+    audit = AuditTopic(
+        clients.audit_producer, topic, clock, RECORDS_MAX, lambda: metadata_watcher.is_level
+    )
+    metadata_watcher = MetadataWatcher(lambda: clients, topic, clock, audit.take)
+    metadata_watcher.start()
     try:
         yield audit
     finally:
-        bulletin.stop()
+        metadata_watcher.stop()
 
 
 def held(audit: AuditTopic) -> int:

@@ -73,11 +73,11 @@ def test_kills_and_two_restarts_of_the_target_lose_and_double_nothing(
         world.wait_decided(service)
         bridge.stop()
         service.stop()
-        outputs = world.read(f"{world.arrivals}.unique")
+        outputs = world.read(f"{world.initializer}.unique")
         for number, wanted_records in world.stamped():
             assert outputs[number] == wanted_records
         copies = world.arrived() - count
-        assert len(world.seen(f"{world.arrivals}.dlq")) == copies
+        assert len(world.seen(f"{world.initializer}.dlq")) == copies
 
 
 def produce(clusters: TwoClusters, *values: bytes | None, key: bytes | None = b"k") -> None:
@@ -100,7 +100,7 @@ def test_what_the_target_refuses_is_a_dead_letter_and_the_rest_goes_on(
     eventually(lambda: clusters.arrived() >= 3, bridge)
     clusters.wait_offsets(6, bridge)
     bridge.stop()
-    arrived = clusters.read(clusters.arrivals)
+    arrived = clusters.read(clusters.initializer)
     assert list(dict.fromkeys(each.value for each in arrived[0])) == [b"1", b"2", b"3"]
     letters = clusters.read(f"{clusters.group}.dead-letters", 1)[0]
     told = Counter((each.value, dict(each.headers)[DeadLetter.REASON]) for each in letters)
@@ -121,7 +121,7 @@ def test_of_records_that_share_a_request_only_the_guilty_one_is_a_dead_letter(
     bridge = clusters.started()
     clusters.wait_offsets(3001, bridge)
     bridge.stop()
-    arrived = [each.value for each in clusters.read(clusters.arrivals)[0]]
+    arrived = [each.value for each in clusters.read(clusters.initializer)[0]]
     assert list(dict.fromkeys(arrived)) == values
     letters = clusters.read(f"{clusters.group}.dead-letters", 1)[0]  # perhaps again
     told = {(each.value, dict(each.headers)[DeadLetter.REASON]) for each in letters}
@@ -139,7 +139,7 @@ def test_sigterm_under_load_ends_in_time_and_loses_nothing(clusters: TwoClusters
     bridge.wait_ready(PARTITIONS)
     clusters.wait_forwarded(bridge)
     bridge.stop()
-    assert clusters.read(clusters.arrivals) == dict(clusters.stamped()), "something came twice"
+    assert clusters.read(clusters.initializer) == dict(clusters.stamped()), "something came twice"
 
 
 def test_two_bridges_share_the_partitions_and_hand_them_over(clusters: TwoClusters) -> None:
@@ -218,6 +218,10 @@ def test_check_tells_what_the_clusters_lack_until_the_bridge_can_run(clusters: T
     assert status == 1
     assert "has 3 partitions" in told
     admin = AdminClient(dict(clusters.target))
-    done(lambda: admin.create_partitions([NewPartitions(clusters.arrivals, 4)])[clusters.arrivals])
+    done(
+        lambda: admin.create_partitions([NewPartitions(clusters.initializer, 4)])[
+            clusters.initializer
+        ]
+    )
     eventually(lambda: check(clusters)[0] == 0)
-    assert f"bridged: {clusters.topic} → {clusters.arrivals}" in check(clusters)[1]
+    assert f"bridged: {clusters.topic} → {clusters.initializer}" in check(clusters)[1]

@@ -90,8 +90,8 @@ def all_cases() -> Iterator[Case]:
     for request in REQUESTS:
         for own_end, what in product(own_ends(request), LOST):
             yield Case(request, what, own_end)
-        arrivals = product(own_ends(request), DISTANCES, MOMENTS, LATER_ENDS)
-        for own_end, later, moment, later_end in arrivals:
+        initializer = product(own_ends(request), DISTANCES, MOMENTS, LATER_ENDS)
+        for own_end, later, moment, later_end in initializer:
             yield Case(request, What.OUTLIVES, own_end, later, moment, later_end)
 
 

@@ -25,7 +25,7 @@ from api.app import create_app
 from api.content import NDJSON
 from api.problems import MEDIA_TYPE
 from service.config.tokens import entry_of
-from service.queries.inbox import Inbox
+from service.queries.inbox import QueryInbox
 from tests.api.fake_service import RUNNING, Clock, make_view
 from tests.broker.world import Manner, World
 from tests.waiting import eventually
@@ -69,7 +69,7 @@ REFUSED = ("412", "422", "428")
 """A schema does not say which tokens of pages were given, nor what settings contradict others."""
 RULES = {"expected-statuses": ["2xx", "3xx", "401", "403", "404", "409", "429", "5xx", *REFUSED]}
 schema = schemathesis.openapi.from_dict(
-    create_app(make_view(RUNNING, Clock(), Inbox(1))).openapi(),
+    create_app(make_view(RUNNING, Clock(), QueryInbox(1))).openapi(),
     config=SchemathesisConfig.from_dict({"checks": {"positive_data_acceptance": RULES}}),
 )
 

@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import murmur2
 
 from ringfence.publisher.errors import AwayError, NameInUseError, RefusedError
-from ringfence.publisher.outbox import Owner, PublishStore, Room
+from ringfence.publisher.outbox import Outbox, OutboxLimits, OutboxOwner
 from ringfence.publisher.publisher import Publisher
-from ringfence.publisher.sender import State
+from ringfence.publisher.sender import PublisherState
 from tests.broker.reading import drained, ends
 from tests.broker.service import Service, Stage
 from tests.broker.topics import create_topic
@@ -75,8 +75,8 @@ strategy = "sequence"
 
     def pending(self) -> int:
         """How many messages the author's store holds, now that it has ended."""
-        owner = Owner("author", self.input, self.input)
-        store = PublishStore(str(self.folder / "author.store"), owner, Room(10**9, 10**12), 0)
+        owner = OutboxOwner("author", self.input, self.input)
+        store = Outbox(str(self.folder / "author.store"), owner, OutboxLimits(10**9, 10**12), 0)
         try:
             return store.pending
         finally:
@@ -139,7 +139,9 @@ def test_of_two_publishers_of_one_name_the_older_stops_and_another_user_is_refus
             younger.publish(b"1")
             assert younger.flush(FLUSHED_S), younger.last_error
             over = (older, stranger)
-            eventually(lambda: all(each.state is State.STOPPED for each in over), venue.service)
+            eventually(
+                lambda: all(each.state is PublisherState.STOPPED for each in over), venue.service
+            )
             for each in over:
                 with pytest.raises(NameInUseError):
                     each.publish(b"never")
@@ -176,11 +178,13 @@ def test_a_topic_that_is_missing_is_told_and_waited_for(
     late = topic_name("late")
     with venue.publisher(topic=late, address=venue.input, user="u") as publisher:
         publisher.publish(b"v")
-        eventually(lambda: late in str(publisher.last_error) and publisher.state is State.WAITING)
+        eventually(
+            lambda: late in str(publisher.last_error) and publisher.state is PublisherState.WAITING
+        )
         session = venue.service.told("/v1/publishers/author/session", {"user": "u"}, "PUT")
         assert session["epoch"] == 1, "it has opened none"
         create_topic(venue.client, late)
-        eventually(lambda: publisher.state is State.SENDING)
+        eventually(lambda: publisher.state is PublisherState.SENDING)
         publisher.close(0)
 
 
@@ -190,7 +194,7 @@ def test_what_the_broker_refuses_for_its_size_stops_the_publisher_with_the_mend(
     small = new_topic("small", max_message_bytes="1000")
     with venue.publisher(topic=small, address=venue.input) as publisher:
         publisher.publish(b"x" * 5000)
-        eventually(lambda: publisher.state is State.STOPPED)
+        eventually(lambda: publisher.state is PublisherState.STOPPED)
         with pytest.raises(RefusedError, match=r"max\.message\.bytes"):
             publisher.publish(b"v")
         assert publisher.pending == 1
@@ -198,5 +202,5 @@ def test_what_the_broker_refuses_for_its_size_stops_the_publisher_with_the_mend(
 
 def test_a_property_that_the_client_refuses_stops_the_publisher(venue: Venue) -> None:
     with venue.publisher(producer={"no.such.property": "1"}) as publisher:
-        eventually(lambda: publisher.state is State.STOPPED)
+        eventually(lambda: publisher.state is PublisherState.STOPPED)
         assert "no.such.property" in str(publisher.last_error)

@@ -39,15 +39,15 @@ class TwoClusters(Stage):
     ) -> None:
         super().__init__(source, folder, f"{name}-bridge")
         self.source, self.target = dict(source), dict(target)
-        self.topic, self.arrivals = name, f"far.{name}"
+        self.topic, self.initializer = name, f"far.{name}"
         self.sent: dict[int, list[Record]] = {number: [] for number in range(PARTITIONS)}
 
-    def create(self, arrivals: int = PARTITIONS, **config: str) -> None:
+    def create(self, initializer: int = PARTITIONS, **config: str) -> None:
         """Both topics."""
         keep = {"retention.ms": "-1"}
         create_topic(self.source, self.topic, PARTITIONS, keep)
         settings = {name.replace("_", "."): value for name, value in config.items()}
-        create_topic(self.target, self.arrivals, arrivals, keep | settings)
+        create_topic(self.target, self.initializer, initializer, keep | settings)
 
     def bridge(self, target: str = "", session_ms: int = 2000) -> Service:
         """A bridge, not yet started."""
@@ -87,7 +87,7 @@ session_timeout_ms = {session_ms}
                 self.folder / "state",
                 port,
                 service="create_topics = true",
-                rest=f'[[routes]]\ninputs = ["{self.arrivals}"]\nscope = "partition"',
+                rest=f'[[routes]]\ninputs = ["{self.initializer}"]\nscope = "partition"',
             ),
         )
 
@@ -128,7 +128,7 @@ session_timeout_ms = {session_ms}
 
     def verify_arrived(self) -> None:
         """All that was sent has arrived in its order, though perhaps again."""
-        arrived = self.read(self.arrivals)
+        arrived = self.read(self.initializer)
         for number, wanted in self.stamped():
             assert list(dict.fromkeys(arrived[number])) == wanted
 
@@ -137,7 +137,7 @@ session_timeout_ms = {session_ms}
         found: list[int] = []
 
         def are_told() -> bool:
-            found[:] = ends(self.target, self.arrivals, "read_uncommitted").values()
+            found[:] = ends(self.target, self.initializer, "read_uncommitted").values()
             return True
 
         eventually(are_told)  # the broker may be away, and a new partition without a leader

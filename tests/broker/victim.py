@@ -24,7 +24,7 @@ from service.kafka import clients as kafka
 from service.main import cli
 from service.main import serve as run
 from service.processor import loop
-from service.processor import takeover as arrivals
+from service.processor import takeover as initializer
 from service.processor.restore import Restorer
 from service.processor.transaction import apply
 from service.supervisor import supervisor
@@ -132,7 +132,7 @@ def condemn(fate: Fate) -> None:
         fate.passes(Step.AFTER_STORE)
 
     vars(kafka)["Producer"] = CondemnedProducer
-    vars(arrivals)["Restorer"] = CondemnedRestorer
+    vars(initializer)["Restorer"] = CondemnedRestorer
     vars(loop)["apply"] = apply_and_pass
     vars(rocks)["shutil"] = SimpleNamespace(rmtree=half_rmtree)
 

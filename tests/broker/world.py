@@ -22,9 +22,9 @@ from confluent_kafka import (
 from ringfence.headers import DeadLetter
 from service.kafka.topics import changelog, fallback
 from state.keys import address_of
-from state.model import Source
+from state.model import PartitionId
 from state.rocksdb_store import RocksStores
-from state.segment import Run, decode
+from state.segment import Segment, decode
 from tests.broker.reading import committed, drained, still_open
 from tests.broker.service import Service, Stage, configuration
 from tests.broker.topics import create_topic
@@ -245,7 +245,7 @@ output = "{self.output}"
         held = _held(self.fold(), self.run_of)
         assert held == self._judged().rings, "the changelog is not the model's ring"
 
-    def run_of(self, value: bytes) -> Run:
+    def run_of(self, value: bytes) -> Segment:
         """A run, as whoever wrote it meant it."""
         return decode(value)
 
@@ -270,7 +270,7 @@ output = "{self.output}"
         fold = self.fold()
         stores = RocksStores(self.store_folder(instance, volume))
         for number in range(PARTITIONS):
-            store = stores.open(Source(self.deciding, number))
+            store = stores.open(PartitionId(self.deciding, number))
             held, position = dict(store.scan(b"r")), store.position()
             store.close()
             wanted = {key: value for (part, key), value in fold.items() if part == number}
@@ -313,10 +313,10 @@ def letter_of(each: Seen) -> Letter:
 
 
 def _held(
-    fold: Mapping[tuple[int, bytes], bytes], run_of: Callable[[bytes], Run]
+    fold: Mapping[tuple[int, bytes], bytes], run_of: Callable[[bytes], Segment]
 ) -> dict[Place, list[bytes]]:
     """The ids that each ring of a changelog holds, oldest first."""
-    rings: dict[Place, list[Run]] = defaultdict(list)
+    rings: dict[Place, list[Segment]] = defaultdict(list)
     for (partition, key), value in fold.items():
         rings[partition, address_of(key).encode()].append(run_of(value))
     held = {}

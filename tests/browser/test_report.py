@@ -6,13 +6,13 @@ import pytest
 from selenium.webdriver import Chrome
 
 from pipeline.reconcile.report import to_html
-from pipeline.reconcile.results import Fault
+from pipeline.reconcile.results import Violation
 from tests.browser.seen import BROWSER
 from tests.unit.pipeline.reconcile.found import COUNTED, LONG, SHORT, findings
 from tools.pictures.browser import Look, complaints, dress, hosts_asked
 
 pytestmark = BROWSER
-FAULTS = tuple(Fault("doubled", "orders.unique", 1, n, f"orders-1@{n} again") for n in range(9))
+FAULTS = tuple(Violation("doubled", "orders.unique", 1, n, f"orders-1@{n} again") for n in range(9))
 
 
 @pytest.mark.parametrize("look", [Look(), Look(390, 844, is_dark=True)])

@@ -15,7 +15,7 @@ from service.config.load import RouteSettings
 from service.processor.loop import Loop
 from service.queries.addresses import AddressAnswer, AddressQuery
 from service.queries.ids import IdAnswer, IdQuery
-from service.queries.publishers import NumberChange, PublisherAnswer, PublisherQuery
+from service.queries.publishers import PublisherAnswer, PublisherQuery, SetSequence
 from tests.cases.case import MANNERS, Manner, Settings
 from tests.cases.trace import ADDRESS, Headers, headers_of, noisy, words
 from tests.fakes.clients import FakeClients
@@ -148,7 +148,7 @@ class Scene(Living):
 
     def set_number(self, publisher: str, number: int, stream: int | None = None) -> None:
         """As an administrator does."""
-        answer(NumberChange(publisher, INPUT, number, stream), self.life)
+        answer(SetSequence(publisher, INPUT, number, stream), self.life)
 
     def configure(self, addresses: Mapping[str, Settings]) -> None:
         """The process ends and begins anew with other settings of addresses."""

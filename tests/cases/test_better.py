@@ -14,7 +14,7 @@ import pytest
 
 from ringfence.headers import DUPLICATE_ID, DeadLetter
 from service.processor.transaction import OutcomeUnknownError
-from service.queries.ids import Sighting
+from service.queries.ids import IdLocation
 from tests.cases.case import Manner, Settings, every_manner
 from tests.cases.scene import BY_ADDRESS, Scene
 from tests.cases.trace import fates, headers_of
@@ -237,7 +237,7 @@ def test_05_an_id_tells_where_it_stood_and_how_long_it_stays() -> None:
     scene = Scene({"id_cache_size": 3})
     scene.play("@5 - a @7 b")
     found = scene.look_up("a")
-    assert found.sightings == (Sighting("orders", 0, 1, START_MS + 5000, slots_to_eviction=2),)
+    assert found.sightings == (IdLocation("orders", 0, 1, START_MS + 5000, slots_to_eviction=2),)
     assert scene.play("c d a") == fates("in in in")
     assert not scene.look_up("b").known
 
@@ -310,8 +310,8 @@ def test_05_an_id_in_a_window_can_be_looked_up_too(manner: Manner) -> None:
     scene = Scene(window, manner)
     assert scene.play("@1 a P:a @5 b @8 a") == fates("in in in dup")
     ours, of_p = sorted(scene.look_up("a").sightings)
-    assert ours == Sighting("orders", 0, 0, START_MS + 8000, slots_to_eviction=3)
-    assert of_p == Sighting("orders", 0, 1, START_MS + 1000, slots_to_eviction=1)
+    assert ours == IdLocation("orders", 0, 0, START_MS + 8000, slots_to_eviction=3)
+    assert of_p == IdLocation("orders", 0, 1, START_MS + 1000, slots_to_eviction=1)
     scene.play("@14 b")
     assert scene.look_up("a").sightings == (ours._replace(slots_to_eviction=2),), "P's is too old"
     scene.play("c d")

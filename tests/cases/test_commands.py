@@ -1,14 +1,14 @@
 """What an administrator does to a live cache: cases 20, 21 and 23, and the promises about it."""
 
-from service.dedup.record import Known
+from service.dedup.record import KnownId
 from service.queries.ids import (
     ChangeAnswer,
-    Clearing,
-    IdForgetting,
+    ClearAddress,
+    ForgetId,
     IdsAnswer,
-    IdsImport,
     IdsQuery,
     ImportAnswer,
+    ImportIds,
 )
 from service.queries.registry import Query
 from tests.cases.case import Manner, every_manner
@@ -24,7 +24,7 @@ def changed(scene: Scene, change: Query) -> int:
 
 
 def forget(scene: Scene, identifier: str) -> int:
-    return changed(scene, IdForgetting(INPUT, identifier.encode()))
+    return changed(scene, ForgetId(INPUT, identifier.encode()))
 
 
 def listed(scene: Scene) -> list[str]:
@@ -58,8 +58,8 @@ def test_case_21_the_place_of_a_forgotten_id_is_used_in_its_turn(manner: Manner)
 def test_case_23_clearing_tells_whether_there_was_anything(manner: Manner) -> None:
     scene = Scene(None, manner)
     scene.play("id1 id1 id2")
-    assert changed(scene, Clearing("unused")) == 0
-    assert changed(scene, Clearing(INPUT)) == 2
+    assert changed(scene, ClearAddress("unused")) == 0
+    assert changed(scene, ClearAddress(INPUT)) == 2
     scene.kill()
     assert scene.held() == 0
     assert scene.play("id1 id2 id1") == fates("in in dup")
@@ -71,9 +71,11 @@ def test_05_what_one_cache_holds_is_known_to_another_that_imports_it(manner: Man
     first, second = Scene(None, manner), Scene(None, manner)
     first.play("a b c")
     told = answered(IdsAnswer, IdsQuery(INPUT, None, 100), first.life)
-    known = [Known(e.identifier, e.sighting.offset, e.sighting.time_ms) for e in reversed(told.ids)]
-    binary = Known(b"\xff\x00")
-    assert changed(second, IdsImport(INPUT, INPUT, 0, (*known, binary))) == 4
+    known = [
+        KnownId(e.identifier, e.sighting.offset, e.sighting.time_ms) for e in reversed(told.ids)
+    ]
+    binary = KnownId(b"\xff\x00")
+    assert changed(second, ImportIds(INPUT, INPUT, 0, (*known, binary))) == 4
     second.kill()
     assert second.play("c b a d") == fates("dup dup dup in")
     assert forget(second, "a") == 1

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringfence.headers import STREAM
-from state.model import Source
+from state.model import PartitionId
 from tests.cases.case import Manner, every_manner
 from tests.cases.chance import manners, restarts
 from tests.cases.scene import BY_ADDRESS, Scene
@@ -286,7 +286,7 @@ def test_groups_of_every_partition_have_their_time() -> None:
     turns(loop, 4)
     assert living.values("orders.dlq", 1) == ["t[1/2]a", "u[1/2]b"]
     assert living.values("orders.dlq", 2) == ["t[1/2]a"]
-    assert [living.committed(Source("orders", n)) for n in range(3)] == [1, 2, 1]
+    assert [living.committed(PartitionId("orders", n)) for n in range(3)] == [1, 2, 1]
 
 
 # What the broker refuses.

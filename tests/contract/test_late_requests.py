@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Place
 
-from state.model import Source
+from state.model import PartitionId
 from tests.fakes.group import GroupMetadata
 from tests.fakes.log import Chance, FakeCluster
 from tests.fakes.producer import FakeProducer
@@ -112,7 +112,7 @@ def test_late_offsets_join_an_open_transaction_and_open_none(cluster: FakeCluste
     send_offset(2)
     offsets()
     producer.commit_transaction()
-    assert cluster.group("g").committed[Source("in", 0)].offset == 1
+    assert cluster.group("g").committed[PartitionId("in", 0)].offset == 1
 
 
 def test_a_late_partition_opens_a_transaction(cluster: FakeCluster) -> None:

@@ -15,22 +15,22 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from state.memory_store import MemoryStores
-from state.model import Edit, Source
+from state.model import Edit, PartitionId
 from state.rocksdb_store import RocksStores
 from state.store import (
-    Figures,
     Identity,
-    Position,
     Store,
     StoreCorruptError,
     StoreFailedError,
-    StoreHeldError,
+    StoreLockedError,
+    StorePosition,
     Stores,
+    StoreStats,
 )
 from tests.unit.helpers import rows, some
 
-SOURCE = Source("orders", 3)
-OTHER = Source("orders", 4)
+SOURCE = PartitionId("orders", 3)
+OTHER = PartitionId("orders", 4)
 IDENTITY = Identity("cluster", "input-id", "changelog-id", 1)
 DIFFERENT = Identity("cluster", "input-id", "another-id", 1)
 
@@ -41,8 +41,8 @@ ENDS = [Edit(b"rb" + end, end) for end in (b"\xff", b"", b"\x00", b"\xff\xff")]
 BEYOND = [Edit(b"ra", b""), Edit(b"rc", b""), Edit(b"rb\xff", None), Edit(b"never", None)]
 
 
-def position(number: int, identity: Identity = IDENTITY) -> Position:
-    return Position(identity, number, number * 2, 1_700_000_000_000 + number)
+def position(number: int, identity: Identity = IDENTITY) -> StorePosition:
+    return StorePosition(identity, number, number * 2, 1_700_000_000_000 + number)
 
 
 @pytest.fixture(params=["memory", "rocks"])
@@ -345,7 +345,7 @@ def test_a_store_that_another_process_has_open_is_held_and_not_damaged(tmp_path:
     command = [sys.executable, "-c", LOCKS, str(tmp_path / "orders-3" / "LOCK")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         some(other.stdout).readline()
-        with pytest.raises(StoreHeldError, match="orders-3"):
+        with pytest.raises(StoreLockedError, match="orders-3"):
             stores.open(SOURCE)
         other.communicate(b"\n")
     stores.open(SOURCE).close()
@@ -377,7 +377,7 @@ def test_a_store_tells_what_it_takes_and_a_closed_one_nothing(tmp_path: Path) ->
     stores.wipe(SOURCE)
     stores.wipe(OTHER)
     assert list(tmp_path.iterdir()) == []
-    assert store.figures() == Figures(0)
+    assert store.figures() == StoreStats(0)
 
 
 def test_a_folder_that_cannot_be_made_is_the_disks_fault(tmp_path: Path) -> None:
@@ -395,7 +395,7 @@ def test_a_folder_that_cannot_be_made_is_the_disks_fault(tmp_path: Path) -> None
 def test_a_store_of_the_longest_topic_opens_and_one_that_was_being_wiped_is_deleted(
     tmp_path: Path, length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, stores = Source("t" * length, 10_000), RocksStores(tmp_path)
+    source, stores = PartitionId("t" * length, 10_000), RocksStores(tmp_path)
     store = stores.open(source)
     store.apply([Edit(b"ra", b"1")], position(1))
     store.close()

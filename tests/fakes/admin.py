@@ -1,18 +1,18 @@
-"""The fake's answers to `service.kafka.admin.Cluster`."""
+"""The fake's answers to `service.kafka.admin.ClusterAdmin`."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from confluent_kafka import KafkaError, KafkaException
 
-from service.kafka.admin import SILENT, NewTopicInfo, TopicInfo
-from state.model import Source
+from service.kafka.admin import SILENT, TopicInfo, TopicSpec
+from state.model import PartitionId
 from tests.fakes.log import KEPT, OTHERS, FakeCluster
 from tests.fakes.partition import Partition
 
 
 class FakeAdmin:
-    """See `service.kafka.admin.Cluster`; each question is a step at which a process may die."""
+    """A `service.kafka.admin.ClusterAdmin`; each call is a step at which a process may die."""
 
     def __init__(self, log: FakeCluster) -> None:
         self._log = log
@@ -45,7 +45,7 @@ class FakeAdmin:
             for name, topic in found.items()
         }
 
-    def create(self, topics: Iterable[NewTopicInfo]) -> None:
+    def create(self, topics: Iterable[TopicSpec]) -> None:
         self._step("create")
         for topic in topics:
             if topic.name not in self._log.logs:
@@ -71,20 +71,20 @@ class FakeAdmin:
             topic, record_bytes_max=record_bytes_max, limit_bytes=record_bytes_max
         )
 
-    def starts(self, sources: Iterable[Source]) -> dict[Source, int]:
+    def starts(self, sources: Iterable[PartitionId]) -> dict[PartitionId, int]:
         self._step("starts")
         return {source: self._known(source).start for source in sources}
 
-    def ends(self, sources: Iterable[Source]) -> dict[Source, int]:
+    def ends(self, sources: Iterable[PartitionId]) -> dict[PartitionId, int]:
         self._step("ends")
         return {source: self._log.told_end(self._known(source)) for source in sources}
 
-    def delete_before(self, offsets: Mapping[Source, int]) -> None:
+    def delete_before(self, offsets: Mapping[PartitionId, int]) -> None:
         self._step("delete_before")
         for source, offset in offsets.items():
             self._known(source).delete_before(offset)
 
-    def assigned(self, group_id: str) -> frozenset[Source] | None:
+    def assigned(self, group_id: str) -> frozenset[PartitionId] | None:
         self._step("assigned")
         group = self._log.group(group_id)
         if group.rebalancing or any(member.moves for member in group.members.values()):
@@ -99,7 +99,7 @@ class FakeAdmin:
             raise
         self.has_answered = True
 
-    def _known(self, source: Source) -> Partition:
+    def _known(self, source: PartitionId) -> Partition:
         log = self._log.log(source.topic, source.partition)
         assert log is not None, f"{source.topic}-{source.partition} does not exist"
         return log

@@ -5,7 +5,7 @@ from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, Producer
 
-from service.config.tasks import ONLY, Part, consumer_group
+from service.config.tasks import ONLY, Task, consumer_group
 from service.kafka.client_log import ConsumerLog
 from service.kafka.clients import LIBRDKAFKA
 from tests.fakes.admin import FakeAdmin
@@ -23,7 +23,7 @@ class FakeClients:
         group_id: str,
         instance: str,
         by: str = "",
-        part: Part = ONLY,
+        part: Task = ONLY,
     ) -> None:
         self.cluster = FakeAdmin(log)
         self.part = part

@@ -19,7 +19,7 @@ from confluent_kafka import (
 )
 
 from service.kafka.client_log import ConsumerLog
-from state.model import Source
+from state.model import PartitionId
 from tests.fakes.errors import plain
 from tests.fakes.group import Committed, GroupMetadata, Member, Move
 from tests.fakes.log import FakeCluster
@@ -43,7 +43,7 @@ class FakeConsumer:
     ) -> None:
         self._on_commit = on_commit
         self._logger = logger
-        self._topic_ids: dict[Source, str] = {}
+        self._topic_ids: dict[PartitionId, str] = {}
         """Of what is fetched, as the metadata has told."""
         self._answers: list[tuple[KafkaError | None, list[TopicPartition]]] = []
         self._log = log
@@ -53,13 +53,13 @@ class FakeConsumer:
         self._member: Member | None = None
         self._topics: frozenset[str] = frozenset()
         self._callbacks: dict[str, Callback | None] = {}
-        self._fetching: dict[Source, int] = {}
-        self._due_ms: dict[Source, int] = {}
+        self._fetching: dict[PartitionId, int] = {}
+        self._due_ms: dict[PartitionId, int] = {}
         """When the answers to fetches come that bring something."""
-        self._positions: dict[Source, int] = {}
-        self._lingering: dict[Source, int] = {}
+        self._positions: dict[PartitionId, int] = {}
+        self._lingering: dict[PartitionId, int] = {}
         """Taken away, and not stopped yet: how many more times the position is told."""
-        self._stopped: set[Source] = set()
+        self._stopped: set[PartitionId] = set()
         self._assigned_in_callback = False
         self._closed = False
 
@@ -146,7 +146,7 @@ class FakeConsumer:
         self._log.step("incremental_assign")
         self._assigned_in_callback = True
         for place in partitions:
-            source = Source(place.topic, place.partition)
+            source = PartitionId(place.topic, place.partition)
             if source in self._fetching:
                 raise plain(KafkaError._CONFLICT, f"{source} is already assigned")
             self._go(source, place.offset)
@@ -157,7 +157,7 @@ class FakeConsumer:
         self._log.step("incremental_unassign")
         self._assigned_in_callback = True
         for place in partitions:
-            source = Source(place.topic, place.partition)
+            source = PartitionId(place.topic, place.partition)
             if source not in self._fetching:
                 raise plain(KafkaError._INVALID_ARG, f"{source} is not assigned")
             self._stop(source)
@@ -166,7 +166,7 @@ class FakeConsumer:
         """Go to another offset of an assigned partition."""
         self._open()
         self._log.step("seek")
-        source = Source(partition.topic, partition.partition)
+        source = PartitionId(partition.topic, partition.partition)
         if source not in self._fetching:
             raise plain(KafkaError._STATE, "Failed to seek: Local: Erroneous state")
         self._positions.pop(source, None)
@@ -178,7 +178,7 @@ class FakeConsumer:
         Until the client has stopped where it was assigned before: that is told meanwhile.
         """
         self._open()
-        return [self._position(Source(p.topic, p.partition)) for p in partitions]
+        return [self._position(PartitionId(p.topic, p.partition)) for p in partitions]
 
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = -1, *, cached: bool = False
@@ -203,7 +203,7 @@ class FakeConsumer:
         self._open()
         assert timeout >= 0, "it may block for ever"
         self._log.step("committed")
-        sources = [Source(p.topic, p.partition) for p in partitions]
+        sources = [PartitionId(p.topic, p.partition) for p in partitions]
         if any(self._group.unstable[source] for source in sources):
             self._log.wait(timeout)
             if any(self._group.unstable[source] for source in sources):
@@ -223,7 +223,9 @@ class FakeConsumer:
             error = refused.args[0]
         else:
             for place in offsets:
-                self._group.store(Source(place.topic, place.partition), Committed(place.offset, ""))
+                self._group.store(
+                    PartitionId(place.topic, place.partition), Committed(place.offset, "")
+                )
         self._answers.append((error, offsets))
 
     # Reading.
@@ -253,12 +255,12 @@ class FakeConsumer:
         """Return one message, if there is one."""
         return next(iter(self.consume(1, timeout)), None)
 
-    def _go(self, source: Source, offset: int) -> None:
+    def _go(self, source: PartitionId, offset: int) -> None:
         self._fetching[source] = offset
         self._due_ms.pop(source, None)
         self._stopped.discard(source)
 
-    def _fetch(self, source: Source, records_max: int) -> list[Message]:
+    def _fetch(self, source: PartitionId, records_max: int) -> list[Message]:
         log = self._log.log(*source)
         if source in self._stopped or source in self._lingering or not self._is_known(source):
             return []
@@ -278,7 +280,7 @@ class FakeConsumer:
             self._positions[source] = onward
         return [_message(log, entry) for entry in entries]
 
-    def _is_on_its_way(self, source: Source) -> bool:
+    def _is_on_its_way(self, source: PartitionId) -> bool:
         """Whether a fetch is not answered yet; the one after it takes its own time."""
         if source not in self._due_ms:
             after_ms = self._log.chance.answers_after_ms(source.topic)
@@ -288,7 +290,7 @@ class FakeConsumer:
         del self._due_ms[source]
         return False
 
-    def _is_known(self, source: Source) -> bool:
+    def _is_known(self, source: PartitionId) -> bool:
         """Whether a fetch finds its topic; one of another id is read on from the same offset."""
         topic = self._log.logs.get(source.topic)
         found = "" if topic is None else topic.id
@@ -300,14 +302,14 @@ class FakeConsumer:
             self._logger.log(10, "%s [%s] %s", "BROKERUA", "fake", what)
         return False
 
-    def _stop(self, source: Source) -> None:
+    def _stop(self, source: PartitionId) -> None:
         del self._fetching[source]
         if source in self._positions and self._log.chance.lingers():
             self._lingering[source] = 2
         else:
             self._positions.pop(source, None)
 
-    def _position(self, source: Source) -> TopicPartition:
+    def _position(self, source: PartitionId) -> TopicPartition:
         place = TopicPartition(*source, self._positions.get(source, OFFSET_INVALID))
         if source in self._lingering:
             self._lingering[source] -= 1
@@ -316,14 +318,14 @@ class FakeConsumer:
                 self._positions.pop(source, None)
         return place
 
-    def _resolve(self, source: Source, log: Partition) -> int | None:
+    def _resolve(self, source: PartitionId, log: Partition) -> int | None:
         offset = self._fetching[source]
         if offset in (OFFSET_STORED, OFFSET_INVALID):
             committed = self._group.committed.get(source)
             return None if committed is None else committed.offset
         return {OFFSET_BEGINNING: log.start, OFFSET_END: log.last_stable}.get(offset, offset)
 
-    def _committed(self, source: Source) -> TopicPartition:
+    def _committed(self, source: PartitionId) -> TopicPartition:
         found = self._group.committed.get(source)
         if found is None:
             return TopicPartition(*source, OFFSET_INVALID)
@@ -363,7 +365,7 @@ class FakeConsumer:
         member.moves.remove(move)
         self._group.served(member, move)
 
-    def _call(self, kind: str, sources: list[Source]) -> None:
+    def _call(self, kind: str, sources: list[PartitionId]) -> None:
         """Run a callback; where it does not act itself, act as the binding does."""
         callback = self._callbacks.get(kind)
         places = [TopicPartition(*source) for source in sources]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from state.model import Source
+from state.model import PartitionId
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Headers, Record
 from tests.fakes.producer import OnDelivery, Queued
@@ -44,7 +44,7 @@ class FakeDelivery:
         self._refuse_if_failed()
         self._log.step("produce")
         record = Record(key, value, headers, timestamp or self._log.now_ms)
-        self._queue.append(Queued(Source(topic, partition), record, on_delivery))
+        self._queue.append(Queued(PartitionId(topic, partition), record, on_delivery))
 
     def flush(self, timeout: float) -> int:
         """Send what is queued; returns the number left."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 
-from state.model import Source
+from state.model import PartitionId
 from tests.fakes.errors import abortable
 
 
@@ -28,8 +28,8 @@ class GroupMetadata(NamedTuple):
 class Move(NamedTuple):
     """What one generation changes for one member."""
 
-    revoked: list[Source]
-    added: list[Source]
+    revoked: list[PartitionId]
+    added: list[PartitionId]
 
 
 class Committed(NamedTuple):
@@ -53,7 +53,7 @@ class Member:
     generation: int = -1
     alive: bool = True
     fenced: bool = False
-    held: set[Source] = field(default_factory=set)
+    held: set[PartitionId] = field(default_factory=set)
     moves: list[Move] = field(default_factory=list)
 
 
@@ -64,10 +64,10 @@ class Group:
     name: str
     generation: int = 0
     members: dict[str, Member] = field(default_factory=dict)
-    committed: dict[Source, Committed] = field(default_factory=dict)
-    history: list[tuple[Source, Committed]] = field(default_factory=list)
+    committed: dict[PartitionId, Committed] = field(default_factory=dict)
+    history: list[tuple[PartitionId, Committed]] = field(default_factory=list)
     """Every commit, in order."""
-    unstable: Counter[Source] = field(default_factory=Counter)
+    unstable: Counter[PartitionId] = field(default_factory=Counter)
     rebalancing: bool = False
     joined: int = 0
 
@@ -97,7 +97,7 @@ class Group:
         if member.topics != topics:
             member.topics, self.rebalancing = topics, True
 
-    def store(self, source: Source, committed: Committed) -> None:
+    def store(self, source: PartitionId, committed: Committed) -> None:
         """Keep a committed offset."""
         self.committed[source] = committed
         self.history.append((source, committed))
@@ -116,7 +116,7 @@ class Group:
     def progress(
         self,
         now_ms: int,
-        partitions_of: Callable[[Iterable[str]], Iterable[Source]],
+        partitions_of: Callable[[Iterable[str]], Iterable[PartitionId]],
         hurries: Callable[[], bool] = lambda: False,
     ) -> None:
         """Expire the dead, and begin a generation when all who live are ready for it.
@@ -152,7 +152,7 @@ class Group:
         if who.generation != self.generation:
             raise abortable(KafkaError.ILLEGAL_GENERATION, "Broker: generation id is not valid")
 
-    def _begin_generation(self, partitions: list[Source]) -> None:
+    def _begin_generation(self, partitions: list[PartitionId]) -> None:
         self.generation += 1
         self.rebalancing = False
         target = _assign(list(self.members.values()), partitions)
@@ -170,10 +170,10 @@ class Group:
 _FENCED_INSTANCE = KafkaError.FENCED_INSTANCE_ID
 
 
-def _assign(members: list[Member], partitions: list[Source]) -> dict[str, set[Source]]:
+def _assign(members: list[Member], partitions: list[PartitionId]) -> dict[str, set[PartitionId]]:
     """Sticky: everyone keeps what it holds up to its share; the rest goes to the least laden."""
     members = sorted(members, key=lambda m: (m.instance or "", m.id))
-    target: dict[str, set[Source]] = {m.id: set() for m in members}
+    target: dict[str, set[PartitionId]] = {m.id: set() for m in members}
     if not members:
         return target
     share = -(-len(partitions) // len(members))

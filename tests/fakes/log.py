@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from confluent_kafka import KafkaError, KafkaException
 
-from state.model import Source
+from state.model import PartitionId
 from tests.fakes.group import Group
 from tests.fakes.partition import Partition, Record
 from tests.fakes.transactions import Producing
@@ -106,7 +106,7 @@ class FakeCluster:
         """Copies of requests that outlive their connections, by the names of the requests."""
         self.note = ""
         """What the offsets are committed for that are sent now; a test may say so."""
-        self.hidden: dict[Source, tuple[int, int]] = {}
+        self.hidden: dict[PartitionId, tuple[int, int]] = {}
         """How many of the last records of a partition no question for its end tells of, and until
         when."""
         self.aged: set[tuple[str, str]] = set()
@@ -164,7 +164,7 @@ class FakeCluster:
 
     def told_end(self, log: Partition) -> int:
         """Return the end of a log as its broker tells it: one that has just started may lag."""
-        count, until_ms = self.hidden.get(Source(log.topic, log.number), (0, 0))
+        count, until_ms = self.hidden.get(PartitionId(log.topic, log.number), (0, 0))
         if self.now_ms >= until_ms:
             return log.end
         self.met["short ends"] += 1
@@ -229,9 +229,9 @@ class FakeCluster:
         self.chance.shuffle(producing.markers)
         self.tick()
 
-    def _places(self, topics: Iterable[str]) -> Iterable[Source]:
+    def _places(self, topics: Iterable[str]) -> Iterable[PartitionId]:
         found = [self.logs[t] for t in topics if t in self.logs]
-        return [Source(log.topic, log.number) for topic in found for log in topic.partitions]
+        return [PartitionId(log.topic, log.number) for topic in found for log in topic.partitions]
 
 
 def _no_step(_name: str) -> None:

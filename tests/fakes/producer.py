@@ -18,7 +18,7 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as Place
 
-from state.model import Source
+from state.model import PartitionId
 from tests.fakes.errors import abortable, error_of, fenced, plain
 from tests.fakes.group import Committed, GroupMetadata
 from tests.fakes.log import FakeCluster
@@ -53,7 +53,7 @@ class Untouchable:
 class Queued(NamedTuple):
     """A produced record that has not left the client."""
 
-    place: Source
+    place: PartitionId
     record: Record
     on_delivery: OnDelivery | None
 
@@ -83,7 +83,7 @@ class FakeProducer:
         self._queue: list[Queued] = []
         self._reports: list[Callable[[], None]] = []
         self._known_to_broker = False
-        self._gaps: set[Source] = set()
+        self._gaps: set[PartitionId] = set()
 
     def __len__(self) -> int:
         return len(self._queue) + len(self._reports)
@@ -128,7 +128,7 @@ class FakeProducer:
             raise plain(KafkaError._STATE, "Unable to produce message: Local: Erroneous state")
         self._step("produce")
         record = Record(key, value, headers, timestamp or self._log.now_ms)
-        place = Source(topic, partition if partition >= 0 else self._partition(topic, key))
+        place = PartitionId(topic, partition if partition >= 0 else self._partition(topic, key))
         self._queue.append(Queued(place, record, on_delivery))
         if self._log.chance.sends_now():
             self._send()
@@ -162,7 +162,9 @@ class FakeProducer:
         del timeout
         self._expect(State.IN_TRANSACTION)
         offsets = {
-            Source(p.topic, p.partition): Committed(p.offset, p.metadata or "", note=self._log.note)
+            PartitionId(p.topic, p.partition): Committed(
+                p.offset, p.metadata or "", note=self._log.note
+            )
             for p in positions
             if p.offset >= 0
         }
@@ -333,7 +335,7 @@ class FakeProducer:
             self._fatal_shown = True
             raise KafkaException(self._error)
 
-    def _add_offsets(self, offsets: dict[Source, Committed], who: GroupMetadata) -> None:
+    def _add_offsets(self, offsets: dict[PartitionId, Committed], who: GroupMetadata) -> None:
         self._producing.check(self._epoch)
         group = self._log.group(who.group)
         producing, epoch = self._producing, self._epoch
@@ -348,7 +350,7 @@ class FakeProducer:
         self._producing.add_offsets(self._epoch, group, offsets, self._log.now_ms)
 
     def _late_offsets(
-        self, epoch: int, offsets: dict[Source, Committed], who: GroupMetadata
+        self, epoch: int, offsets: dict[PartitionId, Committed], who: GroupMetadata
     ) -> None:
         group = self._log.group(who.group)
         group.check(who)

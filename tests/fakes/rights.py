@@ -1,11 +1,11 @@
-"""The fake's answers to `service.kafka.acls.Rights`: everything is granted save what is denied."""
+"""A fake of `service.kafka.acls.AclQueries`: everything is granted save what is denied."""
 
 from collections.abc import Iterable
 
 from confluent_kafka import KafkaError
 
 from service.kafka.acls import Granted
-from service.kafka.admin import NewTopicInfo
+from service.kafka.admin import TopicSpec
 from tests.fakes.log import FakeCluster
 
 LOOKING = {"DESCRIBE", "DESCRIBE_CONFIGS"}
@@ -13,7 +13,7 @@ ALL = frozenset({"READ", "WRITE", "CREATE", "DELETE", "ALTER_CONFIGS"} | LOOKING
 
 
 class FakeRights:
-    """See `service.kafka.acls.Rights`."""
+    """See `service.kafka.acls.AclQueries`."""
 
     def __init__(self, log: FakeCluster, transaction_max_ms: int | None = None) -> None:
         self._log = log
@@ -29,7 +29,7 @@ class FakeRights:
     def of_groups(self, group_ids: Iterable[str]) -> dict[str, Granted]:
         return {group_id: self._granted(f"group {group_id}") for group_id in group_ids}
 
-    def unmakeable(self, topics: Iterable[NewTopicInfo]) -> dict[str, KafkaError]:
+    def unmakeable(self, topics: Iterable[TopicSpec]) -> dict[str, KafkaError]:
         refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
         return {t.name: refused for t in topics if self._log.denies(t.name, "CREATE")}
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError
 
-from state.model import Source
+from state.model import PartitionId
 from tests.fakes.errors import fenced, in_no_transaction, plain
 from tests.fakes.group import Committed, Group
 from tests.fakes.partition import Fate, Partition, Record, Transaction
@@ -25,7 +25,7 @@ class Producing:
     by: str = ""
     open: Transaction | None = None
     partitions: dict[Partition, None] = field(default_factory=dict)
-    offsets: dict[tuple[str, Source], tuple[Group, Committed]] = field(default_factory=dict)
+    offsets: dict[tuple[str, PartitionId], tuple[Group, Committed]] = field(default_factory=dict)
     markers: list[Callable[[], None]] = field(default_factory=list)
     ended: Fate | None = None
     """What became of the last transaction."""
@@ -76,7 +76,7 @@ class Producing:
         self.partitions[partition] = None
 
     def add_offsets(
-        self, epoch: int, group: Group, offsets: dict[Source, Committed], now_ms: int
+        self, epoch: int, group: Group, offsets: dict[PartitionId, Committed], now_ms: int
     ) -> None:
         """Make offsets of `group` pending until the transaction is decided."""
         self._join(epoch, now_ms)
@@ -87,7 +87,7 @@ class Producing:
             self.offsets[group.name, place] = (group, committed._replace(by=self.by))
 
     def add_offsets_late(
-        self, epoch: int, group: Group, offsets: dict[Source, Committed], now_ms: int
+        self, epoch: int, group: Group, offsets: dict[PartitionId, Committed], now_ms: int
     ) -> None:
         """Take a copy of a TxnOffsetCommit: it opens no transaction, but joins the open one."""
         self.check(epoch)
@@ -142,7 +142,7 @@ class Producing:
 
 
 def _offset_marker(
-    group: Group, place: Source, committed: Committed, fate: Fate
+    group: Group, place: PartitionId, committed: Committed, fate: Fate
 ) -> Callable[[], None]:
     def write() -> None:
         group.unstable[place] -= 1

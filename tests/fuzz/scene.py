@@ -11,11 +11,11 @@ from typing import Final
 from ringfence.headers import DeadLetter, Reason
 from service.config.addresses import AddressBook
 from service.config.load import RouteSettings
-from service.config.tasks import Part, hops_of
+from service.config.tasks import Task, hops_of
 from service.dedup.record import source_of, untraced
 from service.kafka.topics import ENVELOPE_BYTES, by_address
 from service.processor.loop import Loop
-from state.model import Source
+from state.model import PartitionId
 from state.pending_group import parked_in
 from tests.fakes.clients import FakeClients
 from tests.fakes.partition import Record
@@ -96,8 +96,8 @@ class Scene:
         self.settings = AddressBook.of(addresses)
         self._bytes_max = chance.choice(_INPUT_BYTES)
         self._make_topics()
-        self.sent: dict[Source, list[Record]] = {
-            Source(INPUT, number): [] for number in range(self._partitions)
+        self.sent: dict[PartitionId, list[Record]] = {
+            PartitionId(INPUT, number): [] for number in range(self._partitions)
         }
         self._loops = self._begun()
         self._abort_some()
@@ -113,7 +113,7 @@ class Scene:
             if number == first + count // 2:
                 self._restart()
             record = record_of(chance, number, self._bytes_max)
-            source = Source(INPUT, chance.randrange(self._partitions))
+            source = PartitionId(INPUT, chance.randrange(self._partitions))
             cluster.write(*source, record)
             self.sent[source].append(record)
             if chance.randrange(30) == 0:
@@ -139,18 +139,18 @@ class Scene:
         """What was not."""
         yield from self._records((*LETTERS, FALLBACK))
 
-    def waiting(self) -> Iterator[tuple[Source, int]]:
+    def waiting(self) -> Iterator[tuple[PartitionId, int]]:
         """The records that wait for their group, by their place in the input."""
         for loop in self._loops:
             for source, partition in loop.assignment.running.items():
                 if partition.store is None or partition.changelog is None:
                     continue
-                for _, parked in parked_in(partition.kept_store):
+                for _, pending_record in parked_in(partition.kept_store):
                     if source.topic == INPUT:
-                        yield source, parked.own_offset
+                        yield source, pending_record.own_offset
                     else:
-                        (inlet,), (offset,), _ = untraced([parked.headers])
-                        place = source_of(inlet)
+                        (input_partition,), (offset,), _ = untraced([pending_record.headers])
+                        place = source_of(input_partition)
                         assert place is not None
                         yield place, offset
 
@@ -160,7 +160,7 @@ class Scene:
         kept = sum(letters.count(reason) for reason in (Reason.DUPLICATE, *_IN_GROUP))
         return self._living.board.read().duplicates - kept
 
-    def number_of(self, source: Source, offset: int) -> int:
+    def number_of(self, source: PartitionId, offset: int) -> int:
         """Which record stands at a place of the input."""
         record = self.sent[source][offset]
         return number_of(record.value, record.timestamp_ms)
@@ -183,7 +183,7 @@ class Scene:
     def _begun(self) -> list[Loop]:
         living, loops = self._living, []
         for hop in hops_of([self._route.scope]):
-            clients = FakeClients(living.cluster, GROUP, "0", part=Part(0, hop))
+            clients = FakeClients(living.cluster, GROUP, "0", part=Task(0, hop))
             stores = Disk(living.cluster.step)
             loop = Loop(living.config, clients, stores, living.clock, living.watch)
             turn_until_running(loop)
@@ -211,7 +211,7 @@ class Scene:
             committed = self._living.cluster.group(group).committed
             for number, log in enumerate(() if known is None else known.partitions):
                 last = next((e.offset for e in reversed(log.entries) if e.record), -1)
-                found = committed.get(Source(topic, number))
+                found = committed.get(PartitionId(topic, number))
                 if last >= 0 and (found is None or found.offset <= last):
                     return False
         return True
@@ -226,11 +226,11 @@ class Scene:
 _IN_GROUP: Final = (Reason.DUPLICATE_IN_GROUP,)
 
 
-def place_of(letter: Record) -> tuple[Source, int]:
+def place_of(letter: Record) -> tuple[PartitionId, int]:
     """Where a dead letter says that it comes from."""
     ours = dict(letter.headers or [])
     topic, partition, offset = (
         (ours[name.value] or b"").decode()
         for name in (DeadLetter.TOPIC, DeadLetter.PARTITION, DeadLetter.OFFSET)
     )
-    return Source(topic, int(partition)), int(offset)
+    return PartitionId(topic, int(partition)), int(offset)

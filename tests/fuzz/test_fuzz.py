@@ -15,10 +15,10 @@ from structlog.testing import capture_logs
 
 from ringfence.headers import BOOKMARK, DUPLICATE_ID, MARK, Headers, Reason
 from service.dedup import batch as consume
-from service.dedup.address import Place
+from service.dedup.address import AddressContext
 from service.dedup.checks import Checks
-from service.dedup.evaluator import Desk
-from service.dedup.output import Placing, Target
+from service.dedup.evaluator import Evaluator
+from service.dedup.output import OutputResolver, OutputTopic
 from service.dedup.record import Record as Read
 from service.kafka import io
 from state.model import Claim
@@ -49,28 +49,34 @@ def _world(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
 
     monkeypatch.setattr(consume, "read_headers", read_headers)
-    plain_ids, claim, check_size = Desk._plain_ids, Checks.claim, Placing.check_size
+    plain_ids, claim, check_size = Evaluator._plain_ids, Checks.claim, OutputResolver.check_size
 
     def failing_ids(
-        desk: Desk, messages: Sequence[Message], column: Sequence[Headers | None]
+        desk: Evaluator, messages: Sequence[Message], column: Sequence[Headers | None]
     ) -> Sequence[bytes | None]:
         for headers in column:
             fail(headers, b"at once", IndexError("by intent"))
         return plain_ids(desk, messages, column)
 
-    def failing_claim(checks: Checks, record: Read, headers: Headers, place: Place) -> Claim:
+    def failing_claim(
+        checks: Checks, record: Read, headers: Headers, place: AddressContext
+    ) -> Claim:
         fail(headers, b"claim", KeyError("by intent"))
         return claim(checks, record, headers, place)
 
     def failing_size(
-        placing: Placing, target: Target, key: bytes | None, value: bytes | None, headers: Headers
+        output_resolver: OutputResolver,
+        target: OutputTopic,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
     ) -> None:
         fail(headers, b"size", RecursionError("by intent"))
-        check_size(placing, target, key, value, headers)
+        check_size(output_resolver, target, key, value, headers)
 
-    monkeypatch.setattr(Desk, "_plain_ids", failing_ids)
+    monkeypatch.setattr(Evaluator, "_plain_ids", failing_ids)
     monkeypatch.setattr(Checks, "claim", failing_claim)
-    monkeypatch.setattr(Placing, "check_size", failing_size)
+    monkeypatch.setattr(OutputResolver, "check_size", failing_size)
 
 
 def fail(headers: Headers | None, how: bytes, error: Exception) -> None:

@@ -11,17 +11,17 @@ import pytest
 from service.config.addresses import AddressSettings
 from service.config.model import (
     ApiSettings,
-    Choice,
-    Flag,
+    BooleanValue,
+    ChoiceValue,
+    FractionValue,
+    IntegerValue,
     LogSettings,
     RouteSettings,
-    Rule,
     ServiceSettings,
-    Share,
-    Text,
-    Texts,
+    TextListValue,
+    TextValue,
     TracingSettings,
-    Whole,
+    Validator,
     rules_of,
 )
 from tests.helm.chart import CHART_DIR
@@ -35,20 +35,20 @@ NOT_IN_VALUES |= {name for name in rules_of(ApiSettings) if name.endswith("_file
 TEXT_KEYWORDS = {"minLength", "minItems", "pattern"}
 
 
-def as_schema(rule: Rule) -> dict[str, Any]:
+def as_schema(rule: Validator) -> dict[str, Any]:
     """Say in JSON Schema what a rule of the service allows."""
     match rule:
-        case Choice():
+        case ChoiceValue():
             return {"enum": list(rule.names)}
-        case Flag():
+        case BooleanValue():
             return {"type": "boolean"}
-        case Share():
+        case FractionValue():
             return {"type": "number", "minimum": 0, "maximum": 1}
-        case Text():
+        case TextValue():
             return {"type": "string"}
-        case Texts():
+        case TextListValue():
             return {"type": "array", "uniqueItems": True, "items": as_schema(rule.item)}
-        case Whole(low=low, high=high, besides=besides):
+        case IntegerValue(low=low, high=high, besides=besides):
             span = {"type": "integer", "minimum": low, "maximum": high}
             return {"anyOf": [*({"const": one} for one in besides), span]} if besides else span
     raise AssertionError(f"the schema does not know a rule {rule}")

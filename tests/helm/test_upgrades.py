@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from ringfence.headers import DUPLICATE_ID
 from service.clock import product_version
-from state.segment import Run
+from state.segment import Segment
 from tests.broker.recorder import Recorder
 from tests.broker.service import REPOSITORY
 from tests.broker.workload import PARTITIONS, Record
@@ -47,7 +47,7 @@ Say = Callable[[str], None]
 class EitherWorld(World):
     """One in which runs of today's format and of the newer one stand side by side."""
 
-    def run_of(self, value: bytes) -> Run:
+    def run_of(self, value: bytes) -> Segment:
         return super().run_of(as_today(value))
 
 

@@ -4,13 +4,13 @@ import copy
 from collections.abc import Iterable
 from typing import Final
 
-from state.model import Origin, Source, Spots
+from state.model import Origin, PackedPositions, PartitionId
 from state.segment import decode
-from state.strategies.ring_memory import WholeRing
+from state.strategies.ring_memory import InMemoryRing
 from tests.oracle.model import DequeRing
 
 ADDRESS: Final = "oracle"
-SOURCE: Final = Source("orders", 0)
+SOURCE: Final = PartitionId("orders", 0)
 
 
 class OurRing:
@@ -32,7 +32,7 @@ class OurRing:
 
     def restart(self, size: int) -> None:
         """Begin again from what survived, under this size."""
-        self._ring = WholeRing()
+        self._ring = InMemoryRing()
         self._ring.absorb([decode(self.changelog[key]) for key in sorted(self.changelog)])
         self.resize(size)
 
@@ -46,7 +46,7 @@ class OurRing:
 
         `originals` are the places that its duplicates name.
         """
-        draft = self._ring.draft(self.size, Spots(SOURCE))
+        draft = self._ring.draft(self.size, PackedPositions(SOURCE))
         verdicts = bytearray()
         self.originals = []
         for offset, identifier in enumerate(ids, start=self._sent):

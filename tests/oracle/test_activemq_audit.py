@@ -15,7 +15,7 @@ import pytest
 
 from ringfence.headers import Reason
 from service.config.addresses import AddressSettings
-from state.model import Claim, Origin, Source, Spots
+from state.model import Claim, Origin, PackedPositions, PartitionId
 from state.strategies.registry import STRATEGIES
 from tests.oracle import genuine
 
@@ -28,7 +28,7 @@ JUMP_MAX: Final = 1_000_000
 LIMIT: Final = 4
 BATCH: Final = 500
 BITS: Final = 64
-SOURCE: Final = Source("in", 0)
+SOURCE: Final = PartitionId("in", 0)
 AT: Final = Origin(*SOURCE, 0, 0)
 
 DIFFERENCES: Final = {
@@ -91,7 +91,7 @@ class Ours:
         self._begin()
 
     def _begin(self) -> None:
-        self._draft = self._memory.begin(self.settings, Spots(SOURCE))
+        self._draft = self._memory.begin(self.settings, PackedPositions(SOURCE))
         self._asked = 0
 
     def decide(self, message: Message) -> Reason | None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 
 from state.memory_store import MemoryStore
-from state.model import Edit, Source
-from state.store import Position, StoreCorruptError
+from state.model import Edit, PartitionId
+from state.store import StoreCorruptError, StorePosition
 
 
 class Disk:
@@ -20,22 +20,22 @@ class Disk:
         """`read` is told how many bytes somebody has read, and lets them take their time."""
         self.step = step
         self.read = read
-        self._stores: dict[Source, StoreOnDisk] = {}
-        self._backup: dict[Source, StoreOnDisk] = {}
+        self._stores: dict[PartitionId, StoreOnDisk] = {}
+        self._backup: dict[PartitionId, StoreOnDisk] = {}
 
     def __deepcopy__(self, _memo: object) -> "Disk":
         """Stores are copied; the disk that they are on is one."""
         return self
 
-    def open(self, source: Source) -> "StoreOnDisk":
+    def open(self, source: PartitionId) -> "StoreOnDisk":
         self.step("store.open")
         return self._stores.setdefault(source, StoreOnDisk(source, self))
 
-    def wipe(self, source: Source) -> None:
+    def wipe(self, source: PartitionId) -> None:
         self.step("store.wipe")
         self._stores.pop(source, None)
 
-    def stores(self) -> Iterator[tuple[Source, Position | None, dict[bytes, bytes]]]:
+    def stores(self) -> Iterator[tuple[PartitionId, StorePosition | None, dict[bytes, bytes]]]:
         """Return what is there, by input partition; whoever looks takes no time."""
         for source in sorted(self._stores):
             store = self._stores[source]
@@ -57,7 +57,7 @@ class Disk:
 class StoreOnDisk(MemoryStore):
     """A store that takes its time over a scan, and whose writes are steps."""
 
-    def __init__(self, source: Source, disk: Disk) -> None:
+    def __init__(self, source: PartitionId, disk: Disk) -> None:
         super().__init__()
         self._source = source
         self._disk = disk
@@ -67,7 +67,7 @@ class StoreOnDisk(MemoryStore):
         self._disk.read(sum(len(value) for _, value in found))
         return iter(found)
 
-    def apply(self, edits: Iterable[Edit], position: Position) -> None:
+    def apply(self, edits: Iterable[Edit], position: StorePosition) -> None:
         try:
             self._disk.step("store.apply")
         except StoreCorruptError as drawn:

@@ -7,16 +7,16 @@ from functools import partial
 
 from confluent_kafka import KafkaException
 
-from service.config.tasks import Part
+from service.config.tasks import Task
 from service.errors import ExitCode, ExitError
-from service.kafka.errors import Fault
+from service.kafka.errors import KafkaFailure
 from service.processor.loop import Loop, NotAppliedError
-from service.processor.reporter import Watch
+from service.processor.reporter import Reporter
 from service.processor.transaction import OutcomeUnknownError
-from service.queries.inbox import Inbox
+from service.queries.inbox import QueryInbox
 from service.queries.registry import Answer, Query
-from service.queries.status import Status, StatusBoard
-from service.supervisor.worker import Worker
+from service.queries.status import ServiceStatus, StatusBoard
+from service.supervisor.worker import LoopRunner
 from service.telemetry.metrics import Metrics
 from state.store import StoreFailedError
 from tests.fakes.clients import FakeClients
@@ -52,7 +52,7 @@ class FakeClock:
 class Instance:
     """A name, a disk, and at times a process. With two hops, one instance is two of these."""
 
-    def __init__(self, name: str, scenario: Scenario, log: FakeCluster, part: Part) -> None:
+    def __init__(self, name: str, scenario: Scenario, log: FakeCluster, part: Task) -> None:
         self.name = name
         self.hop = part.hop
         """What it works on."""
@@ -74,9 +74,9 @@ class Instance:
         self.scenario = scenario
         self._log = log
         self._clients: FakeClients | None = None
-        self._worker: Worker | None = None
-        self._watch: Watch | None = None
-        self._inbox = Inbox(1)
+        self._worker: LoopRunner | None = None
+        self._watch: Reporter | None = None
+        self._inbox = QueryInbox(1)
         self._fenced_s = float("-inf")
         self.loop: Loop | None = None
         """The life that it leads, if it does."""
@@ -103,7 +103,7 @@ class Instance:
         self.answers = False
         if not reply.done():
             reply.cancel()
-            self._inbox = Inbox(1)
+            self._inbox = QueryInbox(1)
             return None
         return None if reply.exception() else reply.result()
 
@@ -140,7 +140,7 @@ class Instance:
             if not self._may_end_by(end):
                 raise
         except StoreFailedError:
-            self._exit()  # as `Worker` ends by it
+            self._exit()  # as `LoopRunner` ends by it
         except (Crash, MemoryError, NotAppliedError):
             self.kill()
 
@@ -166,8 +166,8 @@ class Instance:
         self._inbox.answer(answer, iter([True, False]).__next__)
         worker._face(loop)
 
-    def _tell(self, fault: Fault) -> None:
-        """What `Worker.run` does when a life has ended."""
+    def _tell(self, fault: KafkaFailure) -> None:
+        """What `LoopRunner.run` does when a life has ended."""
         worker, watch = self._worker, self._watch
         assert worker is not None  # it had that life
         assert watch is not None
@@ -177,11 +177,11 @@ class Instance:
             worker._fenced(fault)
             self._fenced_s = worker.fenced_s
 
-    def _started(self) -> Worker:
+    def _started(self) -> LoopRunner:
         self.life += 1
         config = self.scenario.config(self.name, self.life, is_newer=self.is_newer)
-        self._watch = Watch(config.service, self.clock, *_telling(self.clock.monotonic_s))
-        self._worker = Worker(
+        self._watch = Reporter(config.service, self.clock, *_telling(self.clock.monotonic_s))
+        self._worker = LoopRunner(
             config,
             self._made,
             self.disk,
@@ -235,7 +235,7 @@ _TOLD: list[tuple[StatusBoard, Metrics]] = []
 def _telling(clock_s: Callable[[], float]) -> tuple[StatusBoard, Metrics]:
     """Return board and metrics, made once in a process: no run looks at them."""
     if not _TOLD:
-        nothing = Status.starting("", GROUP, datetime.fromtimestamp(0, UTC))
+        nothing = ServiceStatus.starting("", GROUP, datetime.fromtimestamp(0, UTC))
         board = StatusBoard(nothing, clock_s)
         _TOLD.append((board, Metrics(board, {"version": "simulated"}, addresses_max=10)))
     return _TOLD[0]

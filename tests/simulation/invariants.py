@@ -9,7 +9,7 @@ from ringfence.headers import DeadLetter, Reason
 from service.config.tasks import Hop, consumer_group
 from service.kafka.topics import BY_ADDRESS, by_address, changelog
 from state.keys import RUNS, address_of, prefix
-from state.model import Source
+from state.model import PartitionId
 from state.offset_metadata import decode as decode_metadata
 from state.segment import FORGOTTEN, ID_BYTES_MAX, decode
 from tests.fakes.log import FakeCluster
@@ -46,7 +46,7 @@ def check_disk(log: FakeCluster, disk: Disk) -> None:
             raise Broken("I6", f"the store of {source} is not the changelog up to its position")
 
 
-def _changelog_of(log: FakeCluster, source: Source) -> Partition | None:
+def _changelog_of(log: FakeCluster, source: PartitionId) -> Partition | None:
     topic = BY_ADDRESS if source.topic == by_address(GROUP) else source.topic
     return log.log(changelog(GROUP, topic), source.partition)
 
@@ -99,9 +99,9 @@ def check(world: "World") -> None:
 
 def _modelled(world: "World") -> Model:
     model = Model(world.case, world.sent, _carried(world))
-    reached: dict[Source, int] = defaultdict(int)
-    applied: dict[Source, int] = defaultdict(int)
-    last: dict[Source, int] = defaultdict(lambda: -1)
+    reached: dict[PartitionId, int] = defaultdict(int)
+    applied: dict[PartitionId, int] = defaultdict(int)
+    last: dict[PartitionId, int] = defaultdict(lambda: -1)
     carried_by = _revisions_of_carrying(world)
     for source, committed in world.log.group(consumer_group(GROUP, world.case.hops[-1])).history:
         start = reached[source]
@@ -130,7 +130,7 @@ def _modelled(world: "World") -> Model:
     return model
 
 
-def _caches_in(world: "World", source: Source, offsets: range) -> set[str]:
+def _caches_in(world: "World", source: PartitionId, offsets: range) -> set[str]:
     """Return the names of the caches that committed records of a changelog belong to."""
     partition = _changelog_of(world.log, source)
     assert partition is not None
@@ -141,7 +141,7 @@ def _caches_in(world: "World", source: Source, offsets: range) -> set[str]:
 def _revisions_of_carrying(world: "World") -> dict[Place, int]:
     """Return the revision under which each record was passed on; no revision where none was."""
     found: dict[Place, int] = {}
-    reached: dict[Source, int] = defaultdict(int)
+    reached: dict[PartitionId, int] = defaultdict(int)
     if _has_hops(world):
         for source, committed in world.log.group(consumer_group(GROUP, Hop.INPUTS)).history:
             metadata = decode_metadata(committed.metadata)
@@ -250,11 +250,11 @@ def _check_order(world: "World", model: Model) -> None:
     places = world.places
     for name in world.case.inputs:
         for partition in world.log.logs[f"{name}.unique"].partitions:
-            last: dict[tuple[Source, str | None], tuple[int, int]] = {}
+            last: dict[tuple[PartitionId, str | None], tuple[int, int]] = {}
             for record in world.log.records(f"{name}.unique", partition.number):
                 topic, number, offset = place = places[record.value]
                 address = world.sent[place].address if _has_hops(world) else None
-                lane = (Source(topic, number), address)
+                lane = (PartitionId(topic, number), address)
                 if model.effects[place] <= last.get(lane, (-1, 0)):
                     raise Broken("I3", f"{topic}-{number}@{offset} came out too late")
                 last[lane] = model.effects[place]

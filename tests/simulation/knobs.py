@@ -18,10 +18,10 @@ import state.cache
 import state.segment
 import state.strategies.ring
 import state.strategies.window
-from service.dedup.evaluator import Lanes
-from service.processor.reporter import Traffic, Watch
+from service.dedup.evaluator import FastPaths
+from service.processor.reporter import AddressCounters, Reporter
 from state.cache import Cache
-from state.strategies.ring_memory import CompactRing
+from state.strategies.ring_memory import IndexedRing
 from tests.fakes.log import FakeCluster
 
 
@@ -74,11 +74,11 @@ def turned(knobs: Knobs, log: FakeCluster) -> Iterator[None]:
         def told(owner: type, name: str, tell: Callable[..., object]) -> None:
             undo.enter_context(patch.object(owner, name, _told(getattr(owner, name), tell)))
 
-        told(Lanes, "open", lambda lane, *_: met.update(["lanes opened"] if lane else []))
-        told(CompactRing, "__init__", lambda *_: met.update(["compact rings"]))
-        told(Watch, "committed", lambda *_: log.step("applying"))
+        told(FastPaths, "open", lambda lane, *_: met.update(["lanes opened"] if lane else []))
+        told(IndexedRing, "__init__", lambda *_: met.update(["compact rings"]))
+        told(Reporter, "committed", lambda *_: log.step("applying"))
         told(Cache, "apply", lambda *_: log.step("applying"))
-        told(Traffic, "add", lambda *_: log.step("applying"))
+        told(AddressCounters, "add", lambda *_: log.step("applying"))
         undo.enter_context(patch.object(Cache, "__init__", _limited(knobs.cache_bytes)))
         undo.enter_context(patch.object(Cache, "shrink", _shrinking(met)))
         yield

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from ringfence.headers import BOOKMARK, DUPLICATE_ID, MARK, Headers, Reason, bookmark
 from service.config.addresses import AUDIT, BRIDGE
 from service.dedup.claim import is_stamp
-from service.queries.ids import Clearing, IdForgetting, IdsImport
-from state.model import NO_CLAIM, Claim, Source
+from service.queries.ids import ClearAddress, ForgetId, ImportIds
+from state.model import NO_CLAIM, Claim, PartitionId
 from state.segment import FORGOTTEN
 from tests.oracle.model import DequeRing
 from tests.simulation.rules import (
@@ -36,7 +36,7 @@ from tests.simulation.scenario import (
 )
 
 Place = tuple[str, int, int]
-Change = IdsImport | IdForgetting | Clearing
+Change = ImportIds | ForgetId | ClearAddress
 
 
 class Expected(NamedTuple):
@@ -100,29 +100,29 @@ class Model:
         self._case = case
         self._sent = sent
         self._carried = carried
-        self._source = Source("", 0)
+        self._source = PartitionId("", 0)
         """The partition that decides."""
         self.expected: dict[Place, Expected] = {}
-        self.rings: dict[tuple[Source, str], Held] = {}
-        self._rules: dict[tuple[Source, str], Rule] = {}
-        self._strategies: dict[tuple[Source, str], str] = {}
+        self.rings: dict[tuple[PartitionId, str], Held] = {}
+        self._rules: dict[tuple[PartitionId, str], Rule] = {}
+        self._strategies: dict[tuple[PartitionId, str], str] = {}
         """Where it is not the one of the file."""
-        self._told: dict[tuple[Source, str], DequeRing] = {}
-        self._told_in_time: dict[tuple[Source, str], Window] = {}
-        self._times_ms: dict[Source, int] = {}
+        self._told: dict[tuple[PartitionId, str], DequeRing] = {}
+        self._told_in_time: dict[tuple[PartitionId, str], Window] = {}
+        self._times_ms: dict[PartitionId, int] = {}
         self.sizes: dict[str, int] = {}
         """Of rings, by which is decided."""
         self.is_routed: Callable[[Place], bool] = lambda _place: True
         """Whether a record's input has a route."""
         self._touched: set[str] = set()
         self._epochs: Mapping[str, int] = {}
-        self.waiting: dict[tuple[Source, str, bytes], Waiting] = {}
+        self.waiting: dict[tuple[PartitionId, str, bytes], Waiting] = {}
         self.effects: dict[Place, tuple[int, int]] = {}
         """When a record took effect: at which offset, and those of a group in which order."""
 
     def resize(
         self,
-        source: Source,
+        source: PartitionId,
         before: Mapping[str, int],
         after: Mapping[str, int],
         written: Container[str] | None = None,
@@ -133,7 +133,7 @@ class Model:
         before the others are.
         """
 
-        def is_meant(place: tuple[Source, str], cache: str) -> bool:
+        def is_meant(place: tuple[PartitionId, str], cache: str) -> bool:
             if written is not None:
                 return place[0] == source and cache in written
             return place[0] == source and _size(place[1], before) != _size(place[1], after)
@@ -146,7 +146,7 @@ class Model:
                 self.sizes = dict(after)
                 audit.resize(2 * self._room(told[1]))
 
-    def use(self, source: Source, strategies: Mapping[str, str]) -> None:
+    def use(self, source: PartitionId, strategies: Mapping[str, str]) -> None:
         """A deciding partition goes by these strategies: a new one begins from nothing."""
         for address, strategy in strategies.items():
             place = (source, address)
@@ -155,12 +155,12 @@ class Model:
                 self._rules.pop(place, None)
                 self.rings.pop(place, None)
 
-    def change(self, source: Source, query: Change) -> None:
+    def change(self, source: PartitionId, query: Change) -> None:
         """An administrator's change was committed for a deciding partition."""
         held = self._held(source, query.address)
-        if isinstance(query, Clearing):
+        if isinstance(query, ClearAddress):
             held.ring.clear()
-        elif isinstance(query, IdForgetting):
+        elif isinstance(query, ForgetId):
             held.ring.forget(query.identifier, FORGOTTEN)  # its place is not free
         else:
             held.ring.resize(self.sizes[query.address])
@@ -168,7 +168,7 @@ class Model:
                 place = (query.topic or "", query.partition or 0, known.offset or 0)
                 held.know(known.identifier, None if known.offset is None else named(place))
 
-    def batch(self, source: Source, start: int, end: int, epochs: Mapping[str, int]) -> None:
+    def batch(self, source: PartitionId, start: int, end: int, epochs: Mapping[str, int]) -> None:
         """Decide the offsets from `start` up to `end` in one batch.
 
         `epochs` are those of the sessions that were open for it; `sizes` and `is_routed` as set.
@@ -189,12 +189,12 @@ class Model:
             else:
                 self.expected[place] = self._judge(place, sent, time_ms)
 
-    def _pass_time(self, source: Source, sent: Sent) -> int:
+    def _pass_time(self, source: PartitionId, sent: Sent) -> int:
         time_ms = max(self._times_ms.get(source, 0), sent.record.timestamp_ms)
         self._times_ms[source] = time_ms
         return time_ms
 
-    def _touch(self, source: Source, address: str) -> None:
+    def _touch(self, source: PartitionId, address: str) -> None:
         if address not in self._touched:
             self._touched.add(address)
             self._held(source, address).ring.resize(_size(address, self.sizes))
@@ -301,14 +301,16 @@ class Model:
             return Expected(Reason.TOO_LARGE)
         return None
 
-    def _records(self, source: Source, start: int, end: int) -> Iterator[tuple[int, Place, Sent]]:
+    def _records(
+        self, source: PartitionId, start: int, end: int
+    ) -> Iterator[tuple[int, Place, Sent]]:
         for offset in range(start, end):
             at = (*source, offset)
             place = at if self._case.scope == "partition" else self._carried.get(at)
             if place is not None:  # else a marker stands there
                 yield offset, place, self._sent[place]
 
-    def _held(self, source: Source, address: str) -> Held:
+    def _held(self, source: PartitionId, address: str) -> Held:
         return self.rings.setdefault((source, address), Held(DequeRing(0), {}))
 
     def _judge(self, place: Place, sent: Sent, time_ms: int) -> Expected:

@@ -39,12 +39,12 @@ MUTANTS: Final = (
     Mutant(
         "apply before commit",
         "service/processor/loop.py",
-        "        self._committer.commit(plan, outputs, marks, member)\n",
+        "        self._transaction_manager.commit(plan, outputs, marks, member)\n",
         "        outputs = list(outputs)\n"
         "        for each in plan.sealed:\n"
         "            parts = each.partition.source, each.address, each.memory, each.content\n"
         "            self.cache.apply(*parts)\n"
-        "        self._committer.commit(plan, outputs, marks, member)\n",
+        "        self._transaction_manager.commit(plan, outputs, marks, member)\n",
     ),
     Mutant(
         "the generation of now in place of the batch's",
@@ -69,8 +69,8 @@ MUTANTS: Final = (
     Mutant(
         "an origin names the deciding partition",
         "service/dedup/evaluator.py",
-        "        self._base = places.spots.base(inlet.source)\n",
-        "        self._base = places.spots.base(progress.source)\n",
+        "        self._base = places.packed_positions.base(input_partition.source)\n",
+        "        self._base = places.packed_positions.base(progress.source)\n",
     ),
     Mutant(
         "the sweep goes one record too far",
@@ -143,16 +143,16 @@ MUTANTS: Final = (
     Mutant(
         "a rebalance amid a transaction is ignored",
         "service/processor/loop.py",
-        "            batch = self._intake.go_on(plan, self._refusals.records_max)\n"
+        "            batch = self._poller.go_on(plan, self._refusals.records_max)\n"
         "            if self.assignment.rebalances != rebalances:\n",
-        "            batch = self._intake.go_on(plan, self._refusals.records_max)\n"
+        "            batch = self._poller.go_on(plan, self._refusals.records_max)\n"
         "            if False:\n",
         left_out="`marks` refuses partitions that are gone, the broker the generation",
     ),
     Mutant(
         "the group is not heard before a change over REST",
         "service/processor/loop.py",
-        "        rebalances = self.assignment.rebalances\n        self._intake.serve()\n",
+        "        rebalances = self.assignment.rebalances\n        self._poller.serve()\n",
         "        rebalances = self.assignment.rebalances\n",
         left_out="the broker refuses the generation",
     ),
@@ -204,8 +204,8 @@ MUTANTS: Final = (
     Mutant(
         "a commit that timed out may be aborted",
         "service/processor/transaction.py",
-        "fault.remedy is Remedy.ABORT and not maybe_committed:\n",
-        "fault.remedy is not Remedy.RETRY or self._waited_s(started_s) > 1:\n",
+        "fault.remedy is Recovery.ABORT and not maybe_committed:\n",
+        "fault.remedy is not Recovery.RETRY or self._waited_s(started_s) > 1:\n",
         left_out="the client refuses to abort while a commit is in progress, and the life ends",
     ),
     Mutant(
@@ -217,7 +217,7 @@ MUTANTS: Final = (
     Mutant(
         "a rewind keeps what was read",
         "service/processor/loop.py",
-        "            self._intake.forget()\n",
+        "            self._poller.forget()\n",
         "",
     ),
     Mutant(

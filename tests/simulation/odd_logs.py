@@ -15,7 +15,7 @@ from service.config.model import LostOffset, ResetOffset
 from service.config.tasks import Hop, consumer_group
 from service.errors import ExitCode, ExitError
 from service.kafka.topics import BY_ADDRESS, by_address, changelog
-from state.model import Source
+from state.model import PartitionId
 from state.offset_metadata import decode
 from tests.fakes.partition import Partition
 from tests.simulation.instance import Instance
@@ -147,7 +147,7 @@ class OddLogsWorld(World):
             hop = self.case.hops[-1]
             topic = by_address(GROUP) if self._has_hops else self.case.topics[0]
         group = self.log.group(consumer_group(GROUP, hop))
-        found = group.committed.get(Source(topic, log.number))
+        found = group.committed.get(PartitionId(topic, log.number))
         if found is not None:
             yield found.offset, found.metadata
 
@@ -200,7 +200,7 @@ class OddLogsWorld(World):
                 raise Broken("I1", f"{self.kind}: {value!r} came out nowhere")
         if self.kind.startswith("changelog") or self.case.on_reset_offset == "clear_state":
             return
-        known = Counter[tuple[str | None, bytes, Source | None]]()
+        known = Counter[tuple[str | None, bytes, PartitionId | None]]()
         for sent in self.case.sent:
             if sent.identifier is not None:
                 decider = None if self._has_hops else sent.source

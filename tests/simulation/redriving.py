@@ -15,33 +15,33 @@ from typing import NamedTuple, TypeVar
 from confluent_kafka import KafkaException
 
 from ringfence.headers import Reason
-from service.dead_letters.owners import Ways
-from service.dead_letters.reader import SpanReader
-from service.dead_letters.redrive_steps import Drive, Step, halves
+from service.dead_letters.owners import DeadLetterOwners
+from service.dead_letters.reader import DeadLetterReader
+from service.dead_letters.redrive_steps import RedriveBatcher, RedriveStep, halves
 from service.dedup.dead_letter import (
     MODES,
+    DeadLetterFilter,
+    DeadLetterPosition,
     DeadLetterView,
-    LetterFilter,
-    LetterPlace,
-    Order,
+    RedriveRequest,
     view_of,
 )
 from service.kafka.topics import by_address, config_topic
-from service.metadata.image import Settings
-from service.metadata.record import ConfigRecord
-from service.metadata.redrive_job import Job, Span
-from service.metadata.topic import Writer
+from service.metadata.image import MetadataImage
+from service.metadata.record import MetadataRecord
+from service.metadata.redrive_job import DeadLetterRange, RedriveJob
+from service.metadata.topic import MetadataWriter
 from service.queries.ids import ChangeAnswer
 from service.queries.redrives import (
-    LettersRedrive,
-    MarksAnswer,
-    MarksQuery,
-    MarksRemoval,
+    CheckpointsAnswer,
+    CheckpointsQuery,
+    DecideDeadLetters,
+    DeleteCheckpoints,
+    PartitionCheckpoint,
     RedriveAnswer,
-    ToldMark,
 )
 from service.queries.registry import Answer, Query
-from state.model import Source
+from state.model import PartitionId
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.clients import FakeClients
 from tests.fakes.partition import committed_records
@@ -115,9 +115,9 @@ class Sender:
     def __init__(self, world: "RedriveWorld") -> None:
         self._world = world
         self._chance = world.chance
-        self._drive: Drive | None = None
-        self._step: Step | None = None
-        self._waiting: list[deque[LettersRedrive]] = []
+        self._drive: RedriveBatcher | None = None
+        self._step: RedriveStep | None = None
+        self._waiting: list[deque[DecideDeadLetters]] = []
         self.is_done = False
 
     def act(self) -> None:
@@ -139,10 +139,10 @@ class Sender:
     def _take_up(self) -> None:
         marks = self._world.marks()
         if marks is not None and self._world.job.is_running:
-            reader = SpanReader(FakeClients(self._world.log, GROUP, "reader"))
-            self._drive = Drive(self._world.job, self._world.ways().way, reader, marks)
+            reader = DeadLetterReader(FakeClients(self._world.log, GROUP, "reader"))
+            self._drive = RedriveBatcher(self._world.job, self._world.ways().way, reader, marks)
 
-    def _take_step(self, drive: Drive) -> None:
+    def _take_step(self, drive: RedriveBatcher) -> None:
         if self.is_done:
             return
         try:
@@ -152,7 +152,7 @@ class Sender:
             return
         self._waiting = [deque(commands) for commands in self._step.commands]
 
-    def _send(self, drive: Drive) -> None:
+    def _send(self, drive: RedriveBatcher) -> None:
         """To any owner, what comes next for it."""
         queue = self._chance.choice([each for each in self._waiting if each])
         self._world.commands.append(queue[0])
@@ -167,7 +167,7 @@ class Sender:
             return
         drive.answered(told)
 
-    def _advance(self, drive: Drive, step: Step) -> None:
+    def _advance(self, drive: RedriveBatcher, step: RedriveStep) -> None:
         drive.advance(step)
         self._step = None
         if step.is_last:
@@ -184,9 +184,9 @@ class RedriveWorld(World):
         super().__init__(case)
         self.mode = self.chance.choice(MODES)
         self.limit = self.chance.choice((None, None, 3))
-        self.job: Job
+        self.job: RedriveJob
         self.before: list[DeadLetterView] = []
-        self.commands: list[LettersRedrive] = []
+        self.commands: list[DecideDeadLetters] = []
         """All that were sent."""
         self._slow: Instance | None = None
         """One that has a bad connection to the broker of the config topic."""
@@ -214,12 +214,12 @@ class RedriveWorld(World):
 
     def _order(self) -> None:
         spans = [
-            Span(topic, log.number, 0, log.end)
+            DeadLetterRange(topic, log.number, 0, log.end)
             for topic in self._letter_topics()
             for log in self.log.logs[topic].partitions
         ]
-        order = Order(self.mode, LetterFilter(), limit=self.limit)
-        self.job = Job(NAME, order, tuple(spans), 1, 1)
+        order = RedriveRequest(self.mode, DeadLetterFilter(), limit=self.limit)
+        self.job = RedriveJob(NAME, order, tuple(spans), 1, 1)
         self.write(self.job)
 
     def _start_trouble(self) -> None:
@@ -257,7 +257,7 @@ class RedriveWorld(World):
         for _ in range(ROUNDS_AFTER):
             self._round()
             instance = self.chance.choice(self.instances)
-            told = self._asked(instance, MarksRemoval(NAME)) if instance.runs else None
+            told = self._asked(instance, DeleteCheckpoints(NAME)) if instance.runs else None
             has_removed = isinstance(told, ChangeAnswer) and told.ids > 0
             if has_removed and instance.runs and self.chance.random() < 0.8:
                 self._stop(instance)
@@ -269,7 +269,7 @@ class RedriveWorld(World):
         for _ in range(ROUNDS_MAX):
             for instance in self.instances:
                 if instance.runs:
-                    self._asked(instance, MarksRemoval(NAME))
+                    self._asked(instance, DeleteCheckpoints(NAME))
                 self._act(instance)
             if self.marks() == ():
                 return
@@ -283,16 +283,18 @@ class RedriveWorld(World):
             for instance in self.instances:
                 self._act(instance)
 
-    def write(self, job: Job) -> None:
+    def write(self, job: RedriveJob) -> None:
         """As a coordinator does: what has become of the job stands."""
 
-        def change(settings: Settings) -> ConfigRecord:
+        def change(settings: MetadataImage) -> MetadataRecord:
             now = settings.redrives.by_id.get(NAME)
             has_ended = now is not None and not now.is_running
             return (now if now is not None and has_ended else job).record
 
         clock = FakeClock(self.log)
-        writer = Writer(lambda: FakeClients(self.log, GROUP, "admin"), config_topic(GROUP), clock)
+        writer = MetadataWriter(
+            lambda: FakeClients(self.log, GROUP, "admin"), config_topic(GROUP), clock
+        )
         writer.write(change)
         if not hasattr(self, "job") or self.job.is_running:
             self.job = job
@@ -308,12 +310,12 @@ class RedriveWorld(World):
 
     # What is asked.
 
-    def ways(self) -> Ways:
+    def ways(self) -> DeadLetterOwners:
         """Which partition decides a letter."""
         topics = FakeAdmin(self.log).topics(self.case.topics)
-        return Ways(self.case.config("0", 0), topics)
+        return DeadLetterOwners(self.case.config("0", 0), topics)
 
-    def ask(self, command: LettersRedrive) -> Answer | None:
+    def ask(self, command: DecideDeadLetters) -> Answer | None:
         """What the owner answers; None where there is none, or it dies over it."""
         for instance in self.instances:
             if instance.runs and not instance.dead:
@@ -322,18 +324,18 @@ class RedriveWorld(World):
                     return told
         return None
 
-    def marks(self) -> tuple[ToldMark, ...] | None:
+    def marks(self) -> tuple[PartitionCheckpoint, ...] | None:
         """What all owners tell; None while not every partition has one."""
-        found: list[ToldMark] = []
-        owned: set[Source] = set()
+        found: list[PartitionCheckpoint] = []
+        owned: set[PartitionId] = set()
         for instance in self.instances:
             loop = instance.loop
-            told = self._asked(instance, MarksQuery(NAME)) if loop is not None else None
-            if isinstance(told, MarksAnswer) and instance.loop is loop and loop is not None:
+            told = self._asked(instance, CheckpointsQuery(NAME)) if loop is not None else None
+            if isinstance(told, CheckpointsAnswer) and instance.loop is loop and loop is not None:
                 found += told.marks
                 owned |= set(loop.assignment.running)
         wanted = {
-            Source(log.topic, log.number)
+            PartitionId(log.topic, log.number)
             for name in self._deciding()
             for log in self.log.logs[name].partitions
         }
@@ -352,7 +354,7 @@ class RedriveWorld(World):
         for topic in self._letter_topics():
             for log in self.log.logs[topic].partitions:
                 for offset, r in committed_records(log.archive):
-                    place = LetterPlace(topic, log.number, offset)
+                    place = DeadLetterPosition(topic, log.number, offset)
                     view = view_of(place, r.timestamp_ms, r.key, r.value, r.headers or [])
                     found.append(view)
         return found
@@ -393,7 +395,7 @@ class RedriveWorld(World):
         is_large = len(view.value or b"") > OUTPUT_LIMIT_BYTES
         return is_large and self.case.output_bytes_max > len(view.value or b"")
 
-    def _expected(self, view: DeadLetterView, ways: Ways) -> Outcome:
+    def _expected(self, view: DeadLetterView, ways: DeadLetterOwners) -> Outcome:
         if isinstance(ways.way(view), str):
             return Outcome(0, 0, "skipped")
         is_large = len(view.value or b"") > OUTPUT_LIMIT_BYTES  # a duplicate is not too large yet

@@ -26,7 +26,7 @@ from service.config.addresses import AddressBook, OnDuplicate
 from service.config.load import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
 from service.config.model import LostOffset, MissingId, ResetOffset, Scope
 from service.config.tasks import Hop, hops_of
-from state.model import NO_CLAIM, Claim, Source
+from state.model import NO_CLAIM, Claim, PartitionId
 from tests.fakes.partition import Headers, Record
 from tests.simulation.knobs import Knobs
 from tests.simulation.rules import RULES, SETTINGS
@@ -65,7 +65,7 @@ _PAST, _FUTURE = b"1", b"9999999999999"
 class Sent:
     """A record on its way into an input, and what it claims."""
 
-    source: Source
+    source: PartitionId
     record: Record
     address: str | None
     identifier: bytes | None
@@ -338,7 +338,7 @@ def _moved(case: Scenario, topic: str) -> Scenario:
     def moved(sent: Sent) -> Sent:
         if sent.member is not None or chance.random() < 0.7:
             return sent
-        return replace(sent, source=Source(topic, sent.source.partition))
+        return replace(sent, source=PartitionId(topic, sent.source.partition))
 
     return replace(case, sent=tuple(map(moved, case.sent)))
 
@@ -353,7 +353,7 @@ def _sent(
         _record(
             chance,
             number,
-            Source(chance.choice(topics), chance.randrange(partitions)),
+            PartitionId(chance.choice(topics), chance.randrange(partitions)),
             odd,
             chance.choice(addresses),
             chance.choice(ids),
@@ -373,7 +373,7 @@ def _member(chance: random.Random) -> tuple[bytes, int, int]:
 def _record(
     chance: random.Random,
     number: int,
-    source: Source,
+    source: PartitionId,
     odd: float,
     address: str,
     identifier: bytes,

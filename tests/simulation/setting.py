@@ -5,12 +5,12 @@ import random
 from collections.abc import Callable
 from typing import cast
 
-from service.config.tasks import Part
+from service.config.tasks import Task
 from service.kafka.topics import config_topic
-from service.metadata.settings import Keys, Overlay
-from service.metadata.settings_change import Standing
-from service.metadata.settings_service import Editor
-from service.metadata.watcher import Bulletin
+from service.metadata.settings import Keys, SettingsOverlay
+from service.metadata.settings_change import SettingsSnapshot
+from service.metadata.settings_service import SettingsService
+from service.metadata.watcher import MetadataWatcher
 from service.queries.errors import Unavailable
 from state.offset_metadata import decode
 from tests.fakes.clients import FakeClients
@@ -24,7 +24,7 @@ class Nobody:
     """In place of the thread that reads along: nobody asks."""
 
     def wait(self, _revision: int, _timeout_s: float) -> None:
-        """See `Bulletin.wait`."""
+        """See `MetadataWatcher.wait`."""
 
 
 class Setting:
@@ -34,11 +34,11 @@ class Setting:
         self._case = case
         self._log = log
         self._chance = random.Random(case.seed + 3)
-        self._written: list[tuple[int, Overlay]] = [(0, Overlay())]
-        self._editor = Editor(
+        self._written: list[tuple[int, SettingsOverlay]] = [(0, SettingsOverlay())]
+        self._editor = SettingsService(
             case.config("admin", 0),
-            lambda hop: FakeClients(log, GROUP, "admin", part=Part(0, hop)),
-            cast("Bulletin", Nobody()),
+            lambda hop: FakeClients(log, GROUP, "admin", part=Task(0, hop)),
+            cast("MetadataWatcher", Nobody()),
             FakeClock(log),
         )
 
@@ -56,7 +56,7 @@ class Setting:
         if self._case.is_set:
             self._edit(lambda overlay: self._late(overlay)._replace(paused=()))
 
-    def overlay_at(self, revision: int) -> Overlay:
+    def overlay_at(self, revision: int) -> SettingsOverlay:
         """Return what was set at a revision."""
         return [overlay for written, overlay in self._written if written <= revision][-1]
 
@@ -89,11 +89,11 @@ class Setting:
         late = {LATE} if LATE in self.overlay_at(revision).routes else set()
         return {*self._case.topics, *late}
 
-    def _edit(self, change: Callable[[Overlay], Overlay]) -> None:
+    def _edit(self, change: Callable[[SettingsOverlay], SettingsOverlay]) -> None:
         if config_topic(GROUP) not in self._log.logs:
             return
 
-        def changed(standing: Standing) -> Overlay:
+        def changed(standing: SettingsSnapshot) -> SettingsOverlay:
             return change(standing.overlay)
 
         with contextlib.suppress(Unavailable):
@@ -101,28 +101,28 @@ class Setting:
             if edited.revision > self._written[-1][0]:
                 self._written.append((edited.revision, edited.overlay))
 
-    def _resized(self, overlay: Overlay) -> Overlay:
+    def _resized(self, overlay: SettingsOverlay) -> SettingsOverlay:
         address = self._chance.choice(self._case.addresses)
         size: Keys | None = {"id_cache_size": self._chance.choice(SIZES_OF_RINGS)}
         if self._chance.random() < 0.2:
             size = None
         return overlay.with_address(address, size, in_file=True)
 
-    def _switched(self, overlay: Overlay) -> Overlay:
+    def _switched(self, overlay: SettingsOverlay) -> SettingsOverlay:
         address = self._chance.choice(self._case.addresses)
         keys = dict(overlay.addresses.get(address) or {"id_cache_size": max(SIZES_OF_RINGS)})
         if keys.pop("strategy", None) is None:
             keys["strategy"] = "window"
         return overlay.with_address(address, keys, in_file=True)
 
-    def _routed(self, overlay: Overlay) -> Overlay:
+    def _routed(self, overlay: SettingsOverlay) -> SettingsOverlay:
         if LATE not in overlay.routes:
             return self._late(overlay)
         return overlay.with_route(LATE, None, in_file=False)
 
-    def _late(self, overlay: Overlay) -> Overlay:
+    def _late(self, overlay: SettingsOverlay) -> SettingsOverlay:
         return overlay.with_route(LATE, self._case.late_route, in_file=False)
 
-    def _paused(self, overlay: Overlay) -> Overlay:
+    def _paused(self, overlay: SettingsOverlay) -> SettingsOverlay:
         name = self._chance.choice(("route", LATE) if LATE in overlay.routes else ("route",))
         return overlay.with_pause(name, paused=name not in overlay.paused)

@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 
-from service.config.tasks import Part
+from service.config.tasks import Task
 from tests.simulation.coverage import missed, rare, table
 from tests.simulation.mutants import MUTANTS, found
 from tests.simulation.runs import RUNS, SEED, TIMEOUT_S, faults_of, found_by, told
@@ -37,7 +37,7 @@ def test_nothing_depends_on_a_transactional_id_that_stays(monkeypatch: pytest.Mo
     what the older process has left, and what it does when it wakes up.
     """
     lives = count()
-    monkeypatch.setattr(Part, "transactional_id", lambda *_: f"of life {next(lives)}")
+    monkeypatch.setattr(Task, "transactional_id", lambda *_: f"of life {next(lives)}")
     assert not faults_of(simulate, 200)
 
 

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError
 
-from state.model import Source
+from state.model import PartitionId
 from state.store import StoreCorruptError, StoreFailedError
 from tests.fakes.errors import abortable, fenced, plain, retriable
 from tests.fakes.log import Chance
@@ -33,7 +33,7 @@ _SHARING_OUT = Failure(
     "must abort", lambda: abortable(KafkaError.REBALANCE_IN_PROGRESS, "the group is sharing out")
 )
 FENCED = Failure("fenced", fenced)
-_DAMAGED = Failure("disk", lambda: StoreCorruptError(Source("in", 0), "a bit flipped"))
+_DAMAGED = Failure("disk", lambda: StoreCorruptError(PartitionId("in", 0), "a bit flipped"))
 _FULL = Failure("disk", lambda: StoreFailedError("no space left on device"))
 _UNFORESEEN = Failure("exception", lambda: MemoryError("between commit and application"))
 

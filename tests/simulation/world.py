@@ -8,16 +8,16 @@ from collections.abc import Callable
 from confluent_kafka import KafkaException
 
 from ringfence.headers import internal
-from service.config.tasks import Hop, Part, consumer_group
-from service.dedup.record import Known
+from service.config.tasks import Hop, Task, consumer_group
+from service.dedup.record import KnownId
 from service.errors import ExitError
 from service.kafka.topics import by_address, config_topic
-from service.metadata.image import Settings
-from service.metadata.record import ConfigRecord
-from service.metadata.sessions import Session, record_of
-from service.metadata.topic import Writer
-from service.queries.ids import Clearing, IdForgetting, IdsImport
-from state.model import Source
+from service.metadata.image import MetadataImage
+from service.metadata.record import MetadataRecord
+from service.metadata.sessions import SessionRecord, record_of
+from service.metadata.topic import MetadataWriter
+from service.queries.ids import ClearAddress, ForgetId, ImportIds
+from state.model import PartitionId
 from tests.fakes.clients import FakeClients
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Entry, Fate
@@ -58,7 +58,7 @@ class World:
         self._calm = False
         self._acting: list[Instance] = []
         self.instances = [
-            Instance(str(n), case, self.log, Part(0, hop))
+            Instance(str(n), case, self.log, Task(0, hop))
             for n in range(case.instances)
             for hop in case.hops
         ]
@@ -131,14 +131,16 @@ class World:
             return
         publisher, epochs = self.chance.choice(("P", "Q")), list[int]()
 
-        def change(settings: Settings) -> ConfigRecord:
+        def change(settings: MetadataImage) -> MetadataRecord:
             last = settings.sessions.by_publisher.get(publisher)
             epoch = 1 if last is None else last.epoch + 1
             epochs.append(epoch)
-            return record_of(publisher, Session(epoch, "", 0))
+            return record_of(publisher, SessionRecord(epoch, "", 0))
 
         clock = FakeClock(self.log)
-        writer = Writer(lambda: FakeClients(self.log, GROUP, "admin"), config_topic(GROUP), clock)
+        writer = MetadataWriter(
+            lambda: FakeClients(self.log, GROUP, "admin"), config_topic(GROUP), clock
+        )
         with contextlib.suppress(KafkaException):
             self._opened.append((writer.write(change), publisher, epochs[-1]))
 
@@ -153,7 +155,7 @@ class World:
         if names:
             chance = self._rarely
             log = chance.choice(self.log.logs[chance.choice(sorted(names))].partitions)
-            source, lasts_ms = Source(log.topic, log.number), chance.randint(100, 8_000)
+            source, lasts_ms = PartitionId(log.topic, log.number), chance.randint(100, 8_000)
             _, last_ms = self.log.hidden.get(source, (0, 0))
             if self.log.now_ms > last_ms + SHORT_GAP_MS:  # else one would go over into the next
                 self.log.hidden[source] = (chance.randint(1, 10), self.log.now_ms + lasts_ms)
@@ -166,14 +168,16 @@ class World:
             return
         address = chance.choice(self.case.addresses)
         wanted = (b"id%d" % chance.randrange(20) for _ in range(chance.randint(1, 4)))
-        ids = tuple(Known(name, chance.choice((None, 7))) for name in wanted)
-        source = Source(chance.choice(self.case.topics), chance.randrange(self.case.partitions))
+        ids = tuple(KnownId(name, chance.choice((None, 7))) for name in wanted)
+        source = PartitionId(
+            chance.choice(self.case.topics), chance.randrange(self.case.partitions)
+        )
         query: Change = chance.choice(
             (
-                IdsImport(address, *source, ids),
-                IdForgetting(address, ids[0].identifier),
-                IdForgetting(address, ids[0].identifier),
-                Clearing(address),
+                ImportIds(address, *source, ids),
+                ForgetId(address, ids[0].identifier),
+                ForgetId(address, ids[0].identifier),
+                ClearAddress(address),
             )
         )
         note = f"change {len(self.changes)}"
@@ -351,7 +355,7 @@ class World:
             committed = self.log.group(consumer_group(GROUP, hop)).committed
             topics = self.case.inputs if hop is Hop.INPUTS else (by_address(GROUP),)
             for log in (log for name in topics for log in self.log.logs[name].partitions):
-                found = committed.get(Source(log.topic, log.number))
+                found = committed.get(PartitionId(log.topic, log.number))
                 reached = found.offset if found else 0
                 if found and hop is self.case.hops[-1] and not self.setting.is_settled(found):
                     return False

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from pipeline.reconcile.results import Findings
+from pipeline.reconcile.results import ReconcileResult
 from ringfence.headers import GROUP, GROUP_POSITION, GROUP_SIZE, DeadLetter, Reason
 from tests.spark.judging import named
 from tests.spark.ledger import START_MS, Entry, Ledger, Row
@@ -71,7 +71,9 @@ def without_fate(cases: Iterable[Sequence[Sent]]) -> int:
     return sum(not each.fate for sent in cases for each in sent)
 
 
-def faults_of(findings: Findings, ledger: Ledger, cases: Iterable[str]) -> Mapping[str, set[int]]:
+def faults_of(
+    findings: ReconcileResult, ledger: Ledger, cases: Iterable[str]
+) -> Mapping[str, set[int]]:
     """By case, the offsets without a fate."""
     found_at = named(findings, ledger)
     assert not found_at.keys() - {"no-fate"}

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.admin import Partition, Span
-from pipeline.reconcile.analyze import Evidence, Look, judge
-from pipeline.reconcile.results import Findings
-from pipeline.reconcile.scope import Earlier, Plan, Rule
-from pipeline.reconcile.snapshot import Cut, Judged
+from pipeline.admin import KafkaPartition, OffsetSpan
+from pipeline.reconcile.analyze import AnalyzeOptions, Evidence, judge
+from pipeline.reconcile.results import ReconcileResult
+from pipeline.reconcile.scope import PastSettings, ReconcileScope, RouteScope
+from pipeline.reconcile.snapshot import DecidedRange, Snapshot
 from ringfence.spark.columns import RECORD
 from service.config.addresses import AddressBook
 from service.metadata import redrive_job as job
@@ -32,7 +32,7 @@ class Case(NamedTuple):
     scope: str = "partition"
     ends: int = 0
     """So many records of each lane came after what was committed."""
-    begins: Mapping[Partition, int] = {}
+    begins: Mapping[KafkaPartition, int] = {}
     """Of these partitions retention has deleted so many records."""
     earlier: Mapping[int, Mapping[str, object]] = {}
     """How its address remembered until a time."""
@@ -48,19 +48,23 @@ class Case(NamedTuple):
         return [rows(lane.letters) for lane in self.ledger.lanes]
 
 
-def judged(spark: SparkSession, *cases: Case) -> Findings:
+def judged(spark: SparkSession, *cases: Case) -> ReconcileResult:
     """What is found in these ledgers."""
-    inputs, outputs, letters, spans = [], [], [], dict[Partition, Span]()
+    inputs, outputs, letters, spans = [], [], [], dict[KafkaPartition, OffsetSpan]()
     for case in cases:
         ledger = case.ledger
         inputs += [(ledger.topic, [lane.inputs for lane in ledger.lanes])]
         outputs += [(ledger.output, case.outputs)]
         letters += [(ledger.dead_letter, case.letters)]
         for topic, lanes in (outputs[-1], letters[-1]):
-            named = ((Partition(topic, number), len(lane)) for number, lane in enumerate(lanes))
-            spans |= {each: Span(case.begins.get(each, 0), end) for each, end in named}
+            named = (
+                (KafkaPartition(topic, number), len(lane)) for number, lane in enumerate(lanes)
+            )
+            spans |= {each: OffsetSpan(case.begins.get(each, 0), end) for each, end in named}
     decided = {
-        Partition(case.ledger.topic, number): Judged(Span(0, len(lane.inputs)), committed)
+        KafkaPartition(case.ledger.topic, number): DecidedRange(
+            OffsetSpan(0, len(lane.inputs)), committed
+        )
         for case in cases
         for number, lane in enumerate(case.ledger.lanes)
         for committed in [len(lane.inputs) - case.ends]
@@ -68,7 +72,7 @@ def judged(spark: SparkSession, *cases: Case) -> Findings:
     plan = _plan(cases)
     evidence = Evidence(
         plan,
-        Cut(
+        Snapshot(
             "c",
             decided,
             {each: span for each, span in spans.items() if each.topic in plan.outputs},
@@ -80,10 +84,10 @@ def judged(spark: SparkSession, *cases: Case) -> Findings:
         _frame(spark, letters, spans),
         spark.createDataFrame([], "origin struct<topic: string, partition: int, offset: long>"),
     )
-    return judge(spark, evidence, Look())
+    return judge(spark, evidence, AnalyzeOptions())
 
 
-def named(findings: Findings, ledger: Ledger | None = None) -> dict[str, set[str]]:
+def named(findings: ReconcileResult, ledger: Ledger | None = None) -> dict[str, set[str]]:
     """The places that are named, by the kind of their faults; those of one ledger, or all."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for fault in findings.faults:
@@ -96,18 +100,18 @@ def rows(entries: list[Entry]) -> list[Row]:
     return [entry.row for entry in entries]
 
 
-def _plan(cases: Iterable[Case]) -> Plan:
+def _plan(cases: Iterable[Case]) -> ReconcileScope:
     ledgers = [case.ledger for case in cases]
-    rules = [Rule((case.ledger.topic,), "{topic}", "", case.scope) for case in cases]
+    rules = [RouteScope((case.ledger.topic,), "{topic}", "", case.scope) for case in cases]
     now = {
         case.ledger.topic: {"id_cache_size": case.ledger.ring, **case.settings} for case in cases
     }
     former = [
-        Earlier(until_ms, AddressBook.of({**now, case.ledger.topic: settings}))
+        PastSettings(until_ms, AddressBook.of({**now, case.ledger.topic: settings}))
         for case in cases
         for until_ms, settings in case.earlier.items()
     ]
-    return Plan(
+    return ReconcileScope(
         "g",
         tuple(rules),
         frozenset(each.output for each in ledgers),
@@ -118,7 +122,9 @@ def _plan(cases: Iterable[Case]) -> Plan:
         targets={each.topic: frozenset({each.output, each.dead_letter}) for each in ledgers},
         earlier=tuple(former),
         redriven=tuple(
-            job.Span(case.ledger.dead_letter, *span) for case in cases for span in case.redriven
+            job.DeadLetterRange(case.ledger.dead_letter, *span)
+            for case in cases
+            for span in case.redriven
         ),
     )
 
@@ -126,7 +132,7 @@ def _plan(cases: Iterable[Case]) -> Plan:
 def _frame(
     spark: SparkSession,
     topics: Iterable[tuple[str, Iterable[list[Row]]]],
-    spans: Mapping[Partition, Span],
+    spans: Mapping[KafkaPartition, OffsetSpan],
 ) -> DataFrame:
     schema = "topic string, partition int, offset long, t long, key binary, value binary, headers "
     made = spark.createDataFrame(
@@ -137,11 +143,11 @@ def _frame(
 
 
 def _records(
-    topics: Iterable[tuple[str, Iterable[list[Row]]]], spans: Mapping[Partition, Span]
+    topics: Iterable[tuple[str, Iterable[list[Row]]]], spans: Mapping[KafkaPartition, OffsetSpan]
 ) -> Iterator[tuple[object, ...]]:
     for topic, lanes in topics:
         for number, lane in enumerate(lanes):
-            span = spans.get(Partition(topic, number), Span(0, len(lane)))
+            span = spans.get(KafkaPartition(topic, number), OffsetSpan(0, len(lane)))
             for offset in range(span.begin, len(lane)):
                 time_ms, key, value, headers = lane[offset]
                 value = topic.partition(".")[0].encode() + value

@@ -15,21 +15,28 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Row as SparkRow
 from typer.testing import CliRunner
 
-from pipeline.backfill.decider import Row
-from pipeline.backfill.run import Count, Pace, Source, backfill, inputs_of, read_verdicts
+from pipeline.backfill.decider import SparkRecord
+from pipeline.backfill.run import (
+    BackfillSource,
+    BatchLimits,
+    VerdictCount,
+    backfill,
+    inputs_of,
+    read_verdicts,
+)
 from pipeline.backfill.seed import seed
 from pipeline.command import app
 from pipeline.errors import CONTRADICTION, USAGE, PipelineError
 from ringfence.spark.columns import RECORD
 from service.config.load import Config, load
-from state.model import Source as Partition
+from state.model import PartitionId as Partition
 from tests.unit.pipeline.backfill.histories import NOW_MS, history
 from tests.unit.pipeline.backfill.the_service import Said, TheService
 
 pytestmark = pytest.mark.spark
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-PACE = Pace(batch_records=1_500)
+PACE = BatchLimits(batch_records=1_500)
 CONFIGURATION = """
 [kafka]
 "bootstrap.servers" = "127.0.0.1:1"
@@ -50,17 +57,17 @@ RETURNS = [Partition("returns", number) for number in range(2)]
 
 class World(NamedTuple):
     config: Config
-    source: Source
+    source: BackfillSource
     target: Path
-    rows: Sequence[Row]
-    counts: tuple[Count, ...]
+    rows: Sequence[SparkRecord]
+    counts: tuple[VerdictCount, ...]
     said: Mapping[tuple[Partition, int], Said]
     """What the table of verdicts holds, by the place of the record."""
-    deciders: Mapping[Partition, list[Row]]
+    deciders: Mapping[Partition, list[SparkRecord]]
     """The records of each deciding partition, in the order that the verdicts tell."""
 
 
-def frame(spark: SparkSession, rows: Sequence[Row]) -> DataFrame:
+def frame(spark: SparkSession, rows: Sequence[SparkRecord]) -> DataFrame:
     content = [
         (
             *row.source,
@@ -93,7 +100,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     shuffled = frame(spark, random.sample(rows, len(rows)))
     shuffled.repartition(3).write.parquet(str(folder / "table"))
     config = configured(folder)
-    source = Source("", {}, (), folder / "table", "parquet")
+    source = BackfillSource("", {}, (), folder / "table", "parquet")
     counts = backfill(spark, config, source, folder / "target", pace=PACE)
     target = folder / "target"
     verdicts = read_verdicts(spark, target).orderBy("position").collect()
@@ -111,9 +118,11 @@ def found(verdicts: Sequence[SparkRow]) -> Mapping[tuple[Partition, int], Said]:
     return said
 
 
-def deciders(rows: Sequence[Row], verdicts: Sequence[SparkRow]) -> Mapping[Partition, list[Row]]:
+def deciders(
+    rows: Sequence[SparkRecord], verdicts: Sequence[SparkRow]
+) -> Mapping[Partition, list[SparkRecord]]:
     by_place = {(row.source, row.own_offset): row for row in rows}
-    decided: dict[Partition, list[Row]] = {}
+    decided: dict[Partition, list[SparkRecord]] = {}
     for row in verdicts:
         if row["topic"] == "orders":
             decider = Partition(row["decider_topic"], row["decider_partition"])

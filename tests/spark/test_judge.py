@@ -8,8 +8,8 @@ from typing import NamedTuple, Self
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.admin import Partition
-from pipeline.reconcile.results import AddressFound, Findings
+from pipeline.admin import KafkaPartition
+from pipeline.reconcile.results import AddressFound, ReconcileResult
 from pipeline.reconcile.scope import UNKNOWN
 from ringfence.headers import DeadLetter
 from tests.spark.groups import (
@@ -45,7 +45,7 @@ class World:
         self.expected: dict[str, dict[str, set[str]]] = {}
         self.fates = Counter[str]()
         """Excuses that some of them have."""
-        self.findings: Findings
+        self.findings: ReconcileResult
 
     def add(self, case: Case, **expected: set[str]) -> None:
         self.cases[case.ledger.topic] = case
@@ -112,9 +112,9 @@ def shortened(topic: str) -> Case:
     """Retention took outputs of one partition, letters of another; of a third all letters."""
     ledger = Ledger(topic, records=4 * LEFT_RECORDS, ring=RING, partitions=4, seed=6)
     begins = {
-        Partition(ledger.output, 0): LEFT_GONE,
-        Partition(ledger.dead_letter, 1): LEFT_GONE,
-        Partition(ledger.dead_letter, 2): len(ledger.lanes[2].letters),
+        KafkaPartition(ledger.output, 0): LEFT_GONE,
+        KafkaPartition(ledger.dead_letter, 1): LEFT_GONE,
+        KafkaPartition(ledger.dead_letter, 2): len(ledger.lanes[2].letters),
     }
     return Case(ledger, begins=begins)
 

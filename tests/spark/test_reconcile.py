@@ -13,7 +13,7 @@ from typer.testing import Result
 
 from pipeline.errors import CONTRADICTION, PipelineError
 from pipeline.reconcile.results import from_json
-from pipeline.reconcile.run import Cluster, reconcile
+from pipeline.reconcile.run import ClusterTopics, reconcile
 from service.config.load import load
 from tests.broker.carried_world import world_of
 from tests.broker.conftest import create_topic
@@ -111,14 +111,14 @@ def test_a_group_that_has_committed_nothing_and_inputs_that_are_gone_prove_nothi
         write(broker, topic, [[]])
     config = load(config_file(tmp_path, broker, group, ledger), {})
     with pytest.raises(PipelineError, match="has committed nothing") as idle:
-        reconcile(spark, config, Cluster(broker.bootstrap_servers, {}))
+        reconcile(spark, config, ClusterTopics(broker.bootstrap_servers, {}))
     commit(broker, group, {(ledger.topic, 0): 40})
     gone = TopicPartition(ledger.topic, 0, 40)
     # Its own name: futures never resolve once their client is collected.
     admin = AdminClient(dict(broker.client_properties))
     admin.delete_records([gone])[gone].result(LIMIT_S)
     with pytest.raises(PipelineError, match="nothing to prove") as told:
-        reconcile(spark, config, Cluster(broker.bootstrap_servers, {}))
+        reconcile(spark, config, ClusterTopics(broker.bootstrap_servers, {}))
     assert idle.value.exit_code == told.value.exit_code == CONTRADICTION
 
 
@@ -140,11 +140,11 @@ def test_a_service_that_is_killed_commits_no_fault_and_none_is_seen_while_it_run
         service.start()
         world.send()
         if scope == "address":  # of both hops, and the first is that of the other scope
-            amid = reconcile(spark, config, Cluster(broker.bootstrap_servers, {}))
+            amid = reconcile(spark, config, ClusterTopics(broker.bootstrap_servers, {}))
             assert named(amid) == {}, amid.faults
         world.wait_decided()
         service.stop()
-        findings = reconcile(spark, config, Cluster(broker.bootstrap_servers, {}))
+        findings = reconcile(spark, config, ClusterTopics(broker.bootstrap_servers, {}))
         assert named(findings) == {}
         outputs, letters = (
             sum(map(len, world.read(topic).values())) for topic in (world.output, world.letters)

@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from pipeline.errors import BROKER, CONTRADICTION, USAGE, PipelineError
-from pipeline.progress import Standing, Tally
-from pipeline.run import Source, TableRows, Way, update_tables
-from pipeline.tables import TRANSFORMS, Format, Shape, read_table
+from pipeline.progress import BatchTally, TableProgress
+from pipeline.run import RunOptions, TableRows, TableSource, update_tables
+from pipeline.tables import TRANSFORMS, Format, TableLayout, read_table
 from tests.broker.conftest import create_topic
 from tests.broker.reading import still_open
 from tests.waiting import LIMIT_S, eventually
@@ -83,8 +83,8 @@ class Publisher:
         eventually(lambda: not still_open(self._client, self.topic))
 
 
-def source(broker: Broker, *outputs: str) -> Source:
-    return Source(broker.bootstrap_servers, {}, {"messages": outputs})
+def source(broker: Broker, *outputs: str) -> TableSource:
+    return TableSource(broker.bootstrap_servers, {}, {"messages": outputs})
 
 
 def files(target: Path) -> Sequence[Path]:
@@ -94,12 +94,12 @@ def files(target: Path) -> Sequence[Path]:
 class Walk(NamedTuple):
     """Three runs over two topics, and what was there after each of them."""
 
-    source: Source
+    source: TableSource
     target: Path
     topics: Sequence[str]
     tables: Sequence[TableRows]
     columns: Sequence[Sequence[str]]
-    told: Standing
+    told: TableProgress
     """Of the first run."""
     files: Sequence[int]
     """That the second run left, and the third, which has put them together."""
@@ -116,14 +116,14 @@ def walk(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathF
         one.send(30, end)
     other.send(30, "committed")
     expression = f"^({'|'.join(topic[:-1] for topic in topics)})"
-    given, tally = source(broker, expression), Tally()
+    given, tally = source(broker, expression), BatchTally()
     tables: list[TableRows] = []
     columns: list[list[str]] = []
     kept: list[int] = []
 
-    def run(way: Way) -> None:
+    def run(way: RunOptions) -> None:
         result = update_tables(
-            *(spark, given, target, Shape(), way), lambda _table, reports: tally.take(reports)
+            *(spark, given, target, TableLayout(), way), lambda _table, reports: tally.take(reports)
         )
         tables.extend(result.tables)
         columns.append(read_table(spark, target, "messages").columns)
@@ -135,13 +135,13 @@ def walk(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathF
         older.setitem(
             TRANSFORMS, "messages", lambda *given: newer(*given).drop("epoch", "bookmark")
         )
-        run(Way(batch_records_max=50))
+        run(RunOptions(batch_records_max=50))
     told = tally.standing
     one.send(30, "committed")
     other.send(5, "open")
-    run(Way())
+    run(RunOptions())
     other.commit_open()
-    run(Way(compact=True))
+    run(RunOptions(compact=True))
     return Walk(given, target, topics, tables, columns, told, kept[1:])
 
 
@@ -179,7 +179,7 @@ def test_small_files_are_put_together_and_no_row_is_lost(walk: Walk) -> None:
 
 def test_a_table_keeps_its_format(spark: SparkSession, walk: Walk) -> None:
     with pytest.raises(PipelineError, match="is a delta table") as told:
-        update_tables(spark, walk.source, walk.target, Shape("parquet"))
+        update_tables(spark, walk.source, walk.target, TableLayout("parquet"))
     assert told.value.exit_code == USAGE
 
 
@@ -203,7 +203,7 @@ def test_a_topic_that_ends_before_what_was_read_is_refused(
 def test_a_row_is_the_message_unchanged_by_day_and_address_and_half_a_target_is_refused(
     spark: SparkSession, broker: Broker, tmp_path: Path, table_format: Format
 ) -> None:
-    topic, shape = make_topic(broker), Shape(table_format, address="of.{key}")
+    topic, shape = make_topic(broker), TableLayout(table_format, address="of.{key}")
     producer = Producer(dict(broker.client_properties))
     for key, time_ms in ((b"a/b", 0), (b"\xff", 0), (b"a/b", DAY_MS)):
         producer.produce(topic, b"v", key, partition=0, timestamp=time_ms + 1)
@@ -247,7 +247,7 @@ def test_a_column_that_is_not_there_has_no_folders(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     with pytest.raises(PipelineError, match="no column hour") as told:
-        update_tables(spark, source(broker, "t"), tmp_path, Shape(partition_by=("hour",)))
+        update_tables(spark, source(broker, "t"), tmp_path, TableLayout(partition_by=("hour",)))
     assert told.value.exit_code == USAGE
 
 

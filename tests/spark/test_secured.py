@@ -18,15 +18,15 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from pyspark.sql import SparkSession
 
-from pipeline.admin import Admin
-from pipeline.backfill.run import Pace, Source, Target, backfill
+from pipeline.admin import KafkaAdmin
+from pipeline.backfill.run import BackfillSource, BackfillTarget, BatchLimits, backfill
 from pipeline.config import as_served, config_topic_of, read_config
 from pipeline.errors import BROKER, PipelineError
 from pipeline.java_properties import java_properties
 from ringfence.headers import DUPLICATE_ID
 from service.config.kafka_properties import KafkaSettings
 from service.config.load import Config
-from service.metadata.settings import Overlay, Revisions
+from service.metadata.settings import SettingsHistory, SettingsOverlay
 from tests.broker.conftest import create_topic
 from tests.waiting import LIMIT_S
 from tools.broker import secured
@@ -70,9 +70,9 @@ def resized(broker: Broker, config: Config, size: int) -> None:
     client = {**broker.client_properties, **secured.client_properties(secured.ADMIN)}
     topic = config_topic_of(config)
     create_topic(client, topic, config={"cleanup.policy": "compact"})
-    overlay = Overlay().with_address("#", {"id_cache_size": size}, in_file=True)
+    overlay = SettingsOverlay().with_address("#", {"id_cache_size": size}, in_file=True)
     producer = Producer(client)
-    for each in Revisions().records(overlay, actor="me", reason="", time_ms=0):
+    for each in SettingsHistory().records(overlay, actor="me", reason="", time_ms=0):
         producer.produce(topic, each.value, each.key)
     assert producer.flush(LIMIT_S) == 0
 
@@ -93,11 +93,11 @@ def test_a_ring_that_was_resized_over_rest_is_as_long_as_the_service_has_it(
     sent_twice(guarded, config.routes[0].inputs[0])
     resized(guarded, config, 2 * IDS)
     properties = java_properties(config.kafka, {})
-    source = Source(guarded.bootstrap_servers, properties, ())
-    counts = backfill(spark, config, source, tmp_path / "target", pace=Pace(1_000))
+    source = BackfillSource(guarded.bootstrap_servers, properties, ())
+    counts = backfill(spark, config, source, tmp_path / "target", pace=BatchLimits(1_000))
     assert {each.verdict: each.records for each in counts} == {"accepted": IDS, "duplicate": IDS}
     # By which `seed` works.
-    settings = Target(tmp_path / "target").inputs().book.settings("x")
+    settings = BackfillTarget(tmp_path / "target").inputs().book.settings("x")
     assert settings.id_cache_size == 2 * IDS
     # Of a service that the file alone manages, nobody is asked.
     alone = replace(config, service=replace(config.service, managed_by="file"))
@@ -123,8 +123,8 @@ def test_certificates_and_keys_of_the_configuration_are_taken_by_the_client(
     files = {f"ssl.{name}.location": str(tmp_path / name) for name in ("ca", "certificate", "key")}
     kafka = KafkaSettings({"security.protocol": "ssl", **files}, {}, {}, {})
     properties = java_properties(kafka, {})
-    with Admin(spark, "127.0.0.1:1", properties):
+    with KafkaAdmin(spark, "127.0.0.1:1", properties):
         pass
     broken = {**properties, "ssl.keystore.key": properties["ssl.keystore.key"][:100]}
     with pytest.raises(PipelineError):
-        Admin(spark, "127.0.0.1:1", broken)
+        KafkaAdmin(spark, "127.0.0.1:1", broken)

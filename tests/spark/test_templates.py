@@ -7,7 +7,7 @@ from pyspark.sql import functions as sf
 from pipeline.tables import filled, filled_text, input_topic
 from ringfence.spark.columns import RECORD
 from service.dedup.claim import identifier_of
-from service.dedup.dead_letter import Letter
+from service.dedup.dead_letter import RedrivenRecord
 from service.dedup.record import UnrenderableError
 from service.dedup.route import Template
 
@@ -19,11 +19,11 @@ RECORDS = [(b"key", b"value", HEADERS), (None, None, []), (b"\xff", b"", HEADERS
 
 def letter(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
-) -> Letter:
-    return Letter(0, "orders", 0, 0, 0, key, value, tuple(headers), 0)
+) -> RedrivenRecord:
+    return RedrivenRecord(0, "orders", 0, 0, 0, key, value, tuple(headers), 0)
 
 
-def rendered(template: str, record: Letter) -> str | None:
+def rendered(template: str, record: RedrivenRecord) -> str | None:
     try:
         return Template.parse(template, "orders").render(record.key(), record.headers, "")
     except UnrenderableError:

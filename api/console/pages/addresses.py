@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.console.client import Api, Reply
+from api.console.client import ApiReply, ConsoleClient
 from api.console.forms import asked, read, see, segment, to
 from api.console.history import History
 from api.console.render import page, shown
@@ -35,7 +35,7 @@ def add(routes: APIRouter, history: History) -> None:
         told = asked(request)
         sort = told.get("sort", "horizon")
         query = {"prefix": told.get("prefix"), "page_token": told.get("page_token")}
-        found = await Api(request).get(
+        found = await ConsoleClient(request).get(
             "/v1/addresses", {**query, "sort": sort, "page_size": PAGE_SIZE}
         )
         resend_ms = duration_ms(told.get("resend", ""))
@@ -57,7 +57,7 @@ def add(routes: APIRouter, history: History) -> None:
     @shown("addresses")
     async def address(request: Request) -> Response:
         """One address."""
-        told, api = asked(request), Api(request)
+        told, api = asked(request), ConsoleClient(request)
         name = told.get("name", "")
         found = (await api.get("/v1/addresses", {"name": name})).needed()
         return await page(
@@ -79,7 +79,7 @@ def add(routes: APIRouter, history: History) -> None:
         """Have an address forget everything."""
         form = await read(request, "name", "reason")
         query = {"name": form["name"], "reason": form["reason"]}
-        cleared = (await Api(request).send("POST", "/v1/addresses:clear", query)).needed()
+        cleared = (await ConsoleClient(request).send("POST", "/v1/addresses:clear", query)).needed()
         return see("/console/address", name=form["name"], done=str(cleared["ids"]))
 
 
@@ -93,7 +93,9 @@ def is_short(horizon_ms: int | None, resend_ms: int | None) -> bool:
     return horizon_ms is not None and resend_ms is not None and horizon_ms < resend_ms
 
 
-async def _newest(api: Api, found: dict[str, Any], told: dict[str, str]) -> Reply | None:
+async def _newest(
+    api: ConsoleClient, found: dict[str, Any], told: dict[str, str]
+) -> ApiReply | None:
     """The newest ids; None where it goes by numbers, or by nothing."""
     if found["strategy"] not in {"ring", "window"}:
         return None
@@ -101,7 +103,7 @@ async def _newest(api: Api, found: dict[str, Any], told: dict[str, str]) -> Repl
     return await api.get(f"/v1/addresses/{segment(found['address'])}/ids", query)
 
 
-async def _plan(api: Api, name: str, told: dict[str, str]) -> dict[str, Any] | None:
+async def _plan(api: ConsoleClient, name: str, told: dict[str, str]) -> dict[str, Any] | None:
     """What a retry window asks for, where one was told, and the page on which it can be set."""
     if "retry_window" not in told:
         return None

@@ -4,7 +4,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.console.client import Api
+from api.console.client import ConsoleClient
 from api.console.diff import between
 from api.console.forms import asked
 from api.console.render import page, shown
@@ -22,7 +22,7 @@ def add(routes: APIRouter) -> None:
         told = asked(request)
         query = {name: told.get(name) for name in ("actor", "resource", "page_token")}
         since = told.get("since")
-        found = await Api(request).get(
+        found = await ConsoleClient(request).get(
             "/v1/audit",
             {
                 **query,

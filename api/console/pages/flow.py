@@ -11,8 +11,8 @@ from starlette.responses import RedirectResponse, Response
 
 from api.console import formatting as words
 from api.console.charts import Chart, chart
-from api.console.client import Api
-from api.console.history import SPANS_S, History, Point
+from api.console.client import ConsoleClient
+from api.console.history import SPANS_S, History, HistoryPoint
 from api.console.render import page, shown
 
 _STEPS: Final = dict(zip(SPANS_S, (5, 3, 4), strict=True))
@@ -34,7 +34,7 @@ def add(routes: APIRouter, history: History) -> None:
     @shown("flow")
     async def flow(request: Request) -> Response:
         """What goes through now."""
-        api = Api(request)
+        api = ConsoleClient(request)
         status = (await api.get("/v1/status")).needed()
         workers = (await api.get("/v1/workers")).document.get("workers", ())
         partitions = (await api.get("/v1/partitions")).document.get("partitions", ())
@@ -50,7 +50,7 @@ def add(routes: APIRouter, history: History) -> None:
             workers=workers,
             partitions=partitions,
             instances=instances,
-            last=history.last() or Point(0.0),
+            last=history.last() or HistoryPoint(0.0),
             is_failing=history.is_failing,
             main=main_chart(points),
             charts=small_charts(points),
@@ -65,7 +65,7 @@ def marks(now_s: float, span_s: float) -> list[str]:
     return [f"{_at(now_s - span_s * part / steps):%H:%M}" for part in range(steps, -1, -1)]
 
 
-def main_chart(points: Sequence[Point]) -> Chart:
+def main_chart(points: Sequence[HistoryPoint]) -> Chart:
     """What was accepted and what was not."""
     told = [
         _told(
@@ -83,7 +83,7 @@ def main_chart(points: Sequence[Point]) -> Chart:
     )
 
 
-def small_charts(points: Sequence[Point]) -> list[tuple[Chart, Callable[[float], str]]]:
+def small_charts(points: Sequence[HistoryPoint]) -> list[tuple[Chart, Callable[[float], str]]]:
     """What should stay low: each with how its scale is written."""
     letters = chart(
         "Dead letters, /s",
@@ -126,12 +126,14 @@ def small_charts(points: Sequence[Point]) -> list[tuple[Chart, Callable[[float],
     return [(letters, words.short), (lag, words.short), (latency, words.seconds)]
 
 
-def _told(point: Point, text: str) -> str:
+def _told(point: HistoryPoint, text: str) -> str:
     nothing = point.consumed is None
     return f"{_at(point.until_s):%H:%M:%S} UTC: {'no samples' if nothing else text}"
 
 
-def _summary(name: str, points: Sequence[Point], value: Callable[[Point], float | None]) -> str:
+def _summary(
+    name: str, points: Sequence[HistoryPoint], value: Callable[[HistoryPoint], float | None]
+) -> str:
     known = [each for each in map(value, points) if each is not None]
     if not known:
         return "No samples yet."

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.console.client import Api, Problem
+from api.console.client import ApiProblem, ConsoleClient
 from api.console.forms import asked, read, see, segment
 from api.console.render import page, shown
 
@@ -15,13 +15,13 @@ EMPTY_ID: Final = "hex:"
 AT_ONCE: Final = 1_000
 
 
-class Refusals(NamedTuple):
+class IdDeadLetters(NamedTuple):
     """Dead letters of one id, as far as one look at its address' newest ones goes."""
 
     letters: list[dict[str, Any]]
     scanned: int
     next_page_token: str | None
-    problem: Problem | None
+    problem: ApiProblem | None
 
 
 def add(routes: APIRouter) -> None:
@@ -35,7 +35,7 @@ def add(routes: APIRouter) -> None:
         found = refusals = None
         is_strange = False
         if "address" in told:
-            api, address = Api(request), told["address"]
+            api, address = ConsoleClient(request), told["address"]
             query = {"address": address, "name": request.query_params.get("id", "")}
             found = await api.get("/v1/ids", query)
             if found.ok and not found.document["known"]:
@@ -61,16 +61,18 @@ def add(routes: APIRouter) -> None:
         address, identifier = form.get("address", ""), form.get("id", "")
         path = f"/v1/addresses/{segment(address)}/ids/{segment(identifier or EMPTY_ID)}"
         query = {"reason": form.get("reason", "")}
-        (await Api(request).send("DELETE", path, query)).needed()
+        (await ConsoleClient(request).send("DELETE", path, query)).needed()
         return see("/console/ids", address=address, id=identifier or EMPTY_ID, done="forgotten")
 
 
-async def _refusals(api: Api, asked_for: dict[str, Any], token: str | None) -> Refusals:
+async def _refusals(
+    api: ConsoleClient, asked_for: dict[str, Any], token: str | None
+) -> IdDeadLetters:
     """Look for an id among the newest dead letters of its address, which no index holds."""
     query = {"address": asked_for["address"], "newest": True, "page_size": AT_ONCE}
     found = await api.get("/v1/dead-letters", {**query, "page_token": token})
     told = found.document
-    return Refusals(
+    return IdDeadLetters(
         [each for each in told.get("dead_letters", ()) if each["id"] == asked_for["id"]],
         told.get("scanned", 0),
         told.get("next_page_token"),

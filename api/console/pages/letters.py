@@ -4,8 +4,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.console.client import Api
-from api.console.forms import REASONS, LetterFilter, asked, segment
+from api.console.client import ConsoleClient
+from api.console.forms import REASONS, FilterForm, asked, segment
 from api.console.render import page, shown
 
 PAGE_SIZE = 25
@@ -18,8 +18,8 @@ def add(routes: APIRouter) -> None:
     @shown("letters")
     async def letters(request: Request) -> Response:
         """Dead letters, the newest first."""
-        told, api = asked(request), Api(request)
-        wanted = LetterFilter.of(told)
+        told, api = asked(request), ConsoleClient(request)
+        wanted = FilterForm.of(told)
         query = {"newest": True, "page_size": PAGE_SIZE, "page_token": told.get("page_token")}
         return await page(
             request,
@@ -38,5 +38,5 @@ def add(routes: APIRouter) -> None:
         told = asked(request)
         place = (told.get(name, "0") for name in ("topic", "partition", "offset"))
         path = "/v1/dead-letters/" + "/".join(map(segment, place))
-        found = (await Api(request).get(path)).needed()
+        found = (await ConsoleClient(request).get(path)).needed()
         return await page(request, "letter.html", section="letters", letter=found)

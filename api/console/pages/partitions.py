@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.console.client import Api
+from api.console.client import ConsoleClient
 from api.console.render import page, shown
 
 
@@ -18,7 +18,7 @@ def add(routes: APIRouter) -> None:
     @shown("partitions")
     async def partitions(request: Request) -> Response:
         """Every partition and every process."""
-        api = Api(request)
+        api = ConsoleClient(request)
         found = (await api.get("/v1/partitions")).needed()
         return await page(
             request,

@@ -7,8 +7,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.console.client import Api, Reply
-from api.console.forms import REASONS, LetterFilter, asked, read, see, segment
+from api.console.client import ApiReply, ConsoleClient
+from api.console.forms import REASONS, FilterForm, asked, read, see, segment
 from api.console.render import page, shown
 
 MODES: Final = {
@@ -28,7 +28,7 @@ def add(routes: APIRouter) -> None:
     async def redrives(request: Request) -> Response:
         """All that are known, the newest first."""
         query = {"page_size": 50, "page_token": asked(request).get("page_token")}
-        found = (await Api(request).get("/v1/redrives", query)).needed()
+        found = (await ConsoleClient(request).get("/v1/redrives", query)).needed()
         return await page(request, "redrives.html", section="redrives", found=found)
 
     @routes.get("/console/redrive")
@@ -36,7 +36,7 @@ def add(routes: APIRouter) -> None:
     async def redrive(request: Request) -> Response:
         """One, and how far it is."""
         path = f"/v1/redrives/{segment(asked(request).get('id', ''))}"
-        found = (await Api(request).get(path)).needed()
+        found = (await ConsoleClient(request).get(path)).needed()
         return await page(request, "redrive.html", section="redrives", redrive=found)
 
     @routes.post("/console/redrive/cancel")
@@ -45,7 +45,7 @@ def add(routes: APIRouter) -> None:
         """End one."""
         form = await read(request, "id", "reason")
         path = f"/v1/redrives/{segment(form['id'])}:cancel"
-        (await Api(request).send("POST", path, {"reason": form["reason"]})).needed()
+        (await ConsoleClient(request).send("POST", path, {"reason": form["reason"]})).needed()
         return see("/console/redrive", id=form["id"])
 
     _add_wizard(routes)
@@ -56,7 +56,7 @@ def _add_wizard(routes: APIRouter) -> None:
     @shown("redrives")
     async def choose(request: Request) -> Response:
         """The first step: which."""
-        wanted = LetterFilter.of(asked(request))
+        wanted = FilterForm.of(asked(request))
         return await page(
             request, "redrive_choose.html", section="redrives", wanted=wanted, reasons=REASONS
         )
@@ -65,8 +65,8 @@ def _add_wizard(routes: APIRouter) -> None:
     @shown("redrives")
     async def count(request: Request) -> Response:
         """The second step: how many these are, some of them, and what is to be done."""
-        wanted = LetterFilter.of(asked(request))
-        preview = await _ordered(Api(request), wanted, {"mode": "through"}, dry_run=True)
+        wanted = FilterForm.of(asked(request))
+        preview = await _ordered(ConsoleClient(request), wanted, {"mode": "through"}, dry_run=True)
         return await page(
             request,
             "redrive_count.html",
@@ -81,8 +81,8 @@ def _add_wizard(routes: APIRouter) -> None:
     async def confirm(request: Request) -> Response:
         """The third step: once more in words; nothing has happened yet."""
         form = await read(request, "mode", "max_per_second", "limit", "why")
-        wanted = LetterFilter.of(form)
-        preview = await _ordered(Api(request), wanted, form, dry_run=True)
+        wanted = FilterForm.of(form)
+        preview = await _ordered(ConsoleClient(request), wanted, form, dry_run=True)
         return await page(
             request,
             "redrive_confirm.html",
@@ -99,11 +99,13 @@ def _add_wizard(routes: APIRouter) -> None:
     async def start(request: Request) -> Response:
         """The last step."""
         form = await read(request)
-        begun = await _ordered(Api(request), LetterFilter.of(form), form, dry_run=False)
+        begun = await _ordered(ConsoleClient(request), FilterForm.of(form), form, dry_run=False)
         return see("/console/redrive", id=begun.needed()["id"])
 
 
-async def _ordered(api: Api, wanted: LetterFilter, form: dict[str, str], *, dry_run: bool) -> Reply:
+async def _ordered(
+    api: ConsoleClient, wanted: FilterForm, form: dict[str, str], *, dry_run: bool
+) -> ApiReply:
     """Order it, or have it counted; sent twice by a hasty hand, it begins once."""
     order: dict[str, Any] = {"mode": form.get("mode", ""), **wanted.order()}
     for name in ("max_per_second", "limit"):

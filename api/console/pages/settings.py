@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.console.client import Api, Document, Failed, Problem, Reply
+from api.console.client import ApiProblem, ApiReply, ConsoleClient, Document, PageFailed
 from api.console.diff import between
 from api.console.forms import as_toml, asked, from_toml, read, see, segment
 from api.console.render import page, shown
@@ -30,7 +30,7 @@ def _add_reading(routes: APIRouter) -> None:
     @shown("settings")
     async def settings(request: Request) -> Response:
         """All of them."""
-        api = Api(request)
+        api = ConsoleClient(request)
         return await page(
             request,
             "settings.html",
@@ -50,7 +50,7 @@ def _add_reading(routes: APIRouter) -> None:
         what = "resume" if form.get("what") == "resume" else "pause"
         path = f"/v1/routes/{segment(form.get('name', ''))}:{what}"
         query = {"reason": form.get("reason", ""), "wait": "applied", "timeout": "5s"}
-        (await Api(request).send("POST", path, query)).needed()
+        (await ConsoleClient(request).send("POST", path, query)).needed()
         return see("/console/settings", done=what)
 
 
@@ -61,7 +61,7 @@ def _add_editing(routes: APIRouter) -> None:
         """A route or the settings of a pattern as text, as in the file."""
         told = asked(request)
         kind, name = _kind(told), told.get("name", "")
-        found = await Api(request).get(_path(kind, name)) if name else None
+        found = await ConsoleClient(request).get(_path(kind, name)) if name else None
         keys = own_keys(found.document) if found is not None and found.ok else {}
         proposed = {key[4:]: _value(text) for key, text in told.items() if key.startswith("set.")}
         return await page(
@@ -87,7 +87,7 @@ def _add_editing(routes: APIRouter) -> None:
     async def preview(request: Request) -> Response:
         """What a change would do; nothing has happened yet."""
         form = await read(request, *_FIELDS)
-        tried = await _changed(Api(request), form, dry_run=True)
+        tried = await _changed(ConsoleClient(request), form, dry_run=True)
         if not tried.ok:
             return await _again(request, form, tried.problem)
         outcome = tried.document
@@ -105,7 +105,7 @@ def _add_editing(routes: APIRouter) -> None:
     async def apply(request: Request) -> Response:
         """Make the change."""
         form = await read(request, *_FIELDS)
-        made = await _changed(Api(request), form, dry_run=False)
+        made = await _changed(ConsoleClient(request), form, dry_run=False)
         if not made.ok:
             return await _again(request, form, made.problem)
         return see(
@@ -118,7 +118,7 @@ def _add_history(routes: APIRouter) -> None:
     @shown("settings")
     async def revision(request: Request) -> Response:
         """What was set once, beside what is set now."""
-        api, number = Api(request), segment(asked(request).get("number", ""))
+        api, number = ConsoleClient(request), segment(asked(request).get("number", ""))
         found = (await api.get(f"/v1/settings/revisions/{number}")).needed()
         now = (await api.get("/v1/settings")).needed()
         return await page(
@@ -140,11 +140,11 @@ def _add_history(routes: APIRouter) -> None:
         if form.get("force"):
             query["force"] = "true"
         headers = {"If-Match": form["etag"]} if form.get("etag") else {}
-        (await Api(request).send("POST", path, query, headers=headers)).needed()
+        (await ConsoleClient(request).send("POST", path, query, headers=headers)).needed()
         return see("/console/settings", done="rollback")
 
 
-async def _changed(api: Api, form: dict[str, str], *, dry_run: bool) -> Reply:
+async def _changed(api: ConsoleClient, form: dict[str, str], *, dry_run: bool) -> ApiReply:
     """Put or delete what a form holds."""
     query: dict[str, str | float | None] = {
         "reason": form.get("reason"),
@@ -161,11 +161,13 @@ async def _changed(api: Api, form: dict[str, str], *, dry_run: bool) -> Reply:
     try:
         keys = from_toml(form["text"])
     except ValueError as error:
-        return Reply({}, problem=Problem(INVALID.status, INVALID.name, INVALID.title, str(error)))
+        return ApiReply(
+            {}, problem=ApiProblem(INVALID.status, INVALID.name, INVALID.title, str(error))
+        )
     return await api.send("PUT", path, query, body=keys, headers=headers)
 
 
-async def _again(request: Request, form: dict[str, str], problem: Problem | None) -> Response:
+async def _again(request: Request, form: dict[str, str], problem: ApiProblem | None) -> Response:
     """The form as it was filled in, with what is wrong with it."""
     return await page(
         request,
@@ -192,7 +194,7 @@ def _kind(told: dict[str, str]) -> str:
         detail = (
             "A setting is of a route or of an address pattern; choose one on the settings page."
         )
-        raise Failed(Problem(NOT_FOUND.status, NOT_FOUND.name, NOT_FOUND.title, detail))
+        raise PageFailed(ApiProblem(NOT_FOUND.status, NOT_FOUND.name, NOT_FOUND.title, detail))
     return kind
 
 

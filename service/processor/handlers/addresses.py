@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final
 
 from service.config.addresses import AddressBook, AddressSettings, is_elsewhere, settings_of
-from service.dedup.partition import Partition
+from service.dedup.partition import OwnedPartition
 from service.processor.loop import Loop
 from service.queries.addresses import (
     AddressesAnswer,
@@ -23,12 +23,12 @@ from service.queries.addresses import (
 )
 from service.queries.errors import NotRestored
 from service.queries.inbox import Steps
-from service.queries.settings import Forgotten, ForgottenAnswer, ForgottenQuery, caches_in_order
-from state.model import Spots
-from state.strategies.base import Extent, Memory
+from service.queries.settings import CacheEviction, EvictionAnswer, EvictionQuery, caches_in_order
+from state.model import PackedPositions
+from state.strategies.base import CommittedState, Occupancy
 from state.strategies.registry import RING, STRATEGIES
 from state.strategies.ring import RingDraft
-from state.strategies.window import Window
+from state.strategies.window import WindowState
 
 _ADDRESSES_A_STEP: Final = 1_000
 """Of those that are only named; a millisecond."""
@@ -59,9 +59,9 @@ def directory(_query: DirectoryQuery, loop: Loop) -> Steps[DirectoryAnswer]:
             yield
             if loop.assignment.rebalances != rebalances:
                 raise NotRestored("Partitions moved while addresses were listed; ask again.")
-    counted, accepted, duplicates = list(loop.traffic.addresses), list[int](), list[int]()
+    counted, accepted, duplicates = list(loop.address_counters.addresses), list[int](), list[int]()
     for some in _parts(counted):
-        counts = loop.traffic.counts(some)
+        counts = loop.address_counters.counts(some)
         accepted += counts[0]
         duplicates += counts[1]
         yield
@@ -74,16 +74,16 @@ def addresses(query: AddressesQuery, loop: Loop) -> Steps[AddressesAnswer]:
     rows = []
     for number, name in enumerate(sorted(set(query.addresses)), 1):
         row = _row(name, loop)
-        if row.partitions or name in loop.traffic:
+        if row.partitions or name in loop.address_counters:
             rows.append(row)
         if number % _ROWS_A_STEP == 0:
             yield
-    since_ms = loop.traffic.since_ms if loop.decides else 0
+    since_ms = loop.address_counters.since_ms if loop.decides else 0
     return AddressesAnswer(tuple(rows), since_ms, loop.assignment.has_all)
 
 
 def memory_status(
-    partition: Partition, address: str, loop: Loop, memory: Memory | None = None
+    partition: OwnedPartition, address: str, loop: Loop, memory: CommittedState | None = None
 ) -> MemoryStatus:
     """What one partition holds of an address; `memory` where it was loaded for that."""
     told = loop.extent(partition, address, memory)
@@ -108,7 +108,7 @@ def _parts(names: list[str]) -> Iterator[list[str]]:
 
 
 def _row(address: str, loop: Loop) -> AddressRow:
-    counted, running = loop.traffic.of(address), loop.assignment.running.values()
+    counted, running = loop.address_counters.of(address), loop.assignment.running.values()
     holding = [each for each in running if address in each.addresses]
     return AddressRow(
         address=address,
@@ -119,7 +119,7 @@ def _row(address: str, loop: Loop) -> AddressRow:
     )
 
 
-def forgotten(query: ForgottenQuery, loop: Loop) -> ForgottenAnswer:
+def forgotten(query: EvictionQuery, loop: Loop) -> EvictionAnswer:
     """What would be forgotten, cache by cache."""
     before, after = loop.config.addresses, AddressBook.of(query.patterns)
     found = [
@@ -127,7 +127,7 @@ def forgotten(query: ForgottenQuery, loop: Loop) -> ForgottenAnswer:
         for partition in loop.assignment.running.values()
         for each in _of(partition, before, after, loop)
     ]
-    return ForgottenAnswer(
+    return EvictionAnswer(
         caches_in_order(found),
         caches_total=len(found),
         needs_force=sum(each.needs_force for each in found),
@@ -137,17 +137,17 @@ def forgotten(query: ForgottenQuery, loop: Loop) -> ForgottenAnswer:
 
 
 def _of(
-    partition: Partition, before: AddressBook, after: AddressBook, loop: Loop
-) -> Iterator[Forgotten]:
+    partition: OwnedPartition, before: AddressBook, after: AddressBook, loop: Loop
+) -> Iterator[CacheEviction]:
     for cache in sorted(partition.addresses):
         had, has = settings_of(before, cache), settings_of(after, cache)
         if had == has:
             continue
         strategy = STRATEGIES.get(had.strategy, RING)
         memory = loop.cache.memory(partition.source, partition.store_of(had), cache, strategy)
-        held, count = _count(memory, had, has, Spots(partition.source))
+        held, count = _count(memory, had, has, PackedPositions(partition.source))
         changes = had.strategy != has.strategy or is_elsewhere(had, has)
-        yield Forgotten(
+        yield CacheEviction(
             address=cache,
             topic=partition.source.topic,
             partition=partition.source.partition,
@@ -157,28 +157,35 @@ def _of(
             ids_held=held.held,
             ids_forgotten=count,
             oldest_time_ms=held.oldest_ms if count else None,
-            newest_time_ms=_newest_ms(memory, had, held, count, Spots(partition.source)),
+            newest_time_ms=_newest_ms(memory, had, held, count, PackedPositions(partition.source)),
         )
         loop.cache.shrink()  # one pattern may be that of all addresses
 
 
 def _count(
-    memory: Memory, had: AddressSettings, has: AddressSettings, spots: Spots
-) -> tuple[Extent, int]:
+    memory: CommittedState,
+    had: AddressSettings,
+    has: AddressSettings,
+    packed_positions: PackedPositions,
+) -> tuple[Occupancy, int]:
     """What is held, and how much of it would be forgotten."""
-    held = memory.begin(had, spots).extent()
+    held = memory.begin(had, packed_positions).extent()
     if is_elsewhere(had, has):
         return held, held.held
-    return held, held.held - memory.begin(has, spots).extent().held
+    return held, held.held - memory.begin(has, packed_positions).extent().held
 
 
 def _newest_ms(
-    memory: Memory, had: AddressSettings, held: Extent, count: int, spots: Spots
+    memory: CommittedState,
+    had: AddressSettings,
+    held: Occupancy,
+    count: int,
+    packed_positions: PackedPositions,
 ) -> int | None:
     """When the newest of so many of the oldest was seen; None where no times are known."""
     if count == held.held or not count:
         return held.newest_ms if count else None
-    if isinstance(memory, Window):
+    if isinstance(memory, WindowState):
         return next(islice(memory.ids.values(), count - 1, None)).time_ms
-    draft = memory.begin(had, spots)
+    draft = memory.begin(had, packed_positions)
     return draft.time_of(count - 1) if isinstance(draft, RingDraft) else None

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from service.config.addresses import BRIDGE, settings_of
 from service.dedup.claim import is_stamp
-from service.dedup.partition import Partition
+from service.dedup.partition import OwnedPartition
 from service.processor.handlers.addresses import addresses, directory, forgotten, memory_status
 from service.processor.handlers.ids import clear_address, forget_id, ids, import_into
 from service.processor.handlers.publishers import change_number, publisher, publishers
@@ -21,24 +21,24 @@ from service.queries.addresses import (
 )
 from service.queries.errors import NotRestored
 from service.queries.ids import (
-    Clearing,
+    ClearAddress,
+    ForgetId,
     IdAnswer,
-    IdForgetting,
+    IdLocation,
     IdQuery,
-    IdsImport,
     IdsLookup,
     IdsQuery,
+    ImportIds,
     LookupAnswer,
-    Sighting,
     sightings_in_order,
 )
 from service.queries.inbox import Steps
-from service.queries.publishers import NumberChange, PublisherQuery, PublishersQuery
-from service.queries.redrives import LettersRedrive, MarksQuery, MarksRemoval
+from service.queries.publishers import PublisherQuery, PublishersQuery, SetSequence
+from service.queries.redrives import CheckpointsQuery, DecideDeadLetters, DeleteCheckpoints
 from service.queries.registry import Answer, Query
-from service.queries.settings import EffectiveSetting, ForgottenQuery
-from state.model import Spots
-from state.strategies.base import Memory
+from service.queries.settings import EffectiveSetting, EvictionQuery
+from state.model import PackedPositions
+from state.strategies.base import CommittedState
 from state.strategies.registry import RING, STRATEGIES
 
 
@@ -52,7 +52,7 @@ def answer(query: Query, loop: Loop) -> Answer | Steps[Answer]:
     return _ANSWERS[type(query)](query, loop)
 
 
-def _memories(address: str, loop: Loop) -> Iterator[tuple[Partition, Memory]]:
+def _memories(address: str, loop: Loop) -> Iterator[tuple[OwnedPartition, CommittedState]]:
     """What the partitions hold of an address, loaded where it is not in memory."""
     settings = settings_of(loop.config.addresses, address)
     strategy = STRATEGIES.get(settings.strategy, RING)
@@ -68,19 +68,19 @@ def _address(query: AddressQuery, loop: Loop) -> Steps[AddressAnswer]:
     for partition, memory in _told(address, loop):
         rings.append(memory_status(partition, address, loop, memory))
         yield
-    counted = loop.traffic.of(address)
+    counted = loop.address_counters.of(address)
     return AddressAnswer(
         address=address,
         settings=_settings(address, loop),
         partitions=rings_in_order(rings),
         accepted=counted.accepted,
         duplicates=counted.duplicates,
-        counted_since_ms=loop.traffic.since_ms if loop.decides else 0,
+        counted_since_ms=loop.address_counters.since_ms if loop.decides else 0,
         complete=loop.assignment.has_all,
     )
 
 
-def _told(address: str, loop: Loop) -> Iterator[tuple[Partition, Memory | None]]:
+def _told(address: str, loop: Loop) -> Iterator[tuple[OwnedPartition, CommittedState | None]]:
     """The partitions that hold something of an address; in memory what only memory tells."""
     if STRATEGIES.get(settings_of(loop.config.addresses, address).strategy, RING) is not RING:
         yield from _memories(address, loop)
@@ -113,17 +113,17 @@ def _lookup(query: IdsLookup, loop: Loop) -> Steps[LookupAnswer]:
 
 def _sightings(
     address: str, identifiers: Sequence[bytes], loop: Loop
-) -> Steps[tuple[tuple[Sighting, ...], ...]]:
+) -> Steps[tuple[tuple[IdLocation, ...], ...]]:
     """Where each was seen: by its address, and what was stamped on its way in the other cache."""
-    found: list[list[Sighting]] = [[] for _ in identifiers]
+    found: list[list[IdLocation]] = [[] for _ in identifiers]
     caches = [address, BRIDGE + address] if any(map(is_stamp, identifiers)) else [address]
     for cache in caches:
         settings = settings_of(loop.config.addresses, cache)
         for partition, memory in _memories(cache, loop):
-            draft = memory.begin(settings, Spots(partition.source))
+            draft = memory.begin(settings, PackedPositions(partition.source))
             told = draft.sightings(identifiers, partition.time_ms)
             for sightings, seen in zip(found, told, strict=True):
-                sightings += [Sighting(*each.origin, each.slots_to_eviction) for each in seen]
+                sightings += [IdLocation(*each.origin, each.slots_to_eviction) for each in seen]
             yield
     return tuple(map(sightings_in_order, found))
 
@@ -135,14 +135,14 @@ _ANSWERS: Final[Mapping[type[Query], Callable[[Any, Loop], Answer | Steps[Answer
     IdQuery: _id,
     IdsLookup: _lookup,
     IdsQuery: ids,
-    IdsImport: import_into,
-    IdForgetting: forget_id,
-    Clearing: clear_address,
+    ImportIds: import_into,
+    ForgetId: forget_id,
+    ClearAddress: clear_address,
     PublisherQuery: publisher,
     PublishersQuery: publishers,
-    NumberChange: change_number,
-    ForgottenQuery: forgotten,
-    LettersRedrive: redrive,
-    MarksQuery: marks,
-    MarksRemoval: remove_marks,
+    SetSequence: change_number,
+    EvictionQuery: forgotten,
+    DecideDeadLetters: redrive,
+    CheckpointsQuery: marks,
+    DeleteCheckpoints: remove_marks,
 }

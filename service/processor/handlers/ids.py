@@ -8,31 +8,31 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from service.config.addresses import AddressSettings, settings_of
-from service.dedup.checks import Rules
+from service.dedup.checks import DecisionContext
 from service.dedup.decider import identifier_of, import_ids
-from service.dedup.partition import Partition
+from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Output, Plan
-from service.dedup.record import Known, RejectedError
+from service.dedup.record import KnownId, RejectedError
 from service.processor.loop import Loop
 from service.queries.errors import NotPossible
 from service.queries.ids import (
     ChangeAnswer,
-    Clearing,
-    Cursor,
-    IdForgetting,
+    ClearAddress,
+    ForgetId,
+    IdCursor,
+    IdLocation,
     IdsAnswer,
-    IdsImport,
     IdsQuery,
     ImportAnswer,
+    ImportIds,
     RememberedId,
-    Sighting,
 )
 from state.cache import AnyRing
 from state.keys import prefix
-from state.model import Claim, Edit, Origin, Source, Spots
+from state.model import Claim, Edit, Origin, PackedPositions, PartitionId
 from state.store import Store
 from state.strategies.registry import RING, STRATEGIES
-from state.strategies.ring_admin import Entry, bounds, clear, entries, entries_upwards, forget
+from state.strategies.ring_admin import RingEntry, bounds, clear, entries, entries_upwards, forget
 
 
 def ids(query: IdsQuery, loop: Loop) -> IdsAnswer:
@@ -51,7 +51,7 @@ def ids(query: IdsQuery, loop: Loop) -> IdsAnswer:
     return IdsAnswer(tuple(found), None, loop.assignment.has_all)
 
 
-def forget_id(change: IdForgetting, loop: Loop) -> ChangeAnswer:
+def forget_id(change: ForgetId, loop: Loop) -> ChangeAnswer:
     """Forget one id; its duplicates are accepted from now on."""
     numbers = {
         partition.source: number
@@ -59,7 +59,7 @@ def forget_id(change: IdForgetting, loop: Loop) -> ChangeAnswer:
         if (number := _number(change, partition, loop)) is not None
     }
 
-    def fill(_rules: Rules, plan: Plan, _now_ms: int) -> Iterator[Sequence[Output]]:
+    def fill(_rules: DecisionContext, plan: Plan, _now_ms: int) -> Iterator[Sequence[Output]]:
         for source, number in numbers.items():
             partition = loop.assignment.running[source]
             store = partition.store_of(settings_of(loop.config.addresses, change.address))
@@ -72,7 +72,7 @@ def forget_id(change: IdForgetting, loop: Loop) -> ChangeAnswer:
     return ChangeAnswer(len(numbers), loop.assignment.has_all)
 
 
-def clear_address(change: Clearing, loop: Loop) -> ChangeAnswer:
+def clear_address(change: ClearAddress, loop: Loop) -> ChangeAnswer:
     """Forget all that an address remembers, whatever its strategy."""
     settings = settings_of(loop.config.addresses, change.address)
     strategy = STRATEGIES.get(settings.strategy, RING)
@@ -83,7 +83,7 @@ def clear_address(change: Clearing, loop: Loop) -> ChangeAnswer:
         memory = loop.cache.memory(partition.source, store, change.address, strategy)
         count += len(memory)
 
-    def fill(_rules: Rules, plan: Plan, _now_ms: int) -> Iterator[Sequence[Output]]:
+    def fill(_rules: DecisionContext, plan: Plan, _now_ms: int) -> Iterator[Sequence[Output]]:
         for partition in partitions:
             store = partition.store_of(settings)
             begin = prefix(strategy.kind, change.address)
@@ -99,7 +99,7 @@ def clear_address(change: Clearing, loop: Loop) -> ChangeAnswer:
     return ChangeAnswer(count, loop.assignment.has_all)
 
 
-def import_into(change: IdsImport, loop: Loop) -> ImportAnswer:
+def import_into(change: ImportIds, loop: Loop) -> ImportAnswer:
     """Have an address know ids that it has not seen."""
     settings = settings_of(loop.config.addresses, change.address)
     if settings.strategy not in {"ring", "window"} or not settings.remembers:
@@ -112,7 +112,7 @@ def import_into(change: IdsImport, loop: Loop) -> ImportAnswer:
     for source, known in ids.items():
         new += _new(change.address, known, loop.assignment.running[source], loop)
 
-    def fill(rules: Rules, plan: Plan, now_ms: int) -> Iterator[Sequence[Output]]:
+    def fill(rules: DecisionContext, plan: Plan, now_ms: int) -> Iterator[Sequence[Output]]:
         for source, known in ids.items():
             partition = loop.assignment.running[source]
             yield from import_ids(partition, change.address, known, rules, plan, now_ms)
@@ -125,16 +125,16 @@ def import_into(change: IdsImport, loop: Loop) -> ImportAnswer:
     return ImportAnswer(sum(map(len, ids.values())), new, loop.assignment.has_all)
 
 
-def _by_decider(change: IdsImport, loop: Loop) -> dict[Source, list[Known]]:
+def _by_decider(change: ImportIds, loop: Loop) -> dict[PartitionId, list[KnownId]]:
     """The ids that are decided here, in order; NotPossible where none is."""
-    deciders: dict[Source, Partition | None] = {}
-    found: dict[Source, list[Known]] = {}
+    deciders: dict[PartitionId, OwnedPartition | None] = {}
+    found: dict[PartitionId, list[KnownId]] = {}
     for known in change.ids:
         own = known._replace(
             topic=known.topic or change.topic,
             partition=change.partition if known.partition is None else known.partition,
         )
-        source = Source(
+        source = PartitionId(
             change.topic or own.topic or "",
             (own.partition or 0) if change.partition is None else change.partition,
         )
@@ -152,45 +152,45 @@ def _by_decider(change: IdsImport, loop: Loop) -> dict[Source, list[Known]]:
     return found
 
 
-def _new(address: str, ids: Sequence[Known], partition: Partition, loop: Loop) -> int:
+def _new(address: str, ids: Sequence[KnownId], partition: OwnedPartition, loop: Loop) -> int:
     """How many different ones of them are not known on a partition."""
     settings = settings_of(loop.config.addresses, address)
     store, strategy = partition.store_of(settings), STRATEGIES[settings.strategy]
     memory = loop.cache.memory(partition.source, store, address, strategy)
-    draft = memory.begin(settings, Spots(partition.source))
+    draft = memory.begin(settings, PackedPositions(partition.source))
     at = Origin(*partition.source, 0, partition.time_ms)
     claims = {identifier_of(known): Claim(identifier=identifier_of(known)) for known in ids}
     return sum(draft.verdict(claim, at) is None for claim in claims.values())
 
 
-def _partitions(address: str, loop: Loop) -> list[Partition]:
+def _partitions(address: str, loop: Loop) -> list[OwnedPartition]:
     """Those that hold something of an address, in order."""
     running = loop.assignment.running
     return [running[source] for source in sorted(running) if address in running[source].addresses]
 
 
 def _remembered(
-    address: str, partition: Partition, loop: Loop, start: Cursor | None
+    address: str, partition: OwnedPartition, loop: Loop, start: IdCursor | None
 ) -> Iterator[RememberedId]:
     """The ids of a ring, the newest first; from below the number of a cursor on down."""
-    ring = _RingInStore.of(address, partition, loop)
+    ring = _StoredRing.of(address, partition, loop)
     below = ring.following if start is None else min(start.number, ring.following)
     for entry in entries(ring.store, address, below, ring.floor):
-        yield ring.remembered(entry, Cursor(*partition.source, entry.number + 1))
+        yield ring.remembered(entry, IdCursor(*partition.source, entry.number + 1))
 
 
 def _remembered_upwards(
-    address: str, partition: Partition, loop: Loop, start: Cursor | None
+    address: str, partition: OwnedPartition, loop: Loop, start: IdCursor | None
 ) -> Iterator[RememberedId]:
     """The ids of a ring, the oldest first; those that came since the listing began are left out."""
-    ring = _RingInStore.of(address, partition, loop)
+    ring = _StoredRing.of(address, partition, loop)
     first = ring.floor if start is None else max(start.number, ring.floor)
     end = ring.following if start is None or start.end is None else start.end
     for entry in entries_upwards(ring.store, address, first, end):
-        yield ring.remembered(entry, Cursor(*partition.source, entry.number, end))
+        yield ring.remembered(entry, IdCursor(*partition.source, entry.number, end))
 
 
-class _RingInStore(NamedTuple):
+class _StoredRing(NamedTuple):
     """A ring as its runs tell it; it need not be in memory."""
 
     store: Store
@@ -199,25 +199,25 @@ class _RingInStore(NamedTuple):
     capacity: int
 
     @classmethod
-    def of(cls, address: str, partition: Partition, loop: Loop) -> "_RingInStore":
+    def of(cls, address: str, partition: OwnedPartition, loop: Loop) -> "_StoredRing":
         """Find it; NotPossible where the address has none."""
         settings = _settings_of_ring(address, loop)
         store = partition.store_of(settings)
         return cls(store, *bounds(store, address, settings.capacity), settings.capacity)
 
-    def remembered(self, entry: Entry, at: Cursor) -> RememberedId:
+    def remembered(self, entry: RingEntry, at: IdCursor) -> RememberedId:
         """One of its ids."""
         left = entry.number - (self.following - self.capacity) + 1
-        return RememberedId(entry.identifier, Sighting(*entry.origin, left), at)
+        return RememberedId(entry.identifier, IdLocation(*entry.origin, left), at)
 
 
-def _number(change: IdForgetting, partition: Partition, loop: Loop) -> int | None:
+def _number(change: ForgetId, partition: OwnedPartition, loop: Loop) -> int | None:
     ring = _ring(change.address, partition, loop)
     capacity = settings_of(loop.config.addresses, change.address).capacity
-    return ring.draft(capacity, Spots(partition.source)).judge(change.identifier)
+    return ring.draft(capacity, PackedPositions(partition.source)).judge(change.identifier)
 
 
-def _ring(address: str, partition: Partition, loop: Loop) -> AnyRing:
+def _ring(address: str, partition: OwnedPartition, loop: Loop) -> AnyRing:
     settings = _settings_of_ring(address, loop)
     return loop.cache.ring(partition.source, partition.store_of(settings), address)
 
@@ -230,7 +230,9 @@ def _settings_of_ring(address: str, loop: Loop) -> AddressSettings:
     return settings
 
 
-def _write(partition: Partition, cache: str, edits: list[Edit], plan: Plan, loop: Loop) -> None:
+def _write(
+    partition: OwnedPartition, cache: str, edits: list[Edit], plan: Plan, loop: Loop
+) -> None:
     plan.next_offsets[partition.source] = partition.next_offset
     if settings_of(loop.config.addresses, cache).persist_id_cache:
         assert partition.changelog is not None  # it remembers

@@ -4,24 +4,24 @@ from typing import Final
 
 from service.config.addresses import COUNTING, settings_of
 from service.dedup.decider import place_publisher
-from service.dedup.partition import Partition
+from service.dedup.partition import OwnedPartition
 from service.processor.loop import Loop
 from service.queries.addresses import first_after
 from service.queries.errors import NotPossible
 from service.queries.inbox import Steps, at_once
 from service.queries.publisher_numbers import check_change, written_partition
 from service.queries.publishers import (
-    NumberChange,
     PublisherAnswer,
-    PublisherPlace,
+    PublisherProgress,
     PublisherQuery,
     PublishersAnswer,
     PublishersQuery,
+    SetSequence,
     places_in_order,
 )
 from state.keys import prefix, rest_of
 from state.model import Claim
-from state.strategies.per_publisher import Publishers
+from state.strategies.per_publisher import PublisherTable
 from state.strategies.registry import STRATEGIES
 
 _KINDS: Final = tuple(STRATEGIES[name].kind for name in sorted(COUNTING))
@@ -56,11 +56,11 @@ def publishers(query: PublishersQuery, loop: Loop) -> Steps[PublishersAnswer]:
     return PublishersAnswer(tuple(first), loop.assignment.has_all)
 
 
-def change_number(change: NumberChange, loop: Loop) -> PublisherAnswer:
+def change_number(change: SetSequence, loop: Loop) -> PublisherAnswer:
     """Have a publisher stand at a number, in a transaction; tells how it stands after it."""
     check_change(change, loop.config.addresses)
     running = loop.assignment.running.values()
-    deciding = [each.source for each in running if each.inlet and each.changelog]
+    deciding = [each.source for each in running if each.input_partition and each.changelog]
     places = at_once(_places(change.publisher, loop))
     writes = written_partition(change, places, deciding)
     partition = loop.decider(change.address, writes)
@@ -71,7 +71,7 @@ def change_number(change: NumberChange, loop: Loop) -> PublisherAnswer:
         )
         raise NotPossible(sentence)
     if change.dry_run:
-        place = PublisherPlace(change.address, *writes, change.number, change.stream)
+        place = PublisherProgress(change.address, *writes, change.number, change.stream)
         now = at_once(publisher(PublisherQuery(change.publisher), loop))
         return now._replace(places=places_in_order([*now.places, place]))
     claim = Claim(
@@ -85,8 +85,8 @@ def change_number(change: NumberChange, loop: Loop) -> PublisherAnswer:
     return at_once(publisher(PublisherQuery(change.publisher), loop))
 
 
-def _places(name: str, loop: Loop) -> Steps[list[PublisherPlace]]:
-    found = list[PublisherPlace]()
+def _places(name: str, loop: Loop) -> Steps[list[PublisherProgress]]:
+    found = list[PublisherProgress]()
     for source, partition in list(loop.assignment.running.items()):
         for number, address in enumerate(list(partition.addresses), 1):
             if number % _ADDRESSES_A_STEP == 0:
@@ -99,7 +99,9 @@ def _places(name: str, loop: Loop) -> Steps[list[PublisherPlace]]:
     return found
 
 
-def _place(name: str, address: str, partition: Partition, loop: Loop) -> PublisherPlace | None:
+def _place(
+    name: str, address: str, partition: OwnedPartition, loop: Loop
+) -> PublisherProgress | None:
     settings = settings_of(loop.config.addresses, address)
     if settings.strategy not in COUNTING:
         return None
@@ -107,8 +109,8 @@ def _place(name: str, address: str, partition: Partition, loop: Loop) -> Publish
     key = prefix(strategy.kind, address) + name.encode()
     value = store.get(key)
     memory = strategy.load([] if value is None else [(key, value)])
-    standing = memory.standing(name) if isinstance(memory, Publishers) else None
+    standing = memory.standing(name) if isinstance(memory, PublisherTable) else None
     if standing is None:
         return None
     number, stream, source = standing
-    return PublisherPlace(address, *(source or partition.source), number, stream)
+    return PublisherProgress(address, *(source or partition.source), number, stream)

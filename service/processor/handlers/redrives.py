@@ -13,40 +13,40 @@ from collections.abc import Iterator, Sequence
 
 from confluent_kafka import KafkaException
 
-from service.dedup.checks import Rules
-from service.dedup.decider import Misdirected, Outcome
+from service.dedup.checks import DecisionContext
+from service.dedup.decider import Outcome, WrongPartitionError
 from service.dedup.decider import redrive as decide_letters
 from service.dedup.output import TargetMissingError
-from service.dedup.partition import Partition
+from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Output, Plan
 from service.kafka.errors import without_frames
-from service.metadata.redrive_job import Job
+from service.metadata.redrive_job import RedriveJob
 from service.processor.loop import Loop
 from service.processor.transaction import TransactionAbortedError
 from service.queries.errors import NotPossible, NotRestored, Unavailable
 from service.queries.ids import ChangeAnswer
 from service.queries.redrives import (
-    LettersRedrive,
-    MarksAnswer,
-    MarksQuery,
-    MarksRemoval,
+    CheckpointsAnswer,
+    CheckpointsQuery,
+    DecideDeadLetters,
+    DeleteCheckpoints,
+    PartitionCheckpoint,
     RedriveAnswer,
-    ToldMark,
 )
-from state.model import Edit, Source
-from state.redrive_progress import Mark, mark_of, marks_in, put, removal
+from state.model import Edit, PartitionId
+from state.redrive_progress import RedriveCheckpoint, mark_of, marks_in, put, removal
 
 
-def redrive(command: LettersRedrive, loop: Loop) -> RedriveAnswer:
+def redrive(command: DecideDeadLetters, loop: Loop) -> RedriveAnswer:
     """Decide letters, as far as they are not decided yet."""
-    source = Source(command.topic, command.partition)
+    source = PartitionId(command.topic, command.partition)
     partition = loop.assignment.running.get(source)
     if partition is None or partition.changelog is None:
         raise NotPossible(f"{source.topic}-{source.partition} is not decided by this instance.")
     job = _job(command.redrive, loop)
     if job is None:
         raise Unavailable(f"The redrive {command.redrive} is not known here; ask again.")
-    letters = Source(command.letters_topic, command.letters_partition)
+    letters = PartitionId(command.letters_topic, command.letters_partition)
     mark = mark_of(partition.kept_store, command.redrive, letters)
     told = _told(source, letters, mark)
     if not job.is_running:
@@ -64,22 +64,22 @@ def redrive(command: LettersRedrive, loop: Loop) -> RedriveAnswer:
         return RedriveAnswer("refused", told, aborted.fault.cause)
     except TargetMissingError as missing:
         raise Unavailable(f"The topic {missing.topic} does not exist; create it.") from missing
-    except Misdirected as error:
+    except WrongPartitionError as error:
         raise Unavailable(f"{error} Ask again.") from error
     return RedriveAnswer("done", _told(source, letters, now))
 
 
-def marks(query: MarksQuery, loop: Loop) -> MarksAnswer:
+def marks(query: CheckpointsQuery, loop: Loop) -> CheckpointsAnswer:
     """How far a redrive has come on the partitions that this loop owns."""
     found = [
         _told(partition.source, letters, mark)
         for partition in _deciding(loop)
         for letters, mark in marks_in(partition.kept_store, query.redrive)
     ]
-    return MarksAnswer(tuple(found), loop.assignment.has_all)
+    return CheckpointsAnswer(tuple(found), loop.assignment.has_all)
 
 
-def remove_marks(change: MarksRemoval, loop: Loop) -> ChangeAnswer:
+def remove_marks(change: DeleteCheckpoints, loop: Loop) -> ChangeAnswer:
     """Take the marks away of a redrive that has ended."""
     job = _job(change.redrive, loop)
     if job is not None and job.is_running:
@@ -87,7 +87,7 @@ def remove_marks(change: MarksRemoval, loop: Loop) -> ChangeAnswer:
     gone = [(each, removal(each.kept_store, change.redrive)) for each in _deciding(loop)]
     count = sum(len(edits) for _, edits in gone)
 
-    def fill(_rules: Rules, plan: Plan, _now_ms: int) -> Iterator[Sequence[Output]]:
+    def fill(_rules: DecisionContext, plan: Plan, _now_ms: int) -> Iterator[Sequence[Output]]:
         for partition, edits in gone:
             if edits:
                 _write(partition, edits, plan)
@@ -99,11 +99,15 @@ def remove_marks(change: MarksRemoval, loop: Loop) -> ChangeAnswer:
 
 
 def _decided(
-    command: LettersRedrive, partition: Partition, letters: Source, mark: Mark, loop: Loop
-) -> Mark:
+    command: DecideDeadLetters,
+    partition: OwnedPartition,
+    letters: PartitionId,
+    mark: RedriveCheckpoint,
+    loop: Loop,
+) -> RedriveCheckpoint:
     outcomes: list[Outcome] = []
 
-    def fill(rules: Rules, plan: Plan, now_ms: int) -> Iterator[Sequence[Output]]:
+    def fill(rules: DecisionContext, plan: Plan, now_ms: int) -> Iterator[Sequence[Output]]:
         if command.given_up:
             outcomes.extend("failed" for _ in command.letters)
             plan.tally.redriven[command.mode, "failed"] += len(command.letters)
@@ -114,8 +118,8 @@ def _decided(
         _write(partition, [put(command.redrive, letters, after())], plan)
         yield ()
 
-    def after() -> Mark:
-        return Mark(
+    def after() -> RedriveCheckpoint:
+        return RedriveCheckpoint(
             command.letters[-1].at,
             mark.accepted + outcomes.count("accepted"),
             mark.refused + outcomes.count("refused"),
@@ -127,13 +131,13 @@ def _decided(
     return after()
 
 
-def _write(partition: Partition, edits: list[Edit], plan: Plan) -> None:
+def _write(partition: OwnedPartition, edits: list[Edit], plan: Plan) -> None:
     assert partition.changelog is not None  # it decides
     plan.next_offsets[partition.source] = partition.next_offset
     plan.edits.setdefault(partition.changelog, []).extend(edits)
 
 
-def _job(name: str, loop: Loop) -> Job | None:
+def _job(name: str, loop: Loop) -> RedriveJob | None:
     """A redrive as it stands now, and not a moment ago; NotRestored while that is not known."""
     try:
         is_level = loop.follower.is_level()
@@ -145,11 +149,13 @@ def _job(name: str, loop: Loop) -> Job | None:
     return loop.follower.settings.redrives.by_id.get(name)
 
 
-def _deciding(loop: Loop) -> list[Partition]:
+def _deciding(loop: Loop) -> list[OwnedPartition]:
     running = loop.assignment.running
     found = [running[source] for source in sorted(running)]
     return [partition for partition in found if partition.changelog is not None]
 
 
-def _told(source: Source, letters: Source, mark: Mark) -> ToldMark:
-    return ToldMark(*source, *letters, *mark)
+def _told(
+    source: PartitionId, letters: PartitionId, mark: RedriveCheckpoint
+) -> PartitionCheckpoint:
+    return PartitionCheckpoint(*source, *letters, *mark)

@@ -19,10 +19,16 @@ from starlette.responses import Response
 
 from api import connections, server
 from api.app import ALL, create_app
-from api.connections import HEAD_BYTES_MAX, LIMITS, Connection, Gate, Limits
+from api.connections import (
+    HEAD_BYTES_MAX,
+    LIMITS,
+    ConnectionLimits,
+    LimitedConnection,
+    LimitedListener,
+)
 from api.server import listening, serve_in_thread
 from service.config.model import ApiSettings
-from service.queries.inbox import Inbox
+from service.queries.inbox import QueryInbox
 from tests.api.fake_service import RUNNING, Clock, make_view
 from tests.fakes.logs import logging_to
 from tests.waiting import LIMIT_S, eventually
@@ -60,7 +66,7 @@ def served(refused: Counter[str]) -> Iterator[Served]:
 
     with contextlib.ExitStack() as stack:
 
-        def serve(limits: Limits = LIMITS, tls: ssl.SSLContext | None = None) -> int:
+        def serve(limits: ConnectionLimits = LIMITS, tls: ssl.SSLContext | None = None) -> int:
             handle = serve_in_thread(
                 app, HERE, 0, tls, limits=limits, refused=lambda reason: refused.update([reason])
             )
@@ -95,8 +101,8 @@ def resident_bytes() -> int:
 
 
 @contextlib.contextmanager
-def gate_of(limits: Limits, refused: Counter[str]) -> Iterator[Gate]:
-    with Gate(
+def gate_of(limits: ConnectionLimits, refused: Counter[str]) -> Iterator[LimitedListener]:
+    with LimitedListener(
         socket.create_server((HERE, 0)), limits, lambda reason: refused.update([reason])
     ) as gate:
         gate.settimeout(LIMIT_S)  # a connection may come to the queue after its client knows
@@ -106,7 +112,7 @@ def gate_of(limits: Limits, refused: Counter[str]) -> Iterator[Gate]:
 def test_one_address_holds_so_many_connections_and_gets_another_for_one_it_closes(
     refused: Counter[str],
 ) -> None:
-    with gate_of(Limits(3, 2), refused) as gate, contextlib.ExitStack() as stack:
+    with gate_of(ConnectionLimits(3, 2), refused) as gate, contextlib.ExitStack() as stack:
         port = gate.getsockname()[1]
 
         def came(source: str) -> socket.socket | None:
@@ -198,8 +204,8 @@ def test_who_keeps_the_server_waiting_is_not_waited_for(
 def test_a_body_that_keeps_coming_is_waited_for(
     served: Served, refused: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, tick = list[Connection](), Connection.tick
-    monkeypatch.setattr(Connection, "tick", lambda each: found.append(each))  # noqa: PLW0108 - a method of the connection
+    found, tick = list[LimitedConnection](), LimitedConnection.tick
+    monkeypatch.setattr(LimitedConnection, "tick", lambda each: found.append(each))  # noqa: PLW0108 - a method of the connection
     piece, pieces = b"x" * connections.BODY_BYTES_PER_S, 2 * round(connections.WAIT_S)
     length = b"Content-Length: %d\r\n\r\n" % (pieces * len(piece))
     with connected(served()) as client:
@@ -220,7 +226,7 @@ def test_a_handshake_that_does_not_begin_holds_a_connection_and_not_for_long(
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     trustme.CA().issue_cert(HERE).configure_cert(tls)
     monkeypatch.setattr(server, "_HANDSHAKE_MAX_S", LIMIT_S)
-    port = served(Limits(8, 1), tls)
+    port = served(ConnectionLimits(8, 1), tls)
     with connected(port):
         assert answer_to(port, b"") == b""
         assert refused == {"address": 1}
@@ -262,7 +268,7 @@ def test_what_is_no_request_is_counted_and_not_logged(
 
 def test_a_target_with_a_host_of_its_own_goes_by_that_and_not_by_the_header() -> None:
     """RFC 9112, 3.2.2; the check of the host must not be passed by the other one."""
-    handle = serve_in_thread(create_app(make_view(RUNNING, Clock(), Inbox(1))), HERE, 0)
+    handle = serve_in_thread(create_app(make_view(RUNNING, Clock(), QueryInbox(1))), HERE, 0)
     port = urlsplit(handle.url).port or 0
     try:
         for target, header, status in (
@@ -278,7 +284,7 @@ def test_a_target_with_a_host_of_its_own_goes_by_that_and_not_by_the_header() ->
 
 
 def test_the_limits_are_those_of_the_configuration_and_refusals_a_metric() -> None:
-    view = make_view(RUNNING, Clock(), Inbox(1))
+    view = make_view(RUNNING, Clock(), QueryInbox(1))
     api = ApiSettings(port=0, connections_per_address_max=4)
     handle = listening(view, ALL, api)
     port = urlsplit(handle.url).port or 0
@@ -295,7 +301,7 @@ def test_the_limits_are_those_of_the_configuration_and_refusals_a_metric() -> No
 
 
 def test_probes_answer_at_a_port_of_their_own_while_nobody_gets_through_to_the_api() -> None:
-    view = make_view(RUNNING, Clock(), Inbox(1))
+    view = make_view(RUNNING, Clock(), QueryInbox(1))
     with socket.create_server((HERE, 0)) as free:
         probe_port = free.getsockname()[1]
     api = ApiSettings(port=0, probe_port=probe_port, connections_max=8)

@@ -12,23 +12,23 @@ from urllib.parse import urlsplit
 import pytest
 
 from api.app import create_app
-from api.connections import Gate
+from api.connections import LimitedListener
 from api.server import BindError, ServerHandle, serve_in_thread
-from service.queries.ids import Sighting
-from service.queries.inbox import Inbox
+from service.queries.ids import IdLocation
+from service.queries.inbox import QueryInbox
 from tests.api.fake_service import RUNNING, Clock, make_view, remembering, serving
 from tests.waiting import LIMIT_S
 
 LONGEST_ID = b"\xff" * 65536
 HELD = {
-    ("a/b", LONGEST_ID): Sighting("orders", 0, 1, 0, 1),
-    ("a/b", b"1/2"): Sighting("t", 0, 2, 0, 1),
+    ("a/b", LONGEST_ID): IdLocation("orders", 0, 1, 0, 1),
+    ("a/b", b"1/2"): IdLocation("t", 0, 2, 0, 1),
 }
 
 
 @pytest.fixture
 def server() -> Iterator[ServerHandle]:
-    inbox = Inbox(depth=4)
+    inbox = QueryInbox(depth=4)
     with serving(inbox, remembering(HELD)):
         handle = serve_in_thread(create_app(make_view(RUNNING, Clock(), inbox)), "127.0.0.1", 0)
         yield handle
@@ -74,14 +74,14 @@ def test_no_answer_waits_for_an_acknowledgement(
     server: ServerHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Head and body are two segments; the second one would be held back for 40 ms."""
-    accept, accepted = Gate.accept, []
+    accept, accepted = LimitedListener.accept, []
 
-    def accepting(listener: Gate) -> tuple[socket.socket, object]:
+    def accepting(listener: LimitedListener) -> tuple[socket.socket, object]:
         found = accept(listener)
         accepted.append(found[0])
         return found
 
-    monkeypatch.setattr(Gate, "accept", accepting)
+    monkeypatch.setattr(LimitedListener, "accept", accepting)
     connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=LIMIT_S)
     with contextlib.closing(connection):
         connection.request("GET", "/livez")
@@ -91,7 +91,7 @@ def test_no_answer_waits_for_an_acknowledgement(
 
 
 def test_a_stopped_server_refuses_connections() -> None:
-    inbox = Inbox(depth=1)
+    inbox = QueryInbox(depth=1)
     handle = serve_in_thread(create_app(make_view(RUNNING, Clock(), inbox)), "127.0.0.1", 0)
     handle.stop()
     with pytest.raises(ConnectionRefusedError):
@@ -99,7 +99,7 @@ def test_a_stopped_server_refuses_connections() -> None:
 
 
 def test_a_port_that_is_taken_is_one_sentence_that_names_it() -> None:
-    app = create_app(make_view(RUNNING, Clock(), Inbox(depth=1)))
+    app = create_app(make_view(RUNNING, Clock(), QueryInbox(depth=1)))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(BindError, match=rf"127\.0\.0\.1:{port} .*api\.port"):
@@ -107,6 +107,6 @@ def test_a_port_that_is_taken_is_one_sentence_that_names_it() -> None:
 
 
 def test_an_address_that_is_not_ours_is_one_sentence() -> None:
-    app = create_app(make_view(RUNNING, Clock(), Inbox(depth=1)))
+    app = create_app(make_view(RUNNING, Clock(), QueryInbox(depth=1)))
     with pytest.raises(BindError, match=r"192\.0\.2\.1:0 .*api\.host"):
         serve_in_thread(app, "192.0.2.1", 0)

@@ -16,34 +16,40 @@ from state import rocksdb_store as rocks
 from state import segment as run
 from state.strategies import ring
 
-LOOP = ["loop.py:Loop._commit", "loop.py:Loop.turn", "worker.py:Worker._turn", "run.py:serve"]
+LOOP = ["loop.py:Loop._commit", "loop.py:Loop.turn", "worker.py:LoopRunner._turn", "run.py:serve"]
 
 
 @pytest.mark.parametrize(
     ("stack", "stage"),
     [
-        (["transaction.py:_send", "transaction.py:Committer._write"], "produce"),
+        (["transaction.py:_send", "transaction.py:TransactionManager._write"], "produce"),
         (
             [
                 "transaction.py:_send",
-                "transaction.py:_Changelog._write",
-                "transaction.py:Committer._write",
+                "transaction.py:_ChangelogWriter._write",
+                "transaction.py:TransactionManager._write",
             ],
             "changelog",
         ),
-        (["decider.py:_Decider.decide", "transaction.py:Committer._write"], "decide"),
+        (["decider.py:_Decider.decide", "transaction.py:TransactionManager._write"], "decide"),
         (
-            ["ring_memory.py:WholeRing.admitter.<locals>.admit", "decider.py:_Decider.decide"],
+            ["ring_memory.py:InMemoryRing.admitter.<locals>.admit", "decider.py:_Decider.decide"],
             "decide",
         ),
         (["ring.py:RingDraft.seal", "decider.py:_Decider.seal"], "changelog"),
         (
-            ["ring_memory.py:WholeRing.absorb", "cache.py:Cache.absorb", "transaction.py:apply"],
+            ["ring_memory.py:InMemoryRing.absorb", "cache.py:Cache.absorb", "transaction.py:apply"],
             "apply",
         ),
         (["io.py:read_headers", "decider.py:_Decider.decide"], "headers"),
-        (["transaction.py:Committer._flush", "transaction.py:Committer.commit"], "commit"),
-        (["reporter.py:Watch.committed"], REST),
+        (
+            [
+                "transaction.py:TransactionManager._flush",
+                "transaction.py:TransactionManager.commit",
+            ],
+            "commit",
+        ),
+        (["reporter.py:Reporter.committed"], REST),
     ],
 )
 def test_the_innermost_function_that_is_known_tells_the_stage(stack: list[str], stage: str) -> None:

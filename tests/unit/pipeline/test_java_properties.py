@@ -7,7 +7,7 @@ import pytest
 from pipeline.errors import USAGE, PipelineError
 from pipeline.java_properties import java_properties, servers_of
 from service.config.kafka_properties import KafkaSettings, Property, read_kafka
-from service.config.model import Given
+from service.config.model import GivenValue
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 LOGIN: dict[str, Property] = {
@@ -28,7 +28,7 @@ def test_an_open_cluster_needs_nothing() -> None:
 
 def test_the_brokers_have_two_names() -> None:
     for name in ("bootstrap.servers", "metadata.broker.list"):
-        settings = read_kafka({"common": {name: Given("a:1,b:2", "")}}, [])
+        settings = read_kafka({"common": {name: GivenValue("a:1,b:2", "")}}, [])
         assert servers_of(settings) == "a:1,b:2"
 
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from ringfence.publisher.errors import PublisherError
 from ringfence.publisher.message import Message
-from ringfence.publisher.outbox import Owner, PublishStore, Room
-from ringfence.publisher.sender import Courier, Manners
+from ringfence.publisher.outbox import Outbox, OutboxLimits, OutboxOwner
+from ringfence.publisher.sender import Sender, SendPolicy
 from tests.fakes.judge import FakeSessions, FakeWire, Judge
 
 ACK_WAIT_S = 5.0
@@ -44,14 +44,14 @@ class Life:
         self.steps_left: int | None = None
         self.wires: list[FakeWire] = []
         self.told: list[PublisherError] = []
-        owner = Owner("p", "orders", "orders")
-        self.store = PublishStore(str(store), owner, Room(10**6, 10**9), now_ms)
-        self.courier = Courier(
+        owner = OutboxOwner("p", "orders", "orders")
+        self.store = Outbox(str(store), owner, OutboxLimits(10**6, 10**9), now_ms)
+        self.courier = Sender(
             "p",
             self.store,
             FakeSessions(judge, passes=self._passes),
             self._connect,
-            Manners(gap_allowed, ACK_WAIT_S),
+            SendPolicy(gap_allowed, ACK_WAIT_S),
             self.told.append,
             clock,
         )

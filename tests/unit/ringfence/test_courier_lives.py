@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ringfence.publisher.sender import State
+from ringfence.publisher.sender import PublisherState
 from tests.fakes.judge import Judge
 from tests.unit.ringfence.life import Clock, KilledError, Life
 
@@ -85,7 +85,7 @@ class Lives(RuleBasedStateMachine):
         if hasattr(self, "life"):
             dropped = len(self.published) - self.life.store.pending
             assert dropped <= len(self.judge.accepted)
-            assert self.life.courier.state is not State.STOPPED
+            assert self.life.courier.state is not PublisherState.STOPPED
 
     def teardown(self) -> None:
         if not hasattr(self, "life"):

@@ -12,28 +12,28 @@ from service.config.addresses import AddressBook
 from service.config.load import RouteSettings
 from service.config.tasks import Hop
 from service.dedup.batch import Batch, Slice, read
-from service.dedup.checks import Rules
-from service.dedup.dead_letter import Letter, Mode
+from service.dedup.checks import DecisionContext
+from service.dedup.dead_letter import Mode, RedrivenRecord
 from service.dedup.decider import Outcome, decide, redrive
-from service.dedup.output import Placing
-from service.dedup.partition import Facts, Log, Partition, Phase
+from service.dedup.output import OutputResolver
+from service.dedup.partition import LogRange, OwnedPartition, PartitionPhase, TakeoverFacts
 from service.dedup.plan import Output, Plan
 from service.dedup.record import RejectedError
-from service.dedup.route import Inlet, InputRoute, finder
+from service.dedup.route import InputPartition, InputRoute, finder
 from service.kafka.admin import TopicInfo
-from service.kafka.topics import ByAddress, Targets
+from service.kafka.topics import OutputTopics, RepartitionTopic
 from service.processor.transaction import apply
 from state.cache import Cache
 from state.memory_store import MemoryStore
-from state.model import Source
+from state.model import PartitionId
 from state.store import Identity
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import FakeCluster
 
 NOW_MS = 1_700_000_000_000
-SOURCE = Source("orders", 1)
-CHANGELOG = Source("g.changelog.orders", 1)
-BY_ADDRESS = Source("g.by-address", 1)
+SOURCE = PartitionId("orders", 1)
+CHANGELOG = PartitionId("g.changelog.orders", 1)
+BY_ADDRESS = PartitionId("g.by-address", 1)
 FALLBACK = "g.dead-letters"
 ACKS = "g.acks"
 IDENTITY = Identity("cluster", "input-id", "changelog-id", 1)
@@ -92,52 +92,52 @@ class World:
     addresses: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     cluster: FakeCluster = field(default_factory=lambda: cluster_of(orders_unique=3, orders_dlq=3))
     compressing: bool = False
-    refused: dict[tuple[Source, int], RejectedError] = field(default_factory=dict)
+    refused: dict[tuple[PartitionId, int], RejectedError] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
-    homeless: set[tuple[Source, int]] = field(default_factory=set)
+    homeless: set[tuple[PartitionId, int]] = field(default_factory=set)
     batch_bytes_max: int = sys.maxsize
     hop: Hop = Hop.INPUTS
 
     def __post_init__(self) -> None:
         self.cache = Cache(1 << 30)
         self.store = MemoryStore()
-        self.targets = Targets(FakeAdmin(self.cluster))
-        inlet = Inlet(SOURCE, InputRoute.bind(self.settings, SOURCE.topic), 3)
+        self.targets = OutputTopics(FakeAdmin(self.cluster))
+        input_partition = InputPartition(SOURCE, InputRoute.bind(self.settings, SOURCE.topic), 3)
         by_address = self.hop is Hop.ADDRESSES
         decides = by_address or self.settings.scope == "partition"
-        self.partition = Partition(
+        self.partition = OwnedPartition(
             source=BY_ADDRESS if by_address else SOURCE,
-            inlet=None if by_address else inlet,
+            input_partition=None if by_address else input_partition,
             changelog=CHANGELOG if decides else None,
-            phase=Phase.RUNNING,
+            phase=PartitionPhase.RUNNING,
             store=self.store if decides else None,
-            facts=Facts(None, None, Log(0, 0), Log(0, 0), IDENTITY),
+            facts=TakeoverFacts(None, None, LogRange(0, 0), LogRange(0, 0), IDENTITY),
         )
         routes = [InputRoute.bind(self.settings, name) for name in self.settings.inputs]
         self.targets.refresh(set().union(*(route.targets() for route in routes), [FALLBACK]))
 
-    def rules(self) -> Rules:
-        return Rules(
+    def rules(self) -> DecisionContext:
+        return DecisionContext(
             cluster_id="cluster",
             group_id="g",
             epochs=self.epochs,
             book=AddressBook.of(self.addresses),
             cache=self.cache,
-            placing=Placing(
+            output_resolver=OutputResolver(
                 targets=self.targets,
                 fallback=FALLBACK,
                 compressing=self.compressing,
                 refused=self.refused,
                 homeless=self.homeless,
             ),
-            inlets=self._find,
-            by_address=ByAddress(BY_ADDRESS.topic, 12),
+            input_partitions=self._find,
+            by_address=RepartitionTopic(BY_ADDRESS.topic, 12),
             batch_bytes_max=self.batch_bytes_max,
         )
 
-    def _find(self, inlet: bytes) -> Inlet:
+    def _find(self, input_partition: bytes) -> InputPartition:
         """By the settings as they are now."""
-        return finder([self.settings], "g", self._inputs)(inlet)
+        return finder([self.settings], "g", self._inputs)(input_partition)
 
     def _inputs(self) -> dict[str, TopicInfo]:
         return FakeAdmin(self.cluster).topics(self.settings.inputs)
@@ -164,7 +164,7 @@ class World:
         plan.take(fill(self.partition, *given, self.rules(), plan, *after))
         return plan
 
-    def redrive(self, mode: Mode, *letters: Letter) -> tuple[list[Outcome], "Decided"]:
+    def redrive(self, mode: Mode, *letters: RedrivenRecord) -> tuple[list[Outcome], "Decided"]:
         outcomes = list[Outcome]()
         return outcomes, self.unread(redrive, letters, mode, after=(NOW_MS, outcomes))
 

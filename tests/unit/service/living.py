@@ -10,19 +10,19 @@ from ringfence.headers import DUPLICATE_ID, GROUP_POSITION, GROUP_SIZE, DeadLett
 from ringfence.headers import GROUP as GROUP_NAME
 from service.config.addresses import AddressBook
 from service.config.load import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
-from service.dedup.partition import Phase
+from service.dedup.partition import PartitionPhase
 from service.kafka.topics import config_topic
-from service.metadata.file_routes import FileRoutes
-from service.metadata.layout import Layout
-from service.metadata.session_service import Registry
+from service.metadata.file_routes import InstanceFileRoutes
+from service.metadata.layout import Topology
+from service.metadata.session_service import SessionService
 from service.processor.assignment import Assignment
 from service.processor.loop import Loop
-from service.processor.reporter import Watch
-from service.queries.inbox import Inbox
-from service.queries.status import Status, StatusBoard
-from service.supervisor.worker import Worker
+from service.processor.reporter import Reporter
+from service.queries.inbox import QueryInbox
+from service.queries.status import ServiceStatus, StatusBoard
+from service.supervisor.worker import LoopRunner
 from service.telemetry.metrics import Metrics
-from state.model import Source
+from state.model import PartitionId
 from state.store import Stores
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.clients import FakeClients
@@ -33,12 +33,12 @@ from tests.simulation.disk import Disk
 from tests.simulation.instance import FakeClock
 
 GROUP = "g"
-ORDERS = Source("orders", 0)
-LOG = Source("g.changelog.orders", 0)
+ORDERS = PartitionId("orders", 0)
+LOG = PartitionId("g.changelog.orders", 0)
 Headers = list[tuple[str, bytes | None]]
 ROUTE = RouteSettings(name="orders", inputs=("orders",), scope="partition")
 _START = datetime.fromtimestamp(0, UTC)
-_NOTHING = Status.starting("0", GROUP, _START)
+_NOTHING = ServiceStatus.starting("0", GROUP, _START)
 _STEPS_MAX = 20_000
 
 
@@ -113,8 +113,8 @@ class Living:
         )
         self.board = StatusBoard(_NOTHING, self.clock.monotonic_s)
         metrics = Metrics(self.board, {"version": "0"}, addresses_max=10)
-        self.watch = Watch(self.config.service, self.clock, self.board, metrics)
-        self.inbox = Inbox(10)
+        self.watch = Reporter(self.config.service, self.clock, self.board, metrics)
+        self.inbox = QueryInbox(10)
         for name in ("orders", "orders.unique", "orders.dlq"):
             self.cluster.create_topic(name, partitions)
         self._start_before()
@@ -123,7 +123,7 @@ class Living:
         """It is not the first start: that one writes to the config topic."""
         topics = FakeAdmin(self.cluster).topics(["orders"])
         self.cluster.create_topic(config_topic(GROUP), 1, cleanup_policy="compact")
-        layout, routes = Layout.of(self.config, topics), FileRoutes.of(self.config)
+        layout, routes = Topology.of(self.config, topics), InstanceFileRoutes.of(self.config)
         for key, value in (layout.record, routes.record(is_first=True)):
             self.cluster.write(config_topic(GROUP), 0, Record(key, value, None, 1))
         self.faults.passed.clear()
@@ -158,7 +158,7 @@ class Living:
         told = [dict(record.headers or []) for record in self.cluster.records(topic)]
         return [(headers[DeadLetter.REASON] or b"").decode() for headers in told]
 
-    def committed(self, source: Source = ORDERS) -> int | None:
+    def committed(self, source: PartitionId = ORDERS) -> int | None:
         """The group's offset."""
         found = self.cluster.group(GROUP).committed.get(source)
         return None if found is None else found.offset
@@ -180,8 +180,10 @@ class Living:
         loop.turn()
         return loop
 
-    def worker(self) -> Worker:
-        return Worker(self.config, self.clients, self.stores, self.clock, self.watch, self.inbox)
+    def worker(self) -> LoopRunner:
+        return LoopRunner(
+            self.config, self.clients, self.stores, self.clock, self.watch, self.inbox
+        )
 
 
 class Turning:
@@ -203,10 +205,10 @@ class Turning:
             self._loop.turn()
 
 
-def registry_of(living: Living, loop: Loop | None) -> Registry:
+def registry_of(living: Living, loop: Loop | None) -> SessionService:
     """Who gives out names, while this loop turns."""
     clients = FakeClients(living.cluster, GROUP, "admin")
-    return Registry(living.config, lambda _hop: clients, Turning(living, loop))
+    return SessionService(living.config, lambda _hop: clients, Turning(living, loop))
 
 
 def turn_until_running(loop: Loop) -> None:
@@ -217,7 +219,7 @@ def turn_until_running(loop: Loop) -> None:
     raise AssertionError("its partitions do not come to run")
 
 
-def phases(assignment: Assignment) -> list[Phase]:
+def phases(assignment: Assignment) -> list[PartitionPhase]:
     return [partition.phase for partition in assignment.partitions.values()]
 
 

@@ -12,13 +12,13 @@ from ringfence.headers import DUPLICATE_ID
 from service.config.addresses import AddressBook
 from service.dedup.plan import Plan
 from service.processor.loop import Loop
-from service.processor.transaction import Committer
+from service.processor.transaction import TransactionManager
 from service.queries.status import StatusBoard
-from service.supervisor.worker import Worker
-from state.cache import Cache, TooMuchAtOnceError
-from state.model import Source
+from service.supervisor.worker import LoopRunner
+from state.cache import BatchTooLargeError, Cache
+from state.model import PartitionId
 from state.store import Store
-from state.strategies.base import Memory, Strategy
+from state.strategies.base import CommittedState, Strategy
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.group import Committed
 from tests.fakes.log import Chance
@@ -57,13 +57,13 @@ def join(living: Living, group: str, *positions: int, size: int, value: bytes = 
 
 def with_slow_loads(
     living: Living, monkeypatch: pytest.MonkeyPatch, seconds: float
-) -> list[tuple[Source, str]]:
+) -> list[tuple[PartitionId, str]]:
     """Loading what an address remembers takes time; which were loaded."""
-    genuine, loads = Cache._loaded, list[tuple[Source, str]]()
+    genuine, loads = Cache._loaded, list[tuple[PartitionId, str]]()
 
     def slow(
-        cache: Cache, source: Source, store: Store, address: str, strategy: Strategy
-    ) -> Memory:
+        cache: Cache, source: PartitionId, store: Store, address: str, strategy: Strategy
+    ) -> CommittedState:
         living.cluster.wait(seconds)
         loads.append((source, address))
         return genuine(cache, source, store, address, strategy)
@@ -75,7 +75,7 @@ def with_slow_loads(
 def lived(living: Living, is_done: Callable[[], bool]) -> int:
     """How many lives a worker takes for it."""
     worker = living.worker()
-    genuine = Worker._turn
+    genuine = LoopRunner._turn
 
     def turn(loop: Loop) -> None:
         genuine(worker, loop)
@@ -105,7 +105,7 @@ def test_addresses_that_load_for_longer_than_a_transaction_may_take_get_through(
     loads = with_slow_loads(living, monkeypatch, seconds)
 
     def is_done() -> bool:
-        return [living.committed(Source("orders", n)) for n in (0, 1)] == [120, 120]
+        return [living.committed(PartitionId("orders", n)) for n in (0, 1)] == [120, 120]
 
     assert lived(living, is_done) == 1
     assert len(living.values("orders.unique", 0)) == len(living.values("orders.unique", 1)) == 80
@@ -183,7 +183,7 @@ def test_a_transaction_uses_no_more_memory_than_there_is(
     held: list[int] = []
     genuine = Cache.memory
 
-    def seen(cache: Cache, *rest: object) -> Memory:
+    def seen(cache: Cache, *rest: object) -> CommittedState:
         try:
             return genuine(cache, *rest)  # type: ignore[arg-type]  # as it was called
         finally:
@@ -283,13 +283,13 @@ def test_of_groups_that_are_too_large_together_one_may_end_in_a_transaction() ->
     assert [bounded.release(size, 10) for size in (4, 1, 5)] == [True, False, False]
     assert [unbounded.release(size, 10) for size in (99, 99)] == [False, False]
     assert not larger.release(99, 10)
-    with pytest.raises(TooMuchAtOnceError):
+    with pytest.raises(BatchTooLargeError):
         larger.release(1, 10)
 
 
 def sizes_of(loop: Loop) -> list[int]:
     """How many records each transaction that is committed from now on sends."""
-    sizes, genuine = list[int](), Committer.commit
+    sizes, genuine = list[int](), TransactionManager.commit
 
     def commit(plan: Plan, outputs: object, marks: object, group: object) -> None:
         sent: list[int] = []
@@ -299,10 +299,10 @@ def sizes_of(loop: Loop) -> list[int]:
                 sent.append(len(part))
                 yield part
 
-        genuine(loop._committer, plan, counted(), marks, group)  # type: ignore[arg-type]
+        genuine(loop._transaction_manager, plan, counted(), marks, group)  # type: ignore[arg-type]
         sizes.append(sum(sent))
 
-    loop._committer.commit = commit  # type: ignore[method-assign]
+    loop._transaction_manager.commit = commit  # type: ignore[method-assign]
     return sizes
 
 

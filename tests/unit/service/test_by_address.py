@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from ringfence.headers import DUPLICATE_ID, ORIGIN, DeadLetter, Reason
 from service.config.load import RouteSettings
 from service.config.tasks import Hop
-from service.dedup.dead_letter import Letter
-from service.dedup.decider import Misdirected
-from state.model import Source
+from service.dedup.dead_letter import RedrivenRecord
+from service.dedup.decider import WrongPartitionError
+from state.model import PartitionId
 from state.pending_group import decode
 from tests.fakes.log import FakeCluster
 from tests.oracle.model import DequeRing
@@ -62,7 +62,7 @@ def test_a_duplicate_from_another_input_is_caught_and_names_its_original() -> No
     assert envelope[DeadLetter.ORIGINAL] == "orders-2@5"
     assert (envelope[DeadLetter.TOPIC], envelope[DeadLetter.OFFSET]) == ("more", "5")
     dropped = some(world(on_duplicate="drop").decide(*twice).tally.example)
-    assert (dropped.place, dropped.offset) == (Source("more", 0), 5)
+    assert (dropped.place, dropped.offset) == (PartitionId("more", 0), 5)
 
 
 def test_a_group_whose_earlier_record_lost_its_route_meanwhile_is_refused_whole() -> None:
@@ -116,16 +116,16 @@ def test_what_belongs_to_no_route_may_belong_to_one_by_the_next_piece() -> None:
     living.settings = replace(ROUTE, inputs=("more",))
 
     def pieces() -> Iterator[list[Message]]:
-        for at, inlet in enumerate(["orders-0", "more-0", "orders-0"]):
-            yield [named(at, f"{inlet}@{at}", b"%d" % at)]
+        for at, input_partition in enumerate(["orders-0", "more-0", "orders-0"]):
+            yield [named(at, f"{input_partition}@{at}", b"%d" % at)]
             living.settings = ROUTE
 
     plan = living.decide_pieces(pieces())
     assert topics(plan) == [FALLBACK, "more.unique", "orders.unique"]
 
 
-def letter(*headers: Header, key: bytes | None = b"h", topic: str = "orders") -> Letter:
-    return Letter(0, topic, 0, 5, NOW_MS - 1, key, b"v", headers, 0)
+def letter(*headers: Header, key: bytes | None = b"h", topic: str = "orders") -> RedrivenRecord:
+    return RedrivenRecord(0, topic, 0, 5, NOW_MS - 1, key, b"v", headers, 0)
 
 
 def test_a_letter_is_decided_anew_where_its_address_is() -> None:
@@ -136,9 +136,9 @@ def test_a_letter_is_decided_anew_where_its_address_is() -> None:
     assert reasons(plan.outputs) == [None, Reason.NO_ADDRESS, Reason.NO_OUTPUT]
     assert plan.tally.redriven == {("through", "accepted"): 1, ("through", "refused"): 2}
     assert living.redrive("bypass", *sent)[0] == ["accepted", "failed", "failed"]
-    with pytest.raises(Misdirected, match=r"g\.by-address-8 decides"):
+    with pytest.raises(WrongPartitionError, match=r"g\.by-address-8 decides"):
         living.redrive("through", letter(key=b"k"))
-    with pytest.raises(Misdirected, match="orders-0 decides"):
+    with pytest.raises(WrongPartitionError, match="orders-0 decides"):
         World().redrive("through", letter())
 
 
@@ -151,8 +151,8 @@ def test_a_letter_that_waits_for_its_group_stands_at_the_end_of_what_was_decided
     group: list[Header] = [("_TX_ID", b"t"), ("_TX_SIZE", b"2"), ("_TX_SEQ", b"1")]
     outcomes, plan = living.redrive("through", letter(*group))
     assert outcomes == ["waiting"]
-    parked = decode(plan.edits[CHANGELOG][0].value or b"")
-    assert (parked.begun, parked.own_offset) == (begun, begun)
+    pending_record = decode(plan.edits[CHANGELOG][0].value or b"")
+    assert (pending_record.begun, pending_record.own_offset) == (begun, begun)
 
 
 def test_an_input_that_was_deleted_is_decided_to_its_end() -> None:
@@ -204,7 +204,9 @@ def test_many_inlets_are_decided_in_the_order_of_the_log(
     model, verdicts, fates = DequeRing(capacity), list[bool](), list[bool]()
     for start in range(0, len(sent), batch):
         rows = list(enumerate(sent))[start : start + batch]
-        plan = living.commit(*(named(at, f"{inlet}@{at}", b"%d" % i) for at, (inlet, i) in rows))
+        plan = living.commit(
+            *(named(at, f"{input_partition}@{at}", b"%d" % i) for at, (input_partition, i) in rows)
+        )
         fates += [reason is not None for reason in reasons(plan.outputs)]
         for _, (_, number) in rows:
             verdicts.append(model.judge(b"%d" % number))

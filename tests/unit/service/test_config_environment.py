@@ -8,11 +8,11 @@ import pytest
 
 from service.config.kafka_properties import KNOWN, Property, read_kafka
 from service.config.load import Config, load_lenient
-from service.config.model import Given
-from service.errors import Problem
+from service.config.model import GivenValue
+from service.errors import ConfigIssue
 
 
-def read(**environ: str) -> tuple[Config, list[Problem]]:
+def read(**environ: str) -> tuple[Config, list[ConfigIssue]]:
     config, found = load_lenient(None, {"KAFKA_BOOTSTRAP_SERVERS": "a:1", **environ})
     assert config is not None
     return config, [problem for problem in found if not problem.what.startswith("[[routes]]")]
@@ -79,12 +79,12 @@ SERVERS = {"bootstrap.servers": "a:1"}
 
 def kafka(**tables: Mapping[str, object]) -> tuple[Mapping[str, Mapping[str, Property]], list[str]]:
     """Read tables; return the properties by scope and the problems as text."""
-    found: list[Problem] = []
+    found: list[ConfigIssue] = []
     given = {
-        scope: {name: Given(value, f'kafka.{scope}."{name}"') for name, value in table.items()}
+        scope: {name: GivenValue(value, f'kafka.{scope}."{name}"') for name, value in table.items()}
         for scope, table in {"common": {}, **tables}.items()
     }
-    given["common"] = {"bootstrap.servers": Given("a:1", ""), **given["common"]}
+    given["common"] = {"bootstrap.servers": GivenValue("a:1", ""), **given["common"]}
     settings = read_kafka(given, found)
     scopes = ("common", "consumer", "producer", "admin")
     return {scope: getattr(settings, scope) for scope in scopes}, [str(p) for p in found]
@@ -99,7 +99,7 @@ def test_a_property_of_one_kind_of_client_is_kept_from_the_others() -> None:
 
 
 def test_servers_by_their_other_name_are_the_same_servers() -> None:
-    settings = read_kafka({"common": {"metadata.broker.list": Given("b:1", "")}}, [])
+    settings = read_kafka({"common": {"metadata.broker.list": GivenValue("b:1", "")}}, [])
     assert settings.common == {"bootstrap.servers": "b:1"}
 
 

@@ -19,19 +19,19 @@ import pytest
 
 from service.bridge import config as bridge
 from service.config import load as config
-from service.errors import Problem
+from service.errors import ConfigIssue
 
 FOLDER: Final = Path(__file__).parent / "configurations"
 FILES: Final = sorted(FOLDER.glob("*.txt"))
 
-Problems = Callable[[Path, Mapping[str, str]], Sequence[Problem]]
+Problems = Callable[[Path, Mapping[str, str]], Sequence[ConfigIssue]]
 
 
-def problems_of(path: Path, environ: Mapping[str, str]) -> Sequence[Problem]:
+def problems_of(path: Path, environ: Mapping[str, str]) -> Sequence[ConfigIssue]:
     return config.load_lenient(path, environ)[1]
 
 
-def problems_of_bridge(path: Path, environ: Mapping[str, str]) -> Sequence[Problem]:
+def problems_of_bridge(path: Path, environ: Mapping[str, str]) -> Sequence[ConfigIssue]:
     return bridge.load_lenient(path, environ)[1]
 
 

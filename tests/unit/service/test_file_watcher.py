@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from service.file_watcher import Watched
+from service.file_watcher import WatchedFile
 from tests.api.fake_service import Clock
 
 
@@ -19,7 +19,7 @@ def number(text: str) -> int:
 def test_what_is_new_is_seen_within_a_second(tmp_path: Path) -> None:
     clock, path = Clock(), tmp_path / "file"
     path.write_text("1")
-    watched = Watched(str(path), number, clock)
+    watched = WatchedFile(str(path), number, clock)
     path.write_text("22")
     assert watched.value() == 1
     clock.now_s += 1
@@ -32,7 +32,7 @@ def test_what_cannot_be_read_leaves_what_was_before_and_is_told_once(
 ) -> None:
     clock, path = Clock(), tmp_path / "file"
     path.write_text("1")
-    watched = Watched(str(path), number, clock)
+    watched = WatchedFile(str(path), number, clock)
     if change is None:
         path.unlink()
     else:
@@ -49,4 +49,4 @@ def test_what_cannot_be_read_leaves_what_was_before_and_is_told_once(
 
 def test_a_file_that_is_not_there_at_start_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        Watched(str(tmp_path / "file"), number, Clock())
+        WatchedFile(str(tmp_path / "file"), number, Clock())

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from ringfence.headers import DUPLICATE_ID
-from service.dedup.checks import Rules
+from service.dedup.checks import DecisionContext
 from service.dedup.plan import Output, Plan
 from service.processor.transaction import TransactionAbortedError
-from state.model import Source
+from state.model import PartitionId
 from tests.fakes.consumer import FakeConsumer
 from tests.simulation.disk import Disk
 from tests.unit.service.living import ORDERS, Living, in_group, turns, waiting_for
@@ -88,8 +88,8 @@ def test_the_offset_of_a_partition_that_is_not_ours_is_not_committed_nor_what_go
     living = Living()
     loop = living.running()
 
-    def fill(_rules: Rules, plan: Plan, _now_ms: int) -> Iterable[Sequence[Output]]:
-        plan.next_offsets = {ORDERS: 1, Source("orders", 7): 1}
+    def fill(_rules: DecisionContext, plan: Plan, _now_ms: int) -> Iterable[Sequence[Output]]:
+        plan.next_offsets = {ORDERS: 1, PartitionId("orders", 7): 1}
         return ()
 
     with pytest.raises(TransactionAbortedError, match="shared its partitions out anew"):

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.queries.status import StatusBoard
-from service.telemetry.gauges import Fill, Sample
+from service.telemetry.gauges import AddressFill, StateSample
 from service.telemetry.metrics import Metrics
 from tests.api.fake_service import RUNNING, Clock
 
@@ -57,7 +57,7 @@ def told(tmp_path: Path) -> set[Row]:
     metrics.config_not_applied()
     metrics.certificate(tmp_path / "none.pem")
     metrics.disk(tmp_path)
-    metrics.sampled(Sample(fills={"a": Fill(2, 1, 3)}, evicted={"a": 1}))
+    metrics.sampled(StateSample(fills={"a": AddressFill(2, 1, 3)}, evicted={"a": 1}))
     return {
         Row(
             f"{family.name}_total" if family.type == "counter" else family.name,

@@ -11,7 +11,7 @@ from service.dedup.plan import Output
 from service.errors import ExitCode
 from service.kafka.errors import fault_of
 from service.processor.transaction import OutcomeUnknownError
-from state.model import Edit, Source
+from state.model import Edit, PartitionId
 from state.segment import key
 from state.store import StoreCorruptError
 from tests.fakes.log import Chance
@@ -263,7 +263,7 @@ def test_an_abort_that_neither_a_record_nor_the_group_explains_has_the_topics_de
     loop = Living().running()
     for aborted in (loop.unchanged, loop.aborted):
         aborted(fault_of(KafkaError(code)))
-        assert loop._terms.inputs.is_suspect is is_doubted
+        assert loop._active_settings.inputs.is_suspect is is_doubted
         turns(loop)
 
 
@@ -289,7 +289,7 @@ def test_a_store_that_is_damaged_as_it_is_applied_takes_all_of_its_transaction_a
     loop = living.running()
     for partition in range(3):
         living.send(f"a{partition}", partition=partition)
-    middle = Source("orders", 1)
+    middle = PartitionId("orders", 1)
     living.faults.at["store.apply"] = iter([None, StoreCorruptError(middle, "a bit flipped")])
     turns(loop, 30)
     for partition in range(3):

@@ -7,15 +7,15 @@ from confluent_kafka import murmur2
 
 from ringfence.headers import DUPLICATE_ID, NUMBER, PUBLISHER, DeadLetter
 from service.config.load import RouteSettings
-from service.config.tasks import Hop, Part
-from service.dedup.record import Known
+from service.config.tasks import Hop, Task
+from service.dedup.record import KnownId
 from service.errors import ExitCode
-from service.metadata.session_service import Registry
+from service.metadata.session_service import SessionService
 from service.processor.loop import Loop
 from service.queries.errors import NotPossible, Unavailable
-from service.queries.ids import IdAnswer, IdQuery, IdsImport
-from service.queries.publishers import NumberChange, PublisherAnswer, PublisherQuery
-from state.model import Source
+from service.queries.ids import IdAnswer, IdQuery, ImportIds
+from service.queries.publishers import PublisherAnswer, PublisherQuery, SetSequence
+from state.model import PartitionId
 from tests.fakes.clients import FakeClients
 from tests.fakes.partition import Record
 from tests.simulation.disk import Disk
@@ -40,7 +40,7 @@ class Hops:
 
     def loop(self, hop: Hop) -> Loop:
         living = self.living
-        clients = FakeClients(living.cluster, GROUP, "0", part=Part(0, hop))
+        clients = FakeClients(living.cluster, GROUP, "0", part=Task(0, hop))
         stores = Disk(living.cluster.step)
         return Loop(living.config, clients, stores, living.clock, living.watch)
 
@@ -72,15 +72,15 @@ def test_the_first_hop_commits_in_the_group_and_the_second_in_one_of_its_own() -
     hops = Hops()
     hops.send(1, b"k", b"1")
     hops.turns()
-    assert hops.living.committed(Source("orders", 1)) == 1
+    assert hops.living.committed(PartitionId("orders", 1)) == 1
     decided = hops.living.cluster.group(BY_ADDRESS).committed
-    assert decided[Source(BY_ADDRESS, murmur2(b"k", 2))].offset == 1
+    assert decided[PartitionId(BY_ADDRESS, murmur2(b"k", 2))].offset == 1
 
 
 def test_by_address_whose_records_expire_is_refused() -> None:
     living = Living(ROUTE, partitions=WIDE, by_address_partitions=2)
     living.cluster.create_topic(BY_ADDRESS, 2)
-    clients = FakeClients(living.cluster, GROUP, "0", part=Part(0, Hop.ADDRESSES))
+    clients = FakeClients(living.cluster, GROUP, "0", part=Task(0, Hop.ADDRESSES))
     loop = Loop(living.config, clients, living.stores, living.clock, living.watch)
     with ending(ExitCode.CONTRADICTION, r"set its retention\.ms to -1"):
         turn_until_running(loop)
@@ -109,7 +109,7 @@ def test_an_offset_that_was_reset_by_hand_ends_the_start_unless_it_is_allowed() 
     hops.turns()
     hops.carrying.close()
     committed = hops.living.cluster.group(GROUP).committed
-    committed[Source("orders", 0)] = committed[Source("orders", 0)]._replace(metadata="")
+    committed[PartitionId("orders", 0)] = committed[PartitionId("orders", 0)]._replace(metadata="")
     carrying = hops.loop(Hop.INPUTS)
     with ending(ExitCode.CONTRADICTION, "reset by hand"):
         turn_until_running(carrying)
@@ -125,7 +125,7 @@ def test_a_record_that_is_read_again_after_a_reset_is_a_duplicate_of_itself() ->
     hops.turns()
     hops.carrying.close(leaves=True)
     committed = hops.living.cluster.group(GROUP).committed
-    source = Source("orders", 0)
+    source = PartitionId("orders", 0)
     committed[source] = committed[source]._replace(offset=0, metadata="")
     hops.carrying = hops.loop(Hop.INPUTS)
     hops.turns(12)
@@ -138,7 +138,7 @@ def test_a_record_that_is_read_again_after_a_reset_is_a_duplicate_of_itself() ->
 
 def test_an_id_is_imported_and_found_on_the_partition_of_its_address() -> None:
     hops = Hops()
-    change = IdsImport("k", "orders", 2, (Known(b"1", 5, None),))
+    change = ImportIds("k", "orders", 2, (KnownId(b"1", 5, None),))
     with pytest.raises(NotPossible):
         answer(change, hops.carrying)
     answer(change, hops.deciding)
@@ -156,7 +156,7 @@ def test_stamps_are_imported_where_the_address_is_decided_that_they_belong_to() 
     stamp = b"cluster/orders/0/7"
     keys = [b"k%d" % number for number in range(8)]
     for key in keys:
-        change = IdsImport(f"BRIDGE.{key.decode()}", "orders", 0, (Known(stamp, 7, None),))
+        change = ImportIds(f"BRIDGE.{key.decode()}", "orders", 0, (KnownId(stamp, 7, None),))
         answer(change, hops.deciding)
         hops.send(1, key, stamp)
     hops.turns()
@@ -166,7 +166,7 @@ def test_stamps_are_imported_where_the_address_is_decided_that_they_belong_to() 
 def test_nothing_is_imported_from_what_is_no_partition_of_an_input() -> None:
     hops = Hops()
     with pytest.raises(NotPossible):
-        answer(IdsImport("k", "another", 0, (Known(b"1", 5, None),)), hops.deciding)
+        answer(ImportIds("k", "another", 0, (KnownId(b"1", 5, None),)), hops.deciding)
 
 
 def test_a_hop_decides_for_its_own_partitions_alone() -> None:
@@ -174,7 +174,7 @@ def test_a_hop_decides_for_its_own_partitions_alone() -> None:
     assert (hops.carrying.decides, hops.deciding.decides) == (False, True)
     hops.carrying.close(leaves=True)
     hops.deciding.close(leaves=True)
-    living, plain = hops.living, Source("plain", 0)
+    living, plain = hops.living, PartitionId("plain", 0)
     route = RouteSettings(name="plain", inputs=("plain",), scope="partition", output="{input}.out")
     living.config = replace(living.config, routes=(*living.config.routes, route))
     living.cluster.create_topic("plain")
@@ -188,7 +188,7 @@ def test_a_hop_decides_for_its_own_partitions_alone() -> None:
 
 def test_a_publisher_whose_number_is_set_goes_on_on_its_partition() -> None:
     hops = Hops(addresses={"#": {"strategy": "sequence"}})
-    answer(NumberChange("P", "k", 4, None, "orders", 1), hops.deciding)
+    answer(SetSequence("P", "k", 4, None, "orders", 1), hops.deciding)
     for partition, number in ((1, 4), (1, 5), (2, 6)):
         headers = ((PUBLISHER, b"P"), (NUMBER, b"%d" % number))
         hops.living.write(b"%d" % number, *headers, key=b"k", partition=partition)
@@ -197,7 +197,7 @@ def test_a_publisher_whose_number_is_set_goes_on_on_its_partition() -> None:
     told = answered(PublisherAnswer, PublisherQuery("P"), hops.deciding)
     (place,) = told.places
     assert (place.topic, place.partition, place.number) == ("orders", 1, 5)
-    answer(NumberChange("P", "k", 9), hops.deciding)
+    answer(SetSequence("P", "k", 9), hops.deciding)
 
 
 def test_a_session_is_given_out_when_both_hops_go_by_it() -> None:
@@ -206,12 +206,12 @@ def test_a_session_is_given_out_when_both_hops_go_by_it() -> None:
     config = living.config
 
     def clients(hop: Hop) -> FakeClients:
-        return FakeClients(living.cluster, GROUP, "admin", part=Part(0, hop))
+        return FakeClients(living.cluster, GROUP, "admin", part=Task(0, hop))
 
-    only_one = Registry(config, clients, Turning(living, hops.carrying))
+    only_one = SessionService(config, clients, Turning(living, hops.carrying))
     with pytest.raises(Unavailable, match="by-address"):
         only_one.open("P", "me")
-    both = Registry(config, clients, Turning(living, hops.deciding))
+    both = SessionService(config, clients, Turning(living, hops.deciding))
     assert both.open("P", "me").epoch == 2
 
 

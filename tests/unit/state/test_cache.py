@@ -5,17 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import state.cache
-from state.cache import AnyRing, Cache, TooMuchAtOnceError
+from state.cache import AnyRing, BatchTooLargeError, Cache
 from state.memory_store import MemoryStore
-from state.model import Edit, Origin, Source, Spots
+from state.model import Edit, Origin, PackedPositions, PartitionId
 from state.segment import key
-from state.store import Identity, Position, StoreCorruptError
+from state.store import Identity, StoreCorruptError, StorePosition
 from state.strategies.ring import RingContent
-from state.strategies.ring_memory import CompactRing, WholeRing
+from state.strategies.ring_memory import IndexedRing, InMemoryRing
 
-SOURCE = Source("orders", 0)
-OTHER = Source("orders", 1)
-POSITION = Position(Identity("c", "i", "l", 1), 0, 0, 0)
+SOURCE = PartitionId("orders", 0)
+OTHER = PartitionId("orders", 1)
+POSITION = StorePosition(Identity("c", "i", "l", 1), 0, 0, 0)
 PLENTY = 1 << 30
 LETTERS = ("", *"abcd")
 ALL_IDS = {(a + b).encode() for a in LETTERS for b in LETTERS} | {b"%d" % n for n in range(10)}
@@ -26,7 +26,7 @@ def commit(
 ) -> AnyRing:
     """One batch, as the service does it: admit, store, absorb."""
     ring = cache.ring(SOURCE, store, address)
-    draft = ring.draft(capacity, Spots(SOURCE))
+    draft = ring.draft(capacity, PackedPositions(SOURCE))
     for offset, identifier in enumerate(ids):
         draft.admit(identifier, offset, 1_000 + offset)
     runs = draft.seal()
@@ -37,7 +37,7 @@ def commit(
 
 def held(ring: AnyRing) -> dict[bytes, object]:
     """What a ring knows, of all ids that the tests use."""
-    numbers = {i: ring.draft(1 << 30, Spots(SOURCE)).judge(i) for i in ALL_IDS}
+    numbers = {i: ring.draft(1 << 30, PackedPositions(SOURCE)).judge(i) for i in ALL_IDS}
     return {i: ring.origin(n) for i, n in numbers.items() if n is not None}
 
 
@@ -118,7 +118,7 @@ def test_a_transaction_should_end_at_three_quarters_of_the_memory_and_has_to_at_
             assert cache.ring(SOURCE, store, name) is cache.look(SOURCE, name), "counted once"
             assert cache.is_full == (number > 6)
         assert None not in [cache.look(SOURCE, name) for name in "abcdefghi"]
-        with pytest.raises(TooMuchAtOnceError):
+        with pytest.raises(BatchTooLargeError):
             cache.ring(SOURCE, store, "j")
     cache.shrink()
     assert [cache.look(SOURCE, name) is None for name in "abcj"] == [True, True, False, False]
@@ -131,7 +131,7 @@ def test_a_transaction_that_is_late_gets_what_is_in_memory_and_no_more() -> None
     ring = cache.ring(SOURCE, store, "a")
     cache.begin(is_bounded=True, is_late=lambda: True)
     assert cache.ring(SOURCE, store, "a") is ring
-    with pytest.raises(TooMuchAtOnceError):
+    with pytest.raises(BatchTooLargeError):
         cache.ring(SOURCE, store, "b")
     cache.begin(is_late=lambda: True)
     cache.ring(SOURCE, store, "b")
@@ -143,7 +143,7 @@ def test_tidying_lets_go_of_the_ids_that_commits_have_deleted() -> None:
     cache, store = Cache(PLENTY), MemoryStore()
     for number in range(8):
         ring = commit(cache, store, [b"%d" % number], capacity=1)
-    assert isinstance(ring, WholeRing)
+    assert isinstance(ring, InMemoryRing)
     cache.tidy()
     assert (set(ring._known), cache._untidy) == ({b"6", b"7"}, {})
 
@@ -151,7 +151,7 @@ def test_tidying_lets_go_of_the_ids_that_commits_have_deleted() -> None:
 def test_absorbing_into_a_forgotten_ring_counts_nothing() -> None:
     cache, store = Cache(0), MemoryStore()
     ring = cache.ring(SOURCE, store, "a")
-    draft = ring.draft(5, Spots(SOURCE))
+    draft = ring.draft(5, PackedPositions(SOURCE))
     draft.admit(b"1", 0, 0)
     cache.drop(SOURCE)
     cache.apply(SOURCE, "a", ring, RingContent(draft.seal(), 0))
@@ -194,8 +194,8 @@ def test_a_ring_that_has_grown_large_is_compact_and_says_the_same() -> None:
         ring = commit(cache, store, [b"%d" % number])
         kinds.append(type(Cache(PLENTY).ring(SOURCE, store, "a")))
         assert (cache.look(SOURCE, "a") is ring) == (number != 2), "it is loaded anew once"
-    assert kinds[:3] == [WholeRing, WholeRing, CompactRing]
-    assert isinstance(ring, CompactRing)
+    assert kinds[:3] == [InMemoryRing, InMemoryRing, IndexedRing]
+    assert isinstance(ring, IndexedRing)
     assert held(ring) == {b"%d" % n: Origin(*SOURCE, 0, 1_000) for n in range(3, 8)}
     assert commit(cache, store, [b"7"]) is ring
     assert cache.memory_bytes == ring.memory_bytes
@@ -210,8 +210,8 @@ def test_how_large_a_ring_is_goes_by_what_it_holds_itself() -> None:
         commit(Cache(PLENTY), store, [b"%d" % number], address="a", capacity=1)
         commit(Cache(PLENTY), store, [b"%d" % number], address="c")
     old, new = (Cache(PLENTY).ring(SOURCE, store, address) for address in "ab")
-    assert (type(old), len(old)) == (WholeRing, 1)
-    assert (type(new), len(new), new.capacity) == (WholeRing, 0, None)
+    assert (type(old), len(old)) == (InMemoryRing, 1)
+    assert (type(new), len(new), new.capacity) == (InMemoryRing, 0, None)
 
 
 def test_a_compact_ring_that_outgrows_its_index_is_made_anew(
@@ -224,7 +224,7 @@ def test_a_compact_ring_that_outgrows_its_index_is_made_anew(
         ids = [b"%d-%d" % (batch, number) for number in range(600)]
         rings.append(commit(cache, store, ids, capacity=capacity))
     assert len({id(ring) for ring in rings}) == 3
-    assert [type(ring) for ring in rings[:2]] == [WholeRing, CompactRing]
+    assert [type(ring) for ring in rings[:2]] == [InMemoryRing, IndexedRing]
     again = commit(cache, store, [b"0-0", b"29-599", b"new"], capacity=capacity)
     assert len(again) == 30 * 600 + 1
 
@@ -240,7 +240,7 @@ def test_where_memory_is_short_all_but_the_smallest_are_loaded_compact(
     commit(plenty, store, [b"0", b"1"], address="d")
     cache = Cache(2 * plenty.ring(SOURCE, store, "a").memory_bytes)
     kinds = [type(cache.ring(SOURCE, store, address)) for address in "abcd"]
-    assert kinds == [WholeRing, WholeRing, CompactRing, WholeRing]
+    assert kinds == [InMemoryRing, InMemoryRing, IndexedRing, InMemoryRing]
 
 
 @pytest.mark.usefixtures("small")
@@ -285,5 +285,5 @@ def test_a_ring_just_above_the_size_is_loaded_once_and_stays_compact(
     for batch in range(4):
         ids = [b"%d-%d" % (batch, number) for number in range(101)]
         rings.append(commit(cache, store, ids, capacity=101))
-    assert [type(ring) for ring in rings] == [WholeRing, *[CompactRing] * 3]
+    assert [type(ring) for ring in rings] == [InMemoryRing, *[IndexedRing] * 3]
     assert len({id(ring) for ring in rings[1:]}) == 1

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from state.directory import Directory, DirectoryHeldError
-from state.model import Source
+from state.directory import DirectoryLockedError, StateDirectory
+from state.model import PartitionId
 from state.rocksdb_store import RocksStores
 from tests.waiting import LIMIT_S
 
 
 def test_a_second_holder_is_refused_and_told_where(tmp_path: Path) -> None:
-    held = Directory(tmp_path, "group", "0")
-    with pytest.raises(DirectoryHeldError, match=str(held.path)):
-        Directory(tmp_path, "group", "0")
+    held = StateDirectory(tmp_path, "group", "0")
+    with pytest.raises(DirectoryLockedError, match=str(held.path)):
+        StateDirectory(tmp_path, "group", "0")
     held.release()
 
 
@@ -24,31 +24,31 @@ def test_no_other_user_gets_into_it_whatever_the_umask_and_what_it_was(tmp_path:
     path = tmp_path / "group" / "0"
     before = os.umask(0)
     try:
-        Directory(tmp_path, "group", "0").release()
+        StateDirectory(tmp_path, "group", "0").release()
         assert stat.S_IMODE((path / "lock").stat().st_mode) == 0o600
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
         path.chmod(0o755)
-        Directory(tmp_path, "group", "0").release()
+        StateDirectory(tmp_path, "group", "0").release()
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
-        RocksStores(path).open(Source("orders", 0)).close()
+        RocksStores(path).open(PartitionId("orders", 0)).close()
         assert stat.S_IMODE((path / "orders-0").stat().st_mode) == 0o700
     finally:
         os.umask(before)
 
 
 def test_after_a_release_the_next_gets_it(tmp_path: Path) -> None:
-    Directory(tmp_path, "group", "0").release()
-    Directory(tmp_path, "group", "0").release()
+    StateDirectory(tmp_path, "group", "0").release()
+    StateDirectory(tmp_path, "group", "0").release()
 
 
 def test_other_instances_and_groups_are_not_in_the_way(tmp_path: Path) -> None:
-    held = [Directory(tmp_path, *place) for place in [("g", "0"), ("g", "1"), ("h", "0")]]
+    held = [StateDirectory(tmp_path, *place) for place in [("g", "0"), ("g", "1"), ("h", "0")]]
     assert len({directory.path for directory in held}) == 3
     for directory in held:
         directory.release()
 
 
 def test_who_is_patient_gets_it_when_the_other_lets_go(tmp_path: Path) -> None:
-    held = Directory(tmp_path, "group", "0")
+    held = StateDirectory(tmp_path, "group", "0")
     threading.Timer(0.1, held.release).start()
-    Directory(tmp_path, "group", "0", patience_s=LIMIT_S).release()
+    StateDirectory(tmp_path, "group", "0", patience_s=LIMIT_S).release()

@@ -15,49 +15,54 @@ from typing import Any, Final
 import pytest
 
 from service.config.addresses import AddressBook
-from state import pending_group as parked
+from state import pending_group as pending_record
 from state.keys import RUNS, UnknownFormatError, prefix
-from state.model import IMPORTED, Edit, Origin, Source, Spots
+from state.model import IMPORTED, Edit, Origin, PackedPositions, PartitionId
 from state.offset_metadata import OffsetMetadata, decode, encode
-from state.pending_group import Parked, Seat
+from state.pending_group import GroupPosition, PendingRecord
 from state.rocksdb_store import RocksStores
-from state.segment import FORGOTTEN, FORMAT, RUN_IDS_MAX, Run, key
+from state.segment import FORGOTTEN, FORMAT, RUN_IDS_MAX, Segment, key
 from state.segment import decode as decode_run
 from state.segment import encode as encode_run
-from state.store import Identity, Position
+from state.store import Identity, StorePosition
 from state.strategies import audit, ordered, sequence
-from state.strategies.per_publisher import ByPublisher
+from state.strategies.per_publisher import PublisherStrategy
 from state.strategies.registry import STRATEGIES, check
 from tests.unit.helpers import some
 
 FORMATS: Final = Path(__file__).parent / "formats"
 ALL: Final = range(1, FORMAT + 1)
-SOURCE: Final = Source("orders", 3)
+SOURCE: Final = PartitionId("orders", 3)
 ADDRESS: Final = "flights.eu"
 ORIGIN: Final = Origin("orders", 3, 2**40 + 7, 1_700_000_000_123)
-RUN: Final = Run(
+RUN: Final = Segment(
     first=41,
     floor=7,
     capacity=50,
-    sources=(SOURCE, Source("\N{LATIN SMALL LETTER E WITH ACUTE}", 0)),
+    sources=(SOURCE, PartitionId("\N{LATIN SMALL LETTER E WITH ACUTE}", 0)),
     ids=(b"one", b"", b"\xff\x00", b"l" * 33 + bytes(range(32))),
     places=(0, 1, 0, 0),
     offsets=(5, 2**33, 6, 7),
     times_ms=(1_700_000_000_000, 1_700_000_000_001, 1_700_000_099_000, 1_700_000_099_000),
 )
-CLEARED: Final = Run(45, 45, 50, (), (), (), (), ())
+CLEARED: Final = Segment(45, 45, 50, (), (), (), (), ())
 SEEN: Final = RUN._replace(ids=tuple(b"\x00\x00" + each for each in RUN.ids))
 WAITING: Final = (
-    Seat(ADDRESS, b"group \xff", 2),
-    Parked(3, 8, 9, 1_700_000_000_000, None, b"", [("a", b"1"), ("a", None), ("b", b"")]),
+    GroupPosition(ADDRESS, b"group \xff", 2),
+    PendingRecord(3, 8, 9, 1_700_000_000_000, None, b"", [("a", b"1"), ("a", None), ("b", b"")]),
 )
 PUBLISHERS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "audit": {"plain": audit.Window(2**50, 2**50 - 9, 0b1010000001)},
-    "sequence": {"plain": sequence.Last(7, ORIGIN), "\N{HOT BEVERAGE}": sequence.Last(1, ORIGIN)},
-    "ordered": {"plain": ordered.Last(2, 7, ORIGIN)},
+    "audit": {"plain": audit.AuditWindow(2**50, 2**50 - 9, 0b1010000001)},
+    "sequence": {
+        "plain": sequence.HighestNumber(7, ORIGIN),
+        "\N{HOT BEVERAGE}": sequence.HighestNumber(1, ORIGIN),
+    },
+    "ordered": {"plain": ordered.LastAccepted(2, 7, ORIGIN)},
 }
 METADATA: Final = OffsetMetadata(12, FORMAT, "in-id", "log-id", 1_700_000_000_123, 5)
-POSITION: Final = Position(Identity("cluster", "in-id", "log-id", FORMAT), 9, 13, 1_700_000_000_000)
+POSITION: Final = StorePosition(
+    Identity("cluster", "in-id", "log-id", FORMAT), 9, 13, 1_700_000_000_000
+)
 
 
 def written() -> Iterator[Edit]:
@@ -66,11 +71,11 @@ def written() -> Iterator[Edit]:
     yield Edit(key(ADDRESS, CLEARED.first), encode_run(CLEARED))
     window_key = prefix(STRATEGIES["window"].kind, ADDRESS) + key("", SEEN.first)[-8:]
     yield Edit(window_key, encode_run(SEEN))
-    yield Edit(WAITING[0].key, parked.encode(WAITING[1]))
+    yield Edit(WAITING[0].key, pending_record.encode(WAITING[1]))
     for name, entries in PUBLISHERS.items():
         memory = STRATEGIES[name].load(())
         settings = AddressBook.of({"#": {"strategy": name}}).settings(ADDRESS)
-        draft: Any = memory.begin(settings, Spots(SOURCE))
+        draft: Any = memory.begin(settings, PackedPositions(SOURCE))
         for publisher, entry in entries.items():
             draft._touch(publisher, entry)
         yield from draft.change(ADDRESS).edits
@@ -94,11 +99,11 @@ def test_what_every_format_says_is_read(number: int) -> None:
     assert [as_lists(run) for run in rings] == [as_lists(RUN), as_lists(CLEARED)]
     (seen,) = of_kind(entries, prefix(STRATEGIES["window"].kind, ADDRESS))
     assert as_lists(decode_run(seen[1])) == as_lists(SEEN)
-    (waiting,) = of_kind(entries, parked.KIND)
-    assert (parked.seat_of(waiting[0]), parked.decode(waiting[1])) == WAITING
+    (waiting,) = of_kind(entries, pending_record.KIND)
+    assert (pending_record.seat_of(waiting[0]), pending_record.decode(waiting[1])) == WAITING
     for name, wanted in PUBLISHERS.items():
         strategy = STRATEGIES[name]
-        assert isinstance(strategy, ByPublisher)
+        assert isinstance(strategy, PublisherStrategy)
         found = strategy.load(of_kind(entries, prefix(strategy.kind, ADDRESS)))
         assert found.entries == wanted
 
@@ -142,7 +147,7 @@ def test_a_newer_format_is_refused_by_name_whatever_kind_it_is(entry: Edit) -> N
         check(entry.key, newer)
 
 
-def as_lists(run: Run) -> list[Any]:
+def as_lists(run: Segment) -> list[Any]:
     """Columns are arrays or tuples, which differ in nothing else."""
     parts: tuple[Any, ...] = run
     return [part if isinstance(part, int) else list(part) for part in parts]

@@ -9,13 +9,21 @@ from hypothesis import strategies as st
 from state.keys import UnknownFormatError
 from state.memory_store import MemoryStore
 from state.model import Edit
-from state.pending_group import HEADERS_MAX, Parked, Seat, decode, encode, parked_in, seat_of
+from state.pending_group import (
+    HEADERS_MAX,
+    GroupPosition,
+    PendingRecord,
+    decode,
+    encode,
+    parked_in,
+    seat_of,
+)
 from state.strategies.registry import check
 
 maybe = st.none() | st.binary(max_size=40)
 numbers = st.integers(0, 2**63 - 1)
 records = st.builds(
-    Parked,
+    PendingRecord,
     size=st.integers(1, 2**32 - 1),
     begun=numbers,
     own_offset=numbers,
@@ -25,36 +33,41 @@ records = st.builds(
     headers=st.lists(st.tuples(st.text(max_size=10), maybe), max_size=4),
 )
 seats = st.builds(
-    Seat, st.text(min_size=1, max_size=10), st.binary(max_size=20), st.integers(1, 2**32 - 1)
+    GroupPosition,
+    st.text(min_size=1, max_size=10),
+    st.binary(max_size=20),
+    st.integers(1, 2**32 - 1),
 )
 
 
 @given(records)
-def test_it_comes_back_as_it_was(record: Parked) -> None:
+def test_it_comes_back_as_it_was(record: PendingRecord) -> None:
     assert decode(encode(record)) == record
 
 
 def test_as_many_headers_wait_as_can_be_counted() -> None:
-    record = Parked(2, 0, 0, 0, None, None, [("", None)] * HEADERS_MAX)
+    record = PendingRecord(2, 0, 0, 0, None, None, [("", None)] * HEADERS_MAX)
     assert decode(encode(record)) == record
     with pytest.raises(struct.error):
         encode(record._replace(headers=[*record.headers, ("", None)]))
 
 
 @given(seats)
-def test_its_key_tells_where_it_belongs(seat: Seat) -> None:
-    assert seat_of(seat.key) == seat
+def test_its_key_tells_where_it_belongs(group_position: GroupPosition) -> None:
+    assert seat_of(group_position.key) == group_position
 
 
 @given(st.dictionaries(seats, records, max_size=5))
-def test_a_store_tells_all_that_waits(waiting: dict[Seat, Parked]) -> None:
+def test_a_store_tells_all_that_waits(waiting: dict[GroupPosition, PendingRecord]) -> None:
     store = MemoryStore()
-    store.keep([Edit(seat.key, encode(record)) for seat, record in waiting.items()])
+    store.keep(
+        [Edit(group_position.key, encode(record)) for group_position, record in waiting.items()]
+    )
     assert dict(parked_in(store)) == waiting
 
 
 @given(records, st.data())
-def test_damage_is_found_or_harmless(record: Parked, data: st.DataObject) -> None:
+def test_damage_is_found_or_harmless(record: PendingRecord, data: st.DataObject) -> None:
     value = bytearray(encode(record))
     at = data.draw(st.integers(0, len(value) - 1))
     value[at] ^= data.draw(st.integers(1, 255))
@@ -65,16 +78,16 @@ def test_damage_is_found_or_harmless(record: Parked, data: st.DataObject) -> Non
 
 
 def test_what_is_cut_off_or_goes_on_is_refused() -> None:
-    value = encode(Parked(2, 0, 0, 0, b"key", b"value", [("a", b"b")]))
+    value = encode(PendingRecord(2, 0, 0, 0, b"key", b"value", [("a", b"b")]))
     for other in (*(value[:length] for length in range(len(value))), value + b"\0\0\0\0"):
         with pytest.raises(UnknownFormatError):
             decode(other)
 
 
 def test_a_changelog_is_checked_for_what_waits_too() -> None:
-    entry = encode(Parked(2, 0, 0, 0, None, None, []))
-    check(Seat("orders", b"t", 1).key, entry)
+    entry = encode(PendingRecord(2, 0, 0, 0, None, None, []))
+    check(GroupPosition("orders", b"t", 1).key, entry)
     with pytest.raises(UnknownFormatError):
-        check(Seat("orders", b"t", 1).key, entry[:-1])
+        check(GroupPosition("orders", b"t", 1).key, entry[:-1])
     with pytest.raises(UnknownFormatError):
-        check(Seat("orders", b"t", 1).key[:-1], entry)
+        check(GroupPosition("orders", b"t", 1).key[:-1], entry)

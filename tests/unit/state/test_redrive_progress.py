@@ -7,12 +7,21 @@ from hypothesis import strategies as st
 from service.dedup.partition import addresses_of
 from state.keys import UnknownFormatError
 from state.memory_store import MemoryStore
-from state.model import Edit, Source
-from state.redrive_progress import KIND, Mark, decode, encode, mark_of, marks_in, put, removal
+from state.model import Edit, PartitionId
+from state.redrive_progress import (
+    KIND,
+    RedriveCheckpoint,
+    decode,
+    encode,
+    mark_of,
+    marks_in,
+    put,
+    removal,
+)
 from state.strategies.registry import STRATEGIES, check
 
-LETTERS = Source("orders.dlq", 3)
-MARK = Mark(2**40, 1, 2, 3, 4)
+LETTERS = PartitionId("orders.dlq", 3)
+MARK = RedriveCheckpoint(2**40, 1, 2, 3, 4)
 WRITTEN = Edit(
     bytes.fromhex("6a0003312d78000000036f72646572732e646c71"),
     bytes.fromhex(
@@ -34,12 +43,12 @@ def test_a_mark_stands_as_it_always_did() -> None:
 
 
 def test_without_a_mark_nothing_is_done() -> None:
-    assert mark_of(store_of(WRITTEN), "1-y", LETTERS) == Mark(-1, 0, 0, 0, 0)
-    assert mark_of(store_of(WRITTEN), "1-x", Source("orders.dlq", 2)).done == -1
+    assert mark_of(store_of(WRITTEN), "1-y", LETTERS) == RedriveCheckpoint(-1, 0, 0, 0, 0)
+    assert mark_of(store_of(WRITTEN), "1-x", PartitionId("orders.dlq", 2)).done == -1
 
 
 def test_the_marks_of_one_redrive_are_told_and_removed_and_no_others() -> None:
-    edits = [put(name, Source("t", number), MARK) for name in ("a", "ab") for number in (0, 1)]
+    edits = [put(name, PartitionId("t", number), MARK) for name in ("a", "ab") for number in (0, 1)]
     store = store_of(*edits)
     assert [place for place, _ in marks_in(store, "a")] == [("t", 0), ("t", 1)]
     store.keep(removal(store, "a"))
@@ -52,8 +61,10 @@ def test_a_mark_is_no_address() -> None:
     assert KIND not in {strategy.kind for strategy in STRATEGIES.values()}
 
 
-@given(st.builds(Mark, *[st.integers(-1, 2**63 - 1)], *[st.integers(0, 2**64 - 1)] * 4))
-def test_what_is_encoded_is_decoded(mark: Mark) -> None:
+@given(
+    st.builds(RedriveCheckpoint, *[st.integers(-1, 2**63 - 1)], *[st.integers(0, 2**64 - 1)] * 4)
+)
+def test_what_is_encoded_is_decoded(mark: RedriveCheckpoint) -> None:
     assert decode(encode(mark)) == mark
 
 

@@ -10,21 +10,21 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from state.keys import RUNS, UnknownFormatError, address_of, prefix
-from state.model import Origin, Source
+from state.model import Origin, PartitionId
 from state.segment import (
     RUN_IDS_MAX,
     Digest,
-    Outline,
-    Row,
-    Run,
+    Segment,
+    SegmentEntry,
+    SegmentSummary,
     decode,
     encode,
     key,
-    outline,
     outlived,
     put,
     remembered,
     row_of,
+    summary,
 )
 from tests.unit.helpers import rows
 
@@ -34,15 +34,15 @@ ADDRESSES = st.text(max_size=20)
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> Run:
+def runs(draw: st.DrawFn) -> Segment:
     topics = st.text("abc._-é", min_size=1, max_size=9)
-    sources = draw(st.lists(st.builds(Source, topics, st.integers(0, 2**31)), max_size=3))
+    sources = draw(st.lists(st.builds(PartitionId, topics, st.integers(0, 2**31)), max_size=3))
     ids = draw(st.lists(st.binary(max_size=64), max_size=20)) if sources else []
 
     def column(values: st.SearchStrategy[int]) -> list[int]:
         return draw(st.lists(values, min_size=len(ids), max_size=len(ids)))
 
-    return Run(
+    return Segment(
         first=draw(NUMBERS),
         floor=draw(NUMBERS),
         capacity=draw(NUMBERS),
@@ -54,19 +54,19 @@ def runs(draw: st.DrawFn) -> Run:
     )
 
 
-def told(run: Run) -> tuple[object, ...]:
+def told(run: Segment) -> tuple[object, ...]:
     columns = (tuple(run.places), tuple(run.offsets), tuple(run.times_ms))
     return (run.first, run.floor, run.capacity, run.sources, run.ids, *columns)
 
 
-def small(offsets: list[int] | None = None) -> Run:
+def small(offsets: list[int] | None = None) -> Segment:
     offsets = offsets if offsets is not None else [5, 9, 4000]
     count = len(offsets)
-    return Run(
+    return Segment(
         first=7,
         floor=2,
         capacity=10,
-        sources=(Source("orders", 1), Source("orders", 300)),
+        sources=(PartitionId("orders", 1), PartitionId("orders", 300)),
         ids=tuple(b"id-%d" % n for n in range(count)),
         places=[n % 2 for n in range(count)],
         offsets=offsets,
@@ -76,12 +76,12 @@ def small(offsets: list[int] | None = None) -> Run:
 
 @given(runs())
 @example(small()._replace(ids=(b"id", b"i" * 300, b"id3")))
-def test_a_run_is_read_as_it_was_written(run: Run) -> None:
+def test_a_run_is_read_as_it_was_written(run: Segment) -> None:
     value = encode(run)
     assert told(decode(value)) == told(run)
-    assert outline(value) == Outline(run.first, run.floor, run.capacity, run.ids)
+    assert summary(value) == SegmentSummary(run.first, run.floor, run.capacity, run.ids)
     numbers = range(run.first, run.end)
-    rows = [Row(*each) for each in zip(run.ids, map(run.origin, numbers), strict=True)]
+    rows = [SegmentEntry(*each) for each in zip(run.ids, map(run.origin, numbers), strict=True)]
     assert [row_of(value, number) for number in numbers] == rows
     for number in (run.first - 1, run.end):
         with pytest.raises(UnknownFormatError):
@@ -92,11 +92,11 @@ def test_a_full_run_of_the_longest_ids_stays_below_64_kib() -> None:
     count = RUN_IDS_MAX
     spread = [n * 2**53 for n in range(count)]
     ids = tuple(b"%064d" % n for n in range(count))
-    run = Run(0, 0, 10, (Source("t" * 249, 0),), ids, [0] * count, spread, spread)
+    run = Segment(0, 0, 10, (PartitionId("t" * 249, 0),), ids, [0] * count, spread, spread)
     assert len(encode(run)) < 64 * 1024
     assert told(decode(encode(run))) == told(run)
     one_more = run._replace(ids=(*ids, b""), offsets=[*spread, 0], places=[0] * (count + 1))
-    for read in (decode, outline):
+    for read in (decode, summary):
         with pytest.raises(UnknownFormatError):
             read(encode(one_more._replace(times_ms=one_more.offsets)))
 
@@ -118,7 +118,7 @@ def test_an_origin_names_the_source_of_its_own_row() -> None:
     assert small().origin(8) == Origin("orders", 300, 9, 1_700_000_000_001)
 
 
-@pytest.mark.parametrize("read", [decode, outline])
+@pytest.mark.parametrize("read", [decode, summary])
 @rows(
     "run",
     {
@@ -129,7 +129,7 @@ def test_an_origin_names_the_source_of_its_own_row() -> None:
     },
 )
 def test_a_run_that_is_cut_off_or_goes_on_is_refused(
-    run: Run, read: Callable[[bytes], object]
+    run: Segment, read: Callable[[bytes], object]
 ) -> None:
     value = encode(run)
     read(value)

@@ -14,7 +14,16 @@ from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.auth.oidc import FRESH_S, PAUSE_S, STALE_S, TOKEN_CHARS_MAX, Jwks, Oidc, Refused, Vouched
+from api.auth.oidc import (
+    FRESH_S,
+    PAUSE_S,
+    STALE_S,
+    TOKEN_CHARS_MAX,
+    KeySet,
+    OidcIssuer,
+    TokenRefused,
+    VerifiedIdentity,
+)
 from service.config.model import ApiSettings
 from service.queries.errors import Unavailable
 from tests.api.guarded import AUDIENCE, ISSUER, KEY, Issuer, claims, jwk_of, signed
@@ -36,21 +45,21 @@ class Clock:
 class Asked:
     """One issuer, asked from outside of an event loop."""
 
-    def __init__(self, oidc: Oidc) -> None:
+    def __init__(self, oidc: OidcIssuer) -> None:
         self._oidc = oidc
 
-    def vouched(self, token: str) -> Vouched:
+    def vouched(self, token: str) -> VerifiedIdentity:
         return asyncio.run(self._oidc.vouched(token))
 
 
 def oidc(issuer: Issuer | None = None, clock: Clock | None = None, **changed: Any) -> Asked:
     told = ApiSettings(auth="oidc", oidc_issuer=ISSUER, oidc_audience=AUDIENCE, **changed)
-    jwks = Jwks(ISSUER, told.oidc_jwks_url, clock or Clock(), issuer or Issuer())
-    return Asked(Oidc(told, jwks))
+    jwks = KeySet(ISSUER, told.oidc_jwks_url, clock or Clock(), issuer or Issuer())
+    return Asked(OidcIssuer(told, jwks))
 
 
 def reason(token: str, **changed: Any) -> str:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(TokenRefused) as refused:
         oidc(**changed).vouched(token)
     return refused.value.reason
 
@@ -135,7 +144,7 @@ def test_keys_of_other_kinds_serve(key: Any, algorithm: str) -> None:
     maker = jwt.algorithms.get_default_algorithms()[algorithm]
     issuer.keys = [json.loads(maker.to_jwk(key.public_key())) | {"kid": "k1"}]
     assert oidc(issuer).vouched(signed(claims(), key, algorithm))
-    with pytest.raises(Refused):
+    with pytest.raises(TokenRefused):
         oidc(issuer).vouched(signed(claims()))  # another kind of key than the token's algorithm
 
 
@@ -144,7 +153,7 @@ def test_a_symmetric_key_of_an_issuer_is_not_read() -> None:
     secret = base64.urlsafe_b64encode(b"s" * 32).decode()
     issuer.keys = [{"kty": "oct", "kid": "k2", "k": secret}, jwk_of(KEY), {"kty": "?"}, {}]
     assert oidc(issuer).vouched(signed(claims()))
-    with pytest.raises(Refused):
+    with pytest.raises(TokenRefused):
         oidc(issuer).vouched(jwt.encode(claims(), "s" * 32, "HS256", {"kid": "k2"}))
 
 
@@ -167,7 +176,7 @@ def test_a_token_that_was_changed_anywhere_is_refused(data: st.DataObject) -> No
     changed = token[:place] + letter + token[place + 1 :]
     try:
         vouched = oidc().vouched(changed)
-    except Refused:
+    except TokenRefused:
         return
     # The last letter of a part has bits that no byte takes: the bytes are the same then.
     assert [_bytes(part) for part in changed.split(".")] == [_bytes(p) for p in token.split(".")]
@@ -243,7 +252,7 @@ def test_a_new_key_is_asked_for_and_an_old_one_that_is_gone_serves_no_more() -> 
     issuer.keys = [jwk_of(OTHER, "k2")]
     clock.now_s += PAUSE_S
     assert known.vouched(new)
-    with pytest.raises(Refused):
+    with pytest.raises(TokenRefused):
         known.vouched(old)
 
 
@@ -251,7 +260,7 @@ def test_made_up_kids_do_not_have_the_issuer_asked_for_ever() -> None:
     issuer, clock = Issuer(), Clock()
     known = oidc(issuer, clock, oidc_jwks_url="https://k.example")
     for number in range(100):
-        with pytest.raises(Refused):
+        with pytest.raises(TokenRefused):
             known.vouched(signed(claims(), OTHER, kid=f"made-up-{number}"))
     assert len(issuer.asked) == 1
     clock.now_s += PAUSE_S
@@ -273,7 +282,7 @@ def test_an_issuer_that_is_away_is_no_error_of_ours_and_known_keys_go_on() -> No
     issuer.is_away = True
     clock.now_s += FRESH_S
     assert known.vouched(signed(claims()))
-    with pytest.raises(Refused):
+    with pytest.raises(TokenRefused):
         known.vouched(signed(claims(), OTHER, kid="k2"))
     clock.now_s += STALE_S
     with pytest.raises(Unavailable):

@@ -5,17 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.console.history import ADDRESS_POINTS, History, Sample, quantile
+from api.console.history import ADDRESS_POINTS, History, HistorySample, quantile
 from tests.unit.helpers import some
 
 
 def sample(
     time_s: float, accepted: float = 0.0, by_address: Mapping[str, float] | None = None
-) -> Sample:
-    return Sample(time_s, accepted, accepted, 0.0, 0.0, None, (), by_address or {})
+) -> HistorySample:
+    return HistorySample(time_s, accepted, accepted, 0.0, 0.0, None, (), by_address or {})
 
 
-def history_of(*samples: Sample) -> History:
+def history_of(*samples: HistorySample) -> History:
     history = History()
     for each in samples:
         history.add(each)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.console.diff import between
-from api.console.forms import LetterFilter, as_toml
+from api.console.forms import FilterForm, as_toml
 
 VALUES = st.booleans() | st.integers(-(2**62), 2**62) | st.text() | st.lists(st.text(), max_size=3)
 
@@ -34,7 +34,7 @@ def test_a_version_alone_is_no_difference() -> None:
 
 
 def test_a_filter_asks_the_same_of_a_list_and_of_a_redrive() -> None:
-    wanted = LetterFilter.of(
+    wanted = FilterForm.of(
         {
             "topic": "t",
             "reason": "duplicate",
@@ -62,5 +62,5 @@ def test_a_filter_asks_the_same_of_a_list_and_of_a_redrive() -> None:
 
 
 def test_a_filter_of_nothing_means_all() -> None:
-    assert LetterFilter.of({}).order() == {"topics": [], "filter": {}}
-    assert "all dead letters" in LetterFilter.of({}).sentence()
+    assert FilterForm.of({}).order() == {"topics": [], "filter": {}}
+    assert "all dead letters" in FilterForm.of({}).sentence()

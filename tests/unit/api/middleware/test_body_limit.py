@@ -6,8 +6,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from api import problems
 from api.auth.authorize import RULE
-from api.middleware.body_limit import BodyLimit
-from api.principal import Rule
+from api.middleware.body_limit import BodyLimitMiddleware
+from api.principal import AccessRule
 
 BYTES_MAX = 100
 
@@ -32,9 +32,9 @@ async def answered(path: str, size: int, *, is_told: bool) -> int:
             statuses.append(message["status"])
 
     length = [(b"content-length", str(size).encode())] if is_told else []
-    scope = {"type": "http", "path": path, "headers": length, RULE: Rule("viewer", path)}
+    scope = {"type": "http", "path": path, "headers": length, RULE: AccessRule("viewer", path)}
     problems.set_trace_id(scope, "r")
-    await BodyLimit(app, BYTES_MAX)(scope, receive, send)
+    await BodyLimitMiddleware(app, BYTES_MAX)(scope, receive, send)
     return statuses[0]
 
 

@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 from api.resources.address_directory import (
     FIRST,
     FRESH_S_EACH,
-    Directories,
-    Directory,
-    Order,
-    Place,
+    AddressDirectory,
+    AddressDirectoryCache,
+    AddressOrder,
+    RankedAddress,
 )
 from service.queries.addresses import DirectoryAnswer, DirectoryQuery, SortKey
 from service.queries.errors import TimedOut, Unavailable
-from service.queries.inbox import Desk
+from service.queries.inbox import QueryService
 from service.queries.registry import Answer, Query
 from tests.waiting import LIMIT_S
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
-ORDERS = [Order(key, descends) for key in get_args(SortKey) for descends in (False, True)]
-ORDERS.remove(Order("name", descends=True))
+ORDERS = [AddressOrder(key, descends) for key in get_args(SortKey) for descends in (False, True)]
+ORDERS.remove(AddressOrder("name", descends=True))
 NAMES = st.sampled_from(["a", "ab", "abc", "b", "ba", "c"])
 NUMBERS = st.integers(0, 3)
 HELD = st.tuples(NAMES, st.none() | NUMBERS, st.none() | NUMBERS.map(float), st.none() | NUMBERS)
@@ -40,7 +40,7 @@ def told(held: Held, counted: Counted) -> DirectoryAnswer:
     return DirectoryAnswer._make([*columns, *counts, True])
 
 
-def in_order(held: Held, counted: Counted, order: Order) -> list[str]:
+def in_order(held: Held, counted: Counted, order: AddressOrder) -> list[str]:
     """Each address by its sum, its most or its least, else by its name at the end."""
 
     def rank(name: str) -> tuple[bool, float, str]:
@@ -73,10 +73,10 @@ def _known(values: Iterable[float | None]) -> list[float]:
     st.integers(1, 4),
 )
 def test_its_pages_hold_what_a_dumb_sort_of_all_rows_gives(
-    held: Held, counted: Counted, order: Order, prefix: str, size: int
+    held: Held, counted: Counted, order: AddressOrder, prefix: str, size: int
 ) -> None:
-    directory = Directory(told(held, counted), NOW)
-    found, after, is_last = list[Place](), FIRST, False
+    directory = AddressDirectory(told(held, counted), NOW)
+    found, after, is_last = list[RankedAddress](), FIRST, False
     while not is_last:
         page = directory.page(prefix, order, after, size)
         is_last, found = page.is_last, [*found, *page.places]
@@ -86,7 +86,7 @@ def test_its_pages_hold_what_a_dumb_sort_of_all_rows_gives(
     assert [place.address for place in found] == listed
 
 
-class Loops(Desk):
+class Loops(QueryService):
     """Answer when they are told to, with so many addresses."""
 
     def __init__(self, addresses: int) -> None:
@@ -124,7 +124,7 @@ def test_the_loops_are_asked_once_for_all_who_wait_and_not_again_while_it_is_fre
     fresh_s = 1000 * FRESH_S_EACH
 
     async def run() -> None:
-        directories = Directories(loops, LIMIT_S, lambda: now_s[0])
+        directories = AddressDirectoryCache(loops, LIMIT_S, lambda: now_s[0])
         waiting = [asyncio.create_task(directories.newest()) for _ in range(50)]
         await settled()
         loops.answer()
@@ -151,7 +151,7 @@ def test_what_the_loops_refuse_is_told_to_who_waits_and_asked_again_by_the_next(
     loops = Loops(1)
 
     async def run() -> None:
-        directories = Directories(loops, LIMIT_S, lambda: 0.0)
+        directories = AddressDirectoryCache(loops, LIMIT_S, lambda: 0.0)
         waiting = asyncio.create_task(directories.newest())
         await settled()
         loops.asked[-1].set_exception(Unavailable("The partitions moved."))
@@ -169,7 +169,7 @@ def test_addresses_that_cannot_be_told_in_time_are_given_more_time() -> None:
     loops = Loops(1)
 
     async def run() -> None:
-        directories = Directories(loops, 0.01, lambda: 0.0)
+        directories = AddressDirectoryCache(loops, 0.01, lambda: 0.0)
         for _ in range(3):
             with pytest.raises(TimedOut):
                 await directories.newest()

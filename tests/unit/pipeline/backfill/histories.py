@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from pipeline.backfill.decider import Row
-from pipeline.backfill.inputs import Inputs
+from pipeline.backfill.decider import SparkRecord
+from pipeline.backfill.inputs import BackfillInputs
 from ringfence.headers import Headers
 from service.config.load import RouteSettings
-from state.model import Source
+from state.model import PartitionId
 from tests.unit.pipeline.backfill.the_service import value_of
 
 NOW_MS = 1_700_000_000_000
@@ -25,9 +25,9 @@ def inputs_of(
     settings: Mapping[str, Mapping[str, object]],
     *routes: RouteSettings,
     by_address_partitions: int = 3,
-) -> Inputs:
+) -> BackfillInputs:
     """Routes that read the topics which they name."""
-    return Inputs(
+    return BackfillInputs(
         routes=routes,
         patterns=settings,
         group_id="g",
@@ -43,11 +43,16 @@ def route(*inputs: str, **settings: object) -> RouteSettings:
 
 
 def history(
-    random: Random, strategy: str, sources: Sequence[Source], count: int, *, groups: bool = True
-) -> list[Row]:
+    random: Random,
+    strategy: str,
+    sources: Sequence[PartitionId],
+    count: int,
+    *,
+    groups: bool = True,
+) -> list[SparkRecord]:
     """Records of several partitions, of which about a third repeat something."""
     offsets = dict.fromkeys(sources, 0)
-    rows: list[Row] = []
+    rows: list[SparkRecord] = []
     told = _Told(random, strategy, groups=groups)
     time_ms = NOW_MS - 10 * count
     for _ in range(count):
@@ -58,7 +63,9 @@ def history(
         key = random.choice([None, b"k", b"other"])
         headers = told.headers()
         offset = offsets[source]
-        rows.append(Row(source, offset, timestamp_ms, key, value_of(source, offset), headers))
+        rows.append(
+            SparkRecord(source, offset, timestamp_ms, key, value_of(source, offset), headers)
+        )
     return rows
 
 

@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
-from pipeline.backfill.decider import Judge, Row
-from pipeline.backfill.inputs import Inputs
-from pipeline.backfill.paged_store import Shelves
-from state.model import Source
+from pipeline.backfill.decider import BatchDecider, SparkRecord
+from pipeline.backfill.inputs import BackfillInputs
+from pipeline.backfill.paged_store import PagedStore
+from state.model import PartitionId
 from tests.unit.pipeline.backfill.histories import (
     NOW_MS,
     SETTINGS,
@@ -18,8 +18,8 @@ from tests.unit.pipeline.backfill.histories import (
 )
 from tests.unit.pipeline.backfill.the_service import Said, TheService
 
-OWN = Source("orders", 0)
-BY_ADDRESS = Source("g.by-address", 0)
+OWN = PartitionId("orders", 0)
+BY_ADDRESS = PartitionId("g.by-address", 0)
 
 
 class Dict(dict[bytes, bytes]):
@@ -33,13 +33,13 @@ class Dict(dict[bytes, bytes]):
 
 
 def judged(
-    decider: Source, inputs: Inputs, rows: list[Row], random: Random
-) -> dict[tuple[Source, int], Said]:
+    decider: PartitionId, inputs: BackfillInputs, rows: list[SparkRecord], random: Random
+) -> dict[tuple[PartitionId, int], Said]:
     entries = Dict()
-    said: dict[tuple[Source, int], Said] = {}
+    said: dict[tuple[PartitionId, int], Said] = {}
     at, positions = 0, []
     while at < len(rows):
-        judge = Judge(decider, inputs, Shelves(entries), NOW_MS)
+        judge = BatchDecider(decider, inputs, PagedStore(entries), NOW_MS)
         size = random.choice([1, 30, 3_000])
         for verdict in judge.judge(rows[at : at + size]):
             place = (verdict.source, verdict.offset)
@@ -72,7 +72,7 @@ def test_a_judge_of_what_many_inputs_bring_says_what_the_service_says(strategy: 
     settings = {"#": SETTINGS[strategy]}
     several = route("orders", "returns", address="all.{header:_TENANT}")
     inputs = inputs_of(settings, several)
-    sources = [Source("orders", 0), Source("orders", 1), Source("returns", 0)]
+    sources = [PartitionId("orders", 0), PartitionId("orders", 1), PartitionId("returns", 0)]
     rows = [
         row._replace(headers=[*row.headers, ("_TENANT", random.choice([b"a", b"b", None]))])
         for row in history(random, strategy, sources, 2_000)

@@ -5,13 +5,13 @@ from random import Random
 
 import pytest
 
-from pipeline.backfill.decider import Judge, Row
-from pipeline.backfill.inputs import Inputs
-from pipeline.backfill.paged_store import Shelves, shelf_of_page, unpacked_entries
-from pipeline.backfill.seed import Memories, Number, Shelf, shelves_of
+from pipeline.backfill.decider import BatchDecider, SparkRecord
+from pipeline.backfill.inputs import BackfillInputs
+from pipeline.backfill.paged_store import PagedStore, shelf_of_page, unpacked_entries
+from pipeline.backfill.seed import SeedEntries, SeedNumber, SeedReader, shelves_of
 from ringfence.headers import DUPLICATE_ID, NUMBER, PUBLISHER
-from service.import_ids.source import Line
-from state.model import Source
+from service.import_ids.source import IdLine
+from state.model import PartitionId
 from tests.unit.pipeline.backfill.histories import NOW_MS, STRATEGIES, history, inputs_of, route
 from tests.unit.pipeline.backfill.test_decider import BY_ADDRESS, OWN, Dict
 from tests.unit.pipeline.backfill.the_service import TheService
@@ -25,17 +25,17 @@ HOLDS_ALL = {
 }
 
 
-def shelves(decider: Source, entries: Dict) -> Iterator[Shelf]:
+def shelves(decider: PartitionId, entries: Dict) -> Iterator[SeedEntries]:
     found = [(shelf_of_page(key), content) for key, content in sorted(entries.items())]
     return shelves_of(
         (decider, shelf, unpacked_entries(content)) for shelf, content in found if shelf
     )
 
 
-def remembered(decider: Source, inputs: Inputs, rows: list[Row]) -> Dict:
+def remembered(decider: PartitionId, inputs: BackfillInputs, rows: list[SparkRecord]) -> Dict:
     entries = Dict()
     for at in range(0, len(rows), 700):
-        judge = Judge(decider, inputs, Shelves(entries), NOW_MS)
+        judge = BatchDecider(decider, inputs, PagedStore(entries), NOW_MS)
         judge.judge(rows[at : at + 700])
         judge.close()
     return entries
@@ -53,7 +53,7 @@ def test_a_service_that_is_told_answers_as_one_that_was_there(strategy: str, sco
     ]
     claims = {DUPLICATE_ID} if strategy in {"ring", "window"} else {PUBLISHER}
     rows = [row for row in rows if claims & {name for name, _ in row.headers}]
-    memories = Memories(inputs)
+    memories = SeedReader(inputs)
     told = [
         each
         for shelf in shelves(decider, remembered(decider, inputs, rows))
@@ -79,16 +79,16 @@ def _is_of_a_window(strategy: str, header: tuple[str, bytes | None]) -> bool:
 def test_numbers_that_an_audit_has_not_seen_may_still_come() -> None:
     inputs = inputs_of({"#": {"strategy": "audit", "audit_depth": 10}}, route("orders"))
 
-    def row(offset: int, number: int) -> Row:
+    def row(offset: int, number: int) -> SparkRecord:
         headers = [(PUBLISHER, b"p"), (NUMBER, b"%d" % number)]
-        return Row(OWN, offset, NOW_MS - 1, None, None, headers)
+        return SparkRecord(OWN, offset, NOW_MS - 1, None, None, headers)
 
     came = [row(at, number) for at, number in enumerate([1, 40, 42, 45, 44])]
     entries = remembered(BY_ADDRESS, inputs, came)
     (told,) = (
-        each for shelf in shelves(BY_ADDRESS, entries) for each in Memories(inputs).tell(shelf)
+        each for shelf in shelves(BY_ADDRESS, entries) for each in SeedReader(inputs).tell(shelf)
     )
-    assert isinstance(told, Number)
+    assert isinstance(told, SeedNumber)
     assert told.row["sequence"] == 45
     assert told.row["missing"] == [36, 37, 38, 39, 41, 43]
 
@@ -97,13 +97,15 @@ def test_ids_of_publishers_are_counted_and_left_out() -> None:
     inputs = inputs_of({"#": {"strategy": "window"}}, route("orders"))
     headers = [(DUPLICATE_ID, b"x"), (PUBLISHER, b"p")]
     plain = [(DUPLICATE_ID, b"y")]
-    rows = [Row(OWN, at, NOW_MS, None, None, each) for at, each in enumerate([headers, plain])]
-    memories = Memories(inputs)
+    rows = [
+        SparkRecord(OWN, at, NOW_MS, None, None, each) for at, each in enumerate([headers, plain])
+    ]
+    memories = SeedReader(inputs)
     (told,) = (
         each
         for shelf in shelves(BY_ADDRESS, remembered(BY_ADDRESS, inputs, rows))
         for each in memories.tell(shelf)
     )
-    assert isinstance(told, Line)
+    assert isinstance(told, IdLine)
     assert told.row["id"] == "y"
     assert list(memories.left_out.values()) == [1]

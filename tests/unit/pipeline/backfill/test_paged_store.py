@@ -7,15 +7,15 @@ import pytest
 from pipeline.backfill import paged_store as module
 from pipeline.backfill.paged_store import (
     PAGE_BYTES,
-    Shelves,
-    Standing,
+    PagedStore,
+    PartitionProgress,
     shelf_of_page,
     unpacked_entries,
 )
 from state.keys import prefix
 from state.memory_store import MemoryStore
 from state.model import Edit
-from state.store import Identity, Position
+from state.store import Identity, StorePosition
 from tests.unit.pipeline.backfill.test_decider import Dict
 
 NAMES = [prefix(kind, address) for kind in (b"r", b"a", b"g") for address in ("x", "xy", "é")]
@@ -36,17 +36,17 @@ def test_shelves_hold_what_a_store_holds(seed: int, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(module, "PAGE_BYTES", 300)
     random, entries, expected = Random(seed), Dict(), MemoryStore()
     for batch in range(12):
-        shelves = Shelves(entries)
+        shelves = PagedStore(entries)
         for change in (edits(random), edits(random)):
             shelves.keep(change)
             expected.keep(change)
-        shelves.save(Standing(batch, 7))
-        again = Shelves(entries)
-        assert again.standing == Standing(batch, 7)
+        shelves.save(PartitionProgress(batch, 7))
+        again = PagedStore(entries)
+        assert again.standing == PartitionProgress(batch, 7)
         for name in NAMES:
             assert list(again.scan(name)) == list(expected.scan(name))
             assert again.get(name + b"00000003") == expected.get(name + b"00000003")
-        kinds = Shelves(entries)
+        kinds = PagedStore(entries)
         assert list(kinds.scan(b"g")) == list(expected.scan(b"g"))
         held = {"x", "xy", "é"}
         assert kinds.addresses == {
@@ -58,12 +58,12 @@ def test_shelves_hold_what_a_store_holds(seed: int, monkeypatch: pytest.MonkeyPa
 
 def test_what_is_gone_leaves_nothing_but_how_far_it_came() -> None:
     entries = Dict()
-    shelves = Shelves(entries)
+    shelves = PagedStore(entries)
     shelves.keep([Edit(NAMES[0] + b"1", b"v")])
-    shelves.save(Standing(1, 1))
-    shelves = Shelves(entries)
+    shelves.save(PartitionProgress(1, 1))
+    shelves = PagedStore(entries)
     shelves.keep([Edit(NAMES[0] + b"1", None)])
-    shelves.save(Standing(2, 1))
+    shelves.save(PartitionProgress(2, 1))
     assert set(entries) == {b"d", b"p"}
     assert entries[b"d"] == b""
 
@@ -72,10 +72,10 @@ def test_what_grows_writes_its_last_page_alone() -> None:
     entries = Dict()
     for batch in range(10):
         before = dict(entries)
-        shelves = Shelves(entries)
+        shelves = PagedStore(entries)
         key = NAMES[0] + b"%d" % batch
         shelves.keep([Edit(key, b"v" * (PAGE_BYTES // 2))])
-        shelves.save(Standing(batch, 1))
+        shelves.save(PartitionProgress(batch, 1))
         written = [k for k in entries if entries[k] != before.get(k) and shelf_of_page(k)]
         assert len(written) == 1
     pages = [key for key in entries if shelf_of_page(key) == NAMES[0]]
@@ -84,12 +84,12 @@ def test_what_grows_writes_its_last_page_alone() -> None:
 
 def test_a_page_tells_its_shelf_and_its_entries() -> None:
     entries = Dict()
-    shelves = Shelves(entries)
+    shelves = PagedStore(entries)
     shelves.apply(
         [Edit(NAMES[1] + b"1", b"v"), Edit(NAMES[1] + b"0", b"")],
-        Position(Identity("", "", "", 1), 0, 0, 0),
+        StorePosition(Identity("", "", "", 1), 0, 0, 0),
     )
-    shelves.save(Standing(1, 1))
+    shelves.save(PartitionProgress(1, 1))
     assert shelves.position() is None
     assert shelves.figures().keys == 2
     (page,) = [key for key in entries if shelf_of_page(key) is not None]

@@ -12,30 +12,30 @@ from confluent_kafka import Message
 
 from api.resources.id_schemas import ImportedLine
 from api.resources.publishers import Number as NumberIn
-from pipeline.backfill.decider import ACCEPTED, Row
-from pipeline.backfill.inputs import Inputs
-from pipeline.backfill.seed import Number
+from pipeline.backfill.decider import ACCEPTED, SparkRecord
+from pipeline.backfill.inputs import BackfillInputs
+from pipeline.backfill.seed import SeedNumber
 from ringfence.headers import MARK, DeadLetter, Headers
 from service.dedup.batch import Batch, Slice, read
-from service.dedup.checks import Rules
+from service.dedup.checks import DecisionContext
 from service.dedup.decider import decide, import_ids, place_publisher
-from service.dedup.output import Placing
-from service.dedup.partition import Facts, Log, Partition, Phase
+from service.dedup.output import OutputResolver
+from service.dedup.partition import LogRange, OwnedPartition, PartitionPhase, TakeoverFacts
 from service.dedup.plan import Plan
 from service.dedup.record import name_of, trace
 from service.dedup.route import finder
-from service.import_ids.source import Line
+from service.import_ids.source import IdLine
 from service.kafka.admin import TopicInfo
-from service.kafka.topics import Targets
+from service.kafka.topics import OutputTopics
 from service.processor.transaction import apply
 from state.cache import Cache
 from state.memory_store import MemoryStore
-from state.model import Claim, Source
+from state.model import Claim, PartitionId
 from state.store import Identity
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import FakeCluster
 
-CHANGELOG = Source("changelog", 0)
+CHANGELOG = PartitionId("changelog", 0)
 FALLBACK = "fallback"
 
 
@@ -49,38 +49,44 @@ class Said(NamedTuple):
 class TheService:
     """One deciding partition."""
 
-    def __init__(self, decider: Source, inputs: Inputs, random: Random, now_ms: int) -> None:
+    def __init__(
+        self, decider: PartitionId, inputs: BackfillInputs, random: Random, now_ms: int
+    ) -> None:
         self._random, self._now_ms = random, now_ms
         self._is_own = decider.topic in inputs.by_topic
-        self._partition = Partition(
+        self._partition = OwnedPartition(
             source=decider,
-            inlet=inputs.inlet(decider),
+            input_partition=inputs.input_partition(decider),
             changelog=CHANGELOG,
-            phase=Phase.RUNNING,
+            phase=PartitionPhase.RUNNING,
             store=MemoryStore(),
-            facts=Facts(None, None, Log(0, 0), Log(0, 0), Identity("", "", "", 1)),
+            facts=TakeoverFacts(
+                None, None, LogRange(0, 0), LogRange(0, 0), Identity("", "", "", 1)
+            ),
         )
         cluster = FakeCluster()
         targets = {name for route in inputs.by_topic.values() for name in route.targets()}
         for name in (*targets, FALLBACK):
             cluster.create_topic(name, 1)
-        found = Targets(FakeAdmin(cluster))
+        found = OutputTopics(FakeAdmin(cluster))
         found.refresh([*targets, FALLBACK])
         self._cache = Cache(1 << 30)
-        self._rules = Rules(
+        self._rules = DecisionContext(
             cluster_id="",
             group_id=inputs.group_id,
             epochs={},
             book=inputs.rules(self._cache).book,
             cache=self._cache,
-            placing=Placing(found, FALLBACK, compressing=True, refused={}, homeless=set()),
-            inlets=finder(inputs.routes, inputs.group_id, _no_topics),
+            output_resolver=OutputResolver(
+                found, FALLBACK, compressing=True, refused={}, homeless=set()
+            ),
+            input_partitions=finder(inputs.routes, inputs.group_id, _no_topics),
             by_address=inputs.by_address,
         )
 
-    def say(self, rows: Sequence[Row]) -> Mapping[tuple[Source, int], Said]:
+    def say(self, rows: Sequence[SparkRecord]) -> Mapping[tuple[PartitionId, int], Said]:
         """The verdict on each record, decided in this order and in batches of any size."""
-        said: dict[tuple[Source, int], Said] = {}
+        said: dict[tuple[PartitionId, int], Said] = {}
         at = 0
         while at < len(rows):
             size = self._random.choice([1, 7, 100, 5_000])
@@ -89,11 +95,11 @@ class TheService:
             at += size
         return said
 
-    def know(self, told: Iterable[Line | Number]) -> None:
+    def know(self, told: Iterable[IdLine | SeedNumber]) -> None:
         """What the admin API would have it know."""
         for each in told:
             plan, partition = Plan(), self._partition
-            if isinstance(each, Line):
+            if isinstance(each, IdLine):
                 known = ImportedLine.model_validate_json(json.dumps(each.row)).placed()
                 filled = import_ids(
                     partition, each.address, [known], self._rules, plan, self._now_ms
@@ -108,7 +114,7 @@ class TheService:
                     stream=number.stream,
                     previous=0,
                 )
-                writes = Source(number.topic, number.partition)
+                writes = PartitionId(number.topic, number.partition)
                 filled = place_publisher(
                     partition,
                     number.address,
@@ -122,7 +128,9 @@ class TheService:
                 pass
             apply(plan, {CHANGELOG: 10}, {partition.source: partition}, self._cache, self._now_ms)
 
-    def _say(self, rows: Sequence[Row], first: int, said: dict[tuple[Source, int], Said]) -> None:
+    def _say(
+        self, rows: Sequence[SparkRecord], first: int, said: dict[tuple[PartitionId, int], Said]
+    ) -> None:
         messages = [self._message(row, at) for at, row in enumerate(rows, first)]
         plan, partition = Plan(), self._partition
         batch = Batch((Slice.of(partition, *read(messages)[:2]),), self._now_ms)
@@ -132,7 +140,7 @@ class TheService:
                     said[_place(value)] = _said(headers)
         apply(plan, {CHANGELOG: 10}, {partition.source: partition}, self._cache, self._now_ms)
 
-    def _message(self, row: Row, position: int) -> Message:
+    def _message(self, row: SparkRecord, position: int) -> Message:
         headers: list[tuple[str, str | bytes | None]] = list(row.headers)
         if not self._is_own:
             headers.append(trace(name_of(row.source), row.own_offset))
@@ -147,15 +155,15 @@ class TheService:
         )
 
 
-def value_of(source: Source, offset: int) -> bytes:
+def value_of(source: PartitionId, offset: int) -> bytes:
     """What every record bears."""
     return f"{source.topic}-{source.partition}@{offset}".encode()
 
 
-def _place(value: bytes) -> tuple[Source, int]:
+def _place(value: bytes) -> tuple[PartitionId, int]:
     name, _, offset = value.decode().rpartition("@")
     topic, _, partition = name.rpartition("-")
-    return Source(topic, int(partition)), int(offset)
+    return PartitionId(topic, int(partition)), int(offset)
 
 
 def _said(headers: Headers) -> Said:

@@ -6,11 +6,11 @@ import pytest
 
 from pipeline.config import read_config
 from pipeline.errors import USAGE, PipelineError
-from pipeline.reconcile.scope import Rule, planned, redriven_of
+from pipeline.reconcile.scope import RouteScope, planned, redriven_of
 from ringfence.headers import DUPLICATE_ID
 from service.config.load import Config
-from service.dedup.dead_letter import LetterFilter, LetterPlace, Order
-from service.metadata.redrive_job import Job, Span
+from service.dedup.dead_letter import DeadLetterFilter, DeadLetterPosition, RedriveRequest
+from service.metadata.redrive_job import DeadLetterRange, RedriveJob
 
 TOPICS = {"a.eu", "a.us", "b", "b.out", "a.eu.unique", "g.dead-letters", "a.eu.dlq", "x", "y", "z"}
 
@@ -39,8 +39,8 @@ missing_id = "stamp"
 """
     plan = planned(config(tmp_path, routes), TOPICS)
     assert plan.rules == (
-        Rule(("a.eu", "a.us"), "in.{topic}", "", "address"),
-        Rule(("b",), "of.{header:A}", "{key}", "partition"),
+        RouteScope(("a.eu", "a.us"), "in.{topic}", "", "address"),
+        RouteScope(("b",), "of.{header:A}", "{key}", "partition"),
     )
     assert plan.outputs == {"a.eu.unique", "b.out"}
     assert plan.letters == {"a.eu.dlq", "g.dead-letters"}
@@ -71,14 +71,24 @@ def test_a_broker_without_the_inputs_is_told(tmp_path: Path) -> None:
 
 
 def test_redrives_tell_the_letters_that_they_went_over() -> None:
-    whole = Job(
-        "1", Order("forget", LetterFilter()), (Span("d", 0, 5, 9), Span("d", 1, 0, 3)), 0, 0
+    whole = RedriveJob(
+        "1",
+        RedriveRequest("forget", DeadLetterFilter()),
+        (DeadLetterRange("d", 0, 5, 9), DeadLetterRange("d", 1, 0, 3)),
+        0,
+        0,
     )
-    named = tuple(LetterPlace("d", 0, offset) for offset in (2, 8, 9))
-    some = Job("2", Order("through", LetterFilter(), named), (Span("d", 0, 2, 10),), 0, 0)
+    named = tuple(DeadLetterPosition("d", 0, offset) for offset in (2, 8, 9))
+    some = RedriveJob(
+        "2",
+        RedriveRequest("through", DeadLetterFilter(), named),
+        (DeadLetterRange("d", 0, 2, 10),),
+        0,
+        0,
+    )
     records = [(job.record.key, job.record.value, 0) for job in (some, whole)]
     assert redriven_of([*records, (b"settings", None, 3)]) == (
-        Span("d", 0, 2, 3),
-        Span("d", 0, 5, 10),
-        Span("d", 1, 0, 3),
+        DeadLetterRange("d", 0, 2, 3),
+        DeadLetterRange("d", 0, 5, 10),
+        DeadLetterRange("d", 1, 0, 3),
     )

@@ -5,10 +5,10 @@ from html.parser import HTMLParser
 import pytest
 
 from pipeline.reconcile.report import answer, rings, tiles, to_html
-from pipeline.reconcile.results import AddressFound, Fault
+from pipeline.reconcile.results import AddressFound, Violation
 from tests.unit.pipeline.reconcile.found import COUNTED, LONG, SHORT, findings
 
-FAULT = Fault("doubled", "orders.unique", 3, 17, "orders-3@9 went out already")
+FAULT = Violation("doubled", "orders.unique", 3, 17, "orders-3@9 went out already")
 
 
 class Elements(HTMLParser):

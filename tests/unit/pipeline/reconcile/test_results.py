@@ -5,12 +5,12 @@ import json
 import pytest
 
 from pipeline.errors import USAGE, PipelineError
-from pipeline.reconcile.results import Fault, from_json, to_json
+from pipeline.reconcile.results import Violation, from_json, to_json
 from tests.unit.pipeline.reconcile.found import LONG, SHORT, findings
 
 
 def test_findings_come_back_as_they_were() -> None:
-    found = findings(SHORT, LONG, faults=(Fault("doubled", "t", 1, 2, "…"),))
+    found = findings(SHORT, LONG, faults=(Violation("doubled", "t", 1, 2, "…"),))
     assert from_json(to_json(found)) == found
     assert json.loads(to_json(found))["faultless"] is False
 

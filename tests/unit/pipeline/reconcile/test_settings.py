@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from pipeline.config import overlaid, read_config
-from pipeline.reconcile.scope import UNKNOWN, Former, earlier_of, memory_of
+from pipeline.reconcile.scope import UNKNOWN, PastBounds, earlier_of, memory_of
 from service.config.addresses import AddressBook
 from service.config.load import Config
-from service.metadata.settings import Overlay, Revisions
+from service.metadata.settings import SettingsHistory, SettingsOverlay
 
 
 def config(tmp_path: Path, routes: str) -> Config:
@@ -36,9 +36,9 @@ def test_how_an_address_remembers_is_told_by_its_strategy() -> None:
     assert memory_of(book, "s", bridged=True).size == 5
 
 
-def written(*overlays: Overlay) -> list[tuple[bytes | None, bytes | None, int]]:
+def written(*overlays: SettingsOverlay) -> list[tuple[bytes | None, bytes | None, int]]:
     """The config topic after these documents, each a minute after the one before."""
-    revisions = Revisions()
+    revisions = SettingsHistory()
     records: list[tuple[bytes | None, bytes | None, int]] = []
     for minute, overlay in enumerate(overlays):
         for each in revisions.records(overlay, actor="me", reason="", time_ms=60_000 * minute):
@@ -47,8 +47,8 @@ def written(*overlays: Overlay) -> list[tuple[bytes | None, bytes | None, int]]:
     return records
 
 
-def sized(size: int) -> Overlay:
-    return Overlay().with_address("#", {"id_cache_size": size}, in_file=True)
+def sized(size: int) -> SettingsOverlay:
+    return SettingsOverlay().with_address("#", {"id_cache_size": size}, in_file=True)
 
 
 def test_the_sizes_before_each_change_over_rest_are_known_by_when_they_ended(
@@ -75,6 +75,6 @@ def test_what_an_address_remembered_by_another_strategy_was_forgotten() -> None:
     now = AddressBook.of({"#": {"strategy": "window", "on_duplicate": "dead_letter"}})
     once = AddressBook.of({"#": {"id_cache_size": 7, "on_duplicate": "drop"}})
     memory = memory_of(now, "b", [UNKNOWN._replace(until_ms=4, book=once)])
-    assert memory.former == (Former(4, 0, UNKNOWN.until_ms, 0),)
+    assert memory.former == (PastBounds(4, 0, UNKNOWN.until_ms, 0),)
     assert memory.silent
     assert memory_of(now, "b", [UNKNOWN._replace(book=now)]).former == ()

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 from ringfence.publisher.errors import PublishGapError, StoreError, StoreFullError, StoreHeldError
 from ringfence.publisher.message import Message, numbered, row_of
-from ringfence.publisher.outbox import Owner, PublishStore, Room
+from ringfence.publisher.outbox import Outbox, OutboxLimits, OutboxOwner
 
-OWNER = Owner("p", "orders", "orders")
-ROOM = Room(1000, 100_000)
+OWNER = OutboxOwner("p", "orders", "orders")
+ROOM = OutboxLimits(1000, 100_000)
 NOW_MS = 7
 FIRST = NOW_MS * 10**6
 
 
-OPEN: list[PublishStore] = []
+OPEN: list[Outbox] = []
 
 
 @pytest.fixture(autouse=True)
@@ -34,8 +34,10 @@ def _no_store_is_left() -> Iterator[None]:
         OPEN.pop().close()
 
 
-def opened(folder: Path, owner: Owner = OWNER, room: Room = ROOM, now_ms: int = 0) -> PublishStore:
-    OPEN.append(PublishStore(str(folder / "p.store"), owner, room, now_ms))
+def opened(
+    folder: Path, owner: OutboxOwner = OWNER, room: OutboxLimits = ROOM, now_ms: int = 0
+) -> Outbox:
+    OPEN.append(Outbox(str(folder / "p.store"), owner, room, now_ms))
     return OPEN[-1]
 
 
@@ -43,11 +45,11 @@ def plain(*values: bytes) -> list[Message]:
     return [Message(value, None, (), 1) for value in values]
 
 
-def held(store: PublishStore) -> list[tuple[int, bytes | None]]:
+def held(store: Outbox) -> list[tuple[int, bytes | None]]:
     return [(number, each.value) for number, each in store.after(0, 1000, 10**6)]
 
 
-def stored_to(folder: Path, number: int) -> PublishStore:
+def stored_to(folder: Path, number: int) -> Outbox:
     """A store whose numbers begin with 1, and which was acknowledged up to this one."""
     store = opened(folder)
     store.append(plain(*[b"old"] * number))
@@ -72,10 +74,10 @@ def test_what_append_returned_for_is_there_after_a_kill(tmp_path: Path) -> None:
     program = """
         import sys
         from ringfence.publisher.message import Message
-        from ringfence.publisher.outbox import Owner
-        from ringfence.publisher.outbox import PublishStore, Room
-        owner = Owner("p", "orders", "orders")
-        store = PublishStore(sys.argv[1], owner, Room(10**9, 10**9), 0)
+        from ringfence.publisher.outbox import OutboxOwner
+        from ringfence.publisher.outbox import Outbox, OutboxLimits
+        owner = OutboxOwner("p", "orders", "orders")
+        store = Outbox(sys.argv[1], owner, OutboxLimits(10**9, 10**9), 0)
         while True:
             (number,) = store.append([Message(b"v", None, (), 1)])
             print(number, flush=True)
@@ -86,7 +88,7 @@ def test_what_append_returned_for_is_there_after_a_kill(tmp_path: Path) -> None:
         told = [int(process.stdout.readline()) for _ in range(300)]
         process.kill()
         told += [int(line) for line in process.stdout if line.endswith("\n")]
-    store = opened(tmp_path, room=Room(10**9, 10**9))
+    store = opened(tmp_path, room=OutboxLimits(10**9, 10**9))
     assert [number for number, _ in store.after(0, 10**6, 10**9)][: len(told)] == told
     assert store.pending - len(told) in {0, 1}
 
@@ -111,9 +113,16 @@ def test_another_process_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [Owner("q", "orders", "orders"), Owner("p", "x", "orders"), Owner("p", "orders", "x")]
+    "other",
+    [
+        OutboxOwner("q", "orders", "orders"),
+        OutboxOwner("p", "x", "orders"),
+        OutboxOwner("p", "orders", "x"),
+    ],
 )
-def test_a_store_belongs_to_one_publisher_of_one_address(tmp_path: Path, other: Owner) -> None:
+def test_a_store_belongs_to_one_publisher_of_one_address(
+    tmp_path: Path, other: OutboxOwner
+) -> None:
     opened(tmp_path).close()
     with pytest.raises(StoreError, match="belongs to publisher p"):
         opened(tmp_path, other)
@@ -134,7 +143,7 @@ def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
 def test_a_full_store_says_so_takes_nothing_and_has_room_again_after_an_ack(
     tmp_path: Path,
 ) -> None:
-    store = opened(tmp_path, room=Room(3, 10))
+    store = opened(tmp_path, room=OutboxLimits(3, 10))
     store.append(plain(b"a", b"b"))
     with pytest.raises(StoreFullError, match="holds 2 messages"):
         store.append(plain(b"c", b"d"))
@@ -147,10 +156,10 @@ def test_a_full_store_says_so_takes_nothing_and_has_room_again_after_an_ack(
 
 
 def test_a_store_that_is_opened_again_knows_how_full_it_is(tmp_path: Path) -> None:
-    store = opened(tmp_path, room=Room(3, 10))
+    store = opened(tmp_path, room=OutboxLimits(3, 10))
     store.append(plain(b"a", b"bb"))
     store.close()
-    again = opened(tmp_path, room=Room(3, 10))
+    again = opened(tmp_path, room=OutboxLimits(3, 10))
     assert again.pending == 2
     with pytest.raises(StoreFullError, match="holds 3 bytes"):
         again.append(plain(b"x" * 8))

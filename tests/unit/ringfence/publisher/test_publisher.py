@@ -21,9 +21,9 @@ from ringfence.publisher.errors import (
     StoreHeldError,
 )
 from ringfence.publisher.message import Message
-from ringfence.publisher.outbox import Owner, PublishStore, Room
+from ringfence.publisher.outbox import Outbox, OutboxLimits, OutboxOwner
 from ringfence.publisher.publisher import Publisher
-from ringfence.publisher.sender import State
+from ringfence.publisher.sender import PublisherState
 from tests.fakes.admin_api import AdminApi, served
 from tests.fakes.judge import FakeWire, Judge
 from tests.waiting import LIMIT_S, eventually
@@ -44,7 +44,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[AdminApi]:
     def wire(_route: object, partition: int | None, _trouble: object) -> FakeWire:
         return FakeWire(judge, partition or 0)
 
-    monkeypatch.setattr(publisher_module, "KafkaWire", wire)
+    monkeypatch.setattr(publisher_module, "KafkaConnection", wire)
     thread = threading.Thread(target=decide)
     thread.start()
     with served(AdminApi(judge)) as running:
@@ -81,7 +81,7 @@ def test_five_lines_are_enough(api: AdminApi, new: Callable[..., Publisher]) -> 
         first = publisher.publish(b"value", key=b"k", headers=[("a", b"1")])
         assert publisher.publish(b"more") == first + 1
     assert accepted(api) == [b"value", b"more"]
-    assert publisher.state is State.CLOSED
+    assert publisher.state is PublisherState.CLOSED
 
 
 def test_publish_waits_for_nobody_and_the_next_life_sends(
@@ -170,7 +170,7 @@ def test_what_stops_a_publisher_is_told_and_raised_by_the_next_publish(
     told: list[PublisherError] = []
     with caplog.at_level(logging.WARNING, "ringfence.publisher"):
         publisher = new(on_error=told.append, user="me")
-        eventually(lambda: publisher.state is State.STOPPED)
+        eventually(lambda: publisher.state is PublisherState.STOPPED)
     with pytest.raises(NameInUseError, match="somebody holds the name"):
         publisher.publish(b"v")
     assert publisher.last_error is told[0]
@@ -188,7 +188,7 @@ def test_a_callback_that_fails_does_no_harm(
     api.judge.up = False
     publisher = new(on_error=fail)
     publisher.publish(b"v")
-    eventually(lambda: publisher.state is State.WAITING)
+    eventually(lambda: publisher.state is PublisherState.WAITING)
     api.judge.up = True
     assert publisher.flush(SOON_S)
     assert "on_error of publisher p failed" in caplog.text
@@ -202,7 +202,7 @@ def test_a_fault_of_ours_in_the_thread_stops_it_and_is_told(
 
     monkeypatch.setattr(FakeWire, "poll", broken)
     publisher = new()
-    eventually(lambda: publisher.state is State.STOPPED)
+    eventually(lambda: publisher.state is PublisherState.STOPPED)
     with pytest.raises(PublisherError, match="RuntimeError: a bug"):
         publisher.publish(b"v")
     assert api.judge.accepted == []
@@ -250,6 +250,8 @@ publisher.publish(b"v")
 """
     done = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
     assert done.returncode == 0
-    store = PublishStore(str(tmp_path / "p.store"), Owner("p", "orders", "orders"), Room(1, 1), 0)
+    store = Outbox(
+        str(tmp_path / "p.store"), OutboxOwner("p", "orders", "orders"), OutboxLimits(1, 1), 0
+    )
     assert store.pending == 1
     store.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.publisher.errors import AwayError, NameInUseError, PublishGapError, StoreError
-from ringfence.publisher.sender import State
+from ringfence.publisher.sender import PublisherState
 from tests.fakes.judge import Judge, Sent
 from tests.unit.ringfence.life import ACK_WAIT_S, OPEN, Clock, KilledError, Life
 
@@ -41,7 +41,7 @@ def test_what_is_published_is_sent_in_order_and_dropped_when_acknowledged(
     assert values(judge) == published
     assert [sent.number for sent in judge.log] == list(range(1, 31))
     assert life.store.pending == 0
-    assert life.courier.state is State.SENDING
+    assert life.courier.state is PublisherState.SENDING
 
 
 def test_a_service_that_is_away_is_waited_for_with_growing_patience(
@@ -55,7 +55,7 @@ def test_a_service_that_is_away_is_waited_for_with_growing_patience(
         waits.append(life.courier.step())
         life.clock.now_s += waits[-1]
     assert waits == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 15, 15])
-    assert life.courier.state is State.WAITING
+    assert life.courier.state is PublisherState.WAITING
     assert str(life.courier.last_error) == "the service is away"
     assert len(life.told) == 1
     judge.up = True
@@ -111,7 +111,7 @@ def test_case_58_a_repeated_number_is_acknowledged_with_the_last_one(
     life.run()
     assert values(judge) == [b"10", b"11", b"12"]
     assert [sent.number for sent in judge.accepted] == [10, 11, 12]
-    assert (life.store.pending, life.courier.state) == (0, State.SENDING)
+    assert (life.store.pending, life.courier.state) == (0, PublisherState.SENDING)
 
 
 def test_case_59_a_server_behind_the_store_is_a_gap_and_stops_the_publisher(
@@ -123,7 +123,7 @@ def test_case_59_a_server_behind_the_store_is_a_gap_and_stops_the_publisher(
     again = Life(judge, life.kill(), life.clock)
     again.publish(b"new")
     again.run()
-    assert again.courier.state is State.STOPPED
+    assert again.courier.state is PublisherState.STOPPED
     assert isinstance(again.courier.last_error, PublishGapError)
     assert again.store.pending == 1
     willing = Life(judge, again.kill(), life.clock, gap_allowed=True)
@@ -160,7 +160,7 @@ def test_numbers_that_this_store_never_sent_are_told_at_logon_and_left_below(
     assert "60 was accepted, and 1 is the highest" in str(again.told[0])
     again.run()
     assert [sent.number for sent in judge.accepted] == [1, 61]
-    assert (again.courier.state, again.courier.last_error) == (State.SENDING, None)
+    assert (again.courier.state, again.courier.last_error) == (PublisherState.SENDING, None)
 
 
 def test_a_lost_acknowledgement_is_asked_for_after_a_while(judge: Judge, life: Life) -> None:
@@ -178,7 +178,7 @@ def test_a_backlog_at_the_service_is_waited_for_and_told(judge: Judge, life: Lif
         life.clock.now_s += 1
         life.courier.step()
     assert "No acknowledgement for 5 s" in str(life.courier.last_error)
-    assert (life.courier.state, judge.epoch) == (State.SENDING, 1)
+    assert (life.courier.state, judge.epoch) == (PublisherState.SENDING, 1)
     life.run()
     assert (values(judge), life.store.pending, life.courier.last_error) == ([b"a"], 0, None)
 
@@ -192,7 +192,7 @@ def test_a_service_that_goes_away_later_is_told_and_the_wire_stays(
     judge.up = False
     life.run(8)
     assert isinstance(life.courier.last_error, AwayError)
-    assert life.courier.state is State.SENDING
+    assert life.courier.state is PublisherState.SENDING
     judge.up = True
     life.run()
     assert (values(judge), len(life.wires)) == ([b"a"], 1)
@@ -207,10 +207,10 @@ def test_a_session_whose_answer_was_lost_is_not_taken_for_another_publishers(
     life.wires[-1].fails = True
     life.publish(b"b")
     life.run()
-    assert (life.courier.state, judge.epoch > 1) == (State.WAITING, True)
+    assert (life.courier.state, judge.epoch > 1) == (PublisherState.WAITING, True)
     judge.loses_answers = False
     life.run(20)
-    assert (values(judge), life.courier.state) == ([b"a", b"b"], State.SENDING)
+    assert (values(judge), life.courier.state) == ([b"a", b"b"], PublisherState.SENDING)
 
 
 def rival(life: Life) -> Life:
@@ -227,7 +227,7 @@ def test_of_two_publishers_with_one_name_the_older_stops_when_it_hears_of_number
     younger.publish(b"b")
     younger.run()
     life.run()
-    assert life.courier.state is State.STOPPED
+    assert life.courier.state is PublisherState.STOPPED
     assert isinstance(life.courier.last_error, NameInUseError)
     younger.publish(b"c")
     younger.run()
@@ -263,7 +263,7 @@ def test_a_name_that_another_user_holds_stops_the_publisher(judge: Judge, life: 
     life.publish(b"a")
     life.run()
     assert isinstance(life.courier.last_error, NameInUseError)
-    assert (life.courier.state, life.store.pending) == (State.STOPPED, 1)
+    assert (life.courier.state, life.store.pending) == (PublisherState.STOPPED, 1)
     assert judge.log == []
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from ringfence.publisher.errors import AwayError, NameInUseError, RefusedError
-from ringfence.publisher.session import HttpSessions, Session
+from ringfence.publisher.session import HttpSessionClient, Session
 from tests.fakes.admin_api import AdminApi, problem, served
 from tests.fakes.judge import Judge
 
@@ -16,8 +16,8 @@ def api() -> Iterator[AdminApi]:
         yield running
 
 
-def sessions(api: AdminApi, user: str = "u", token: str | None = None) -> HttpSessions:
-    return HttpSessions(f"{api.url}/", "a/p ü", "orders", user, token)
+def sessions(api: AdminApi, user: str = "u", token: str | None = None) -> HttpSessionClient:
+    return HttpSessionClient(f"{api.url}/", "a/p ü", "orders", user, token)
 
 
 def test_a_session_has_an_epoch_and_the_last_number_at_the_address(api: AdminApi) -> None:
@@ -114,7 +114,7 @@ def test_a_service_that_does_not_tell_its_sessions_is_no_fault(api: AdminApi, st
 
 def test_nobody_there_is_away() -> None:
     with pytest.raises(AwayError, match="gives no answer"):
-        HttpSessions("http://127.0.0.1:1", "p", "orders", "u").open()
+        HttpSessionClient("http://127.0.0.1:1", "p", "orders", "u").open()
 
 
 def test_what_is_no_token_is_said_at_once_and_not_repeated() -> None:
@@ -124,10 +124,10 @@ def test_what_is_no_token_is_said_at_once_and_not_repeated() -> None:
         ("http://u:geheim@a", "t"),
     ):
         with pytest.raises(ValueError, match="token") as refused:
-            HttpSessions(url, "p", "a", "u", token)
+            HttpSessionClient(url, "p", "a", "u", token)
         assert "geheim" not in str(refused.value)
 
 
 def test_what_is_no_url_is_said_at_once() -> None:
     with pytest.raises(ValueError, match="begins with http"):
-        HttpSessions("127.0.0.1:8080", "p", "orders", "u")
+        HttpSessionClient("127.0.0.1:8080", "p", "orders", "u")

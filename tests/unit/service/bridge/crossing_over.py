@@ -8,13 +8,13 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from ringfence.headers import DeadLetter
 from service.bridge.config import BridgeConfig
-from service.bridge.loop import Loop
-from service.bridge.reporter import Watch
+from service.bridge.loop import BridgeLoop
+from service.bridge.reporter import BridgeReporter
 from service.config.kafka_properties import KafkaSettings
 from service.config.model import ApiSettings, BridgeSettings
-from service.queries.status import Status, StatusBoard
+from service.queries.status import ServiceStatus, StatusBoard
 from service.telemetry.metrics import Metrics
-from state.model import Source
+from state.model import PartitionId
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.consumer import FakeConsumer, OnCommit
 from tests.fakes.delivery import FakeDelivery
@@ -24,7 +24,7 @@ from tests.simulation.instance import FakeClock
 from tests.unit.service.living import Faults
 
 GROUP = "g"
-ORDERS = Source("orders", 0)
+ORDERS = PartitionId("orders", 0)
 
 
 class Clients:
@@ -56,14 +56,16 @@ class Clients:
 class Bridging:
     """One bridge on a cluster of its own: `orders` goes to `far.orders`."""
 
-    def __init__(self, partitions: int = 1, arrivals: int | None = None, **settings: Any) -> None:
+    def __init__(
+        self, partitions: int = 1, initializer: int | None = None, **settings: Any
+    ) -> None:
         self.faults = Faults()
         self.cluster = FakeCluster(None, self.faults)
         self.clock = FakeClock(self.cluster)
         self.clients = Clients(self.cluster)
         self.cluster.create_topic("orders", partitions)
-        if arrivals != 0:
-            self.cluster.create_topic("far.orders", arrivals or partitions, limit_bytes=100)
+        if initializer != 0:
+            self.cluster.create_topic("far.orders", initializer or partitions, limit_bytes=100)
         bridge = BridgeSettings(
             **{"topics": ("orders",), "target_topic": "far.{topic}", "group_id": GROUP} | settings
         )
@@ -71,15 +73,15 @@ class Bridging:
         # Compressed, so that only the broker knows what fits.
         target = KafkaSettings({"bootstrap.servers": "b:1"}, {}, {"compression.type": "lz4"}, {})
         self.config = BridgeConfig(bridge, servers, target, ApiSettings())
-        nothing = Status.starting("", GROUP, datetime.fromtimestamp(0, UTC))
+        nothing = ServiceStatus.starting("", GROUP, datetime.fromtimestamp(0, UTC))
         self.board = StatusBoard(nothing, self.clock.monotonic_s)
         metrics = Metrics(self.board, {"version": "0"}, addresses_max=1)
-        self.watch = Watch(GROUP, self.clock, self.board, metrics)
+        self.watch = BridgeReporter(GROUP, self.clock, self.board, metrics)
         self.loop = self.begin()
 
-    def begin(self) -> Loop:
+    def begin(self) -> BridgeLoop:
         """A loop that has not turned yet, in place of the one before."""
-        self.loop = Loop(self.config, self.clients, self.clock, self.watch)
+        self.loop = BridgeLoop(self.config, self.clients, self.clock, self.watch)
         return self.loop
 
     def send(self, *values: bytes, partition: int = 0, key: bytes | None = b"k") -> None:
@@ -96,7 +98,7 @@ class Bridging:
             for record in self.cluster.records("g.dead-letters")
         ]
 
-    def committed(self, source: Source = ORDERS) -> int | None:
+    def committed(self, source: PartitionId = ORDERS) -> int | None:
         found = self.cluster.group(GROUP).committed.get(source)
         return None if found is None else found.offset
 

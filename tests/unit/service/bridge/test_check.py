@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from service.bridge.check import Asked, report_of
+from service.bridge.check import ClusterReport, report_of
 from service.bridge.config import BridgeConfig
 from service.config.kafka_properties import KafkaSettings
 from service.config.model import ApiSettings, BridgeSettings
-from service.errors import Problem
+from service.errors import ConfigIssue
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import FakeCluster
 from tests.fakes.rights import FakeRights
@@ -27,8 +27,8 @@ def cluster() -> FakeCluster:
     return one
 
 
-def problems(one: FakeCluster) -> list[Problem]:
-    side = Asked(FakeAdmin(one), FakeRights(one))
+def problems(one: FakeCluster) -> list[ConfigIssue]:
+    side = ClusterReport(FakeAdmin(one), FakeRights(one))
     return list(report_of(CONFIG, side, side).problems)
 
 

@@ -6,15 +6,15 @@ import pytest
 from confluent_kafka import KafkaError, Message
 
 from ringfence.headers import Reason
-from service.bridge.consumer import Position
-from service.bridge.forward import Rules, Shipment, forward
-from service.bridge.topics import Crossing
+from service.bridge.consumer import SourcePartition
+from service.bridge.forward import ForwardContext, Shipment, forward
+from service.bridge.topics import TopicMapping
 from service.kafka.io import UNREADABLE
-from state.model import Rejection, Source
+from state.model import PartitionId, Rejection
 
-SOURCE = Source("orders", 5)
-CROSSING = Crossing("orders", "eu.orders", 3, 1000)
-RULES = Rules(
+SOURCE = PartitionId("orders", 5)
+CROSSING = TopicMapping("orders", "eu.orders", 3, 1000)
+RULES = ForwardContext(
     cluster_id="cluster",
     stamping=True,
     keep_partition=True,
@@ -42,12 +42,16 @@ def record(
     )
 
 
-def ignore(_source: Source, _offset: int, _error: KafkaError | None, _message: Message) -> None:
+def ignore(
+    _source: PartitionId, _offset: int, _error: KafkaError | None, _message: Message
+) -> None:
     """Nobody asks."""
 
 
-def shipped(*messages: Message, rules: Rules = RULES, crossing: Crossing = CROSSING) -> Shipment:
-    return forward(Position(SOURCE, crossing, 0, 0), messages, rules, ignore)
+def shipped(
+    *messages: Message, rules: ForwardContext = RULES, crossing: TopicMapping = CROSSING
+) -> Shipment:
+    return forward(SourcePartition(SOURCE, crossing, 0, 0), messages, rules, ignore)
 
 
 def test_everything_stays_as_it_came_but_for_the_stamp() -> None:
@@ -122,7 +126,7 @@ def test_with_compression_whether_it_fits_is_the_broker_s_word() -> None:
 
 def test_a_record_that_the_broker_refused_is_a_dead_letter() -> None:
     why = Rejection(Reason.NO_OUTPUT, "the broker refused it: INVALID_RECORD")
-    rules = replace(RULES, refused={(SOURCE, 2): why, (Source("orders", 4), 1): why})
+    rules = replace(RULES, refused={(SOURCE, 2): why, (PartitionId("orders", 4), 1): why})
     shipment = shipped(record(1), record(2), rules=rules)
     assert shipment.dead_letters == [Reason.NO_OUTPUT]
     assert told(shipment, 1)["ringfence.cause"] == why.cause.encode()
@@ -140,13 +144,15 @@ def test_a_record_with_unreadable_headers_is_a_dead_letter_without_them(
 
 
 def test_every_record_names_its_place_when_it_is_not_delivered() -> None:
-    failed: list[tuple[Source, int]] = []
+    failed: list[tuple[PartitionId, int]] = []
 
-    def note(source: Source, offset: int, _error: KafkaError | None, _message: Message) -> None:
+    def note(
+        source: PartitionId, offset: int, _error: KafkaError | None, _message: Message
+    ) -> None:
         failed.append((source, offset))
 
     messages = [record(1), record(4)]
-    shipment = forward(Position(SOURCE, CROSSING, 0, 0), messages, RULES, note)
+    shipment = forward(SourcePartition(SOURCE, CROSSING, 0, 0), messages, RULES, note)
     for (*_, report, _, _, _), message in zip(shipment.records, messages, strict=True):
         report(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), message)
     assert failed == [(SOURCE, 1), (SOURCE, 4)]

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from service.errors import ExitCode, ExitError
-from state.model import Source
+from state.model import PartitionId
 from tests.fakes.errors import plain, retriable
 from tests.fakes.partition import Record
 from tests.fakes.producer import FakeProducer
@@ -33,7 +33,7 @@ def test_what_is_there_and_what_comes_is_forwarded_and_committed() -> None:
     assert bridging.arrived(0) == [b"1", b"2", b"4"]
     assert bridging.arrived(1) == [b"3"]
     assert bridging.committed() == 3
-    assert bridging.committed(Source("orders", 1)) == 1
+    assert bridging.committed(PartitionId("orders", 1)) == 1
     assert bridging.board.read().records_accepted == 4
 
 
@@ -217,7 +217,7 @@ def test_a_partition_that_was_taken_away_is_not_committed() -> None:
 
 
 def test_a_topic_that_is_missing_at_the_target_is_waited_for() -> None:
-    bridging = Bridging(arrivals=0)
+    bridging = Bridging(initializer=0)
     bridging.send(b"1")
     bridging.turns()
     status = bridging.board.read()
@@ -243,11 +243,11 @@ def test_a_target_topic_that_goes_is_waited_for_and_nothing_is_passed_over() -> 
 
 def test_too_few_partitions_at_the_target_end_it_with_5() -> None:
     with ending(ExitCode.CONTRADICTION, "add partitions"):
-        Bridging(partitions=3, arrivals=2).turns()
+        Bridging(partitions=3, initializer=2).turns()
 
 
 def test_by_key_fewer_partitions_are_enough() -> None:
-    bridging = Bridging(partitions=3, arrivals=2, keep_partition=False)
+    bridging = Bridging(partitions=3, initializer=2, keep_partition=False)
     bridging.send(b"1", partition=2, key=None)
     bridging.turns()
     assert bridging.arrived(0) == [b"1"]

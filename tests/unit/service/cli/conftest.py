@@ -13,15 +13,15 @@ from api.app import create_app
 from api.ports import ServiceView
 from api.server import serve_in_thread
 from service.main.cli import main
-from service.queries.ids import Sighting
-from service.queries.inbox import Inbox
-from service.queries.status import Status, WorkerStatus
+from service.queries.ids import IdLocation
+from service.queries.inbox import QueryInbox
+from service.queries.status import ServiceStatus, WorkerStatus
 from tests.api import conftest as api
 from tests.api.fake_service import RUNNING, STARTED_AT, Clock, make_view, remembering, serving
 from tests.fakes.logs import logging_to
 from tests.leaks import has_secret
 
-HELD = api.HELD | {("..", b"\x1b[31m"): Sighting("orders", 3, 46, 1_700_000_000_004, 3)}
+HELD = api.HELD | {("..", b"\x1b[31m"): IdLocation("orders", 3, 46, 1_700_000_000_004, 3)}
 WORKERS = (
     WorkerStatus(7, 0, "inputs", "running", STARTED_AT, 0, None, 12, 2, 1 << 26),
     WorkerStatus(None, 1, "inputs", "ended", STARTED_AT, 3, -9, 0, 0, None),
@@ -91,15 +91,15 @@ def shell(monkeypatch: pytest.MonkeyPatch) -> Shell:
 
 
 @pytest.fixture
-def status() -> Status:
+def status() -> ServiceStatus:
     """What the service publishes."""
     return RUNNING
 
 
 @pytest.fixture
-def view(status: Status) -> Iterator[ServiceView]:
+def view(status: ServiceStatus) -> Iterator[ServiceView]:
     """A service as its API sees it."""
-    inbox = Inbox(depth=8)
+    inbox = QueryInbox(depth=8)
     with serving(inbox, remembering(HELD)):
         made = make_view(status, Clock(), inbox)
         yield replace(made, workers=lambda: WORKERS)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from service.cli.arguments import path_of
-from service.cli.http import Api
-from service.cli.target import Where
+from service.cli.http import AdminApi
+from service.cli.target import ApiTarget
 from service.errors import AdminExit, ExitError
 from tests.unit.service.cli.conftest import Shell
 from tests.unit.service.cli.scripted import Reply, Scripted, scripted
@@ -19,7 +19,7 @@ def problem(status: int, detail: str = "So it is.", kind: str = "any", **more: o
     return Reply(status, {**told, "detail": detail, **more}, {"Retry-After": "0"})
 
 
-Calls = Callable[..., tuple[Api, Scripted, list[str]]]
+Calls = Callable[..., tuple[AdminApi, Scripted, list[str]]]
 
 
 @pytest.fixture
@@ -27,10 +27,10 @@ def calls() -> Iterator[Calls]:
     """A client of a server that answers so, and what the client says meanwhile."""
     opened = []
 
-    def make(*replies: Reply, patience_s: float = 5.0) -> tuple[Api, Scripted, list[str]]:
+    def make(*replies: Reply, patience_s: float = 5.0) -> tuple[AdminApi, Scripted, list[str]]:
         server = scripted(*replies)
         script, said = server.__enter__(), list[str]()
-        api = Api(Where(script.url), patience_s, said.append)
+        api = AdminApi(ApiTarget(script.url), patience_s, said.append)
         opened.append((api, server))
         return api, script, said
 
@@ -134,13 +134,13 @@ def test_pages_are_read_as_one_document_up_to_a_limit(calls: Calls) -> None:
 def test_the_token_goes_to_the_service_and_into_no_error(calls: Calls) -> None:
     _, script, _ = calls(problem(403))
     with (
-        Api(Where(script.url, token="s3cret"), 1.0, print) as api,  # noqa: S106 - it is none
+        AdminApi(ApiTarget(script.url, token="s3cret"), 1.0, print) as api,  # noqa: S106 - it is none
         pytest.raises(ExitError) as ended,
     ):
         api.get("/v1/x")
     assert script.asked[0].headers["Authorization"] == "Bearer s3cret"
     assert "s3cret" not in ended.value.sentence
-    assert "s3cret" not in repr(Where(script.url, token="s3cret"))  # noqa: S106
+    assert "s3cret" not in repr(ApiTarget(script.url, token="s3cret"))  # noqa: S106
 
 
 def test_a_path_holds_any_character_and_walks_nowhere() -> None:

@@ -10,7 +10,7 @@ import pytest
 from api.app import WITHOUT_STATE, create_app
 from api.ports import ServiceView
 from api.server import serve_in_thread
-from service.dedup.dead_letter import LetterPlace
+from service.dedup.dead_letter import DeadLetterPosition
 from tests.api.fake_letters import LETTER, FakeLetters
 from tests.api.fake_service import FakeSettings
 from tests.unit.service.cli.conftest import Shell
@@ -126,7 +126,7 @@ def test_tail_tells_each_that_comes_once_and_waits_for_a_service_that_is_away(
 ) -> None:
     now_ms = round(time.time() * 1000) + 60_000
     first = LETTER._replace(time_ms=now_ms)
-    second = first._replace(place=LetterPlace("orders.dlq", 1, 0))
+    second = first._replace(place=DeadLetterPosition("orders.dlq", 1, 0))
     assert isinstance(view.letters, FakeLetters)
     letters = view.letters
     steps = iter(

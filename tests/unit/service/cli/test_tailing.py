@@ -4,7 +4,7 @@ import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from service.cli.dead_letters import LATE, Tail
+from service.cli.dead_letters import LATE, DeadLetterTail
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -19,14 +19,14 @@ def at(after_s: float) -> datetime:
 
 
 def test_nothing_is_told_twice_however_often_it_is_shown() -> None:
-    tail, page = Tail(START), [letter(3, 1), letter(4, 1), letter(0, 2, partition=1)]
+    tail, page = DeadLetterTail(START), [letter(3, 1), letter(4, 1), letter(0, 2, partition=1)]
     assert tail.new(page, at(9)) == page
     assert tail.new(page, at(9)) == []
     assert tail.new([*page, letter(5, 1)], at(9)) == [letter(5, 1)]
 
 
 def test_one_that_was_decided_earlier_and_comes_later_is_told() -> None:
-    tail = Tail(START)
+    tail = DeadLetterTail(START)
     tail.new([letter(7, 20)], at(20))
     late = letter(0, 20 - LATE.total_seconds(), partition=1)
     assert datetime.fromisoformat(late["time"]) >= tail.since
@@ -35,23 +35,23 @@ def test_one_that_was_decided_earlier_and_comes_later_is_told() -> None:
 
 def test_a_page_may_be_out_of_order_within_a_partition() -> None:
     page = [letter(9, 1), letter(8, 2)]
-    assert Tail(START).new(page, at(3)) == page
+    assert DeadLetterTail(START).new(page, at(3)) == page
 
 
 def test_what_was_there_before_is_never_asked_for() -> None:
-    tail = Tail(START)
+    tail = DeadLetterTail(START)
     tail.new([letter(0, 1)], at(1))
     assert tail.since == START
 
 
 def test_a_letter_of_the_future_hides_none_of_now() -> None:
-    tail = Tail(START)
+    tail = DeadLetterTail(START)
     tail.new([letter(0, 86_400)], at(30))
     assert tail.since == at(30) - LATE
 
 
 def test_a_partition_costs_one_number_however_long_it_runs() -> None:
-    chance, tail, told = random.Random(5), Tail(START), 0
+    chance, tail, told = random.Random(5), DeadLetterTail(START), 0
     ends = [0, 0, 0]
     for second in range(2_000):
         page = []

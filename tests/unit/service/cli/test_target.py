@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cli.target import Asked, Where, where
+from service.cli.target import ApiTarget, TargetOptions, where
 from service.errors import ExitError
 
 HERE = "http://127.0.0.1:8080"
@@ -25,42 +25,44 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 def test_without_anything_it_is_this_machine() -> None:
-    assert where(Asked(), {"HOME": "/nowhere"}) == Where(HERE)
+    assert where(TargetOptions(), {"HOME": "/nowhere"}) == ApiTarget(HERE)
 
 
 def test_the_context_in_use_counts_with_its_own_token(environ: dict[str, str]) -> None:
-    assert where(Asked(), environ) == Where("https://prod", "of-prod")
+    assert where(TargetOptions(), environ) == ApiTarget("https://prod", "of-prod")
 
 
 def test_the_environment_wins_over_the_context_in_use(environ: dict[str, str]) -> None:
     given = environ | {"RINGFENCE_URL": "http://env"}
-    assert where(Asked(), given) == Where("http://env", "of-env")
+    assert where(TargetOptions(), given) == ApiTarget("http://env", "of-env")
 
 
 def test_a_named_context_wins_over_the_environment_and_gets_no_token_of_it(
     environ: dict[str, str],
 ) -> None:
     given = environ | {"RINGFENCE_URL": "http://env"}
-    assert where(Asked(context="test"), given) == Where("https://test")
-    assert where(Asked(), environ | {"RINGFENCE_CONTEXT": "test"}) == Where("https://test")
+    assert where(TargetOptions(context="test"), given) == ApiTarget("https://test")
+    assert where(TargetOptions(), environ | {"RINGFENCE_CONTEXT": "test"}) == ApiTarget(
+        "https://test"
+    )
 
 
 def test_an_option_wins_over_everything_and_gets_no_token_of_the_context(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
     given = environ | {"RINGFENCE_URL": "http://env"}
-    assert where(Asked(url="http://opt"), given) == Where("http://opt", "of-env")
-    asked = Asked(url="http://opt", token_file=tmp_path / "my.token")
-    assert where(asked, given) == Where("http://opt", "of-mine")
+    assert where(TargetOptions(url="http://opt"), given) == ApiTarget("http://opt", "of-env")
+    asked = TargetOptions(url="http://opt", token_file=tmp_path / "my.token")
+    assert where(asked, given) == ApiTarget("http://opt", "of-mine")
 
 
 def test_a_token_is_read_from_a_file(environ: dict[str, str], tmp_path: Path) -> None:
     given = {"RINGFENCE_TOKEN_FILE": str(tmp_path / "my.token"), "HOME": "/nowhere"}
-    assert where(Asked(), given).token == "of-mine"  # noqa: S105 - it is none
+    assert where(TargetOptions(), given).token == "of-mine"  # noqa: S105 - it is none
     with pytest.raises(ExitError, match="cannot be read"):
-        where(Asked(token_file=tmp_path / "none"), environ)
+        where(TargetOptions(token_file=tmp_path / "none"), environ)
 
 
 def test_an_unknown_context_is_told_with_those_that_are_known(environ: dict[str, str]) -> None:
     with pytest.raises(ExitError, match="prod, test"):
-        where(Asked(context="tset"), environ)
+        where(TargetOptions(context="tset"), environ)

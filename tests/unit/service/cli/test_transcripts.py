@@ -8,7 +8,7 @@ from typing import Final, Self
 import pytest
 
 from service.cli import cells, screen
-from service.queries.status import Status
+from service.queries.status import ServiceStatus
 from tests.api.fake_service import RESTORING_PARTITION, RUNNING, STARTING
 from tests.unit.service.cli.conftest import Shell
 from tests.unit.service.cli.transcript import replayed
@@ -27,7 +27,7 @@ def file(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture
-def status(file: Path) -> Status:
+def status(file: Path) -> ServiceStatus:
     return NOT_RUNNING.get(file.stem, RUNNING)
 
 

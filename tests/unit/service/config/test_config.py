@@ -16,7 +16,7 @@ from service.config.model import (
     ServiceSettings,
     TracingSettings,
 )
-from service.errors import ExitCode, Problem
+from service.errors import ConfigIssue, ExitCode
 from tests.unit.helpers import ending
 
 MINIMAL = """
@@ -56,11 +56,11 @@ def read(folder: Path, text: str, **environ: str) -> Config:
     return load(written(folder, text), environ)
 
 
-def problems(folder: Path, text: str, **environ: str) -> list[Problem]:
+def problems(folder: Path, text: str, **environ: str) -> list[ConfigIssue]:
     return load_lenient(written(folder, text), environ)[1]
 
 
-def only_problem(folder: Path, text: str, **environ: str) -> Problem:
+def only_problem(folder: Path, text: str, **environ: str) -> ConfigIssue:
     (problem,) = problems(folder, text, **environ)
     return problem
 

@@ -6,12 +6,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.config.load import Config, RouteSettings
-from service.config.tasks import Hop, Part, consumer_group, parts_of, share_of
+from service.config.tasks import Hop, Task, consumer_group, parts_of, share_of
 from tests.unit.service.supervisor.scene import config_of
 
 NAMES = st.text("ab0-_.", min_size=1, max_size=4)
 """Characters that a group and an instance may have, those that join names among them."""
-PARTS = st.builds(Part, st.integers(0, 11), st.sampled_from(Hop))
+PARTS = st.builds(Task, st.integers(0, 11), st.sampled_from(Hop))
 BY_PARTITION = RouteSettings(name="a", inputs=("a",), scope="partition")
 BY_ADDRESS = RouteSettings(name="b", inputs=("b",))
 
@@ -22,15 +22,15 @@ def config(workers: int, *routes: RouteSettings) -> Config:
 
 def test_an_instance_has_a_process_for_each_worker_on_each_hop() -> None:
     alone = parts_of(config(3, BY_PARTITION))
-    assert alone == tuple(Part(worker, Hop.INPUTS) for worker in range(3))
+    assert alone == tuple(Task(worker, Hop.INPUTS) for worker in range(3))
     both = parts_of(config(2, BY_PARTITION, BY_ADDRESS))
-    assert both == tuple(Part(worker, hop) for worker in range(2) for hop in Hop)
+    assert both == tuple(Task(worker, hop) for worker in range(2) for hop in Hop)
 
 
 @given(st.lists(st.tuples(NAMES, NAMES, PARTS), unique=True, min_size=2))
-@example([("orders", "eu-ringfence-0", Part()), ("orders-eu", "ringfence-0", Part())])
+@example([("orders", "eu-ringfence-0", Task()), ("orders-eu", "ringfence-0", Task())])
 def test_no_two_processes_in_a_cluster_have_one_transactional_id(
-    processes: list[tuple[str, str, Part]],
+    processes: list[tuple[str, str, Task]],
 ) -> None:
     ids = [part.transactional_id(group, instance) for group, instance, part in processes]
     assert len(set(ids)) == len(processes)
@@ -40,7 +40,7 @@ def test_no_two_processes_in_a_cluster_have_one_transactional_id(
 
 @given(NAMES, st.lists(st.tuples(NAMES, PARTS), unique=True, min_size=2))
 def test_no_two_members_of_a_group_have_one_name(
-    group: str, members: list[tuple[str, Part]]
+    group: str, members: list[tuple[str, Task]]
 ) -> None:
     named = {
         (consumer_group(group, part.hop), part.member_id(group, instance))
@@ -50,8 +50,8 @@ def test_no_two_members_of_a_group_have_one_name(
 
 
 def test_the_name_of_a_member_is_the_same_in_every_version() -> None:
-    assert Part().member_id("g", "0") == "g-0-0"
-    assert Part(2, Hop.ADDRESSES).member_id("g", "a") == "g-a-2-by-address"
+    assert Task().member_id("g", "0") == "g-0-0"
+    assert Task(2, Hop.ADDRESSES).member_id("g", "a") == "g-a-2-by-address"
 
 
 def test_workers_share_the_memory_of_their_instance() -> None:

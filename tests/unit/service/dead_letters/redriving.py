@@ -3,20 +3,20 @@
 from collections.abc import Mapping
 
 from service.dedup.dead_letter import (
+    DeadLetterFilter,
+    DeadLetterPosition,
     DeadLetterView,
-    Letter,
-    LetterFilter,
-    LetterPlace,
     Mode,
-    Order,
+    RedrivenRecord,
+    RedriveRequest,
     letter_of,
     view_of,
 )
 from service.kafka.topics import config_topic
-from service.metadata.redrive_job import Job, Span
+from service.metadata.redrive_job import DeadLetterRange, RedriveJob
 from service.processor.loop import Loop
-from service.queries.redrives import LettersRedrive, RedriveAnswer
-from state.model import Source
+from service.queries.redrives import DecideDeadLetters, RedriveAnswer
+from state.model import PartitionId
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Record
 from tests.unit.helpers import answered
@@ -31,33 +31,39 @@ def views(cluster: FakeCluster, topic: str = DLQ, partition: int = 0) -> list[De
     found = []
     for entry in cluster.logs[topic].partitions[partition].archive:
         if entry.record is not None:
-            record, place = entry.record, LetterPlace(topic, partition, entry.offset)
+            record, place = entry.record, DeadLetterPosition(topic, partition, entry.offset)
             headers = record.headers or []
             found.append(view_of(place, record.timestamp_ms, record.key, record.value, headers))
     return found
 
 
-def letters(cluster: FakeCluster, topic: str = DLQ, partition: int = 0) -> tuple[Letter, ...]:
+def letters(
+    cluster: FakeCluster, topic: str = DLQ, partition: int = 0
+) -> tuple[RedrivenRecord, ...]:
     """The same on their way."""
     return tuple(letter for view in views(cluster, topic, partition) if (letter := letter_of(view)))
 
 
-def job(mode: Mode = "through", **changes: object) -> Job:
-    made = Job(NAME, Order(mode, LetterFilter()), (Span(DLQ, 0, 0, 10**6),), 1, 1)
+def job(mode: Mode = "through", **changes: object) -> RedriveJob:
+    made = RedriveJob(
+        NAME, RedriveRequest(mode, DeadLetterFilter()), (DeadLetterRange(DLQ, 0, 0, 10**6),), 1, 1
+    )
     return made._replace(**changes)  # type: ignore[arg-type]  # by name
 
 
-def write(living: Living, job: Job) -> None:
+def write(living: Living, job: RedriveJob) -> None:
     """As the config topic holds it."""
     key, value = job.record
     living.cluster.write(config_topic(GROUP), 0, Record(key, value, None, 1))
 
 
-def command(mode: Mode, sent: tuple[Letter, ...], owner: Source = ORDERS) -> LettersRedrive:
-    return LettersRedrive(NAME, mode, *owner, DLQ, 0, sent)
+def command(
+    mode: Mode, sent: tuple[RedrivenRecord, ...], owner: PartitionId = ORDERS
+) -> DecideDeadLetters:
+    return DecideDeadLetters(NAME, mode, *owner, DLQ, 0, sent)
 
 
-def redriven(loop: Loop, asked: LettersRedrive) -> RedriveAnswer:
+def redriven(loop: Loop, asked: DecideDeadLetters) -> RedriveAnswer:
     """What the loop says, once it has heard of the job."""
     loop.turn()
     return answered(RedriveAnswer, asked, loop)

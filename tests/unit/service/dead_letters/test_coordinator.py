@@ -12,17 +12,27 @@ from structlog.testing import capture_logs
 from service.config.load import RouteSettings
 from service.dead_letters import redrive_coordinator as coordinator_module
 from service.dead_letters import redrive_runner as errand_module
-from service.dead_letters.browser import LetterBox
-from service.dead_letters.redrive_coordinator import Coordinator
-from service.dead_letters.redrive_service import Orders
-from service.dedup.dead_letter import LetterFilter, LetterPlace, Order, Progress
+from service.dead_letters.browser import DeadLetterBrowser
+from service.dead_letters.redrive_coordinator import RedriveCoordinator
+from service.dead_letters.redrive_service import RedriveService
+from service.dedup.dead_letter import (
+    DeadLetterFilter,
+    DeadLetterPosition,
+    RedriveProgress,
+    RedriveRequest,
+)
 from service.kafka.topics import config_topic
-from service.metadata.redrive_job import Job, Span, forgetting
-from service.metadata.topic import Follower
-from service.metadata.watcher import Bulletin
+from service.metadata.redrive_job import DeadLetterRange, RedriveJob, forgetting
+from service.metadata.topic import MetadataReader
+from service.metadata.watcher import MetadataWatcher
 from service.queries.errors import NotPossible, Unavailable
-from service.queries.inbox import Desk
-from service.queries.redrives import LettersRedrive, MarksAnswer, MarksQuery, MarksRemoval
+from service.queries.inbox import QueryService
+from service.queries.redrives import (
+    CheckpointsAnswer,
+    CheckpointsQuery,
+    DecideDeadLetters,
+    DeleteCheckpoints,
+)
 from service.queries.registry import Answer, Query
 from tests.fakes.partition import Record
 from tests.unit.helpers import answer, answered, some
@@ -45,7 +55,7 @@ async def at_once(work: Callable[[], T]) -> T:
     return work()
 
 
-class Site(Desk):
+class Site(QueryService):
     """An instance with three dead letters. Its loop answers, and it reads the config topic."""
 
     def __init__(self) -> None:
@@ -57,17 +67,21 @@ class Site(Desk):
         self.asked: list[str] = []
         """Of which redrives."""
         clock, clients = self.living.clock, self.living.clients("api")
-        self._follower = Follower(clients, config_topic(GROUP), clock)
-        self.redrives: Mapping[str, Job] | None = None
-        """See `Bulletin.redrives`."""
+        self._follower = MetadataReader(clients, config_topic(GROUP), clock)
+        self.redrives: Mapping[str, RedriveJob] | None = None
+        """See `MetadataWatcher.redrives`."""
         made = (lambda: self.config, lambda: clients)
-        bulletin = cast("Bulletin", self)
-        self.coordinator = Coordinator(*made, self, lambda: self.status, bulletin, clock)
-        self.orders = Orders(*made, LetterBox(*made, clock), self.coordinator, clock)
+        metadata_watcher = cast("MetadataWatcher", self)
+        self.coordinator = RedriveCoordinator(
+            *made, self, lambda: self.status, metadata_watcher, clock
+        )
+        self.orders = RedriveService(
+            *made, DeadLetterBrowser(*made, clock), self.coordinator, clock
+        )
         self.events = asyncio.new_event_loop()
 
     async def _answered(self, query: Query, timeout_s: float) -> Answer:
-        assert isinstance(query, LettersRedrive | MarksQuery | MarksRemoval)
+        assert isinstance(query, DecideDeadLetters | CheckpointsQuery | DeleteCheckpoints)
         self.asked.append(query.redrive)
         if self.is_away:
             raise Unavailable(f"nobody answers within {timeout_s} s")
@@ -89,7 +103,7 @@ class Site(Desk):
 
     def order(self, key: str | None = None, **changes: object) -> str:
         self.living.cluster.wait(0.5)
-        order = Order("bypass", LetterFilter())._replace(**changes)  # type: ignore[arg-type]
+        order = RedriveRequest("bypass", DeadLetterFilter())._replace(**changes)  # type: ignore[arg-type]
         return self.orders.order(order, key).id
 
     @property
@@ -114,8 +128,8 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     site.events.close()
 
 
-def places(*offsets: int, partition: int = 0) -> tuple[LetterPlace, ...]:
-    return tuple(LetterPlace(DLQ, partition, offset) for offset in offsets)
+def places(*offsets: int, partition: int = 0) -> tuple[DeadLetterPosition, ...]:
+    return tuple(DeadLetterPosition(DLQ, partition, offset) for offset in offsets)
 
 
 def test_what_is_ordered_is_decided_once_and_told_of_to_its_end(site: Site) -> None:
@@ -128,18 +142,18 @@ def test_what_is_ordered_is_decided_once_and_told_of_to_its_end(site: Site) -> N
     assert (view.id[:14], len(view.id)) == (f"{view.created_at_ms}-", 22)
     assert 0 <= site.living.cluster.now_ms - view.created_at_ms < 500
     assert (view.state, view.order.reason, view.records_total) == ("running", "why", END)
-    assert site.coordinator.jobs()[first].spans == (Span(DLQ, 0, 0, END),)
+    assert site.coordinator.jobs()[first].spans == (DeadLetterRange(DLQ, 0, 0, END),)
     assert site.over(first) == "done"
-    assert some(site.orders.get(first)).progress == Progress(3, 3, 3, 3)
+    assert some(site.orders.get(first)).progress == RedriveProgress(3, 3, 3, 3)
     second = site.order(mode="through")
     assert site.over(second) == "done"
-    assert some(site.orders.get(second)).progress == Progress(3, 3, 3, 0, 3)
-    third = site.order(filter=LetterFilter(reasons=("expired",)))
+    assert some(site.orders.get(second)).progress == RedriveProgress(3, 3, 3, 0, 3)
+    third = site.order(filter=DeadLetterFilter(reasons=("expired",)))
     site.over(third)
-    assert some(site.orders.get(third)).progress == Progress(6)
+    assert some(site.orders.get(third)).progress == RedriveProgress(6)
     assert [each.id for each in site.orders.all()] == [third, second, first]
     assert site.orders.get("x") is site.orders.cancel("x") is None
-    assert answered(MarksAnswer, MarksQuery(first), site.loop).marks == ()
+    assert answered(CheckpointsAnswer, CheckpointsQuery(first), site.loop).marks == ()
     assert site.output == "abc"
 
 
@@ -147,24 +161,26 @@ def test_a_redrive_that_is_ordered_again_under_its_key_is_the_same_on_every_inst
     site: Site,
 ) -> None:
     site.works()
-    other = Coordinator(
+    other = RedriveCoordinator(
         lambda: site.config,
         lambda: site.living.clients("other"),
         site,
         lambda: site.status,
-        cast("Bulletin", site),
+        cast("MetadataWatcher", site),
         site.living.clock,
     )
     other._look()  # before the first was written: it knows of none
     first = site.order("k", actor="ada")
-    orders = Orders(
+    orders = RedriveService(
         lambda: site.config,
         lambda: site.living.clients("other"),
-        LetterBox(lambda: site.config, lambda: site.living.clients("other"), site.living.clock),
+        DeadLetterBrowser(
+            lambda: site.config, lambda: site.living.clients("other"), site.living.clock
+        ),
         other,
         site.living.clock,
     )
-    again = orders.order(Order("bypass", LetterFilter(), actor="ada"), "k")
+    again = orders.order(RedriveRequest("bypass", DeadLetterFilter(), actor="ada"), "k")
     assert again.id == first
     assert again.order == some(site.orders.get(first)).order
     assert {site.order("k", actor="ada"), site.order("k", actor="ada")} == {first}
@@ -280,20 +296,20 @@ def test_of_more_than_a_hundred_the_oldest_are_forgotten_once_all_are_over(site:
 def test_letters_that_are_named_are_previewed_and_sent_and_no_others(site: Site) -> None:
     site.works()
     name = site.order(letters=places(2, 0))
-    assert site.coordinator.jobs()[name].spans == (Span(DLQ, 0, 0, 3),)
+    assert site.coordinator.jobs()[name].spans == (DeadLetterRange(DLQ, 0, 0, 3),)
     site.over(name)
     assert site.output == "ac"
     for _ in range(9):
         site.living.write(b"foreign", topic=DLQ)
-    preview = site.orders.preview(Order("bypass", LetterFilter()))
+    preview = site.orders.preview(RedriveRequest("bypass", DeadLetterFilter()))
     assert (preview.records_total, preview.skipped) == (END + 9, {"foreign": 9})
     assert [view.value for view in preview.samples] == [b"a", b"b", b"c"] + [b"foreign"] * 7
-    named = site.orders.preview(Order("bypass", LetterFilter(), places(1, END + 8)))
+    named = site.orders.preview(RedriveRequest("bypass", DeadLetterFilter(), places(1, END + 8)))
     assert (named.records_total, named.skipped) == (2, {"foreign": 1})
     for wrong in (places(END + 9), places(0, 99), places(0, partition=1)):
         where = f"{DLQ}-{wrong[-1].partition}@{wrong[-1].offset}"
         with pytest.raises(NotPossible, match=f"no dead letter {where}; see /v1/dead-letters"):
-            site.orders.preview(Order("bypass", LetterFilter(), wrong))
+            site.orders.preview(RedriveRequest("bypass", DeadLetterFilter(), wrong))
 
 
 def test_it_works_on_a_thread_that_ends_when_it_is_told() -> None:

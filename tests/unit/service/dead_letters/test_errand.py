@@ -8,27 +8,33 @@ import pytest
 from confluent_kafka import Message
 
 from service.clock import SystemClock
-from service.dead_letters.reader import Chunk
-from service.dead_letters.redrive_runner import Errand, GoneError
-from service.dead_letters.redrive_steps import Drive
-from service.dedup.dead_letter import DeadLetterView, Letter, LetterFilter, LetterPlace, Order
-from service.metadata.redrive_job import Job, Span
+from service.dead_letters.reader import RecordChunk
+from service.dead_letters.redrive_runner import JobDeletedError, RedriveRunner
+from service.dead_letters.redrive_steps import RedriveBatcher
+from service.dedup.dead_letter import (
+    DeadLetterFilter,
+    DeadLetterPosition,
+    DeadLetterView,
+    RedrivenRecord,
+    RedriveRequest,
+)
+from service.metadata.redrive_job import DeadLetterRange, RedriveJob
 from service.queries.errors import NotPossible, Unavailable
 from service.queries.ids import ChangeAnswer
-from service.queries.inbox import Desk
+from service.queries.inbox import QueryService
 from service.queries.redrives import (
-    LettersRedrive,
-    MarksAnswer,
-    MarksQuery,
-    MarksRemoval,
+    CheckpointsAnswer,
+    CheckpointsQuery,
+    DecideDeadLetters,
+    DeleteCheckpoints,
+    PartitionCheckpoint,
     RedriveAnswer,
-    ToldMark,
 )
 from service.queries.registry import Answer, Query
-from state.model import Source
+from state.model import PartitionId
 from tests.waiting import LIMIT_S, eventually
 
-DLQ = Source("a.dlq", 0)
+DLQ = PartitionId("a.dlq", 0)
 NAME = "1-x"
 BROKEN = 7
 """What would go out for it is refused by the broker."""
@@ -55,24 +61,26 @@ class Tape:
         self._foreign = foreign
         self._end = end
 
-    def read(self, source: Source, start: int, records_max: int, timeout_s: float) -> Chunk:
+    def read(
+        self, source: PartitionId, start: int, records_max: int, timeout_s: float
+    ) -> RecordChunk:
         """See `Reader`."""
         del timeout_s
         assert source == DLQ
         found = [each for each in self._offsets if each >= start][:records_max]
         more = len(found) == records_max
         messages = [message(each, is_ours=each not in self._foreign) for each in found]
-        return Chunk(messages, found[-1] + 1 if more else self._end)
+        return RecordChunk(messages, found[-1] + 1 if more else self._end)
 
 
-class Owners(Desk):
+class Owners(QueryService):
     """Two partitions that decide: of the even letters, and of the odd ones."""
 
     def __init__(self, *troubles: Exception) -> None:
         self.troubles = deque(troubles)
         self.decided: list[tuple[int, int]] = []
         """Partition and letter, in their order."""
-        self.marks: dict[int, ToldMark] = {}
+        self.marks: dict[int, PartitionCheckpoint] = {}
         self.has_ended = False
         self.silent: int | None = None
         """A partition that nobody owns."""
@@ -85,11 +93,11 @@ class Owners(Desk):
         if self.troubles:
             raise self.troubles.popleft()
         match query:
-            case LettersRedrive():
+            case DecideDeadLetters():
                 return self._redriven(query)
-            case MarksQuery():
-                return MarksAnswer(tuple(self.marks.values()), self.complete)
-            case MarksRemoval():
+            case CheckpointsQuery():
+                return CheckpointsAnswer(tuple(self.marks.values()), self.complete)
+            case DeleteCheckpoints():
                 self.marks.clear()
                 return ChangeAnswer(0, self.complete)
         raise AssertionError(query)
@@ -98,9 +106,9 @@ class Owners(Desk):
         del timeout_s
         return self._answer(query)
 
-    def _redriven(self, query: LettersRedrive) -> RedriveAnswer:
+    def _redriven(self, query: DecideDeadLetters) -> RedriveAnswer:
         number = query.partition
-        mark = self.marks.get(number, ToldMark("a", number, *DLQ, -1, 0, 0, 0, 0))
+        mark = self.marks.get(number, PartitionCheckpoint("a", number, *DLQ, -1, 0, 0, 0, 0))
         if self.has_ended:
             return RedriveAnswer("ended", mark)
         if number == self.silent:
@@ -120,35 +128,39 @@ class Owners(Desk):
 class Topic:
     """The config topic's job."""
 
-    def __init__(self, job: Job) -> None:
-        self.job: Job | None = job
-        self.written: list[Job] = []
+    def __init__(self, job: RedriveJob) -> None:
+        self.job: RedriveJob | None = job
+        self.written: list[RedriveJob] = []
 
-    async def write(self, name: str, change: Callable[[Job | None], Job]) -> Job:
+    async def write(
+        self, name: str, change: Callable[[RedriveJob | None], RedriveJob]
+    ) -> RedriveJob:
         assert name == NAME
         self.job = change(self.job)
         self.written.append(self.job)
         return self.job
 
 
-def even_or_odd(view: DeadLetterView) -> Source | str:
+def even_or_odd(view: DeadLetterView) -> PartitionId | str:
     if view.source is None:
         return "foreign"
-    return Source("a", view.place.offset % 2)
+    return PartitionId("a", view.place.offset % 2)
 
 
-def job_of(end: int, **changes: object) -> Job:
-    made = Job(NAME, Order("bypass", LetterFilter()), (Span(*DLQ, 0, end),), 1, 1)
+def job_of(end: int, **changes: object) -> RedriveJob:
+    made = RedriveJob(
+        NAME, RedriveRequest("bypass", DeadLetterFilter()), (DeadLetterRange(*DLQ, 0, end),), 1, 1
+    )
     return made._replace(**changes)  # type: ignore[arg-type]  # by name
 
 
-def carried_out(job: Job, tape: Tape, owners: Owners) -> Topic:
+def carried_out(job: RedriveJob, tape: Tape, owners: Owners) -> Topic:
     """Twice: what it begins as, it does to its end."""
     topic = Topic(job)
     for _ in range(2):
         assert topic.job is not None
-        errand = Errand(topic.job, owners, topic.write, SystemClock())
-        asyncio.run(asyncio.wait_for(errand.run(even_or_odd, tape), LIMIT_S))
+        runner = RedriveRunner(topic.job, owners, topic.write, SystemClock())
+        asyncio.run(asyncio.wait_for(runner.run(even_or_odd, tape), LIMIT_S))
     return topic
 
 
@@ -207,8 +219,8 @@ def test_a_limit_is_how_many_match() -> None:
 
 
 def test_only_the_letters_that_are_named_are_sent_and_those_that_are_gone_are_told() -> None:
-    named = tuple(LetterPlace(*DLQ, offset) for offset in (2, 5, 6, 5_000))
-    order = Order("bypass", LetterFilter(), letters=named)
+    named = tuple(DeadLetterPosition(*DLQ, offset) for offset in (2, 5, 6, 5_000))
+    order = RedriveRequest("bypass", DeadLetterFilter(), letters=named)
     owners = Owners()
     tape = Tape(0, 1, 2, 3, 4, 5, 4_999, 5_000, end=6_000)
     topic = carried_out(job_of(5_001, order=order), tape, owners)
@@ -221,8 +233,8 @@ def test_a_job_goes_on_where_it_was_written_and_counts_what_the_owners_tell() ->
     """Two of the letters after that place are decided already."""
     owners = Owners()
     owners.marks = {
-        0: ToldMark("a", 0, *DLQ, 6, 4, 0, 0, 0),
-        1: ToldMark("a", 1, *DLQ, 3, 2, 0, 0, 0),
+        0: PartitionCheckpoint("a", 0, *DLQ, 6, 4, 0, 0, 0),
+        1: PartitionCheckpoint("a", 1, *DLQ, 3, 2, 0, 0, 0),
     }
     written = job_of(12, span=0, offset=4)
     progress = written.progress._replace(scanned=4, matched=4, sent=4)
@@ -239,8 +251,8 @@ def test_a_job_that_has_ended_elsewhere_is_sent_no_further_and_stays_so() -> Non
     owners.has_ended = True
     job = job_of(9)
     topic = Topic(job.ended("cancelled", 5))
-    errand = Errand(job, owners, topic.write, SystemClock())
-    asyncio.run(asyncio.wait_for(errand.run(even_or_odd, Tape(0, 1, end=9)), LIMIT_S))
+    runner = RedriveRunner(job, owners, topic.write, SystemClock())
+    asyncio.run(asyncio.wait_for(runner.run(even_or_odd, Tape(0, 1, end=9)), LIMIT_S))
     assert owners.decided == []
     assert topic.job is not None
     assert (topic.job.state, topic.job.progress.scanned) == ("cancelled", 0)
@@ -256,7 +268,7 @@ def test_marks_that_were_removed_take_nothing_back() -> None:
         topic = carried_out(written._replace(progress=progress), Tape(end=9), owners)
         assert topic.job is not None
         assert (topic.job.progress.accepted, topic.job.cleared) == (accepted, True)
-        owners.marks = {0: ToldMark("a", 0, *DLQ, 6, 12, 0, 0, 0)}
+        owners.marks = {0: PartitionCheckpoint("a", 0, *DLQ, 6, 12, 0, 0, 0)}
 
 
 def test_nothing_is_sent_while_some_owner_does_not_tell_how_far_it_is() -> None:
@@ -264,11 +276,11 @@ def test_nothing_is_sent_while_some_owner_does_not_tell_how_far_it_is() -> None:
     owners.complete = False
 
     async def a_while() -> None:
-        errand = Errand(job_of(9), owners, Topic(job_of(9)).write, SystemClock())
-        running = asyncio.create_task(errand.run(even_or_odd, Tape(0, end=9)))
+        runner = RedriveRunner(job_of(9), owners, Topic(job_of(9)).write, SystemClock())
+        running = asyncio.create_task(runner.run(even_or_odd, Tape(0, end=9)))
         said = "Not all deciding partitions"
-        await asyncio.to_thread(eventually, lambda: said in (errand.job.waiting_for or ""))
-        errand.stop()
+        await asyncio.to_thread(eventually, lambda: said in (runner.job.waiting_for or ""))
+        runner.stop()
         await asyncio.wait_for(running, LIMIT_S)
 
     asyncio.run(a_while())
@@ -277,21 +289,23 @@ def test_nothing_is_sent_while_some_owner_does_not_tell_how_far_it_is() -> None:
 
 def test_a_step_has_as_many_letters_as_it_may_and_ends_where_none_come_in_time() -> None:
     tape = Tape(*range(20), end=20, foreign=(0, 1))
-    assert Drive(job_of(20), even_or_odd, tape).next(3).letters == 3
-    assert not Drive(job_of(20), even_or_odd, Tape(end=0)).next(3).is_last
+    assert RedriveBatcher(job_of(20), even_or_odd, tape).next(3).letters == 3
+    assert not RedriveBatcher(job_of(20), even_or_odd, Tape(end=0)).next(3).is_last
 
 
 def test_a_command_is_never_larger_than_it_may_be() -> None:
-    big = Letter(0, "a", 0, 0, 0, None, b"v" * 3_000_000, (), 0)
+    big = RedrivenRecord(0, "a", 0, 0, 0, None, b"v" * 3_000_000, (), 0)
 
     class Big(Tape):
-        def read(self, source: Source, start: int, records_max: int, timeout_s: float) -> Chunk:
+        def read(
+            self, source: PartitionId, start: int, records_max: int, timeout_s: float
+        ) -> RecordChunk:
             messages, position = super().read(source, start, records_max, timeout_s)
             for each in messages:
                 each.set_value(big.own_value)
-            return Chunk(messages, position)
+            return RecordChunk(messages, position)
 
-    drive = Drive(job_of(20), even_or_odd, Big(*range(20), end=20))
+    drive = RedriveBatcher(job_of(20), even_or_odd, Big(*range(20), end=20))
     step = drive.next(1_000)
     assert [len(command.letters) for commands in step.commands for command in commands] == [1] * 20
 
@@ -301,10 +315,10 @@ def test_a_step_that_an_owner_has_not_answered_for_is_not_done() -> None:
     owners.silent = 1
 
     async def a_while() -> None:
-        errand = Errand(job_of(5), owners, topic.write, SystemClock())
-        running = asyncio.create_task(errand.run(even_or_odd, tape))
-        await asyncio.to_thread(eventually, lambda: errand.job.progress.sent == 3)
-        errand.stop()
+        runner = RedriveRunner(job_of(5), owners, topic.write, SystemClock())
+        running = asyncio.create_task(runner.run(even_or_odd, tape))
+        await asyncio.to_thread(eventually, lambda: runner.job.progress.sent == 3)
+        runner.stop()
         await asyncio.wait_for(running, LIMIT_S)
 
     asyncio.run(a_while())
@@ -331,8 +345,8 @@ def test_how_far_it_is_is_written_every_few_seconds_with_how_long_it_may_take() 
     job = job._replace(order=job.order._replace(max_per_second=100))
     owners, topic = Owners(), Topic(job)
     tape = Tape(*(each for each in range(600) if each != BROKEN), end=600)
-    errand = Errand(job, owners, topic.write, Ticking())
-    asyncio.run(asyncio.wait_for(errand.run(even_or_odd, tape), LIMIT_S))
+    runner = RedriveRunner(job, owners, topic.write, Ticking())
+    asyncio.run(asyncio.wait_for(runner.run(even_or_odd, tape), LIMIT_S))
     *saved, last = topic.written
     assert [(each.offset, each.state) for each in saved] == [
         (offset, "running") for offset in (101, 201, 301, 401, 501)
@@ -342,8 +356,8 @@ def test_how_far_it_is_is_written_every_few_seconds_with_how_long_it_may_take() 
     assert [each.eta_s for each in saved[1:]] == [17.9, 13.5, 9.0, 4.5]
     assert (last.state, last.eta_s, last.progress.sent) == ("done", None, 599)
     topic.job = None
-    with pytest.raises(GoneError):
-        asyncio.run(errand.fail("it is gone"))
+    with pytest.raises(JobDeletedError):
+        asyncio.run(runner.fail("it is gone"))
 
 
 def test_no_more_go_out_than_its_rate_allows() -> None:

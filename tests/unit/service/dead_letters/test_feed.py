@@ -5,14 +5,14 @@ from collections.abc import Collection
 import pytest
 from confluent_kafka import Message
 
-from service.dead_letters.reader import Chunk
-from service.dead_letters.redrive_steps import Feed
-from service.dedup.dead_letter import LetterFilter, LetterPlace, Order
-from service.metadata.redrive_job import Span
-from state.model import Source
+from service.dead_letters.reader import RecordChunk
+from service.dead_letters.redrive_steps import DeadLetterFeed
+from service.dedup.dead_letter import DeadLetterFilter, DeadLetterPosition, RedriveRequest
+from service.metadata.redrive_job import DeadLetterRange
+from state.model import PartitionId
 from tests.unit.service.dead_letters.redriving import DLQ, job
 
-FIRST, SECOND = Span(DLQ, 0, 2, 5), Span(DLQ, 1, 0, 3)
+FIRST, SECOND = DeadLetterRange(DLQ, 0, 2, 5), DeadLetterRange(DLQ, 1, 0, 3)
 
 
 class Shelf:
@@ -22,27 +22,31 @@ class Shelf:
         self.offsets = offsets
         self.starts: list[int] = []
 
-    def read(self, source: Source, start: int, records_max: int, timeout_s: float) -> Chunk:
+    def read(
+        self, source: PartitionId, start: int, records_max: int, timeout_s: float
+    ) -> RecordChunk:
         assert timeout_s < 1
         self.starts.append(start)
         found = [offset for offset in self.offsets if offset >= start][:records_max]
         place = {"topic": source.topic, "partition": source.partition, "timestamp": (1, 1)}
         messages = [Message(**place, offset=each, headers=[]) for each in found]  # type: ignore[arg-type]
-        return Chunk(messages, found[-1] + 1 if found else start)
+        return RecordChunk(messages, found[-1] + 1 if found else start)
 
 
-def named(*offsets: int, end: int = 10_000, shelf: Shelf) -> Feed:
-    order = Order("through", LetterFilter(), tuple(LetterPlace(DLQ, 0, each) for each in offsets))
-    return Feed(job(order=order, spans=(Span(DLQ, 0, 0, end),)), shelf)
+def named(*offsets: int, end: int = 10_000, shelf: Shelf) -> DeadLetterFeed:
+    order = RedriveRequest(
+        "through", DeadLetterFilter(), tuple(DeadLetterPosition(DLQ, 0, each) for each in offsets)
+    )
+    return DeadLetterFeed(job(order=order, spans=(DeadLetterRange(DLQ, 0, 0, end),)), shelf)
 
 
-def taken(feed: Feed, records_max: int = 100) -> tuple[list[int], int, bool]:
+def taken(feed: DeadLetterFeed, records_max: int = 100) -> tuple[list[int], int, bool]:
     views, missing, moved = feed.take(records_max)
     return [view.place.offset for view in views], missing, moved
 
 
 def test_it_comes_on_span_by_span_and_takes_nothing_from_beyond_an_end() -> None:
-    feed = Feed(job(spans=(FIRST, SECOND)), Shelf(*range(9)))
+    feed = DeadLetterFeed(job(spans=(FIRST, SECOND)), Shelf(*range(9)))
     steps = []
     while not feed.is_over:
         offsets, _, moved = taken(feed, 2)
@@ -56,14 +60,14 @@ def test_it_comes_on_span_by_span_and_takes_nothing_from_beyond_an_end() -> None
 
 
 def test_where_nothing_came_in_time_it_stays() -> None:
-    feed = Feed(job(spans=(FIRST, SECOND), offset=4), Shelf())
+    feed = DeadLetterFeed(job(spans=(FIRST, SECOND), offset=4), Shelf())
     assert taken(feed) == ([], 0, False)
     assert (feed.span, feed.offset) == (0, 4)
 
 
 def test_it_goes_on_where_its_job_stands() -> None:
     shelf = Shelf(*range(9))
-    assert taken(Feed(job(spans=(FIRST, SECOND), span=1, offset=1), shelf))[0] == [1, 2]
+    assert taken(DeadLetterFeed(job(spans=(FIRST, SECOND), span=1, offset=1), shelf))[0] == [1, 2]
     assert shelf.starts == [1]
 
 

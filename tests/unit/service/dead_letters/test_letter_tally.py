@@ -1,15 +1,15 @@
 """A tally of dead letters: by hour, and of many addresses those with most."""
 
-from service.dead_letters.browser import ADDRESSES_TOLD, NONE, OTHER, LetterTally
-from service.dedup.dead_letter import DeadLetterView, LetterPlace, view_of
+from service.dead_letters.browser import ADDRESSES_TOLD, NONE, OTHER, DeadLetterTally
+from service.dedup.dead_letter import DeadLetterPosition, DeadLetterView, view_of
 
 HOUR_MS = 3_600_000
-FOREIGN = view_of(LetterPlace("dlq", 0, 1), 1, None, b"v", [])
+FOREIGN = view_of(DeadLetterPosition("dlq", 0, 1), 1, None, b"v", [])
 LETTER = FOREIGN._replace(reason="duplicate", address="a")
 
 
-def tally_of(*letters: DeadLetterView) -> LetterTally:
-    tally = LetterTally()
+def tally_of(*letters: DeadLetterView) -> DeadLetterTally:
+    tally = DeadLetterTally()
     for each in letters:
         tally.add(each)
     return tally

@@ -6,16 +6,16 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from service.dead_letters import browser as module
-from service.dead_letters.browser import LetterBox
-from service.dead_letters.reader import SpanReader, Sweep
-from service.dedup.dead_letter import DeadLetterView, LetterFilter, LetterPlace
+from service.dead_letters.browser import DeadLetterBrowser
+from service.dead_letters.reader import DeadLetterReader, OffsetScan
+from service.dedup.dead_letter import DeadLetterFilter, DeadLetterPosition, DeadLetterView
 from service.queries.errors import Busy, NotPossible, Unavailable
-from state.model import Source
+from state.model import PartitionId
 from tests.fakes.partition import Record
 from tests.unit.service.living import Living, Telling, gone
 
 DLQ = "orders.dlq"
-ALL = LetterFilter()
+ALL = DeadLetterFilter()
 
 
 def filled(count: int, partitions: int = 2) -> Living:
@@ -30,13 +30,13 @@ def filled(count: int, partitions: int = 2) -> Living:
     return living
 
 
-def box_of(living: Living) -> LetterBox:
+def box_of(living: Living) -> DeadLetterBrowser:
     clients = living.clients("api")
-    return LetterBox(lambda: living.config, lambda: clients, living.clock)
+    return DeadLetterBrowser(lambda: living.config, lambda: clients, living.clock)
 
 
 def paged(
-    living: Living, wanted: LetterFilter, limit: int, *, newest: bool, scanned_max: int = 10**6
+    living: Living, wanted: DeadLetterFilter, limit: int, *, newest: bool, scanned_max: int = 10**6
 ) -> list[list[int]]:
     """What stands in each page."""
     box, place, pages = box_of(living), None, list[list[int]]()
@@ -65,19 +65,19 @@ def test_a_page_reads_no_more_than_it_may_and_the_next_one_goes_on(
 ) -> None:
     monkeypatch.setattr(module, "PAGE_RECORDS_MAX", 64)
     living, scanned_max = filled(200), 127 if newest else 64
-    for wanted, limit, step in ((ALL, 50, 1), (LetterFilter(reasons=("expired",)), 10**6, 3)):
+    for wanted, limit, step in ((ALL, 50, 1), (DeadLetterFilter(reasons=("expired",)), 10**6, 3)):
         pages = paged(living, wanted, limit, newest=newest, scanned_max=scanned_max)
         assert sorted(sum(pages, [])) == list(range(0, 200, step))  # noqa: RUF017 - they are few
-    page = box_of(living).page(LetterFilter(reasons=("none",)), None, 5, newest=newest)
+    page = box_of(living).page(DeadLetterFilter(reasons=("none",)), None, 5, newest=newest)
     assert (page.letters, page.scanned, page.place is None) == ((), 64, False)
 
 
 def test_of_few_that_are_meant_the_newest_are_found_by_longer_and_longer_steps() -> None:
     box = box_of(filled(1_000, 1))
-    page = box.page(LetterFilter(to_ms=801_000), None, 100, newest=True)
+    page = box.page(DeadLetterFilter(to_ms=801_000), None, 100, newest=True)
     assert [view.time_ms for view in page.letters] == list(range(800_000, 700_000, -1000))
     assert page.scanned == 200 + 400  # 2 * limit is more than the least step
-    page = box.page(LetterFilter(to_ms=5_000), None, 9, newest=True)
+    page = box.page(DeadLetterFilter(to_ms=5_000), None, 9, newest=True)
     assert (len(page.letters), page.scanned, page.place) == (5, 1_000, None)
 
 
@@ -105,12 +105,16 @@ def test_one_is_found_at_its_place_or_told_at_once_to_be_gone() -> None:
     living.cluster.logs[DLQ].partitions[1].delete_before(1)
     box, before_ms = box_of(living), living.cluster.now_ms
     for number in (1, 2):
-        found = box.one(LetterPlace(DLQ, 1, number))
+        found = box.one(DeadLetterPosition(DLQ, 1, number))
         assert found is not None
         assert (found.place.offset, found.value) == (number, b"v")
     for topic, partition, offset in ((DLQ, 1, 0), (DLQ, 1, 3), (DLQ, 0, 0), (DLQ, 2, 0)):
-        assert box.one(LetterPlace(topic, partition, offset)) is None
-    assert box.one(LetterPlace("orders", 1, 0)) is box.one(LetterPlace("absent", 0, 0)) is None
+        assert box.one(DeadLetterPosition(topic, partition, offset)) is None
+    assert (
+        box.one(DeadLetterPosition("orders", 1, 0))
+        is box.one(DeadLetterPosition("absent", 0, 0))
+        is None
+    )
     assert living.cluster.now_ms - before_ms < 1_000
 
 
@@ -121,12 +125,12 @@ def test_a_count_goes_on_where_it_ended_and_shows_what_it_counts(
     monkeypatch.setattr(module, "NAMED_MAX", 3)
     box, seen, place, scanned = box_of(filled(20, 1)), list[DeadLetterView](), None, list[int]()
     for _ in range(3):
-        counts = box.count(LetterFilter(reasons=("expired",)), place, seen.append)
+        counts = box.count(DeadLetterFilter(reasons=("expired",)), place, seen.append)
         place = counts.place
         scanned.append(counts.scanned)
     assert (scanned, counts.matched, place) == ([8, 8, 4], 1, None)
     assert [view.place.offset for view in seen] == list(range(0, 20, 3))
-    places = [LetterPlace(DLQ, 0, offset) for offset in (4, 99, 1, 2)]
+    places = [DeadLetterPosition(DLQ, 0, offset) for offset in (4, 99, 1, 2)]
     named = box.count_named(places, seen.append)
     assert (named.scanned, named.matched, named.place) == (2, 2, 4)
     assert [view.place.offset for view in seen[-2:]] == [4, 1]
@@ -137,14 +141,14 @@ def test_what_no_dead_letters_are_told_of_is_refused() -> None:
     living = filled(3, 1)
     box = box_of(living)
     with pytest.raises(NotPossible, match=r"orders is no dead.*group; they are: orders.dlq"):
-        box.count(LetterFilter(topics=("orders",)), None)
+        box.count(DeadLetterFilter(topics=("orders",)), None)
     for place in ("x", ["newest", {}], ["oldest", []], ["oldest", {DLQ: [["x", 1]]}]):
         with pytest.raises(NotPossible, match="The page token is none"):
             box.page(ALL, place, 5, newest=False)
     assert len(box.page(ALL, ["oldest", {DLQ: [[0, -5]]}], 5, newest=False).letters) == 3
     del living.cluster.logs[DLQ]
     with pytest.raises(NotPossible, match="they are: none that exists"):
-        box.count(LetterFilter(topics=(DLQ,)), None)
+        box.count(DeadLetterFilter(topics=(DLQ,)), None)
 
 
 def test_four_read_at_a_time_and_a_broker_that_is_away_takes_no_seat() -> None:
@@ -164,9 +168,9 @@ def test_four_read_at_a_time_and_a_broker_that_is_away_takes_no_seat() -> None:
 
 
 def test_no_error_has_a_reader_leave_out_a_letter() -> None:
-    living, source = filled(9, 1), Source(DLQ, 0)
+    living, source = filled(9, 1), PartitionId(DLQ, 0)
     errors = living.cluster.chance.errors  # type: ignore[attr-defined]  # it tells
-    reader = SpanReader(living.clients("api"))
+    reader = DeadLetterReader(living.clients("api"))
 
     def read(start: int, records_max: int = 9) -> tuple[list[int | None], int]:
         messages, position = reader.read(source, start, records_max, 0.1)
@@ -181,7 +185,7 @@ def test_no_error_has_a_reader_leave_out_a_letter() -> None:
     for code in (KafkaError._TRANSPORT, KafkaError._AUTO_OFFSET_RESET, 29):
         errors.append(KafkaError(code))
         consumer = living.clients("api").restorer()
-        sweep = Sweep(consumer, {source: 7}, {source: 8}, 9, lambda: False)
+        sweep = OffsetScan(consumer, {source: 7}, {source: 8}, 9, lambda: False)
         if code == KafkaError._TRANSPORT:
             assert [message.offset() for message in sweep] == [7]
             assert (sweep.positions, sweep.scanned, sweep.is_done) == ({source: 8}, 1, True)

@@ -5,9 +5,9 @@ from confluent_kafka import murmur2
 
 from service.config.addresses import AddressBook
 from service.config.load import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
-from service.dead_letters.owners import Ways, dead_letter_topics
+from service.dead_letters.owners import DeadLetterOwners, dead_letter_topics
 from service.dead_letters.redrive_coordinator import first_deciding
-from service.dedup.dead_letter import DeadLetterView, LetterPlace, view_of
+from service.dedup.dead_letter import DeadLetterPosition, DeadLetterView, view_of
 from service.kafka.admin import TopicInfo
 
 TOPICS = {
@@ -29,7 +29,7 @@ def letter(
 ) -> DeadLetterView:
     told = {"reason": reason, "topic": topic, "partition": str(partition), "offset": "4"}
     ours = [(f"ringfence.{name}", text.encode()) for name, text in told.items()]
-    return view_of(LetterPlace("dlq", 0, 0), 1, key, None, [("a", b"x"), *ours])
+    return view_of(DeadLetterPosition("dlq", 0, 0), 1, key, None, [("a", b"x"), *ours])
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def letter(
         (letter("orders", 3), "no-input"),
         (letter("gone"), "no-route"),
         (letter(reason="unreadable-headers"), "unreadable-headers"),
-        (view_of(LetterPlace("dlq", 0, 0), 1, b"k", None, []), "foreign"),
+        (view_of(DeadLetterPosition("dlq", 0, 0), 1, b"k", None, []), "foreign"),
     ],
 )
 def test_each_letter_goes_where_its_address_is_decided(
     view: DeadLetterView, way: tuple[str, int] | str
 ) -> None:
-    assert Ways(config(ORDERS, CLICKS), TOPICS).way(view) == way
+    assert DeadLetterOwners(config(ORDERS, CLICKS), TOPICS).way(view) == way
 
 
 @pytest.mark.parametrize(

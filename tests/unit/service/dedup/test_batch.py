@@ -4,7 +4,7 @@ from confluent_kafka import KafkaError, Message
 
 from service.dedup.batch import batch_of, read
 from service.kafka.io import errors_of, read_headers
-from state.model import Source
+from state.model import PartitionId
 from tests.unit.service.deciding import NOW_MS, SOURCE, World, record
 
 
@@ -33,4 +33,4 @@ def test_errors_are_kept_apart_with_the_partition_they_name() -> None:
     lost = KafkaError(KafkaError._AUTO_OFFSET_RESET)
     everywhere = KafkaError(KafkaError._ALL_BROKERS_DOWN)
     messages = [Message(topic="orders", partition=1, error=lost), Message(error=everywhere)]
-    assert errors_of(messages) == [(lost, Source("orders", 1)), (everywhere, None)]
+    assert errors_of(messages) == [(lost, PartitionId("orders", 1)), (everywhere, None)]

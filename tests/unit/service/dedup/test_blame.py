@@ -9,12 +9,12 @@ from structlog.typing import EventDict
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, DeadLetter, Headers
 from service.dedup import checks as checks_module
 from service.dedup.claim import plain_ids, read_claim, read_membership
-from service.dedup.dead_letter import Envelope
-from service.dedup.route import Inlet
+from service.dedup.dead_letter import DeadLetterEnvelope
+from service.dedup.route import InputPartition
 from state.keys import UnknownFormatError
-from state.model import Claim, Origin, Rejection, Source
+from state.model import Claim, Origin, PartitionId, Rejection
 from state.store import StoreCorruptError
-from state.strategies.base import Change
+from state.strategies.base import StateChange
 from state.strategies.ring import RingDraft
 from tests.unit.helpers import some
 from tests.unit.service.living import Living, in_group, turns
@@ -124,7 +124,7 @@ def test_a_record_that_fails_before_any_check_is_found_too(
 def test_a_record_that_cannot_be_remembered_is_found_too(monkeypatch: pytest.MonkeyPatch) -> None:
     genuine = RingDraft.change
 
-    def change(draft: RingDraft, address: str) -> Change | None:
+    def change(draft: RingDraft, address: str) -> StateChange | None:
         found = genuine(draft, address)
         for edit in [] if found is None else found.edits:
             raise_for([("", POISON)] if POISON in (edit.value or b"") else [])
@@ -239,13 +239,13 @@ def test_one_whose_group_cannot_be_told_is_dead_lettered_alone(
 def test_one_that_cannot_be_carried_is_dead_lettered_and_the_others_are_carried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    genuine = Inlet.address
+    genuine = InputPartition.address
 
-    def address(inlet: Inlet, key: bytes | None, headers: Headers) -> str:
+    def address(input_partition: InputPartition, key: bytes | None, headers: Headers) -> str:
         raise_for(headers)
-        return genuine(inlet, key, headers)
+        return genuine(input_partition, key, headers)
 
-    monkeypatch.setattr(Inlet, "address", address)
+    monkeypatch.setattr(InputPartition, "address", address)
     hops = Hops()
     for identifier in (b"a", POISON, b"b"):
         hops.send(0, identifier, identifier)
@@ -306,7 +306,7 @@ def test_a_damaged_store_is_no_records_fault(monkeypatch: pytest.MonkeyPatch) ->
     loop = living.running()
     living.send("a", "b")
     with monkeypatch.context() as patch:
-        damaged = StoreCorruptError(Source("orders", 0), "rotten")
+        damaged = StoreCorruptError(PartitionId("orders", 0), "rotten")
         patch.setattr("service.dedup.evaluator.plain_ids", always(damaged))
         loop.turn()
     turns(loop)
@@ -333,7 +333,7 @@ def test_what_is_raised_again_by_the_dead_letter_ends_the_life(
     living = Living()
     loop = living.running()
     send(living, "poison")
-    monkeypatch.setattr(Envelope, "letter", always(FORESEEN_BY_NOBODY))
+    monkeypatch.setattr(DeadLetterEnvelope, "letter", always(FORESEEN_BY_NOBODY))
     with pytest.raises(KeyError, match="nobody foresaw"):
         turns(loop, 20)
     assert living.committed() in {None, 0}

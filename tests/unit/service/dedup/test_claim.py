@@ -15,7 +15,7 @@ from ringfence.headers import (
     Reason,
 )
 from service.dedup.claim import (
-    Membership,
+    GroupClaim,
     named,
     plain_ids,
     published,
@@ -134,13 +134,13 @@ NAMED = Claim(publisher="P")
             (
                 Claim(publisher="x" * 1024, number=MOST, stream=0, previous=1),
                 ("x" * 1024, 7),
-                Membership(LONGEST, 2, 2),
+                GroupClaim(LONGEST, 2, 2),
             ),
         ),
         "no epoch": ([(PUBLISHER, b"P")], (NAMED, ("P", 0), None)),
         "one of one": (
             [(GROUP, b"g"), (GROUP_SIZE, b"1"), (GROUP_POSITION, b"1")],
-            (NO_CLAIM, None, Membership(b"g", 1, 1)),
+            (NO_CLAIM, None, GroupClaim(b"g", 1, 1)),
         ),
     },
 )

@@ -1,7 +1,7 @@
 """The envelope: after the record's own headers, and the last of several sets."""
 
 from ringfence.headers import Reason
-from service.dedup.dead_letter import ID_CHARS_MAX, Envelope
+from service.dedup.dead_letter import ID_CHARS_MAX, DeadLetterEnvelope
 from state.model import Rejection
 from tests.unit.service.deciding import NOW_MS, SOURCE, record, told
 
@@ -10,7 +10,7 @@ OLD = [("h", b"1"), ("ringfence.reason", b"expired"), ("h", None)]
 
 def test_the_envelope_tells_everything_that_is_known() -> None:
     rejection = Rejection(Reason.DUPLICATE, "seen", "orders-0@3")
-    letter = Envelope(SOURCE, "addr", "ring").letter(record(7), OLD, b"id", rejection)
+    letter = DeadLetterEnvelope(SOURCE, "addr", "ring").letter(record(7), OLD, b"id", rejection)
     assert list(letter[:3]) == OLD
     assert told(letter) == {
         "ringfence.reason": "duplicate",
@@ -28,7 +28,7 @@ def test_the_envelope_tells_everything_that_is_known() -> None:
 
 def test_what_is_not_known_is_left_out() -> None:
     rejection = Rejection(Reason.NO_ADDRESS, "c")
-    letter = told(Envelope(SOURCE, None).letter(record(7), [], None, rejection))
+    letter = told(DeadLetterEnvelope(SOURCE, None).letter(record(7), [], None, rejection))
     absent = {"address", "strategy", "id", "original"}
     assert not {f"ringfence.{name}" for name in absent} & letter.keys()
 
@@ -36,5 +36,5 @@ def test_what_is_not_known_is_left_out() -> None:
 def test_the_empty_id_is_told_and_a_long_one_is_cut() -> None:
     for identifier, text in [(b"", ""), (b"x" * 9999, "x" * ID_CHARS_MAX), (b"\xff", "hex:ff")]:
         rejection = Rejection(Reason.EXPIRED, "late")
-        letter = told(Envelope(SOURCE, "a").letter(record(7), [], identifier, rejection))
+        letter = told(DeadLetterEnvelope(SOURCE, "a").letter(record(7), [], identifier, rejection))
         assert letter["ringfence.id"] == text

@@ -8,13 +8,13 @@ from confluent_kafka import Message
 
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, MARK, DeadLetter, Reason
 from service.config.load import RouteSettings
-from service.dedup.dead_letter import Letter
+from service.dedup.dead_letter import RedrivenRecord
 from service.dedup.decider import give_up, import_ids, redrive, resettle
 from service.dedup.output import TargetMissingError
 from service.dedup.pending_groups import GroupName
 from service.dedup.plan import BY_KEY, NO_TIME_MS, Output
-from service.dedup.record import Known, RejectedError
-from service.dedup.route import Inlet, InputRoute
+from service.dedup.record import KnownId, RejectedError
+from service.dedup.route import InputPartition, InputRoute
 from state import segment as run
 from state.model import Edit
 from tests.unit.helpers import rows
@@ -39,7 +39,9 @@ SEEN = (DUPLICATE_ID, b"seen")
 DISAGREES = ("_AMQ_DUPL_ID", b"other")
 BIG = b"x" * 2000
 HALF_A_GROUP = (("_TX_ID", b"t"), ("_TX_SIZE", b"2"), ("_TX_SEQ", b"1"))
-LATE_LETTER = Letter(0, *SOURCE, 0, NOW_MS - 1, b"k", b"v", ((DUPLICATE_ID, b"new"), LATE), 0)
+LATE_LETTER = RedrivenRecord(
+    0, *SOURCE, 0, NOW_MS - 1, b"k", b"v", ((DUPLICATE_ID, b"new"), LATE), 0
+)
 
 
 def strict() -> World:
@@ -348,7 +350,7 @@ def test_a_configured_target_that_is_absent_is_the_brokers_fault() -> None:
 
 def test_a_target_that_nobody_asked_for_is_missing_until_the_next_refresh() -> None:
     world = World()
-    world.partition.inlet = Inlet(
+    world.partition.input_partition = InputPartition(
         SOURCE, InputRoute.bind(replace(ROUTE, output="new.topic"), "orders"), 3
     )
     world.cluster.create_topic("new.topic", 1)
@@ -513,7 +515,7 @@ def test_a_record_that_has_no_headers_at_all_goes_on_as_it_came() -> None:
     ("fill", "given", "after", "dead"),
     {
         "given up": (give_up, [[GroupName("orders", b"t")]], [NOW_MS], ["group-incomplete"]),
-        "imported": (import_ids, ["orders", [Known(b"new")]], [NOW_MS], []),
+        "imported": (import_ids, ["orders", [KnownId(b"new")]], [NOW_MS], []),
         "settled": (resettle, [["orders"]], [], []),
         "redriven": (redrive, [[LATE_LETTER], "through"], [NOW_MS, []], ["expired"]),
     },
@@ -548,6 +550,6 @@ def test_the_time_of_a_partition_follows_imported_ids_too(
 ) -> None:
     world = World()
     world.partition.time_ms = before_ms
-    ids = [Known(b"%d" % n, n, at_ms) for n, at_ms in enumerate(told_ms)]
+    ids = [KnownId(b"%d" % n, n, at_ms) for n, at_ms in enumerate(told_ms)]
     plan = world.unread(import_ids, "orders", ids, after=[NOW_MS])
     assert (plan.times_ms, plan.next_offsets) == ({SOURCE: time_ms}, {SOURCE: 0})

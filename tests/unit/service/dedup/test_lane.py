@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, Reason
 from service.config.load import RouteSettings
-from service.dedup.evaluator import Lanes
+from service.dedup.evaluator import FastPaths
 from tests.unit.service.deciding import NOW_MS, Decided, World, cluster_of, named, reasons, record
 
 ROUTE = RouteSettings(name="orders", inputs=("orders",), scope="partition")
@@ -85,7 +85,7 @@ def test_the_fates_are_the_same_without_lanes(
 
     with_lanes = plans(world(), given_batches)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Lanes, "open", lambda *_: None)
+        patch.setattr(FastPaths, "open", lambda *_: None)
         without = plans(world(), given_batches)
     assert [told(plan) for plan in with_lanes] == [told(plan) for plan in without]
 

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from ringfence.headers import DeadLetter, Headers
 from service.dedup.dead_letter import (
+    DeadLetterFilter,
+    DeadLetterPosition,
     DeadLetterView,
-    LetterFilter,
-    LetterPlace,
-    ToldPlace,
+    SourcePosition,
     letter_of,
     matches,
     told,
@@ -17,7 +17,7 @@ from service.dedup.dead_letter import (
 )
 from tests.unit.helpers import some
 
-PLACE = LetterPlace("orders.dlq", 2, 11)
+PLACE = DeadLetterPosition("orders.dlq", 2, 11)
 
 
 def ours(**changes: str) -> list[tuple[str, bytes | None]]:
@@ -58,7 +58,7 @@ def test_of_several_sets_the_last_is_ours_and_those_before_it_belong_to_the_reco
     earlier = ours(reason="expired", topic="elsewhere", redrives="4")
     seen = view([*OWN, *earlier, *ours(redrives="1")])
     assert (seen.reason, seen.redrives) == ("duplicate", 1)
-    assert seen.source == ToldPlace("orders", 3, 42, 1_500_000_000_000)
+    assert seen.source == SourcePosition("orders", 3, 42, 1_500_000_000_000)
     assert list(seen.headers) == [*OWN, *earlier]
 
 
@@ -115,29 +115,32 @@ def test_what_we_add_is_what_is_taken_off_again(own: list[tuple[str, bytes | Non
 @pytest.mark.parametrize(
     ("wanted", "is_meant"),
     [
-        (LetterFilter(), True),
-        (LetterFilter(address="a"), True),
-        (LetterFilter(address="b"), False),
-        (LetterFilter(reasons=("expired", "duplicate")), True),
-        (LetterFilter(reasons=("expired",)), False),
-        (LetterFilter(from_ms=1_000), True),
-        (LetterFilter(from_ms=1_001), False),
-        (LetterFilter(to_ms=1_001), True),
-        (LetterFilter(to_ms=1_000), False),
-        (LetterFilter(key=b"k"), True),
-        (LetterFilter(key=b""), False),
-        (LetterFilter(headers=(("a", b"2"),)), True),
-        (LetterFilter(headers=(("a", b"1"), ("a", b"2"))), True),
-        (LetterFilter(headers=(("b", b""),)), False),
-        (LetterFilter(headers=(("ringfence.reason", b"duplicate"),)), False),
-        (LetterFilter(address="a", key=b"other"), False),
+        (DeadLetterFilter(), True),
+        (DeadLetterFilter(address="a"), True),
+        (DeadLetterFilter(address="b"), False),
+        (DeadLetterFilter(reasons=("expired", "duplicate")), True),
+        (DeadLetterFilter(reasons=("expired",)), False),
+        (DeadLetterFilter(from_ms=1_000), True),
+        (DeadLetterFilter(from_ms=1_001), False),
+        (DeadLetterFilter(to_ms=1_001), True),
+        (DeadLetterFilter(to_ms=1_000), False),
+        (DeadLetterFilter(key=b"k"), True),
+        (DeadLetterFilter(key=b""), False),
+        (DeadLetterFilter(headers=(("a", b"2"),)), True),
+        (DeadLetterFilter(headers=(("a", b"1"), ("a", b"2"))), True),
+        (DeadLetterFilter(headers=(("b", b""),)), False),
+        (DeadLetterFilter(headers=(("ringfence.reason", b"duplicate"),)), False),
+        (DeadLetterFilter(address="a", key=b"other"), False),
     ],
 )
-def test_a_filter_lets_through_what_fits_all_of_it(wanted: LetterFilter, is_meant: bool) -> None:  # noqa: FBT001
+def test_a_filter_lets_through_what_fits_all_of_it(
+    wanted: DeadLetterFilter,
+    is_meant: bool,  # noqa: FBT001
+) -> None:
     assert matches(view([*OWN, *ours()]), wanted) is is_meant
 
 
 def test_a_foreign_record_has_neither_address_nor_reason() -> None:
-    assert matches(view(OWN), LetterFilter(key=b"k"))
-    assert not matches(view(OWN), LetterFilter(reasons=("duplicate",)))
-    assert not matches(view(OWN), LetterFilter(address="a"))
+    assert matches(view(OWN), DeadLetterFilter(key=b"k"))
+    assert not matches(view(OWN), DeadLetterFilter(reasons=("duplicate",)))
+    assert not matches(view(OWN), DeadLetterFilter(address="a"))

@@ -2,14 +2,14 @@
 
 import pytest
 
-from service.dedup.record import Trace, trace_of
+from service.dedup.record import TraceContext, trace_of
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 VALID = f"00-{TRACE}-{SPAN}-01".encode()
 
 
 def test_a_valid_header_names_trace_span_and_flags() -> None:
-    assert trace_of([("other", b""), ("traceparent", VALID)]) == Trace(TRACE, SPAN, 1)
+    assert trace_of([("other", b""), ("traceparent", VALID)]) == TraceContext(TRACE, SPAN, 1)
 
 
 def test_a_later_version_may_tell_more() -> None:

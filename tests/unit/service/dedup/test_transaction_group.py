@@ -9,8 +9,8 @@ from confluent_kafka import Message
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, ORIGIN, DeadLetter, Reason
 from service.config.load import RouteSettings
 from service.config.tasks import Hop
-from service.dedup.dead_letter import Letter
-from service.dedup.pending_groups import Group, GroupName, Groups
+from service.dedup.dead_letter import RedrivenRecord
+from service.dedup.pending_groups import GroupName, PendingGroup, PendingGroups
 from service.dedup.record import RejectedError
 from state.pending_group import HEADERS_MAX, KIND
 from tests.unit.helpers import some
@@ -301,7 +301,7 @@ def test_a_number_out_of_order_rejects_its_group_and_is_neither_marked_nor_forgi
     plan = world.commit(*(record(3 + n, *headers) for n, headers in enumerate(group)))
     assert reasons(plan.outputs) == ["out-of-order"] * 2
     assert plan.acks == []
-    letters = [Letter(0, *SOURCE, n, 0, b"k", b"v", tuple(group[n]), 0) for n in range(2)]
+    letters = [RedrivenRecord(0, *SOURCE, n, 0, b"k", b"v", tuple(group[n]), 0) for n in range(2)]
     assert world.redrive("forget", *letters)[0] == ["waiting", "refused"]
 
 
@@ -371,9 +371,9 @@ def test_a_state_that_is_to_be_cleared_loses_its_groups_too() -> None:
 
 
 def test_a_group_of_a_name_that_was_used_before_has_a_time_of_its_own() -> None:
-    name, groups = GroupName("orders", b"t"), Groups()
-    groups.apply({name: Group(2, begun=0)})
+    name, groups = GroupName("orders", b"t"), PendingGroups()
+    groups.apply({name: PendingGroup(2, begun=0)})
     assert groups.overdue(0, lambda _: 60) == []
-    groups.apply({name: Group(2, begun=7)})  # ended and begun again in one transaction
+    groups.apply({name: PendingGroup(2, begun=7)})  # ended and begun again in one transaction
     assert groups.overdue(100, lambda _: 60) == []
     assert groups.overdue(161, lambda _: 60) == [name]

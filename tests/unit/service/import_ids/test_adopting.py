@@ -15,12 +15,12 @@ from service.config.load import RouteSettings
 from service.dedup.route import InputRoute, resolve
 from service.errors import ExitCode, ExitError
 from service.import_ids import uploader as sending
-from service.import_ids.reader import Reading, Span
+from service.import_ids.reader import OffsetRange, TopicReader
 from service.import_ids.run import before_the_group, check_topics, route_of
-from service.import_ids.source import Line
-from service.import_ids.uploader import Sender
+from service.import_ids.source import IdLine
+from service.import_ids.uploader import Uploader
 from service.kafka.admin import TopicInfo
-from state.model import Source
+from state.model import PartitionId
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.group import Committed
 from tests.fakes.log import FakeCluster
@@ -45,9 +45,12 @@ def consumer_of(cluster: FakeCluster) -> Consumer:
 @given(st.lists(st.lists(st.integers(1, 50), max_size=8), min_size=1, max_size=4))
 def test_every_record_is_read_once_in_the_order_of_times(columns: list[list[int]]) -> None:
     cluster = cluster_of(columns)
-    spans = {Source("live", n): Span(0, len(column)) for n, column in enumerate(columns)}
+    spans = {
+        PartitionId("live", n): OffsetRange(0, len(column)) for n, column in enumerate(columns)
+    }
     read = [
-        (m.partition(), m.offset(), m.timestamp()[1]) for m in Reading(consumer_of(cluster), spans)
+        (m.partition(), m.offset(), m.timestamp()[1])
+        for m in TopicReader(consumer_of(cluster), spans)
     ]
     assert len(read) == sum(map(len, columns)) == len(set(read))
     for number, column in enumerate(columns):
@@ -58,13 +61,15 @@ def test_every_record_is_read_once_in_the_order_of_times(columns: list[list[int]
 
 def test_what_comes_after_the_end_that_was_seen_is_left_out() -> None:
     cluster = cluster_of([[1, 2, 3], [1, 2, 3]])
-    spans = {Source("live", 0): Span(1, 2), Source("live", 1): Span(3, 3)}
-    read = [(m.partition(), m.offset()) for m in Reading(consumer_of(cluster), spans)]
+    spans = {PartitionId("live", 0): OffsetRange(1, 2), PartitionId("live", 1): OffsetRange(3, 3)}
+    read = [(m.partition(), m.offset()) for m in TopicReader(consumer_of(cluster), spans)]
     assert read == [(0, 1)]
 
 
 def test_a_topic_that_gives_nothing_more_is_told_of() -> None:
-    reading = Reading(consumer_of(cluster_of([[1]])), {Source("live", 0): Span(0, 2)}, 0.0)
+    reading = TopicReader(
+        consumer_of(cluster_of([[1]])), {PartitionId("live", 0): OffsetRange(0, 2)}, 0.0
+    )
     with pytest.raises(ExitError, match="live-0"):
         list(reading)
 
@@ -72,14 +77,14 @@ def test_a_topic_that_gives_nothing_more_is_told_of() -> None:
 Handler = Callable[[httpx2.Request], httpx2.Response]
 
 
-def sender_of(handler: Handler, patience_s: float = 60.0) -> Sender:
+def sender_of(handler: Handler, patience_s: float = 60.0) -> Uploader:
     transport = httpx2.MockTransport(handler)
     client = httpx2.Client(base_url="http://api", transport=transport)
-    return Sender(client, {"input": "in"}, patience_s)
+    return Uploader(client, {"input": "in"}, patience_s)
 
 
-def line(address: str, number: int) -> Line:
-    return Line(address, {"id": str(number)})
+def line(address: str, number: int) -> IdLine:
+    return IdLine(address, {"id": str(number)})
 
 
 def test_lines_of_an_address_keep_their_order_and_are_counted(
@@ -195,13 +200,13 @@ def test_with_scope_partition_the_partitions_have_to_be_the_same(scope: str) -> 
 
 def test_of_the_input_itself_only_what_was_read_already_is_adopted() -> None:
     cluster = cluster_of([[1, 2, 3], [1, 2]])
-    spans = {Source("live", 0): Span(0, 3), Source("live", 1): Span(0, 2)}
+    spans = {PartitionId("live", 0): OffsetRange(0, 3), PartitionId("live", 1): OffsetRange(0, 2)}
     consumer = consumer_of(cluster)
     with pytest.raises(ExitError, match="on_missing_offset"):
         before_the_group(consumer, spans)
     for number in range(2):
-        cluster.group("g").committed[Source("live", number)] = Committed(2, "")
+        cluster.group("g").committed[PartitionId("live", number)] = Committed(2, "")
     assert before_the_group(consumer, spans) == {
-        Source("live", 0): Span(0, 2),
-        Source("live", 1): Span(0, 2),
+        PartitionId("live", 0): OffsetRange(0, 2),
+        PartitionId("live", 1): OffsetRange(0, 2),
     }

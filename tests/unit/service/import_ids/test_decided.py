@@ -1,27 +1,27 @@
 """What is passed on and not decided yet is waited for before the ids of its input are adopted."""
 
-from service.config.tasks import Hop, Part
-from service.dedup.record import Known
+from service.config.tasks import Hop, Task
+from service.dedup.record import KnownId
 from service.errors import ExitCode
 from service.import_ids.decided import wait_until_decided
-from service.import_ids.reader import Span
+from service.import_ids.reader import OffsetRange
 from service.import_ids.run import before_the_group
 from service.processor.loop import Loop
-from service.queries.ids import IdsImport
-from state.model import Source
+from service.queries.ids import ImportIds
+from state.model import PartitionId
 from tests.fakes.clients import FakeClients
 from tests.unit.helpers import answer, ending
 from tests.unit.service.living import GROUP, Turning
 from tests.unit.service.test_two_hops import BY_ADDRESS, Hops
 
-INPUT = Source("orders", 0)
+INPUT = PartitionId("orders", 0)
 
 
 def clients(hops: Hops, hop: Hop) -> FakeClients:
-    return FakeClients(hops.living.cluster, GROUP, "adopt", part=Part(0, hop))
+    return FakeClients(hops.living.cluster, GROUP, "adopt", part=Task(0, hop))
 
 
-def decided_offsets(hops: Hops) -> dict[Source, int]:
+def decided_offsets(hops: Hops) -> dict[PartitionId, int]:
     committed = hops.living.cluster.group(BY_ADDRESS).committed
     return {source: each.offset for source, each in committed.items()}
 
@@ -42,10 +42,10 @@ def test_a_record_on_its_way_is_decided_before_its_id_is_adopted() -> None:
     for _ in range(3):
         hops.carrying.turn()
     consumer = clients(hops, Hop.INPUTS).restorer()
-    assert before_the_group(consumer, {INPUT: Span(0, 9)}) == {INPUT: Span(0, 2)}
+    assert before_the_group(consumer, {INPUT: OffsetRange(0, 9)}) == {INPUT: OffsetRange(0, 2)}
     waited(hops, hops.deciding)
-    past = (Known(b"1", 0, None), Known(b"2", 1, None))
-    answer(IdsImport("k", *INPUT, past), hops.deciding)
+    past = (KnownId(b"1", 0, None), KnownId(b"2", 1, None))
+    answer(ImportIds("k", *INPUT, past), hops.deciding)
     hops.turns()
     assert [record.value for record in hops.out("orders.unique")] == [b"1", b"2"]
     assert hops.out("orders.dlq") == []

@@ -9,7 +9,7 @@ from ringfence.headers import DUPLICATE_ID
 from service.config.addresses import AddressBook
 from service.config.load import RouteSettings
 from service.dedup.route import InputRoute
-from service.import_ids.source import Past
+from service.import_ids.source import IdSource
 from tests.unit.helpers import some
 
 ROUTE = RouteSettings(name="r", inputs=("in",), address="{header:addr}")
@@ -31,8 +31,8 @@ def message(
     )
 
 
-def past(route: RouteSettings = ROUTE, address: str | None = None, **settings: object) -> Past:
-    return Past(InputRoute.bind(route, "in"), AddressBook.of({"#": settings}), address)
+def past(route: RouteSettings = ROUTE, address: str | None = None, **settings: object) -> IdSource:
+    return IdSource(InputRoute.bind(route, "in"), AddressBook.of({"#": settings}), address)
 
 
 def test_a_record_is_known_by_its_id_at_its_address_and_by_its_own_place() -> None:

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient
 
 from service.kafka import acls as rights
-from service.kafka.acls import KafkaRights
+from service.kafka.acls import KafkaAclQueries
 
 
 def answer(told: Sequence[AclOperation] | int | None) -> "Future[object]":
@@ -36,8 +36,8 @@ class Admin:
         return {name: answer(next(self.told)) for name in groups}
 
 
-def of(*told: Sequence[AclOperation] | int | None) -> KafkaRights:
-    return KafkaRights(cast("AdminClient", Admin(*told)))
+def of(*told: Sequence[AclOperation] | int | None) -> KafkaAclQueries:
+    return KafkaAclQueries(cast("AdminClient", Admin(*told)))
 
 
 def test_what_may_not_be_described_grants_nothing_and_what_is_absent_is_left_out() -> None:

@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from service.kafka import admin as cluster
-from service.kafka.admin import KafkaCluster
-from state.model import Source
+from service.kafka.admin import KafkaClusterAdmin
+from state.model import PartitionId
 
 
 class Silent:
@@ -28,7 +28,7 @@ def test_an_answer_that_never_comes_is_a_question_that_timed_out(
     monkeypatch.setattr(cluster, "REQUEST_TIMEOUT_S", 0.0)
     monkeypatch.setattr(cluster, "_GRACE_S", 0.0)
     with pytest.raises(KafkaException) as refused:
-        KafkaCluster(lambda: cast("AdminClient", Silent())).cluster_id()
+        KafkaClusterAdmin(lambda: cast("AdminClient", Silent())).cluster_id()
     assert refused.value.args[0].code() == KafkaError._TIMED_OUT
 
 
@@ -58,7 +58,7 @@ def test_a_client_that_has_long_enough_found_no_broker_is_replaced(
         made.append(Knowing() if made else Forgetful())
         return cast("AdminClient", made[-1])
 
-    asked = KafkaCluster(make)
+    asked = KafkaClusterAdmin(make)
     with pytest.raises(KafkaException, match="transport failure"):
         asked.names()
     assert len(made) == 1, "once is no proof"
@@ -92,7 +92,7 @@ class Faithful:
 
 @pytest.mark.row(36)
 def test_a_client_that_waits_for_a_broker_that_is_away_asks_who_is_there() -> None:
-    asked = KafkaCluster(lambda: cast("AdminClient", faithful))
+    asked = KafkaClusterAdmin(lambda: cast("AdminClient", faithful))
     faithful = Faithful()
     assert not asked.has_answered
     with pytest.raises(KafkaException, match="waiting for controller"):
@@ -133,9 +133,9 @@ def test_a_topic_that_has_no_leader_yet_is_asked_again_for_a_moment(
     monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     monkeypatch.setattr(cluster, "_PAUSE_S", 0.0)
-    place = Source("g.config", 0)
-    new = KafkaCluster(lambda: cast("AdminClient", Electing(2, code)))
+    place = PartitionId("g.config", 0)
+    new = KafkaClusterAdmin(lambda: cast("AdminClient", Electing(2, code)))
     assert new.ends([place]) == {place: 7}
     monkeypatch.setattr(cluster, "_ELECTION_S", 0.0)
     with pytest.raises(KafkaException, match="who leads is not known yet"):
-        KafkaCluster(lambda: cast("AdminClient", Electing(1_000_000, code))).ends([place])
+        KafkaClusterAdmin(lambda: cast("AdminClient", Electing(1_000_000, code))).ends([place])

@@ -5,9 +5,9 @@ import weakref
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from service.kafka.errors import Remedy, fault_of, without_frames
+from service.kafka.errors import Recovery, fault_of, without_frames
 
-R, A, B = Remedy.RETRY, Remedy.ABORT, Remedy.REBUILD
+R, A, B = Recovery.RETRY, Recovery.ABORT, Recovery.REBUILD
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,9 @@ R, A, B = Remedy.RETRY, Remedy.ABORT, Remedy.REBUILD
     ],
     ids=lambda value: value.name() if isinstance(value, KafkaError) else None,
 )
-def test_the_remedy_is(error: KafkaError, remedy: Remedy, *, of_record: bool, fenced: bool) -> None:
+def test_the_remedy_is(
+    error: KafkaError, remedy: Recovery, *, of_record: bool, fenced: bool
+) -> None:
     fault = fault_of(error)
     assert fault[:3] == (remedy, of_record, fenced)
     assert error.name() in fault.cause

@@ -1,7 +1,7 @@
 """What a group keeps of its members' shares is read as Kafka writes it."""
 
 from service.kafka.admin import shared_out
-from state.model import Source
+from state.model import PartitionId
 
 ONE_TOPIC = bytes.fromhex("0000 00000001 0001 74 00000003 00000000 00000001 00000002 00000000")
 """As a broker told it of one member with three partitions of `t`."""
@@ -11,8 +11,8 @@ TWO_TOPICS = bytes.fromhex(
 
 
 def test_every_partition_of_every_topic_is_told() -> None:
-    assert list(shared_out(ONE_TOPIC)) == [Source("t", number) for number in range(3)]
-    assert list(shared_out(TWO_TOPICS)) == [Source("\N{LATIN SMALL LETTER E WITH ACUTE}", 7)]
+    assert list(shared_out(ONE_TOPIC)) == [PartitionId("t", number) for number in range(3)]
+    assert list(shared_out(TWO_TOPICS)) == [PartitionId("\N{LATIN SMALL LETTER E WITH ACUTE}", 7)]
 
 
 def test_a_member_that_was_given_nothing_has_no_share() -> None:

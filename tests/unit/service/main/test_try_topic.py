@@ -2,12 +2,12 @@
 
 import pytest
 
-from service.main.try_topic import Copy, Findings
+from service.main.try_topic import FoundCopy, TryResult
 
-ACCEPTED = Copy("orders.unique-0@4", None, "", None, marked=False)
-LETTER = Copy("orders.dlq-0@0", "duplicate", "", "orders-1@17", marked=False)
-MARKED = Copy("orders.unique-0@5", None, "", "orders-1@17", marked=True)
-REJECTED = Copy("orders.dlq-0@0", "no-address", "the key is null", None, marked=False)
+ACCEPTED = FoundCopy("orders.unique-0@4", None, "", None, marked=False)
+LETTER = FoundCopy("orders.dlq-0@0", "duplicate", "", "orders-1@17", marked=False)
+MARKED = FoundCopy("orders.unique-0@5", None, "", "orders-1@17", marked=True)
+REJECTED = FoundCopy("orders.dlq-0@0", "no-address", "the key is null", None, marked=False)
 
 
 @pytest.mark.parametrize(
@@ -27,9 +27,9 @@ REJECTED = Copy("orders.dlq-0@0", "no-address", "the key is null", None, marked=
     ],
 )
 def test_one_comes_out_and_the_other_is_its_copy_or_it_is_told(
-    *, copies: list[Copy], drops: bool, kept_out: bool, conclusion: str
+    *, copies: list[FoundCopy], drops: bool, kept_out: bool, conclusion: str
 ) -> None:
-    findings = Findings(("orders-1@17", "orders-1@18"), tuple(copies), drops)
+    findings = TryResult(("orders-1@17", "orders-1@18"), tuple(copies), drops)
     assert findings.kept_out is kept_out
     first, *found, last = findings.lines()
     assert first == "sent       orders-1@17 and orders-1@18"

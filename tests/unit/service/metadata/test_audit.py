@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from service.kafka.topics import config_topic
 from service.metadata.audit import (
     SIDE_CHARS_MAX,
+    AuditHistory,
     AuditQuery,
     AuditRecord,
-    Trail,
     is_audit,
     new_id,
     record_of,
     removal,
 )
-from service.metadata.record import ConfigRecord
+from service.metadata.record import MetadataRecord
 from state.offset_metadata import decode
 from tests.fakes.partition import Record
 from tests.unit.helpers import some
@@ -83,7 +83,7 @@ def test_ids_are_in_the_order_of_time_and_never_the_same() -> None:
 
 
 def test_the_outcome_takes_the_place_of_the_intent() -> None:
-    trail = Trail()
+    trail = AuditHistory()
     trail.take(*record().written)
     trail.take(*record(status=200).written)
     (only,) = trail.page(AuditQuery(), 10, None).records
@@ -91,7 +91,7 @@ def test_the_outcome_takes_the_place_of_the_intent() -> None:
 
 
 def test_records_that_come_late_stand_where_they_belong() -> None:
-    trail = Trail()
+    trail = AuditHistory()
     for time_ms in (3, 1, 2):
         trail.take(*record(time_ms).written)
     assert [each.time_ms for each in trail.page(AuditQuery(), 10, None).records] == [3, 2, 1]
@@ -99,7 +99,7 @@ def test_records_that_come_late_stand_where_they_belong() -> None:
 
 
 def test_what_was_taken_away_is_gone() -> None:
-    trail = Trail()
+    trail = AuditHistory()
     trail.take(*record().written)
     trail.take(*removal(record().id))
     trail.take(*removal("never"))
@@ -108,7 +108,7 @@ def test_what_was_taken_away_is_gone() -> None:
 
 
 def test_other_kinds_and_what_is_malformed_are_left_alone() -> None:
-    trail = Trail()
+    trail = AuditHistory()
     for key, value in (
         (b'["session","P"]', b"{}"),
         (b'["audit"]', b"{}"),
@@ -131,7 +131,7 @@ def test_other_kinds_and_what_is_malformed_are_left_alone() -> None:
 def test_pages_hold_each_record_that_is_asked_for_once(
     times_ms: list[int], since_ms: int | None, until_ms: int | None, size: int
 ) -> None:
-    trail = Trail()
+    trail = AuditHistory()
     for time_ms in times_ms:
         trail.take(*record(time_ms).written)
     query, found, before = AuditQuery(since_ms=since_ms, until_ms=until_ms), [], None
@@ -149,7 +149,7 @@ def test_pages_hold_each_record_that_is_asked_for_once(
 def test_nothing_is_decided_by_a_record_of_the_audit() -> None:
     key, _ = record().written
     assert is_audit(key)
-    assert not is_audit(ConfigRecord.of(["audits"], {}).key)
+    assert not is_audit(MetadataRecord.of(["audits"], {}).key)
     assert not is_audit(None)
 
 

@@ -8,18 +8,18 @@ import pytest
 from ringfence.headers import DUPLICATE_ID
 from service.config.load import RouteSettings
 from service.kafka.topics import config_topic
-from service.metadata.audit import Trail
-from service.metadata.image import Settings
-from service.metadata.layout import Layout
-from service.metadata.settings import KEPT_MAX, Overlay, Revisions
-from service.metadata.settings_change import SettingsRefused, Standing
-from service.metadata.settings_service import Editor
-from service.metadata.topic import Follower
-from service.metadata.watcher import Bulletin
+from service.metadata.audit import AuditHistory
+from service.metadata.image import MetadataImage
+from service.metadata.layout import Topology
+from service.metadata.settings import KEPT_MAX, SettingsHistory, SettingsOverlay
+from service.metadata.settings_change import InvalidSettingsError, SettingsSnapshot
+from service.metadata.settings_service import SettingsService
+from service.metadata.topic import MetadataReader
+from service.metadata.watcher import MetadataWatcher
 from service.processor.loop import Loop
 from service.queries.errors import NotPossible, Unavailable
-from service.queries.settings import ForgottenAnswer, ForgottenQuery, Setting
-from state.strategies.base import Memory
+from service.queries.settings import EvictionAnswer, EvictionQuery, Setting
+from state.strategies.base import CommittedState
 from tests.fakes.clients import FakeClients
 from tests.fakes.errors import fenced, plain
 from tests.unit.helpers import answer, answered, some
@@ -35,15 +35,15 @@ class Read:
     def __init__(self, living: Living) -> None:
         self._living = living
 
-    def read(self) -> Revisions:
+    def read(self) -> SettingsHistory:
         return settings_of(self._living).documents
 
     def wait(self, _revision: int, _timeout_s: float) -> None:
         """Nothing is late."""
 
 
-def settings_of(living: Living) -> Settings:
-    follower = Follower(living.clients("reader"), TOPIC, living.clock)
+def settings_of(living: Living) -> MetadataImage:
+    follower = MetadataReader(living.clients("reader"), TOPIC, living.clock)
     try:
         follower.catch_up()
     finally:
@@ -51,17 +51,19 @@ def settings_of(living: Living) -> Settings:
     return follower.settings
 
 
-def editor_of(living: Living, loop: Loop | None = None) -> Editor:
+def editor_of(living: Living, loop: Loop | None = None) -> SettingsService:
     clients = FakeClients(living.cluster, GROUP, "admin")
-    bulletin = cast("Bulletin", Read(living))
-    return Editor(living.config, lambda _hop: clients, bulletin, Turning(living, loop))
+    metadata_watcher = cast("MetadataWatcher", Read(living))
+    return SettingsService(
+        living.config, lambda _hop: clients, metadata_watcher, Turning(living, loop)
+    )
 
 
-def sized(size: int) -> Overlay:
-    return Overlay(addresses={"#": {"id_cache_size": size}})
+def sized(size: int) -> SettingsOverlay:
+    return SettingsOverlay(addresses={"#": {"id_cache_size": size}})
 
 
-def edit(editor: Editor, overlay: Overlay) -> int:
+def edit(editor: SettingsService, overlay: SettingsOverlay) -> int:
     return editor.edit(lambda _: overlay, actor="me", reason="why").revision
 
 
@@ -78,7 +80,7 @@ def test_a_change_sees_the_newest_and_what_it_raises_writes_nothing() -> None:
     one, other = editor_of(living), editor_of(living)
     edit(one, sized(5))
 
-    def change(standing: Standing) -> Overlay:
+    def change(standing: SettingsSnapshot) -> SettingsOverlay:
         assert standing.overlay == sized(5)
         raise NotPossible("no")
 
@@ -92,7 +94,7 @@ def test_a_change_that_was_made_is_not_refused_because_its_answer_was_lost() -> 
     living = Living()
     before = edit(editor_of(living), sized(5))
 
-    def if_match(standing: Standing) -> Overlay:
+    def if_match(standing: SettingsSnapshot) -> SettingsOverlay:
         if standing.revision != before:
             raise NotPossible("412")
         return sized(6)
@@ -114,10 +116,13 @@ def test_what_is_set_already_is_not_written_again() -> None:
 def test_what_breaks_a_rule_is_refused_and_a_trial_writes_nothing() -> None:
     living = Living()
     editor = editor_of(living)
-    with pytest.raises(SettingsRefused, match="nothing to read"):
-        edit(editor, Overlay(routes={"orders": None}))
-    with pytest.raises(SettingsRefused, match="make another"):
-        edit(editor, Overlay(routes={"orders": {**MORE, "inputs": ["orders"], "address": "x"}}))
+    with pytest.raises(InvalidSettingsError, match="nothing to read"):
+        edit(editor, SettingsOverlay(routes={"orders": None}))
+    with pytest.raises(InvalidSettingsError, match="make another"):
+        edit(
+            editor,
+            SettingsOverlay(routes={"orders": {**MORE, "inputs": ["orders"], "address": "x"}}),
+        )
     assert editor.try_out(lambda _: sized(3)).effective.config.addresses.patterns
     assert settings_of(living).documents.newest is None
 
@@ -126,23 +131,23 @@ def test_the_layout_follows_routes_that_come_and_go() -> None:
     living = Living()
     living.cluster.create_topic("more", 3)
     editor = editor_of(living)
-    edit(editor, Overlay(routes={"more": MORE}))
+    edit(editor, SettingsOverlay(routes={"more": MORE}))
     layout = some(settings_of(living).layout)
     assert (set(layout.routes), layout.partitions["more"]) == ({"orders", "more"}, 3)
-    edit(editor, Overlay())
+    edit(editor, SettingsOverlay())
     assert set((settings_of(living).layout or layout).routes) == {"orders"}
     other = {**MORE, "scope": "address", "output": "x"}
-    edit(editor, Overlay(routes={"more": other}))  # another of its name, made anew
+    edit(editor, SettingsOverlay(routes={"more": other}))  # another of its name, made anew
 
 
 def test_a_life_that_begins_meanwhile_writes_the_layout_of_what_is_set() -> None:
     living = Living()
     living.cluster.create_topic("more", 1)
-    edit(editor_of(living), Overlay(routes={"more": MORE}))
+    edit(editor_of(living), SettingsOverlay(routes={"more": MORE}))
     living.running()
     layout = some(settings_of(living).layout)
     assert set(layout.routes) == {"orders", "more"}
-    assert isinstance(layout, Layout)
+    assert isinstance(layout, Topology)
 
 
 def test_the_newest_hundred_are_kept() -> None:
@@ -187,21 +192,21 @@ def test_what_all_addresses_would_forget_takes_no_more_memory_than_there_is(
     loop.cache.shrink()
     load = loop.cache._loaded
 
-    def loaded(*place: Any) -> Memory:
+    def loaded(*place: Any) -> CommittedState:
         held.append(len(loop.cache._memories))
         return load(*place)
 
     monkeypatch.setattr(loop.cache, "_loaded", loaded)
-    found = answered(ForgottenAnswer, ForgottenQuery({"#": {"id_cache_size": 0}}), loop)
+    found = answered(EvictionAnswer, EvictionQuery({"#": {"id_cache_size": 0}}), loop)
     assert (found.ids_forgotten, held) == (3, [0, 0, 0])
 
 
-def forgotten(living: Living, loop: Loop, **keys: Setting) -> ForgottenAnswer:
+def forgotten(living: Living, loop: Loop, **keys: Setting) -> EvictionAnswer:
     before = len(living.cluster.records("g.changelog.orders"))
-    found = answer(ForgottenQuery({"#": keys}), loop)
+    found = answer(EvictionQuery({"#": keys}), loop)
     turns(loop, 2)
     assert len(living.cluster.records("g.changelog.orders")) == before
-    assert isinstance(found, ForgottenAnswer)
+    assert isinstance(found, EvictionAnswer)
     return found
 
 
@@ -236,7 +241,9 @@ def test_an_input_that_two_routes_of_one_scope_share_belongs_to_the_first() -> N
     living = Living(replace(ROUTE, inputs=("^ord.*",)))
     assert isinstance(living.config.routes[0], RouteSettings)
     editor = editor_of(living)
-    edit(editor, Overlay(routes={"late": {**MORE, "inputs": ["orders"], "output": "other"}}))
+    edit(
+        editor, SettingsOverlay(routes={"late": {**MORE, "inputs": ["orders"], "output": "other"}})
+    )
     living.send("a")
     living.running()
     assert living.values("orders.unique") == ["a"]
@@ -248,12 +255,14 @@ def test_an_input_that_two_routes_of_one_scope_share_belongs_to_the_first() -> N
 def test_a_bulletin_tells_what_is_set_once_it_has_read_to_the_end() -> None:
     living = Living()
     revision = edit(editor_of(living), sized(5))
-    bulletin = Bulletin(lambda: living.clients("reader"), TOPIC, living.clock, Trail().take)
+    metadata_watcher = MetadataWatcher(
+        lambda: living.clients("reader"), TOPIC, living.clock, AuditHistory().take
+    )
     with pytest.raises(Unavailable, match="not read yet"):
-        bulletin.read()
-    bulletin.start()
+        metadata_watcher.read()
+    metadata_watcher.start()
     try:
-        bulletin.wait(revision, 20)
-        assert bulletin.read().revision == revision
+        metadata_watcher.wait(revision, 20)
+        assert metadata_watcher.read().revision == revision
     finally:
-        bulletin.stop()
+        metadata_watcher.stop()

@@ -7,8 +7,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from service.kafka.topics import config_topic
 from service.main.check import report_in_effect
-from service.metadata.effective_config import InEffect, in_effect
-from service.metadata.settings import Overlay
+from service.metadata.effective_config import EffectiveConfig, in_effect
+from service.metadata.settings import SettingsOverlay
 from tests.fakes.errors import plain
 from tests.fakes.rights import FakeRights
 from tests.unit.service.living import GROUP, Living
@@ -16,16 +16,16 @@ from tests.unit.service.processor.test_following import put
 
 TOPIC = config_topic(GROUP)
 PAYMENTS: dict[str, object] = {"inputs": ["payments.in"], "output": "payments", "scope": "address"}
-SET = Overlay({"payments": PAYMENTS}, {"payments.#": {"id_cache_size": 7}})
+SET = SettingsOverlay({"payments": PAYMENTS}, {"payments.#": {"id_cache_size": 7}})
 
 
-def served(living: Living) -> InEffect:
+def served(living: Living) -> EffectiveConfig:
     return in_effect(living.config, living.clients("command"), living.clock)
 
 
 def test_what_was_set_over_rest_overrides_the_file_and_nothing_is_written() -> None:
     living = Living()
-    assert served(living) == InEffect(living.config)
+    assert served(living) == EffectiveConfig(living.config)
     put(living, SET)
     fenced = living.faults.passed["init_transactions"]
     config, fault = served(living)
@@ -38,10 +38,10 @@ def test_what_was_set_over_rest_overrides_the_file_and_nothing_is_written() -> N
 def test_a_file_that_manages_itself_and_a_group_that_never_ran_are_alone() -> None:
     living = Living(managed_by="file")
     put(living, SET)
-    assert served(living) == InEffect(living.config)
+    assert served(living) == EffectiveConfig(living.config)
     new = Living()
     del new.cluster.logs[TOPIC]
-    assert served(new) == InEffect(new.config)
+    assert served(new) == EffectiveConfig(new.config)
     assert TOPIC not in new.cluster.logs
 
 
@@ -57,7 +57,7 @@ def test_check_reports_on_what_is_in_effect() -> None:
 
 def test_check_reports_settings_that_do_not_hold_with_the_file() -> None:
     living = Living()
-    put(living, Overlay(paused=("orders",)))
+    put(living, SettingsOverlay(paused=("orders",)))
     (route,) = living.config.routes
     file = replace(living.config, routes=(replace(route, name="others"),))
     clients, rights = living.clients("command"), FakeRights(living.cluster)

@@ -6,14 +6,14 @@ import pytest
 
 from ringfence.headers import DUPLICATE_ID, DeadLetter
 from service.config.load import RouteSettings
-from service.config.tasks import Hop, Part
+from service.config.tasks import Hop, Task
 from service.kafka.topics import config_topic, fallback
-from service.metadata.file_routes import FileRoutes, FilesRoutes
+from service.metadata.file_routes import GroupFileRoutes, InstanceFileRoutes
 from service.metadata.record import read
-from service.metadata.settings import Overlay
+from service.metadata.settings import SettingsOverlay
 from service.processor.loop import Loop
 from service.processor.transaction import TransactionAbortedError
-from state.model import Source
+from state.model import PartitionId
 from tests.fakes.clients import FakeClients
 from tests.simulation.disk import Disk
 from tests.unit.service.living import GROUP, Living, turn_until_running, waiting_for
@@ -40,7 +40,7 @@ class Rolling:
         living = self.living
         service = replace(living.config.service, instance=instance)
         config = replace(living.config, service=service, routes=routes)
-        clients = FakeClients(living.cluster, GROUP, instance, part=Part(0, hop))
+        clients = FakeClients(living.cluster, GROUP, instance, part=Task(0, hop))
         return Loop(config, clients, Disk(living.cluster.step), living.clock, living.watch)
 
     def carried(self, instance: str, routes: tuple[RouteSettings, ...], *ids: str) -> None:
@@ -157,7 +157,7 @@ def test_what_is_left_of_an_update_that_was_rolled_back_becomes_dead_letters() -
 def test_a_route_that_was_set_over_rest_counts_as_it_is_set_whatever_files_say() -> None:
     rolling = Rolling()
     rolling.carried("1", NEW, "a")
-    put(rolling.living, Overlay(routes={"more": None}))
+    put(rolling.living, SettingsOverlay(routes={"more": None}))
     turns(rolling.deciding)
     assert rolling.outcome == ([], ["a"])
 
@@ -174,9 +174,9 @@ def test_settings_that_do_not_hold_here_may_have_the_route_that_is_wanting() -> 
 
 def test_what_was_carried_by_settings_that_this_process_has_not_read_is_not_given_up() -> None:
     rolling = Rolling()
-    put(rolling.living, Overlay(routes={"more": MORE_KEYS}))
+    put(rolling.living, SettingsOverlay(routes={"more": MORE_KEYS}))
     with pytest.raises(TransactionAbortedError) as aborted:
-        rolling.deciding.decider("k", Source("more", 0))
+        rolling.deciding.decider("k", PartitionId("more", 0))
     assert aborted.value.fault.waits_for is None  # it only has to read
     rolling.carried("1", OLD, "a")
     turns(rolling.deciding)
@@ -201,8 +201,8 @@ def test_the_routes_of_a_file_are_written_when_they_change_and_not_at_every_star
 
 @pytest.mark.parametrize("value", [None, b"", b"[]", b"{}", b'{"inputs":[]}'])
 def test_what_tells_no_routes_counts_as_none(value: bytes | None) -> None:
-    files = FilesRoutes()
+    files = GroupFileRoutes()
     assert files.take(b'["file-routes","1"]', value, 7)
-    assert files.has(FileRoutes("1", {}))
+    assert files.has(InstanceFileRoutes("1", {}))
     assert files.newer("0", "orders", ()) is None
     assert not files.take(b'["file-routes"]', value, 8)

@@ -9,11 +9,11 @@ from confluent_kafka import KafkaError, KafkaException
 from service.config.load import RouteSettings
 from service.config.model import Scope
 from service.errors import ExitCode
-from service.kafka.errors import Remedy, fault_of
+from service.kafka.errors import Recovery, fault_of
 from service.kafka.topics import config_topic
-from service.metadata.file_routes import FileRoutes
-from service.metadata.layout import Layout, RouteLayout, contradiction, layout_of
-from service.metadata.topic import Follower
+from service.metadata.file_routes import InstanceFileRoutes
+from service.metadata.layout import RouteTopology, Topology, contradiction, layout_of
+from service.metadata.topic import MetadataReader
 from service.processor.dynamic_settings import check_layout
 from tests.fakes.errors import fenced, plain
 from tests.fakes.partition import Record
@@ -22,21 +22,21 @@ from tests.unit.service.living import GROUP, ROUTE, Living
 
 TOPIC = config_topic(GROUP)
 BY_ADDRESS = RouteSettings(name="orders", inputs=("orders",))
-FIRST = Layout({"a": RouteLayout("address", "{key}", "")}, {"in": 12}, 4)
+FIRST = Topology({"a": RouteTopology("address", "{key}", "")}, {"in": 12}, 4)
 
 
-def start(living: Living, now: Layout, beat: Callable[[], None] = lambda: None) -> None:
+def start(living: Living, now: Topology, beat: Callable[[], None] = lambda: None) -> None:
     clients = living.clients()
-    follower = Follower(clients, TOPIC, living.clock)
+    follower = MetadataReader(clients, TOPIC, living.clock)
     try:
         follower.catch_up()
-        own = FileRoutes.of(living.config)
+        own = InstanceFileRoutes.of(living.config)
         check_layout(lambda _: now, own, follower, clients, TOPIC, living.clock, beat)
     finally:
         follower.close()
 
 
-def written(living: Living) -> Layout | None:
+def written(living: Living) -> Topology | None:
     record = living.cluster.records(TOPIC)[-1]
     return layout_of(record.key, record.value)
 
@@ -66,7 +66,7 @@ def test_a_route_keeps_what_says_where_its_ids_are(key: str, value: str) -> None
 def test_routes_and_inputs_come_and_go() -> None:
     living = Living()
     start(living, FIRST)
-    other = Layout({"b": RouteLayout("partition", "{topic}", "")}, {"orders": 3})
+    other = Topology({"b": RouteTopology("partition", "{topic}", "")}, {"orders": 3})
     start(living, other)
     start(living, FIRST)
     assert written(living) == FIRST
@@ -119,7 +119,7 @@ def test_who_is_fenced_by_the_others_every_time_has_no_rival_of_its_own_name() -
     assert living.faults.passed["begin_transaction"] == 5
     assert 0 <= living.clock.monotonic_s() - begun_s - 2 < 0.1, "its pauses grow"
     fault = fault_of(caught.value.args[0])
-    assert (fault.fenced, fault.remedy) == (False, Remedy.RETRY)
+    assert (fault.fenced, fault.remedy) == (False, Recovery.RETRY)
 
 
 def test_a_broker_that_refuses_is_told_of() -> None:
@@ -154,7 +154,7 @@ def test_a_loop_writes_it_before_it_reads_anything(
     del living.cluster.logs[TOPIC]
     living.loop()
     found = some(written(living))
-    assert found.routes["orders"] == RouteLayout(scopes[0], "{topic}", "")
+    assert found.routes["orders"] == RouteTopology(scopes[0], "{topic}", "")
     assert (found.partitions, found.by_address) == (partitions, by_address)
 
 

@@ -7,7 +7,7 @@ import pytest
 from service.config.addresses import AddressBook
 from service.config.load import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
 from service.metadata.settings import (
-    Overlay,
+    SettingsOverlay,
     differences,
     fixed_faults,
     keys_of,
@@ -27,28 +27,30 @@ FILE = Config(
 )
 
 
-def config(overlay: Overlay) -> Config:
+def config(overlay: SettingsOverlay) -> Config:
     effective, faults = lay_over(FILE, overlay)
     assert faults == []
     return effective.config
 
 
-def faults(overlay: Overlay) -> list[tuple[tuple[str, ...], str]]:
+def faults(overlay: SettingsOverlay) -> list[tuple[tuple[str, ...], str]]:
     return [(fault.path, str(fault.problem)) for fault in lay_over(FILE, overlay)[1]]
 
 
 def test_an_empty_one_leaves_the_file() -> None:
-    assert config(Overlay()) == FILE
+    assert config(SettingsOverlay()) == FILE
 
 
 def test_an_entry_stands_in_place_of_the_files_whole_and_in_its_place() -> None:
-    found = config(Overlay(routes={"c": {"inputs": ["c"]}, "b": {"inputs": ["b"]}}))
+    found = config(SettingsOverlay(routes={"c": {"inputs": ["c"]}, "b": {"inputs": ["b"]}}))
     assert [route.name for route in found.routes] == ["a", "b", "c"]
     assert found.routes[1].missing_id == "pass"  # what it does not give is the default
 
 
 def test_null_takes_an_entry_away() -> None:
-    found = config(Overlay(routes={"b": None}, addresses={"x": None, "y": {"id_cache_size": 1}}))
+    found = config(
+        SettingsOverlay(routes={"b": None}, addresses={"x": None, "y": {"id_cache_size": 1}})
+    )
     assert [route.name for route in found.routes] == ["a"]
     assert set(found.addresses.patterns) == {"#", "y"}
     assert found.addresses.settings("x").strategy == "ring"
@@ -56,20 +58,20 @@ def test_null_takes_an_entry_away() -> None:
 
 def test_a_route_as_it_is_told_can_be_set_as_it_is() -> None:
     told = {route.name: keys_of(route) for route in FILE.routes}
-    assert config(Overlay(routes=told)).routes == FILE.routes
+    assert config(SettingsOverlay(routes=told)).routes == FILE.routes
 
 
 def test_what_is_taken_back_is_no_entry_any_more_unless_the_file_has_it() -> None:
-    overlay = Overlay(paused=("c", "a")).with_route("c", {"inputs": ["c"]}, in_file=False)
+    overlay = SettingsOverlay(paused=("c", "a")).with_route("c", {"inputs": ["c"]}, in_file=False)
     assert (overlay.routes, overlay.paused) == ({"c": {"inputs": ["c"]}}, ("c", "a"))
-    assert overlay.with_route("c", None, in_file=False) == Overlay(paused=("a",))
+    assert overlay.with_route("c", None, in_file=False) == SettingsOverlay(paused=("a",))
     assert overlay.with_route("a", None, in_file=True).routes["a"] is None
-    assert Overlay().with_address("x", None, in_file=True).addresses == {"x": None}
+    assert SettingsOverlay().with_address("x", None, in_file=True).addresses == {"x": None}
     assert overlay.with_pause("c", paused=False).with_pause("b", paused=True).paused == ("a", "b")
 
 
 def test_only_routes_that_are_there_are_paused() -> None:
-    effective, found = lay_over(FILE, Overlay(paused=("a", "gone")))
+    effective, found = lay_over(FILE, SettingsOverlay(paused=("a", "gone")))
     assert effective.paused == {"a"}
     assert [fault.path for fault in found] == [("paused",)]
 
@@ -78,44 +80,48 @@ def test_only_routes_that_are_there_are_paused() -> None:
     ("overlay", "path", "sentence"),
     [
         (
-            Overlay(routes={"c": {"inputs": ["x"], "output": "b"}}),
+            SettingsOverlay(routes={"c": {"inputs": ["x"], "output": "b"}}),
             ("routes", "c"),
             "never an input",
         ),
         (
-            Overlay(routes={"c": {"inputs": ["by-address"], "scope": "partition"}}),
+            SettingsOverlay(routes={"c": {"inputs": ["by-address"], "scope": "partition"}}),
             ("routes", "c", "inputs"),
             "changelog",
         ),
         (
-            Overlay(routes={"c": {"name": "d", "inputs": ["c"]}}),
+            SettingsOverlay(routes={"c": {"name": "d", "inputs": ["c"]}}),
             ("routes", "c", "name"),
             "keeps its name",
         ),
-        (Overlay(routes={"a": None, "b": None}), ("routes",), "nothing to read"),
-        (Overlay(addresses={"y": {"strategy": 1}}), ("addresses", "y", "strategy"), "allowed is"),
-        (Overlay(addresses={"y": {"no-key": 1}}), (), "not a setting"),
-        (Overlay(paused=("gone",)), ("paused",), '"gone", which is no route'),
+        (SettingsOverlay(routes={"a": None, "b": None}), ("routes",), "nothing to read"),
+        (
+            SettingsOverlay(addresses={"y": {"strategy": 1}}),
+            ("addresses", "y", "strategy"),
+            "allowed is",
+        ),
+        (SettingsOverlay(addresses={"y": {"no-key": 1}}), (), "not a setting"),
+        (SettingsOverlay(paused=("gone",)), ("paused",), '"gone", which is no route'),
     ],
 )
 def test_what_a_file_may_not_say_may_not_be_set(
-    overlay: Overlay, path: tuple[str, ...], sentence: str
+    overlay: SettingsOverlay, path: tuple[str, ...], sentence: str
 ) -> None:
     assert any(at == path and sentence in told for at, told in faults(overlay))
 
 
 def test_an_input_may_be_named_as_the_changelog_of_addresses_where_only_one_is_written() -> None:
     carried = {"inputs": ["by-address"]}
-    assert config(Overlay(routes={"c": carried})).routes[-1].name == "c"
+    assert config(SettingsOverlay(routes={"c": carried})).routes[-1].name == "c"
     decided = {**carried, "scope": "partition"}
-    assert len(config(Overlay(routes={"a": None, "b": None, "c": decided})).routes) == 1
+    assert len(config(SettingsOverlay(routes={"a": None, "b": None, "c": decided})).routes) == 1
 
 
 @pytest.mark.parametrize("key", ["scope", "address", "id"])
 def test_what_is_fixed_is_fixed_while_the_route_exists(key: str) -> None:
     value = {"scope": "partition", "address": "all", "id": "{key}"}[key]
     given = {**keys_of(FILE.routes[0]), key: value}
-    other = config(Overlay(routes={"a": given}))
+    other = config(SettingsOverlay(routes={"a": given}))
     (fault,) = fixed_faults(FILE, other)
     assert fault.path == ("routes", "a", key)
     assert fixed_faults(replace(FILE, routes=FILE.routes[1:]), other) == []
@@ -133,8 +139,10 @@ def test_what_is_no_overlay_is_none(told: object) -> None:
 
 
 def test_differences_name_what_changed() -> None:
-    before = Overlay({"a": {"inputs": ["a"]}, "b": {}, "c": {}}, {}, ("a",))
-    after = Overlay({"a": {"inputs": ["x"]}, "b": None}, {"#": {"id_cache_size": 5}}, ("b",))
+    before = SettingsOverlay({"a": {"inputs": ["a"]}, "b": {}, "c": {}}, {}, ("a",))
+    after = SettingsOverlay(
+        {"a": {"inputs": ["x"]}, "b": None}, {"#": {"id_cache_size": 5}}, ("b",)
+    )
     assert differences(before, after) == (
         "routes.\"a\": inputs ['a'] → ['x']",
         'routes."b": deleted',

@@ -5,21 +5,28 @@ from typing import get_args
 import pytest
 
 from service.dedup.dead_letter import (
-    LetterCounts,
-    LetterFilter,
-    LetterPlace,
+    DeadLetterCounts,
+    DeadLetterFilter,
+    DeadLetterPosition,
     Mode,
-    Order,
-    Progress,
-    RedrivePreview,
+    RedriveEstimate,
+    RedriveProgress,
+    RedriveRequest,
     State,
 )
-from service.metadata.image import Settings
-from service.metadata.redrive_job import ENDED, Job, Jobs, Span, forgetting, job_of
+from service.metadata.image import MetadataImage
+from service.metadata.redrive_job import (
+    ENDED,
+    DeadLetterRange,
+    RedriveJob,
+    RedriveJobs,
+    forgetting,
+    job_of,
+)
 
-ORDER = Order(
+ORDER = RedriveRequest(
     mode="forget",
-    filter=LetterFilter(
+    filter=DeadLetterFilter(
         topics=("a.dlq",),
         address="a",
         reasons=("duplicate",),
@@ -28,13 +35,15 @@ ORDER = Order(
         headers=(("h", b"\xff"),),
         key=b"",
     ),
-    letters=(LetterPlace("a.dlq", 0, 5),),
+    letters=(DeadLetterPosition("a.dlq", 0, 5),),
     max_per_second=2.5,
     limit=3,
     reason="why",
     actor="who",
 )
-JOB = Job("1-x", ORDER, (Span("a.dlq", 0, 5, 6), Span("b.dlq", 1, 0, 100)), 10, 11)
+JOB = RedriveJob(
+    "1-x", ORDER, (DeadLetterRange("a.dlq", 0, 5, 6), DeadLetterRange("b.dlq", 1, 0, 100)), 10, 11
+)
 
 
 @pytest.mark.parametrize("first", get_args(State))
@@ -62,10 +71,10 @@ def test_it_is_over_when_it_has_ended_and_no_mark_is_left(state: State) -> None:
 
 
 def test_what_is_written_is_read_again() -> None:
-    progress = Progress(9, 8, 7, 4, 1, 1, 1, {"foreign": 1})
+    progress = RedriveProgress(9, 8, 7, 4, 1, 1, 1, {"foreign": 1})
     for job in (JOB, JOB._replace(progress=progress, span=1, offset=7, state="failed", error="e")):
         assert job_of(job.record.value) == job
-        plain = job._replace(order=Order("through", LetterFilter()))
+        plain = job._replace(order=RedriveRequest("through", DeadLetterFilter()))
         assert job_of(plain.record.value) == plain
 
 
@@ -84,13 +93,13 @@ WRITTEN: bytes = JOB.record.value or b""
     ],
 )
 def test_what_is_no_job_is_passed_over(value: bytes) -> None:
-    jobs = Jobs()
+    jobs = RedriveJobs()
     assert jobs.take(JOB.record.key, value)
     assert jobs.by_id == {}
 
 
 def test_the_last_record_of_a_job_counts_and_one_without_a_value_forgets_it() -> None:
-    jobs = Jobs()
+    jobs = RedriveJobs()
     jobs.take(*JOB.record)
     jobs.take(*JOB._replace(offset=6).record)
     assert jobs.by_id["1-x"].offset == 6
@@ -100,7 +109,7 @@ def test_the_last_record_of_a_job_counts_and_one_without_a_value_forgets_it() ->
 
 
 def test_a_job_raises_no_revision_so_no_partition_commits_for_it() -> None:
-    settings = Settings()
+    settings = MetadataImage()
     settings.take(7, *JOB.record)
     assert settings.revision == 0
     assert settings.redrives.by_id == {"1-x": JOB}
@@ -113,7 +122,7 @@ def test_the_total_is_what_was_named_or_what_lies_in_the_spans() -> None:
 
 def test_how_much_is_done_is_counted_against_the_limit() -> None:
     job = JOB._replace(order=ORDER._replace(letters=(), limit=4))
-    job = job._replace(progress=Progress(scanned=5, matched=3))
+    job = job._replace(progress=RedriveProgress(scanned=5, matched=3))
     assert job.view.share == 0.75
     assert job._replace(order=job.order._replace(limit=None)).view.share == 5 / 101
     assert job.ended("done", 12).view.share == 1
@@ -127,7 +136,7 @@ def test_a_preview_tells_how_many_go_and_how_many_the_output_then_holds_twice(
     mode: Mode, limit: int | None, redrives: int, doubles: int
 ) -> None:
     reasons = {"duplicate": 4, "duplicate-in-transaction": 2, "expired": 4}
-    counts = LetterCounts(13, 10, 3, reasons, {}, {}, {}, None)
-    order = Order(mode, LetterFilter(), limit=limit)
-    preview = RedrivePreview(order, 13, counts, {"foreign": 3, "no-route": 1}, ())
+    counts = DeadLetterCounts(13, 10, 3, reasons, {}, {}, {}, None)
+    order = RedriveRequest(mode, DeadLetterFilter(), limit=limit)
+    preview = RedriveEstimate(order, 13, counts, {"foreign": 3, "no-route": 1}, ())
     assert (preview.redrives, preview.doubles) == (redrives, doubles)

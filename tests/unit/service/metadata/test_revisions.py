@@ -2,18 +2,18 @@
 
 import pytest
 
-from service.metadata.record import ConfigRecord
-from service.metadata.settings import KEPT_MAX, Overlay, Revisions
+from service.metadata.record import MetadataRecord
+from service.metadata.settings import KEPT_MAX, SettingsHistory, SettingsOverlay
 
-PAUSED = Overlay(paused=("a",))
+PAUSED = SettingsOverlay(paused=("a",))
 
 
-def kept(*numbers: int) -> Revisions:
+def kept(*numbers: int) -> SettingsHistory:
     """Each with the revision that is ten times its number."""
-    revisions = Revisions()
+    revisions = SettingsHistory()
     for number in numbers:
         written = revisions.records(PAUSED, actor="who", reason="why", time_ms=7)[-1]
-        key = ConfigRecord.of(["settings", number], None).key
+        key = MetadataRecord.of(["settings", number], None).key
         assert revisions.take(key, written.value, 10 * number)
     return revisions
 
@@ -21,15 +21,15 @@ def kept(*numbers: int) -> Revisions:
 @pytest.mark.parametrize(
     ("numbers", "revision", "overlay"),
     [
-        ((), 0, Overlay()),
-        ((1, 2), 0, Overlay()),
+        ((), 0, SettingsOverlay()),
+        ((1, 2), 0, SettingsOverlay()),
         ((2, 3), 0, None),  # what the first of those kept replaced is not kept
         ((2, 3), 30, PAUSED),
         ((2, 3), 10, None),
     ],
 )
 def test_what_was_set_by_a_revision_is_known_while_its_document_is_kept(
-    numbers: tuple[int, ...], revision: int, overlay: Overlay | None
+    numbers: tuple[int, ...], revision: int, overlay: SettingsOverlay | None
 ) -> None:
     assert kept(*numbers).overlay_at(revision) == overlay
 
@@ -62,7 +62,7 @@ def test_a_document_that_was_taken_away_and_a_record_of_another_kind_are_none() 
 
 
 def test_a_document_of_another_format_is_kept_and_not_understood() -> None:
-    revisions = Revisions()
+    revisions = SettingsHistory()
     assert revisions.take(b'["settings",1]', b'{"format":2,"time_ms":"noon"}', 5)
     newest = revisions.newest
     assert newest is not None

@@ -10,10 +10,10 @@ from service.processor.loop import Loop
 from service.processor.transaction import TransactionAbortedError
 from service.queries.errors import NameInUse, NotPossible, Unavailable
 from service.queries.publishers import (
-    NumberChange,
     PublisherAnswer,
     PublisherQuery,
     PublishersQuery,
+    SetSequence,
 )
 from tests.simulation.disk import Disk
 from tests.unit.helpers import answer, answered
@@ -37,7 +37,7 @@ def send(living: Living, number: int, *headers: Header, publisher: str = "P") ->
     living.write(b"%d" % number, *told, *headers)
 
 
-def asked(query: PublisherQuery | NumberChange, loop: Loop) -> PublisherAnswer:
+def asked(query: PublisherQuery | SetSequence, loop: Loop) -> PublisherAnswer:
     return answered(PublisherAnswer, query, loop)
 
 
@@ -127,7 +127,7 @@ def test_a_number_that_is_tried_out_is_told_and_decides_nothing() -> None:
     living = Living(addresses=SEQUENCE)
     send(living, 9)
     loop = living.running()
-    tried = asked(NumberChange("P", "orders", 4, dry_run=True), loop)
+    tried = asked(SetSequence("P", "orders", 4, dry_run=True), loop)
     assert tried.places == (("orders", "orders", 0, 4, None),)
     assert asked(PublisherQuery("P"), loop).places[0].number == 9
 
@@ -135,7 +135,7 @@ def test_a_number_that_is_tried_out_is_told_and_decides_nothing() -> None:
 def test_a_duplicate_of_a_number_that_was_set_names_no_original() -> None:
     living = Living(addresses=SEQUENCE)
     loop = living.running()
-    asked(NumberChange("P", "orders", 4), loop)
+    asked(SetSequence("P", "orders", 4), loop)
     send(living, 4)
     turns(loop, 2)
     (letter,) = living.cluster.records("orders.dlq")
@@ -147,7 +147,7 @@ def test_a_duplicate_of_a_number_that_was_set_names_no_original() -> None:
 def test_of_an_audit_numbers_may_be_missing_below_the_one_that_is_set() -> None:
     living = Living(addresses={"#": {"strategy": "audit", "audit_depth": 10}})
     loop = living.running()
-    asked(NumberChange("P", "orders", 9, missing=(4, 7)), loop)
+    asked(SetSequence("P", "orders", 9, missing=(4, 7)), loop)
     for number in (3, 4, 5, 7, 4, 9):
         send(living, number)
     turns(loop, 2)
@@ -158,15 +158,15 @@ def test_of_an_audit_numbers_may_be_missing_below_the_one_that_is_set() -> None:
 @pytest.mark.parametrize(
     ("strategy", "change", "sentence"),
     [
-        ("sequence", NumberChange("P", "orders", 9, missing=(3,)), "covers all before it"),
-        ("ring", NumberChange("P", "orders", 1), "strategy ring"),
-        ("ordered", NumberChange("P", "orders", 1), "stream"),
-        ("sequence", NumberChange("P", "orders", 1, stream=1), "stream"),
-        ("sequence", NumberChange("P", "orders", 1), "name topic and partition"),
-        ("sequence", NumberChange("P", "orders", 1, None, "orders", 7), "name topic and partition"),
+        ("sequence", SetSequence("P", "orders", 9, missing=(3,)), "covers all before it"),
+        ("ring", SetSequence("P", "orders", 1), "strategy ring"),
+        ("ordered", SetSequence("P", "orders", 1), "stream"),
+        ("sequence", SetSequence("P", "orders", 1, stream=1), "stream"),
+        ("sequence", SetSequence("P", "orders", 1), "name topic and partition"),
+        ("sequence", SetSequence("P", "orders", 1, None, "orders", 7), "name topic and partition"),
     ],
 )
-def test_what_cannot_be_set_says_why(strategy: str, change: NumberChange, sentence: str) -> None:
+def test_what_cannot_be_set_says_why(strategy: str, change: SetSequence, sentence: str) -> None:
     living = Living(addresses={"#": {"strategy": strategy}}, partitions=2)
     loop = living.running()
     with pytest.raises(NotPossible, match=sentence):
@@ -176,7 +176,7 @@ def test_what_cannot_be_set_says_why(strategy: str, change: NumberChange, senten
 def test_a_new_publisher_is_set_where_topic_and_partition_say() -> None:
     living = Living(addresses=SEQUENCE, partitions=2)
     loop = living.running()
-    answered = asked(NumberChange("P", "orders", 3, None, "orders", 1), loop)
+    answered = asked(SetSequence("P", "orders", 3, None, "orders", 1), loop)
     assert answered.places == (("orders", "orders", 1, 3, None),)
 
 
@@ -236,7 +236,7 @@ def test_a_change_that_was_aborted_is_neither_seen_nor_acknowledged() -> None:
     loop = living.running()
     living.faults.at["commit_transaction"] = iter([refused()])
     with pytest.raises(TransactionAbortedError):
-        answer(NumberChange("P", "orders", 9), loop)
+        answer(SetSequence("P", "orders", 9), loop)
     assert asked(PublisherQuery("P"), loop).places[0].number == 5
     send(living, 6)
     turns(loop)
@@ -250,7 +250,7 @@ def test_a_change_that_the_broker_refuses_is_put_down_to_no_record() -> None:
     living.cluster.create_topic("g.acks", limit_bytes=10, cleanup_policy="compact")
     loop = living.running()
     with pytest.raises(TransactionAbortedError) as aborted:
-        answer(NumberChange("P", "orders", 9), loop)
+        answer(SetSequence("P", "orders", 9), loop)
     assert aborted.value.fault.of_record
     loop.aborted(aborted.value.fault)
     assert asked(PublisherQuery("P"), loop).places == ()

@@ -11,12 +11,12 @@ from confluent_kafka import KafkaError, KafkaException
 
 from ringfence.headers import DUPLICATE_ID, EPOCH, NUMBER, PUBLISHER, DeadLetter
 from service.metadata import topic as config_topic
-from service.metadata.image import Settings
-from service.metadata.instances import Announcement
-from service.metadata.record import ConfigRecord
-from service.metadata.sessions import Session, record_of
-from service.metadata.topic import Follower, Writer
-from state.model import Source
+from service.metadata.image import MetadataImage
+from service.metadata.instances import Registration
+from service.metadata.record import MetadataRecord
+from service.metadata.sessions import SessionRecord, record_of
+from service.metadata.topic import MetadataReader, MetadataWriter
+from state.model import PartitionId
 from state.offset_metadata import decode, encode
 from tests.fakes.clients import FakeClients
 from tests.fakes.errors import fenced
@@ -38,12 +38,12 @@ def said(publisher: str = "P", epoch: int | None = None) -> list[Header]:
     return headers if epoch is None else [*headers, (EPOCH, b"%d" % epoch)]
 
 
-def opening(publisher: str = "P", user: str = "", epoch: int = 1) -> ConfigRecord:
-    return record_of(publisher, Session(epoch, user, 0))
+def opening(publisher: str = "P", user: str = "", epoch: int = 1) -> MetadataRecord:
+    return record_of(publisher, SessionRecord(epoch, user, 0))
 
 
-def writer(living: Living) -> Writer:
-    return Writer(lambda: living.clients("admin"), TOPIC, living.clock)
+def writer(living: Living) -> MetadataWriter:
+    return MetadataWriter(lambda: living.clients("admin"), TOPIC, living.clock)
 
 
 def revision(living: Living) -> int | None:
@@ -119,12 +119,12 @@ def test_a_name_that_was_given_back_is_free_and_its_epochs_go_on() -> None:
     living = Living()
     loop = living.running()
     writer(living).write(lambda _: opening())
-    writer(living).write(lambda _: record_of("P", Session(1, "", 0, is_open=False)))
+    writer(living).write(lambda _: record_of("P", SessionRecord(1, "", 0, is_open=False)))
     living.write(b"1", *said(), (DUPLICATE_ID, b"a"))
     turns(loop, 2)
     assert living.values("orders.unique") == ["1"]
 
-    def next_epoch(settings: Settings) -> ConfigRecord:
+    def next_epoch(settings: MetadataImage) -> MetadataRecord:
         return opening(epoch=settings.sessions.by_publisher["P"].epoch + 1)
 
     writer(living).write(next_epoch)
@@ -183,7 +183,7 @@ def test_each_writer_sees_what_was_written_before() -> None:
     living.running()
     seen: list[int] = []
 
-    def change(settings: Settings) -> ConfigRecord:
+    def change(settings: MetadataImage) -> MetadataRecord:
         seen.append(len(settings.sessions.by_publisher))
         return opening(f"P{len(seen)}")
 
@@ -197,7 +197,7 @@ def test_what_a_change_raises_comes_through_and_nothing_is_written() -> None:
     living.running()
     before = living.cluster.records(TOPIC)
 
-    def refuse(_settings: Settings) -> ConfigRecord:
+    def refuse(_settings: MetadataImage) -> MetadataRecord:
         raise ValueError("taken")
 
     with pytest.raises(ValueError, match="taken"):
@@ -231,10 +231,10 @@ def test_what_comes_with_an_error_is_not_lost() -> None:
     assert loop.sessions.epochs == {"P": 1}
 
 
-def following(living: Living) -> tuple[Follower, list[int]]:
+def following(living: Living) -> tuple[MetadataReader, list[int]]:
     """One that has read what there is, and the offsets that it reads."""
     passed: list[int] = []
-    follower = Follower(living.clients("other"), TOPIC, living.clock, passed=passed.append)
+    follower = MetadataReader(living.clients("other"), TOPIC, living.clock, passed=passed.append)
     follower.catch_up()
     return follower, passed
 
@@ -242,7 +242,7 @@ def following(living: Living) -> tuple[Follower, list[int]]:
 def test_the_records_of_the_audit_are_heard_and_no_part_of_the_settings() -> None:
     living, heard = Living(), list[tuple[bytes | None, bytes | None]]()
     living.cluster.write(TOPIC, 0, Record(b'["audit","1"]', b"{}", None, 1))
-    follower = Follower(
+    follower = MetadataReader(
         living.clients(), TOPIC, living.clock, lambda key, value: heard.append((key, value))
     )
     follower.catch_up()
@@ -284,7 +284,7 @@ def test_a_transaction_that_stays_open_is_waited_for_ten_seconds(
 
 def test_what_was_made_anew_is_read_from_its_beginning() -> None:
     living = Living()
-    living.clients().cluster.delete_before({Source(TOPIC, 0): 1})
+    living.clients().cluster.delete_before({PartitionId(TOPIC, 0): 1})
     writer(living).write(lambda _: opening())
     follower, passed = following(living)
     living.cluster.create_topic(TOPIC)
@@ -343,13 +343,13 @@ def test_what_a_client_could_not_send_is_not_committed(monkeypatch: pytest.Monke
     ],
 )
 def test_what_another_version_wrote_is_passed_over(key: bytes | None, value: bytes | None) -> None:
-    settings = Settings()
+    settings = MetadataImage()
     settings.take(4, key, value)
     assert (settings.revision, settings.sessions.epochs) == (0, {})
 
 
 def test_what_no_decision_depends_on_is_known_and_changes_no_revision() -> None:
-    settings, announced = Settings(), Announcement("0", "http://here", 1, "0.1.0")
+    settings, announced = MetadataImage(), Registration("0", "http://here", 1, "0.1.0")
     settings.take(4, *announced.record)
     assert (settings.revision, settings.instances.all) == (0, (announced,))
 
@@ -358,7 +358,7 @@ def test_what_no_decision_depends_on_is_known_and_changes_no_revision() -> None:
 def test_a_writer_whom_another_comes_between_looks_and_writes_again(step: str) -> None:
     living, looked = Living(), list[int]()
 
-    def change(settings: Settings) -> ConfigRecord:
+    def change(settings: MetadataImage) -> MetadataRecord:
         looked.append(settings.revision)
         return opening()
 
@@ -371,10 +371,10 @@ def test_a_writer_whom_another_comes_between_looks_and_writes_again(step: str) -
     assert living.clock.monotonic_s() - begun_s > 1, "each time it waits longer"
 
 
-def next_epoch(given: list[int]) -> Callable[[Settings], ConfigRecord]:
+def next_epoch(given: list[int]) -> Callable[[MetadataImage], MetadataRecord]:
     """As the registry does: a session more than there were."""
 
-    def change(settings: Settings) -> ConfigRecord:
+    def change(settings: MetadataImage) -> MetadataRecord:
         last = settings.sessions.by_publisher.get("P")
         given.append(1 if last is None else last.epoch + 1)
         return opening(epoch=given[-1])
@@ -454,16 +454,16 @@ def test_threads_that_wait_for_each_other_read_the_topic_once() -> None:
         made.append(living.clients("admin"))
         return made[-1]
 
-    shared = Writer(clients, TOPIC, living.clock)
+    shared = MetadataWriter(clients, TOPIC, living.clock)
 
-    def first(settings: Settings) -> ConfigRecord:
+    def first(settings: MetadataImage) -> MetadataRecord:
         eventually(lambda: len(shared._waiting) >= 6)
         return change(settings)
 
     inits = living.faults.passed["init_transactions"]
     threads = [threading.Thread(target=shared.write, args=(change,)) for _ in range(5)]
 
-    def begin(settings: Settings) -> ConfigRecord:
+    def begin(settings: MetadataImage) -> MetadataRecord:
         for thread in threads:
             thread.start()
         return first(settings)

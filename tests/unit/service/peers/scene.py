@@ -10,15 +10,15 @@ from typing import Any
 
 from service.config.addresses import AddressBook
 from service.config.load import ApiSettings, Config, KafkaSettings, ServiceSettings
-from service.metadata.instances import Announcement
-from service.peers.client import Peers
-from service.peers.protocol import Roll, question_of
-from service.peers.router import FleetDesk
-from service.peers.server import Hearing
+from service.metadata.instances import Registration
+from service.peers.client import PeerClient
+from service.peers.protocol import StatusReply, question_of
+from service.peers.router import PeerRouter
+from service.peers.server import PeerServer
 from service.peers.signing import PeerKey
-from service.queries.inbox import Desk
+from service.queries.inbox import QueryService
 from service.queries.registry import Answer, Query
-from service.queries.status import PartitionStatus, Status
+from service.queries.status import PartitionStatus, ServiceStatus
 from tests.api.fake_service import Clock
 
 PARTITIONS = 4
@@ -35,13 +35,13 @@ def config_of(settings: dict[str, dict[str, object]] | None = None) -> Config:
     )
 
 
-def status_of(instance: str, *owned: int) -> Status:
+def status_of(instance: str, *owned: int) -> ServiceStatus:
     """One that runs and owns these partitions of four."""
     partitions = tuple(
         PartitionStatus("orders", number, "running", 5, 5, 5, 0, 5, 0, None, 1, 0)
         for number in owned
     )
-    nothing = Status.starting(instance, "g", datetime.fromtimestamp(0, UTC))
+    nothing = ServiceStatus.starting(instance, "g", datetime.fromtimestamp(0, UTC))
     return nothing._replace(
         phase="running",
         partitions=partitions,
@@ -50,10 +50,10 @@ def status_of(instance: str, *owned: int) -> Status:
     )
 
 
-class Crew(Desk):
+class Crew(QueryService):
     """The processes of one instance: answers as it is told, and keeps what it was asked."""
 
-    def __init__(self, status: Status, says: Says) -> None:
+    def __init__(self, status: ServiceStatus, says: Says) -> None:
         self.status = status
         self._says = says
         self.asked: list[Query] = []
@@ -67,12 +67,12 @@ class Crew(Desk):
         answer: Any = self._says(query)
         return answer._replace(complete=self.status.complete)  # type: ignore[no-any-return]
 
-    def roll(self) -> Roll:
-        return Roll("0.1.0", 7, self.status)
+    def roll(self) -> StatusReply:
+        return StatusReply("0.1.0", 7, self.status)
 
 
 @contextmanager
-def serving(name: str, reply: Callable[[bytes], bytes | int]) -> Iterator[Announcement]:
+def serving(name: str, reply: Callable[[bytes], bytes | int]) -> Iterator[Registration]:
     """Listen for questions to an instance; a number is the status of a reply without a body."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -99,35 +99,35 @@ def serving(name: str, reply: Callable[[bytes], bytes | int]) -> Iterator[Announ
             thread.join()
 
 
-def announced(name: str, port: int) -> Announcement:
-    return Announcement(name, f"http://127.0.0.1:{port}", 0, "0.1.0")
+def announced(name: str, port: int) -> Registration:
+    return Registration(name, f"http://127.0.0.1:{port}", 0, "0.1.0")
 
 
-def hearing(crew: Crew) -> Callable[[bytes], bytes]:
+def peer_server(crew: Crew) -> Callable[[bytes], bytes]:
     """Answers as the instance of these processes does."""
-    own = Hearing(crew, crew.roll, lambda _status: None, None)
+    own = PeerServer(crew, crew.roll, lambda _status: None, None)
     return lambda text: asyncio.run(own.reply(question_of(text), may_change=True))
 
 
 def peers_of(
-    known: list[Announcement], clock: Clock | None = None, key: PeerKey | None = None
-) -> Peers:
+    known: list[Registration], clock: Clock | None = None, key: PeerKey | None = None
+) -> PeerClient:
     """Those of instance 0."""
-    return Peers("0", lambda: known, key, monotonic_s=clock or Clock())
+    return PeerClient("0", lambda: known, key, monotonic_s=clock or Clock())
 
 
 def desk_of(
     crew: Crew,
-    known: list[Announcement],
+    known: list[Registration],
     clock: Clock | None = None,
     settings: dict[str, dict[str, object]] | None = None,
-) -> FleetDesk:
+) -> PeerRouter:
     """The desk of instance 0."""
     own = announced("0", 1)
-    return FleetDesk(
+    return PeerRouter(
         lambda: config_of(settings), crew, crew.roll, peers_of(known, clock), lambda: own
     )
 
 
-def ask(desk: Desk, query: Query, timeout_s: float = 10.0) -> Any:
+def ask(desk: QueryService, query: Query, timeout_s: float = 10.0) -> Any:
     return asyncio.run(desk.ask(query, timeout_s))

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from service.peers.protocol import (
     CodecError,
-    Question,
-    Refusal,
-    Reply,
-    Roll,
-    RollCall,
+    PeerQuery,
+    QueryRefusal,
+    QueryReply,
+    StatusReply,
+    StatusRequest,
     dumps,
     loads,
     question_of,
@@ -23,35 +23,35 @@ from service.peers.protocol import (
     reply_of,
     reply_text,
 )
-from service.queries.ids import Cursor, IdsQuery
+from service.queries.ids import IdCursor, IdsQuery
 from service.queries.registry import Answer, Query
 
 # Whoever divides has looked first: nothing here is no number, which would not equal itself.
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
 
 
-@pytest.mark.parametrize("kind", [*get_args(Query), RollCall])
+@pytest.mark.parametrize("kind", [*get_args(Query), StatusRequest])
 @settings(max_examples=30)  # of each of many kinds
 @given(data=st.data())
 def test_every_question_arrives_as_it_was_asked(kind: type, data: st.DataObject) -> None:
-    question = Question("1", data.draw(st.from_type(kind)), 5000)
+    question = PeerQuery("1", data.draw(st.from_type(kind)), 5000)
     arrived = question_of(question_text(question))
     assert arrived == question
     assert type(arrived.query) is kind
 
 
-@pytest.mark.parametrize("kind", [*get_args(Answer), Roll, Refusal])
+@pytest.mark.parametrize("kind", [*get_args(Answer), StatusReply, QueryRefusal])
 @settings(max_examples=30)  # of each of many kinds
 @given(data=st.data())
 def test_every_reply_arrives_as_it_was_given(kind: type, data: st.DataObject) -> None:
-    reply = Reply("1", data.draw(st.from_type(kind)), (), 3)
+    reply = QueryReply("1", data.draw(st.from_type(kind)), (), 3)
     arrived = reply_of(reply_text(reply))
     assert arrived == reply
     assert type(arrived.told) is kind
 
 
 def test_a_question_is_a_list_of_its_fields_and_names_its_kind() -> None:
-    text = question_text(Question("1", IdsQuery("a", Cursor("orders", 3, 7), 10), 5000))
+    text = question_text(PeerQuery("1", IdsQuery("a", IdCursor("orders", 3, 7), 10), 5000))
     to, query, timeout_ms = json.loads(text)
     assert (to, timeout_ms) == ("1", 5000)
     assert list(query) == ["IdsQuery"]
@@ -70,8 +70,8 @@ def test_a_question_is_a_list_of_its_fields_and_names_its_kind() -> None:
         b'["1",{"IdQuery":["a","eA==",true]},5000]',  # one that we do not know
         b'["1",{"IdQuery":["a","no base64"]},5000]',
         b'["1",{"IdQuery":["a",7]},5000]',
-        b'["1",{"Question":["a","eA=="]},5000]',  # one that cannot stand there
-        b'["1",{"IdQuery":["a","eA=="],"RollCall":[]},5000]',
+        b'["1",{"PeerQuery":["a","eA=="]},5000]',  # one that cannot stand there
+        b'["1",{"IdQuery":["a","eA=="],"StatusRequest":[]},5000]',
         b'["1",{},5000]',
         b'["1","IdQuery",5000]',
         b'["1",{"IdQuery":["a","eA=="]},true]',  # true is no number
@@ -95,7 +95,7 @@ def test_nothing_that_is_told_is_more_than_refused(text: bytes) -> None:
         question = question_of(text)
     except CodecError:
         return
-    assert isinstance(question, Question)
+    assert isinstance(question, PeerQuery)
 
 
 class Sample(NamedTuple):

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from service.metadata.image import Settings
-from service.metadata.instances import Announcement, Instances, removal_of
-from service.metadata.record import ConfigRecord
+from service.metadata.image import MetadataImage
+from service.metadata.instances import InstanceRegistry, Registration, removal_of
+from service.metadata.record import MetadataRecord
 from service.peers import presence as module
-from service.peers.client import LEFT_ALONE_S, Peers
+from service.peers.client import LEFT_ALONE_S, PeerClient
 from service.peers.presence import GONE_S, Presence
-from service.peers.protocol import RollCall
+from service.peers.protocol import StatusRequest
 from service.queries.status import ServicePhase
 from tests.api.fake_service import Clock
 from tests.fakes.logs import logging_to
@@ -28,12 +28,12 @@ class Topic:
     """The config topic, of which everything is read at once."""
 
     def __init__(self) -> None:
-        self.settings = Settings()
-        self.written: list[ConfigRecord] = []
+        self.settings = MetadataImage()
+        self.written: list[MetadataRecord] = []
         self.failures = 0
         self.looks = 0
 
-    def write(self, change: Callable[[Settings], ConfigRecord]) -> int:
+    def write(self, change: Callable[[MetadataImage], MetadataRecord]) -> int:
         if self.failures:
             self.failures -= 1
             raise KafkaException(KafkaError(KafkaError._FENCED))
@@ -42,11 +42,11 @@ class Topic:
         self.written.append(record)
         return len(self.written)
 
-    def put(self, record: ConfigRecord) -> None:
+    def put(self, record: MetadataRecord) -> None:
         self.settings.take(0, record.key, record.value)
 
     @property
-    def known(self) -> tuple[Announcement, ...]:
+    def known(self) -> tuple[Registration, ...]:
         return self.settings.instances.all
 
 
@@ -57,7 +57,9 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
     return Topic()
 
 
-def presence_of(topic: Topic, phases: list[ServicePhase], peers: Peers | None = None) -> Presence:
+def presence_of(
+    topic: Topic, phases: list[ServicePhase], peers: PeerClient | None = None
+) -> Presence:
     def phase() -> ServicePhase:
         topic.looks += 1
         return phases[-1]
@@ -156,13 +158,13 @@ def test_one_that_nobody_reaches_for_long_is_taken_away(topic: Topic) -> None:
     clock = Clock()
     peers = peers_of([gone], clock)
     presence = presence_of(topic, ["running"], peers)
-    asyncio.run(peers.ask(RollCall(), 5))
+    asyncio.run(peers.ask(StatusRequest(), 5))
     clock.now_s += GONE_S / 2
-    asyncio.run(peers.ask(RollCall(), 5))
+    asyncio.run(peers.ask(StatusRequest(), 5))
     looked_again(topic)
     assert gone in topic.known
     clock.now_s += GONE_S / 2 + LEFT_ALONE_S
-    asyncio.run(peers.ask(RollCall(), 5))
+    asyncio.run(peers.ask(StatusRequest(), 5))
     eventually(lambda: gone not in topic.known)
     presence.stop()
 
@@ -174,9 +176,9 @@ def test_one_that_came_back_elsewhere_is_not_taken_away(topic: Topic) -> None:
     topic.put(back.record)
     clock = Clock()
     peers = peers_of([gone], clock)
-    asyncio.run(peers.ask(RollCall(), 5))
+    asyncio.run(peers.ask(StatusRequest(), 5))
     clock.now_s += GONE_S + LEFT_ALONE_S
-    asyncio.run(peers.ask(RollCall(), 5))
+    asyncio.run(peers.ask(StatusRequest(), 5))
     assert peers.lost_for(GONE_S) == (gone,)
     presence = presence_of(topic, ["running"], peers)
     eventually(lambda: peers.lost_for(GONE_S) == ())
@@ -185,7 +187,7 @@ def test_one_that_came_back_elsewhere_is_not_taken_away(topic: Topic) -> None:
 
 
 def test_announcements_are_folded_by_name_and_decide_nothing() -> None:
-    settings = Settings()
+    settings = MetadataImage()
     one, other = announced("1", 1), announced("2", 2)
     for offset, record in enumerate([other.record, one.record, removal_of("2")]):
         settings.take(offset, record.key, record.value)
@@ -197,7 +199,7 @@ def test_announcements_are_folded_by_name_and_decide_nothing() -> None:
     "value", [b"", b"{}", b"[]", b'{"name":"2","url":"u","started_at_ms":1,"version":"v"}']
 )
 def test_an_announcement_of_another_shape_is_none(value: bytes) -> None:
-    instances = Instances()
+    instances = InstanceRegistry()
     assert instances.take(b'["instance","1"]', announced("1", 1).record.value)
     assert instances.take(b'["instance","1"]', value)
     assert instances.all == ()

@@ -9,22 +9,27 @@ from contextlib import ExitStack, suppress
 import httpx2
 import pytest
 
-from service.dedup.record import Known
-from service.metadata.instances import Announcement
+from service.dedup.record import KnownId
+from service.metadata.instances import Registration
 from service.peers.client import LEFT_ALONE_S
-from service.peers.protocol import Trouble
+from service.peers.protocol import PeerFailure
 from service.queries.errors import NotPossible, NotRestored, TimedOut, Unavailable
 from service.queries.ids import (
     ChangeAnswer,
-    Clearing,
+    ClearAddress,
+    ForgetId,
     IdAnswer,
-    IdForgetting,
+    IdLocation,
     IdQuery,
-    IdsImport,
     ImportAnswer,
-    Sighting,
+    ImportIds,
 )
-from service.queries.publishers import NumberChange, PublisherAnswer, PublisherPlace, PublisherQuery
+from service.queries.publishers import (
+    PublisherAnswer,
+    PublisherProgress,
+    PublisherQuery,
+    SetSequence,
+)
 from service.queries.registry import Answer, Query
 from tests.api.fake_service import Clock
 from tests.unit.service.peers.scene import (
@@ -32,14 +37,14 @@ from tests.unit.service.peers.scene import (
     announced,
     ask,
     desk_of,
-    hearing,
+    peer_server,
     serving,
     status_of,
 )
 
-SEEN = Sighting("orders", 3, 42, 1_700_000_000_000, 9)
+SEEN = IdLocation("orders", 3, 42, 1_700_000_000_000, 9)
 QUESTION = IdQuery("a", b"x")
-IMPORT = IdsImport("a", "orders", 3, (Known(b"x"), Known(b"y")))
+IMPORT = ImportIds("a", "orders", 3, (KnownId(b"x"), KnownId(b"y")))
 
 
 def knows_nothing(_query: Query) -> Answer:
@@ -51,7 +56,7 @@ def knows(_query: Query) -> Answer:
 
 
 def changes_two(query: Query) -> Answer:
-    return ImportAnswer(2, new=1) if isinstance(query, IdsImport) else ChangeAnswer(2)
+    return ImportAnswer(2, new=1) if isinstance(query, ImportIds) else ChangeAnswer(2)
 
 
 def refuses(_query: Query) -> Answer:
@@ -72,7 +77,7 @@ def world() -> Iterator[ExitStack]:
         yield world
 
 
-def dead() -> Announcement:
+def dead() -> Registration:
     """Nobody listens there."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return announced("9", listener.getsockname()[1])
@@ -89,14 +94,14 @@ def connections(listener: socket.socket) -> int:
     return count
 
 
-def peer_of(world: ExitStack, *owned: int, says: Callable[[Query], Answer] = knows) -> Announcement:
+def peer_of(world: ExitStack, *owned: int, says: Callable[[Query], Answer] = knows) -> Registration:
     """Instance 1, which owns these and says this."""
-    return world.enter_context(serving("1", hearing(Crew(status_of("1", *owned), says))))
+    return world.enter_context(serving("1", peer_server(Crew(status_of("1", *owned), says))))
 
 
 def test_who_owns_every_partition_asks_nobody(world: ExitStack) -> None:
     other = Crew(status_of("1"), knows)
-    peer = world.enter_context(serving("1", hearing(other)))
+    peer = world.enter_context(serving("1", peer_server(other)))
     desk = desk_of(Crew(status_of("0", 0, 1, 2, 3), knows_nothing), [peer])
     assert ask(desk, QUESTION) == IdAnswer(known=False, sightings=(), complete=True)
     assert other.asked == []
@@ -104,7 +109,9 @@ def test_who_owns_every_partition_asks_nobody(world: ExitStack) -> None:
 
 def test_what_another_instance_knows_is_told_and_the_answer_is_whole(world: ExitStack) -> None:
     others = [Crew(status_of("1", 2), knows_nothing), Crew(status_of("2", 3), knows)]
-    known = [world.enter_context(serving(each.status.instance, hearing(each))) for each in others]
+    known = [
+        world.enter_context(serving(each.status.instance, peer_server(each))) for each in others
+    ]
     desk = desk_of(Crew(status_of("0", 0, 1), knows_nothing), [announced("0", 1), *known])
     assert ask(desk, QUESTION) == IdAnswer(known=True, sightings=(SEEN,), complete=True)
     assert [each.asked for each in others] == [[QUESTION], [QUESTION]], "each is asked once"
@@ -130,7 +137,7 @@ def test_one_that_hangs_costs_a_part_of_the_time_and_then_nothing(world: ExitSta
 
 def test_one_that_is_back_is_asked_again_after_some_seconds(world: ExitStack) -> None:
     clock, is_up = Clock(), threading.Event()
-    answer = hearing(Crew(status_of("1", 2, 3), knows))
+    answer = peer_server(Crew(status_of("1", 2, 3), knows))
     peer = world.enter_context(serving("1", lambda text: answer(text) if is_up.is_set() else 503))
     desk = desk_of(Crew(status_of("0", 0, 1), knows_nothing), [peer], clock)
     assert not ask(desk, QUESTION).complete
@@ -170,7 +177,7 @@ def test_one_whose_url_leads_elsewhere_is_not_believed_and_nothing_goes_round(
     world: ExitStack,
 ) -> None:
     own = Crew(status_of("0", 0, 1), knows)
-    elsewhere = world.enter_context(serving("1", hearing(own)))
+    elsewhere = world.enter_context(serving("1", peer_server(own)))
     desk = desk_of(own, [elsewhere])
     assert ask(desk, QUESTION) == IdAnswer(known=True, sightings=(SEEN,), complete=False)
     assert own.asked == [QUESTION], "the question that came back was not for us"
@@ -192,7 +199,7 @@ def test_what_is_told_of_trouble_is_a_kind_and_no_text_of_an_error(
     peer = peer_of(world, 2, 3)
     monkeypatch.setattr(httpx2.AsyncClient, "post", illegal)
     told = asyncio.run(desk_of(Crew(status_of("0", 0), knows), [peer]).roll_call(5.0))
-    assert told[1].trouble == Trouble(
+    assert told[1].trouble == PeerFailure(
         "not-sent", "it cannot be reached: the request cannot be sent as it is"
     )
 
@@ -202,7 +209,9 @@ def test_what_is_told_of_trouble_is_a_kind_and_no_text_of_an_error(
 
 def test_a_change_that_one_owner_makes_is_made_by_it(world: ExitStack) -> None:
     others = [Crew(status_of("1", 2), refuses), Crew(status_of("2", 3), changes_two)]
-    known = [world.enter_context(serving(each.status.instance, hearing(each))) for each in others]
+    known = [
+        world.enter_context(serving(each.status.instance, peer_server(each))) for each in others
+    ]
     assert ask(desk_of(Crew(status_of("0", 0, 1), refuses), known), IMPORT).ids == 2
     alone = Crew(status_of("0", 0, 1), changes_two)
     assert ask(desk_of(alone, known), IMPORT).ids == 2
@@ -210,11 +219,11 @@ def test_a_change_that_one_owner_makes_is_made_by_it(world: ExitStack) -> None:
 
 
 def test_ids_of_several_owners_are_imported_by_each(world: ExitStack) -> None:
-    change = IMPORT._replace(ids=(Known(b"x"), Known(b"y"), Known(b"z"), Known(b"a")))
+    change = IMPORT._replace(ids=(KnownId(b"x"), KnownId(b"y"), KnownId(b"z"), KnownId(b"a")))
     peer = peer_of(world, 2, 3, says=changes_two)
     own = Crew(status_of("0", 0, 1), changes_two)
     assert ask(desk_of(own, [peer]), change) == ImportAnswer(4, new=2, complete=True)
-    more = change._replace(ids=(*change.ids, Known(b"nobody's")))
+    more = change._replace(ids=(*change.ids, KnownId(b"nobody's")))
     assert ask(desk_of(own, [peer]), more).ids == 4, "all have said what they decide"
     with pytest.raises(Unavailable, match="on a part of the partitions; ask again"):
         ask(desk_of(own, [peer, dead()]), more)
@@ -231,10 +240,10 @@ def test_where_the_owner_may_be_one_that_does_not_answer_that_is_told() -> None:
         ask(desk_of(Crew(status_of("0", 0, 1), refuses), [dead()]), IMPORT)
 
 
-@pytest.mark.parametrize("change", [Clearing("a"), IdForgetting("a", b"x")])
+@pytest.mark.parametrize("change", [ClearAddress("a"), ForgetId("a", b"x")])
 def test_a_change_on_all_partitions_is_counted_together(world: ExitStack, change: Query) -> None:
     other = Crew(status_of("1", 2, 3), changes_two)
-    peer = world.enter_context(serving("1", hearing(other)))
+    peer = world.enter_context(serving("1", peer_server(other)))
     desk = desk_of(Crew(status_of("0", 0, 1), changes_two), [peer])
     assert ask(desk, change) == ChangeAnswer(4, complete=True)
     assert other.asked == [change]
@@ -244,24 +253,24 @@ def test_a_change_on_all_partitions_is_not_begun_without_one_of_their_owners(
     world: ExitStack,
 ) -> None:
     own, other = Crew(status_of("0", 0, 1), changes_two), Crew(status_of("1", 2), changes_two)
-    peer = world.enter_context(serving("1", hearing(other)))
+    peer = world.enter_context(serving("1", peer_server(other)))
     with pytest.raises(Unavailable, match=r"nothing was changed.*Instance 9 does not answer"):
-        ask(desk_of(own, [peer, dead()]), Clearing("a"))
+        ask(desk_of(own, [peer, dead()]), ClearAddress("a"))
     assert (own.asked, other.asked) == ([], [])
 
 
 def test_a_change_that_an_owner_could_not_make_in_the_end_says_so(world: ExitStack) -> None:
     peer = peer_of(world, 2, 3, says=restores)
     with pytest.raises(Unavailable, match=r"on a part of the partitions; ask again.*not restored"):
-        ask(desk_of(Crew(status_of("0", 0, 1), changes_two), [peer]), Clearing("a"))
+        ask(desk_of(Crew(status_of("0", 0, 1), changes_two), [peer]), ClearAddress("a"))
 
 
 def test_a_number_is_changed_where_the_publisher_writes(world: ExitStack) -> None:
-    places = {"1": PublisherPlace("a", "orders", 3, 7, None)}
+    places = {"1": PublisherProgress("a", "orders", 3, 7, None)}
 
     def crew(instance: str, *owned: int) -> Crew:
         def says(query: Query) -> Answer:
-            if isinstance(query, NumberChange):
+            if isinstance(query, SetSequence):
                 if query.partition not in owned:
                     raise NotPossible("It is no partition that this instance decides.")
                 changed = places[instance]._replace(number=query.number)
@@ -274,17 +283,17 @@ def test_a_number_is_changed_where_the_publisher_writes(world: ExitStack) -> Non
         return Crew(status_of(instance, *owned), says)
 
     other = crew("1", 2, 3)
-    peer = world.enter_context(serving("1", hearing(other)))
+    peer = world.enter_context(serving("1", peer_server(other)))
     desk = desk_of(crew("0", 0, 1), [peer], settings={"#": {"strategy": "sequence"}})
-    tried = ask(desk, NumberChange("P", "a", 98, dry_run=True))
+    tried = ask(desk, SetSequence("P", "a", 98, dry_run=True))
     assert [place.number for place in tried.places] == [98]
     assert places["1"].number == 7
     other.asked.clear()
-    answer = ask(desk, NumberChange("P", "a", 99))
+    answer = ask(desk, SetSequence("P", "a", 99))
     assert [place.number for place in answer.places] == [99]
     assert answer.complete
-    assert [type(query) for query in other.asked] == [PublisherQuery, NumberChange, PublisherQuery]
-    assert other.asked[1] == NumberChange("P", "a", 99, None, "orders", 3)
+    assert [type(query) for query in other.asked] == [PublisherQuery, SetSequence, PublisherQuery]
+    assert other.asked[1] == SetSequence("P", "a", 99, None, "orders", 3)
 
 
 def test_the_number_of_a_publisher_that_may_be_elsewhere_is_not_changed_here() -> None:
@@ -294,8 +303,8 @@ def test_the_number_of_a_publisher_that_may_be_elsewhere_is_not_changed_here() -
     own = Crew(status_of("0", 0), says)
     desk = desk_of(own, [dead()], settings={"#": {"strategy": "sequence"}})
     with pytest.raises(Unavailable, match="Not every partition has an owner that answers"):
-        ask(desk, NumberChange("P", "a", 99))
-    assert NumberChange not in map(type, own.asked)
+        ask(desk, SetSequence("P", "a", 99))
+    assert SetSequence not in map(type, own.asked)
 
 
 def test_own_processes_that_hang_end_the_question_at_its_deadline() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from service.processor.transaction import apply
 from state.cache import Cache
-from state.store import Position, StoreFailedError
+from state.store import StoreFailedError, StorePosition
 from tests.unit.service.deciding import CHANGELOG, IDENTITY, NOW_MS, SOURCE, World, named, record
 
 
@@ -17,7 +17,7 @@ def test_a_commit_moves_partition_and_store_together() -> None:
         5,
         10,
     )
-    assert world.store.position() == Position(IDENTITY, 5, 10, NOW_MS)
+    assert world.store.position() == StorePosition(IDENTITY, 5, 10, NOW_MS)
     assert partition.addresses == {"orders"}
     for cache in (world.cache, Cache(1 << 30)):
         assert cache.ring(SOURCE, world.store, "orders").number_of(b"a") == 0

@@ -10,18 +10,18 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from service.config.tasks import Hop
-from service.dedup.partition import Phase
+from service.dedup.partition import PartitionPhase
 from service.errors import ExitCode, ExitError
 from service.kafka.admin import TopicInfo
 from service.processor.assignment import Assignment
-from service.processor.input_topics import Inputs
+from service.processor.input_topics import InputTopics
 from service.processor.takeover import STORE_AGE_MS_MAX
 from state.cache import Cache
-from state.model import Edit, Source
+from state.model import Edit, PartitionId
 from state.offset_metadata import OffsetMetadata, encode
 from state.rocksdb_store import RocksStores
 from state.segment import FORMAT
-from state.store import Identity, Position, StoreCorruptError, StoreHeldError
+from state.store import Identity, StoreCorruptError, StoreLockedError, StorePosition
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.group import Committed, GroupMetadata
 from tests.fakes.log import Chance
@@ -31,7 +31,7 @@ from tests.unit.helpers import ending, some
 from tests.unit.service.living import GROUP, LOG, ORDERS, Living, gone, late, phases
 from tests.unit.service.processor.test_restore import OneByOne, run_of
 
-SECOND = Source("orders", 1)
+SECOND = PartitionId("orders", 1)
 
 
 class Member(NamedTuple):
@@ -65,7 +65,7 @@ class Member(NamedTuple):
 def member(living: Living, instance: str = "0") -> Member:
     clients = living.clients(instance)
     cache = Cache(1 << 30)
-    inputs = Inputs(living.config, clients.cluster, living.clock, Hop.INPUTS)
+    inputs = InputTopics(living.config, clients.cluster, living.clock, Hop.INPUTS)
     service = living.config.service
     assignment = Assignment(clients, living.stores, cache, service, living.clock)
     assignment.subscribe(inputs.readings)
@@ -77,7 +77,7 @@ def remembering(
 ) -> Living:
     """A cluster whose changelog holds runs, and whose group has committed an offset."""
     living = Living(chance=chance, **settings)  # type: ignore[arg-type]  # by name
-    Inputs(living.config, living.clients().cluster, living.clock, Hop.INPUTS)
+    InputTopics(living.config, living.clients().cluster, living.clock, Hop.INPUTS)
     for number in range(runs):
         living.cluster.write(*LOG, run_of(number))
     if offset is not None:
@@ -107,11 +107,11 @@ def test_a_grant_is_only_recorded_and_nothing_is_fetched_before_the_partition_ru
     ours.living.send("a", "b")
     asked = ours.living.faults.passed["committed"]
     assert ours.hear() == []
-    assert phases(ours.assignment) == [Phase.ASSIGNED, Phase.ASSIGNED]
+    assert phases(ours.assignment) == [PartitionPhase.ASSIGNED, PartitionPhase.ASSIGNED]
     assert (ours.fetched, ours.offsets()) == ([], [])
     assert ours.living.faults.passed["committed"] == asked
     ours.assignment.step()
-    assert phases(ours.assignment) == [Phase.RUNNING, Phase.RUNNING]
+    assert phases(ours.assignment) == [PartitionPhase.RUNNING, PartitionPhase.RUNNING]
     assert len(ours.fetched) == 2
     assert ours.offsets() == [0, 1]
 
@@ -122,7 +122,7 @@ def test_a_partition_is_not_read_while_it_is_restored() -> None:
     ours.hear()
     for _ in range(2):
         ours.assignment.step()
-        assert phases(ours.assignment) == [Phase.RESTORING]
+        assert phases(ours.assignment) == [PartitionPhase.RESTORING]
         assert (ours.assignment.settled, ours.offsets()) == (False, [])
     ours.assignment.step()
     assert (ours.assignment.settled, ours.offsets()) == (True, [0])
@@ -181,7 +181,7 @@ def test_a_store_that_grows_too_old_while_it_is_restored_is_wiped_and_restored_a
     ours.living.clock.sleep(STORE_AGE_MS_MAX / 1000 + 1)
     ours.assignment.step()
     ours.assignment.step()
-    assert phases(ours.assignment) == [Phase.ASSIGNED]
+    assert phases(ours.assignment) == [PartitionPhase.ASSIGNED]
     assert ours.assignment.partitions[ORDERS].store is None
     assert ours.living.faults.passed["store.wipe"] == 1
     ours.take_over()
@@ -213,7 +213,7 @@ def test_a_store_that_is_not_the_copy_we_need_is_wiped_before_it_is_restored(
     logs = living.cluster.logs
     identity = Identity("fake-cluster", logs["orders"].id, logs[LOG.topic].id, FORMAT)
     level_at_ms = living.cluster.now_ms - age_ms
-    position = Position(identity, input_next, changelog_next, level_at_ms)
+    position = StorePosition(identity, input_next, changelog_next, level_at_ms)
     store = living.stores.open(ORDERS)
     store.apply([Edit(b"rubbish", b"")], position)
     store.close()
@@ -278,7 +278,7 @@ def test_a_partition_that_comes_back_is_taken_over_anew() -> None:
     commit(ours.living, 5)
     ours.living.send(*"abcdef")
     ours.assignment._on_assign(consumer, [TopicPartition(*ORDERS)])
-    assert phases(ours.assignment) == [Phase.ASSIGNED]
+    assert phases(ours.assignment) == [PartitionPhase.ASSIGNED]
     ours.assignment.step()
     assert ours.offsets() == [5]
 
@@ -288,7 +288,7 @@ def test_retaking_keeps_the_store_unless_it_has_to_be_wiped() -> None:
         ours = member(remembering())
         ours.take_over()
         ours.assignment.retake(ORDERS, wipe=wipe)
-        assert (ours.fetched, phases(ours.assignment)) == ([], [Phase.ASSIGNED])
+        assert (ours.fetched, phases(ours.assignment)) == ([], [PartitionPhase.ASSIGNED])
         ours.take_over()
         assert ours.living.faults.passed["store.wipe"] == wiped
         assert content(ours) == RUNS
@@ -297,7 +297,7 @@ def test_retaking_keeps_the_store_unless_it_has_to_be_wiped() -> None:
 def test_retaking_what_belongs_to_somebody_else_does_nothing() -> None:
     ours = member(Living())
     ours.take_over()
-    ours.assignment.retake(Source("orders", 7), wipe=True)
+    ours.assignment.retake(PartitionId("orders", 7), wipe=True)
     assert ours.living.faults.passed["store.wipe"] == 0
     assert ours.assignment.settled
 
@@ -314,7 +314,7 @@ def test_an_earlier_transaction_that_holds_the_offset_is_waited_for() -> None:
     ours.hear()
     waiting = some(ours.assignment.step())
     assert "orders-0" in waiting
-    assert phases(ours.assignment) == [Phase.ASSIGNED]
+    assert phases(ours.assignment) == [PartitionPhase.ASSIGNED]
     producer.commit_transaction()
     assert ours.assignment.step() is None
     assert ours.offsets() == [1]
@@ -410,11 +410,11 @@ def stay_short(ours: Member) -> None:
         ours.living.clock.sleep(2)
 
 
-def told_short(monkeypatch: pytest.MonkeyPatch, log: Source, times: int) -> None:
+def told_short(monkeypatch: pytest.MonkeyPatch, log: PartitionId, times: int) -> None:
     """The next answers report three records less of a log than it has."""
     genuine, left = FakeAdmin.ends, iter(range(times))
 
-    def ends(self: FakeAdmin, sources: Iterable[Source]) -> dict[Source, int]:
+    def ends(self: FakeAdmin, sources: Iterable[PartitionId]) -> dict[PartitionId, int]:
         found = genuine(self, sources)
         if log in found and next(left, None) is not None:
             found[log] = max(0, found[log] - 3)
@@ -427,7 +427,7 @@ def told_short(monkeypatch: pytest.MonkeyPatch, log: Source, times: int) -> None
 @pytest.mark.parametrize("policy", ["fail", "earliest", "latest"])
 @pytest.mark.parametrize("log", [ORDERS, LOG], ids=["input", "changelog"])
 def test_an_end_that_is_reported_short_for_a_moment_is_not_believed(
-    policy: str, log: Source, monkeypatch: pytest.MonkeyPatch
+    policy: str, log: PartitionId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     living = remembering(offset=3, on_lost_offset=policy)
     living.send("a", "b", "c")
@@ -499,7 +499,7 @@ def test_a_process_that_stands_still_with_an_answer_does_not_believe_it_sooner(
     living.clock.sleep(2)
     starts = FakeAdmin.starts
 
-    def late(admin: FakeAdmin, logs: Iterable[Source]) -> dict[Source, int]:
+    def late(admin: FakeAdmin, logs: Iterable[PartitionId]) -> dict[PartitionId, int]:
         found = starts(admin, logs)
         living.clock.sleep(20)
         return found
@@ -598,7 +598,7 @@ def test_a_reset_offset_marks_the_state_to_be_cleared() -> None:
 
 
 def test_a_grant_of_a_topic_that_is_not_read_counts_once_it_is_until_it_is_taken_back() -> None:
-    ours, former = member(Living()), Source("former", 0)
+    ours, former = member(Living()), PartitionId("former", 0)
     ours.take_over()
     assignment, readings = ours.assignment, ours.assignment._readings
     both = {**readings, "former": readings["orders"]}
@@ -664,10 +664,10 @@ class HeldOnce(Disk):
 
     tries = 0
 
-    def open(self, source: Source) -> StoreOnDisk:
+    def open(self, source: PartitionId) -> StoreOnDisk:
         self.tries += 1
         if self.tries == 1:
-            raise StoreHeldError(source.topic)
+            raise StoreLockedError(source.topic)
         return super().open(source)
 
 

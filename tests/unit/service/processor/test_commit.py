@@ -16,12 +16,12 @@ from service.kafka.clients import LIBRDKAFKA
 from service.processor.transaction import (
     EXPIRED,
     SLOW,
-    Committer,
     OutcomeUnknownError,
     TransactionAbortedError,
-    _Changelog,
+    TransactionManager,
+    _ChangelogWriter,
 )
-from state.model import Edit, Source
+from state.model import Edit, PartitionId
 from tests.fakes.clients import FakeClients
 from tests.fakes.errors import abortable, fenced, in_no_transaction
 from tests.fakes.group import Committed, GroupMetadata
@@ -57,14 +57,16 @@ class Bench:
         for name in ("out", LOG.topic):
             self.cluster.create_topic(name, 2)
         self.clients = FakeClients(self.cluster, GROUP, "0")
-        self.told: Mapping[Source, int] = {}
-        self.committer = Committer(self.clients, TIMEOUT_MS, FakeClock(self.cluster))
-        self.committer.prepare(1000)
+        self.told: Mapping[PartitionId, int] = {}
+        self.transaction_manager = TransactionManager(
+            self.clients, TIMEOUT_MS, FakeClock(self.cluster)
+        )
+        self.transaction_manager.prepare(1000)
 
     def commit(self, plan: Decided) -> None:
-        self.committer.commit(plan, [plan.outputs], self._marks, GroupMetadata(GROUP))
+        self.transaction_manager.commit(plan, [plan.outputs], self._marks, GroupMetadata(GROUP))
 
-    def _marks(self, written: Mapping[Source, int]) -> list[TopicPartition]:
+    def _marks(self, written: Mapping[PartitionId, int]) -> list[TopicPartition]:
         self.told = dict(written)
         return [TopicPartition(*ORDERS, 5, "ours")]
 
@@ -106,7 +108,7 @@ def test_outputs_changelog_and_offsets_come_into_sight_together() -> None:
 
 def test_the_offsets_are_told_the_last_changelog_offset_of_each_partition() -> None:
     bench = Bench()
-    other = Source(LOG.topic, 1)
+    other = PartitionId(LOG.topic, 1)
     both = plan(Edit(b"a", b"1"), Edit(b"b", b"2"), Edit(b"a", None))
     both.edits[other] = [Edit(b"c", b"3")]
     bench.commit(both)
@@ -127,7 +129,7 @@ def test_what_is_remembered_after_the_last_output_is_written_too() -> None:
         yield []
         made.edits[LOG].append(Edit(b"l", b"w"))
 
-    bench.committer.commit(made, pieces(), bench._marks, GroupMetadata(GROUP))
+    bench.transaction_manager.commit(made, pieces(), bench._marks, GroupMetadata(GROUP))
     assert (bench.told, len(bench.cluster.records(*LOG))) == ({LOG: 1}, 2)
 
 
@@ -174,7 +176,7 @@ def test_a_commit_that_is_refused_at_once_is_aborted_and_leaves_nothing() -> Non
         bench.commit(plan())
     assert not caught.value.fault.of_record
     assert bench.outcome() == NOTHING
-    bench.committer.prepare(1000)
+    bench.transaction_manager.prepare(1000)
     bench.commit(plan())
     assert bench.outcome() == ALL
 
@@ -193,7 +195,7 @@ def test_whoever_is_fenced_does_not_know_the_outcome(step: str, chance: Chance) 
 
 def test_the_producer_that_comes_next_fences_the_one_before() -> None:
     bench = Bench()
-    Committer(bench.clients, TIMEOUT_MS, FakeClock(bench.cluster)).prepare(1000)
+    TransactionManager(bench.clients, TIMEOUT_MS, FakeClock(bench.cluster)).prepare(1000)
     with pytest.raises(OutcomeUnknownError) as caught:
         bench.commit(plan())
     assert caught.value.fault.fenced
@@ -222,7 +224,7 @@ def test_offsets_of_a_member_that_is_none_any_more_are_aborted() -> None:
     bench.clients.consumer().subscribe(["out"])
     stranger = GroupMetadata(GROUP, 1, "stranger", "another")
     with pytest.raises(TransactionAbortedError):
-        bench.committer.commit(plan(), [plan().outputs], bench._marks, stranger)
+        bench.transaction_manager.commit(plan(), [plan().outputs], bench._marks, stranger)
     assert bench.outcome() == NOTHING
 
 
@@ -271,12 +273,12 @@ def test_a_fault_between_two_transactions_ends_a_producer_that_would_be_used_aga
     bench = Bench()
     bench.faults.at["poll"] = iter([fenced(), fenced()])
     with pytest.raises(OutcomeUnknownError):
-        bench.committer.prepare(1000)
+        bench.transaction_manager.prepare(1000)
     with pytest.raises(OutcomeUnknownError):
         bench.commit(plan())
-    bench.committer._note_error(gone().args[0])
+    bench.transaction_manager._note_error(gone().args[0])
     bench.faults.at["poll"] = iter(fenced, None)
-    bench.committer.prepare(1000)
+    bench.transaction_manager.prepare(1000)
     bench.commit(plan())
     assert bench.outcome() == ALL
 
@@ -284,8 +286,8 @@ def test_a_fault_between_two_transactions_ends_a_producer_that_would_be_used_aga
 def test_a_producer_is_kept_while_all_goes_well() -> None:
     bench = Bench()
     bench.commit(plan())
-    bench.committer.prepare(1000)
-    bench.committer.prepare(2000)
+    bench.transaction_manager.prepare(1000)
+    bench.transaction_manager.prepare(2000)
     assert bench.producers == 1
 
 
@@ -383,7 +385,7 @@ def test_the_first_part_is_decided_before_the_transaction_begins() -> None:
             bench.cluster.wait(TIMEOUT_MS / 1000 * 0.4)
             yield plan().outputs
 
-    bench.committer.commit(Decided(), decided(), bench._marks, GroupMetadata(GROUP))
+    bench.transaction_manager.commit(Decided(), decided(), bench._marks, GroupMetadata(GROUP))
     assert seen == [0, 1]
 
 
@@ -399,7 +401,7 @@ def test_a_transaction_in_which_deciding_takes_too_long_is_aborted_before_the_br
         yield plan().outputs
 
     with pytest.raises(TransactionAbortedError, match="deciding took too much") as caught:
-        bench.committer.commit(Decided(), decided(), bench._marks, GroupMetadata(GROUP))
+        bench.transaction_manager.commit(Decided(), decided(), bench._marks, GroupMetadata(GROUP))
     assert caught.value.fault == SLOW
     assert bench.outcome() == NOTHING
     bench.commit(plan())
@@ -457,7 +459,7 @@ def test_a_producer_that_is_fenced_in_a_young_transaction_has_a_rival(step: str)
 
 def test_smaller_batches_need_a_producer_of_their_own() -> None:
     bench = Bench()
-    bench.committer.prepare(999)
+    bench.transaction_manager.prepare(999)
     bench.commit(plan())
     assert bench.producers == 2
 
@@ -465,10 +467,10 @@ def test_smaller_batches_need_a_producer_of_their_own() -> None:
 @pytest.mark.row(29)
 def test_a_producer_that_reports_a_loss_before_its_first_transaction_serves_for_that_one() -> None:
     bench = Bench()
-    bench.committer.close()
+    bench.transaction_manager.close()
 
     def lost() -> Iterator[None]:
-        bench.committer._note_error(gone().args[0])
+        bench.transaction_manager._note_error(gone().args[0])
         yield None
 
     bench.faults.at["init_transactions"] = lost()
@@ -484,11 +486,11 @@ def test_a_producer_that_reports_a_loss_before_its_first_transaction_serves_for_
 
 def test_a_producer_that_cannot_be_initialised_is_no_producer() -> None:
     bench = Bench()
-    bench.committer._note_error(gone().args[0])
+    bench.transaction_manager._note_error(gone().args[0])
     bench.faults.at["init_transactions"] = iter([refused()])
     with pytest.raises(TransactionAbortedError):
         bench.commit(plan())
-    bench.committer.prepare(1000)
+    bench.transaction_manager.prepare(1000)
     bench.commit(plan())
     assert (bench.outcome(), bench.producers) == (ALL, 3), "nor is the one before it any more"
 
@@ -531,8 +533,10 @@ class StuckClients(FakeClients):
 def stuck_bench(told: KafkaException | None = None) -> Bench:
     bench = Bench()
     bench.clients = StuckClients(bench.cluster, told)
-    bench.committer = Committer(bench.clients, TIMEOUT_MS, FakeClock(bench.cluster))
-    bench.committer.prepare(1000)
+    bench.transaction_manager = TransactionManager(
+        bench.clients, TIMEOUT_MS, FakeClock(bench.cluster)
+    )
+    bench.transaction_manager.prepare(1000)
     return bench
 
 
@@ -574,7 +578,7 @@ def test_no_offset_is_told_of_a_changelog_that_did_not_take_all_of_a_plan() -> N
 
     bench.faults.at["send"] = iter([None, refused()])
     with pytest.raises(TransactionAbortedError, match="NOT_ENOUGH_REPLICAS"):
-        bench.committer.commit(made, pieces(), bench._marks, GroupMetadata(GROUP))
+        bench.transaction_manager.commit(made, pieces(), bench._marks, GroupMetadata(GROUP))
     assert (bench.told, bench.outcome()) == ({}, NOTHING)
 
 
@@ -583,7 +587,7 @@ def test_where_the_client_takes_no_more_the_record_that_was_refused_is_blamed() 
     bench.cluster.chance = AtOnce()
     pieces = [plan(size=2 << 20).outputs, made.outputs]
     with pytest.raises(TransactionAbortedError, match="MSG_SIZE_TOO_LARGE") as caught:
-        bench.committer.commit(made, pieces, bench._marks, GroupMetadata(GROUP))
+        bench.transaction_manager.commit(made, pieces, bench._marks, GroupMetadata(GROUP))
     assert caught.value.fault.of_record
     assert bench.outcome() == NOTHING
 
@@ -614,11 +618,11 @@ def test_what_cannot_be_decided_leaves_nothing_and_the_next_batch_gets_through()
         raise LookupError("never asked for")
 
     with pytest.raises(LookupError):
-        bench.committer.commit(Decided(), undecided(), bench._marks, GroupMetadata(GROUP))
+        bench.transaction_manager.commit(Decided(), undecided(), bench._marks, GroupMetadata(GROUP))
     assert bench.outcome() == NOTHING
     bench.faults.at["abort_transaction"] = iter([gone()])
     with pytest.raises(OutcomeUnknownError, match="could not be decided"):
-        bench.committer.commit(Decided(), undecided(), bench._marks, GroupMetadata(GROUP))
+        bench.transaction_manager.commit(Decided(), undecided(), bench._marks, GroupMetadata(GROUP))
     bench.commit(plan())
     assert bench.outcome() == ALL
 
@@ -635,8 +639,8 @@ def test_a_step_that_is_made_again_and_again_is_no_silence(step: str) -> None:
         beats_s.append(clock.monotonic_s())
         waits_s.append(waited_s)
 
-    bench.committer = Committer(bench.clients, 120_000, clock, awaits)
-    bench.committer.prepare(1000)
+    bench.transaction_manager = TransactionManager(bench.clients, 120_000, clock, awaits)
+    bench.transaction_manager.prepare(1000)
     bench.faults.at[step] = bench.answers(late)
     with suppress(TransactionAbortedError, OutcomeUnknownError):
         bench.commit(plan())
@@ -655,7 +659,7 @@ def client_threads() -> int:
 def test_a_producer_goes_when_it_is_dropped_whatever_reports_are_still_to_come() -> None:
     before = client_threads()
     producer = Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
-    changelog = _Changelog({LOG: [Edit(b"k", b"v")]})
+    changelog = _ChangelogWriter({LOG: [Edit(b"k", b"v")]})
     changelog.write(producer)
     assert client_threads() > before
     del producer

@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from ringfence.headers import DUPLICATE_ID
-from service.dedup.plan import Tally
+from service.dedup.plan import BatchCounts
 from service.processor.reporter import LOG_PERIOD_S as PERIOD_S
 from service.processor.reporter import DuplicatesLog
 from tests.unit.service.deciding import World, named, record
@@ -13,7 +13,7 @@ TRACEPARENT = ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920
 Said = list[dict[str, object]]
 
 
-def said(*tallies: tuple[Tally, float]) -> Said:
+def said(*tallies: tuple[BatchCounts, float]) -> Said:
     log = DuplicatesLog()
     with capture_logs() as lines:
         for tally, now_s in tallies:
@@ -50,7 +50,7 @@ def test_many_duplicates_are_few_lines_and_none_is_uncounted() -> None:
     world = World()
     world.commit(named(0, b"a"))
 
-    def again(count: int) -> Tally:
+    def again(count: int) -> BatchCounts:
         return world.decide(*(named(offset, b"a") for offset in range(1, count + 1))).tally
 
     lines = said(

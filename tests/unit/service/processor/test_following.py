@@ -10,12 +10,12 @@ import state.cache
 from ringfence.headers import DUPLICATE_ID
 from service.config.model import Scope
 from service.kafka.topics import by_address, config_topic
-from service.metadata.record import ConfigRecord
-from service.metadata.settings import Overlay
-from service.metadata.topic import Writer
+from service.metadata.record import MetadataRecord
+from service.metadata.settings import SettingsOverlay
+from service.metadata.topic import MetadataWriter
 from service.processor.loop import Loop
 from service.processor.transaction import TransactionAbortedError
-from state.model import Source
+from state.model import PartitionId
 from state.offset_metadata import OffsetMetadata, decode
 from state.segment import decode as run_of
 from state.segment import key as key_of
@@ -37,25 +37,25 @@ from tests.unit.service.living import (
 MORE = {"inputs": ["more"], "scope": "partition", "output": "orders.unique", "dead_letter": "dlq"}
 
 
-def put(living: Living, overlay: Overlay) -> int:
+def put(living: Living, overlay: SettingsOverlay) -> int:
     """Write a settings document, as any instance may; gives its revision."""
     topic = config_topic(GROUP)
-    writer = Writer(lambda: living.clients("admin"), topic, living.clock)
+    writer = MetadataWriter(lambda: living.clients("admin"), topic, living.clock)
     return writer.write(
         lambda settings: settings.documents.records(overlay, actor="a", reason="", time_ms=1)
     )
 
 
 def put_raw(living: Living, number: int, value: object) -> int:
-    writer = Writer(lambda: living.clients("admin"), config_topic(GROUP), living.clock)
-    return writer.write(lambda _: ConfigRecord.of(["settings", number], value))
+    writer = MetadataWriter(lambda: living.clients("admin"), config_topic(GROUP), living.clock)
+    return writer.write(lambda _: MetadataRecord.of(["settings", number], value))
 
 
-def sized(size: int, pattern: str = "#") -> Overlay:
-    return Overlay(addresses={pattern: {"id_cache_size": size}})
+def sized(size: int, pattern: str = "#") -> SettingsOverlay:
+    return SettingsOverlay(addresses={pattern: {"id_cache_size": size}})
 
 
-def told(living: Living, source: Source = ORDERS) -> OffsetMetadata:
+def told(living: Living, source: PartitionId = ORDERS) -> OffsetMetadata:
     found = living.cluster.group(GROUP).committed[source]
     return some(decode(found.metadata))
 
@@ -104,7 +104,7 @@ def test_a_window_is_resized_at_once_too() -> None:
     living.send(*names(10))
     loop = living.running()
     for size in (3, 10):
-        put(living, Overlay(addresses={"#": {"strategy": "window", "window_size": size}}))
+        put(living, SettingsOverlay(addresses={"#": {"strategy": "window", "window_size": size}}))
         turns(loop, 2)
     loop.close()
     loop = living.running()
@@ -198,7 +198,7 @@ def test_where_nothing_is_new_nothing_is_asked_and_nothing_committed(scope: Scop
     living.cluster.create_topic(f"{GROUP}.changelog.more", 1, cleanup_policy="compact")
     living.send("a")
     loop = living.running()
-    for overlay in (sized(5), Overlay(routes={"more": MORE})):
+    for overlay in (sized(5), SettingsOverlay(routes={"more": MORE})):
         put(living, overlay)
         turns(loop, 5)
     before = living.faults.passed.copy()
@@ -229,10 +229,10 @@ def test_what_was_remembered_in_another_way_is_forgotten_and_does_not_come_back(
     living = Living(addresses={"#": before})
     living.send("a", "b")
     loop = living.running()
-    put(living, Overlay(addresses={"#": after}))
+    put(living, SettingsOverlay(addresses={"#": after}))
     turns(loop, 2)
     assert accepted(living, loop, "a", "a") == ["a"]
-    put(living, Overlay())
+    put(living, SettingsOverlay())
     turns(loop, 2)
     assert accepted(living, loop, "b", "b") == ["b"]
 
@@ -253,9 +253,9 @@ def test_a_ring_that_begins_again_is_not_taken_for_the_one_before(
     loop = living.running()
     assert accepted(living, loop, "a", "b", "c") == ["a", "b", "c"]
     assert accepted(living, loop, "a") == []
-    put(living, Overlay(addresses={"#": between}))
+    put(living, SettingsOverlay(addresses={"#": between}))
     assert accepted(living, loop, "d") == ["d"]
-    put(living, Overlay())
+    put(living, SettingsOverlay())
     assert accepted(living, loop, "x", "y", "z") == ["x", "y", "z"]
     assert accepted(living, loop, "x", "y", "z") == []
 
@@ -279,25 +279,25 @@ def test_a_route_that_is_added_is_read_from_its_beginning() -> None:
     living = living_with_more()
     loop = living.running()
     send_more(living, "x", "x")
-    put(living, Overlay(routes={"more": MORE}))
+    put(living, SettingsOverlay(routes={"more": MORE}))
     turns(loop, 20)
     assert living.values("orders.unique") == ["x"]
     assert living.values("dlq") == ["x"]
-    assert living.committed(Source("more", 0)) == 2
+    assert living.committed(PartitionId("more", 0)) == 2
 
 
 def test_a_route_that_is_deleted_is_read_no_more_and_one_that_comes_back_goes_on() -> None:
     living = living_with_more()
     loop = living.running()
-    put(living, Overlay(routes={"more": MORE}))
+    put(living, SettingsOverlay(routes={"more": MORE}))
     turns(loop, 20)
-    put(living, Overlay())
+    put(living, SettingsOverlay())
     loop.turn()
     send_more(living, "x")
     turns(loop, 10)
     assert living.values("orders.unique") == []
-    assert Source("more", 0) not in loop.assignment.partitions
-    put(living, Overlay(routes={"more": MORE}))
+    assert PartitionId("more", 0) not in loop.assignment.partitions
+    put(living, SettingsOverlay(routes={"more": MORE}))
     turns(loop, 20)
     assert living.values("orders.unique") == ["x"]
 
@@ -305,9 +305,9 @@ def test_a_route_that_is_deleted_is_read_no_more_and_one_that_comes_back_goes_on
 def test_a_route_that_goes_and_comes_before_the_group_speaks_is_read() -> None:
     living = living_with_more()
     loop = living.running()
-    put(living, Overlay(routes={"more": MORE}))
+    put(living, SettingsOverlay(routes={"more": MORE}))
     turns(loop, 20)
-    for overlay in (Overlay(), Overlay(routes={"more": MORE})):
+    for overlay in (SettingsOverlay(), SettingsOverlay(routes={"more": MORE})):
         put(living, overlay)
         with contextlib.suppress(TransactionAbortedError):  # the group is on its way
             loop._follow()
@@ -321,7 +321,7 @@ def test_a_route_whose_output_changes_goes_elsewhere_from_then_on() -> None:
     loop = living.running()
     assert accepted(living, loop, "a") == ["a"]
     keys = {"inputs": ["orders"], "scope": "partition", "output": "more"}
-    put(living, Overlay(routes={"orders": keys}))
+    put(living, SettingsOverlay(routes={"orders": keys}))
     loop.turn()
     assert accepted(living, loop, "a", "b") == []
     assert living.values("more") == ["b"]
@@ -333,7 +333,7 @@ def test_an_input_that_comes_to_another_route_is_taken_over_anew() -> None:
     living.send("a")
     loop.turn()
     other = {"inputs": ["orders"], "scope": "address", "address": "x"}
-    put(living, Overlay(routes={"orders": None, "other": other}))
+    put(living, SettingsOverlay(routes={"orders": None, "other": other}))
     turns(loop, 20)
     (partition,) = loop.assignment.running.values()
     assert partition.changelog is None
@@ -345,7 +345,7 @@ def test_a_new_output_is_written_in_the_turn_that_brings_it_into_force() -> None
     living.cluster.create_topic("other")
     loop = living.running()
     to_other = {"inputs": ["orders"], "scope": "partition", "output": "other"}
-    put(living, Overlay(routes={"orders": to_other}))
+    put(living, SettingsOverlay(routes={"orders": to_other}))
     living.send("a")
     loop.turn()
     assert (living.values("other"), waiting_for(living)) == (["a"], None)
@@ -357,7 +357,7 @@ def test_a_new_output_is_written_in_the_turn_that_brings_it_into_force() -> None
 def test_a_paused_route_is_owned_and_restored_and_not_read() -> None:
     living = Living()
     loop = living.running()
-    revision = put(living, Overlay(paused=("orders",)))
+    revision = put(living, SettingsOverlay(paused=("orders",)))
     turns(loop, 2)
     living.send("a", "b")
     living.clock.sleep(3)
@@ -367,7 +367,7 @@ def test_a_paused_route_is_owned_and_restored_and_not_read() -> None:
     assert living.board.read().phase == "running"
     assert told(living).applied == revision
     assert living.values("orders.unique") == []
-    put(living, Overlay())
+    put(living, SettingsOverlay())
     turns(loop, 3)
     assert living.values("orders.unique") == ["a", "b"]
 
@@ -377,24 +377,24 @@ def test_what_was_read_before_a_pause_and_not_decided_waits_for_its_end() -> Non
     loop = living.running()
     living.send("a", "b", size=1000)
     loop.turn()
-    put(living, Overlay(paused=("orders",)))
+    put(living, SettingsOverlay(paused=("orders",)))
     turns(loop, 3)
     assert living.values("orders.unique") == ["a"]
-    put(living, Overlay())
+    put(living, SettingsOverlay())
     turns(loop, 3)
     assert living.values("orders.unique") == ["a", "b"]
 
 
 def test_a_pause_holds_in_the_next_life_and_over_an_abort() -> None:
     living = Living()
-    put(living, Overlay(paused=("orders",)))
+    put(living, SettingsOverlay(paused=("orders",)))
     living.send("a")
     loop = living.running()
-    put(living, Overlay(paused=("orders",), addresses={"#": {"id_cache_size": 7}}))
+    put(living, SettingsOverlay(paused=("orders",), addresses={"#": {"id_cache_size": 7}}))
     living.faults.at["commit_transaction"] = iter([refused()])
     turns(loop, 5)
     assert living.values("orders.unique") == []
-    put(living, Overlay())
+    put(living, SettingsOverlay())
     turns(loop, 3)
     assert living.values("orders.unique") == ["a"]
 
@@ -445,7 +445,7 @@ def test_what_the_topics_contradict_is_refused_in_the_next_life_too() -> None:
     living.cluster.create_topic(by_address(GROUP), 5)
     loop = living.running()
     put(living, sized(7))
-    put(living, Overlay(routes={"more": {**MORE, "scope": "address"}}))
+    put(living, SettingsOverlay(routes={"more": {**MORE, "scope": "address"}}))
     for _ in range(2):
         living.clock.sleep(1)
         turns(loop, 2)
@@ -459,7 +459,7 @@ def test_what_the_topics_contradict_is_refused_in_the_next_life_too() -> None:
 def test_a_broker_that_does_not_answer_delays_a_document_and_loses_nothing() -> None:
     living = living_with_more()
     loop = living.running()
-    put(living, Overlay(routes={"more": MORE}))
+    put(living, SettingsOverlay(routes={"more": MORE}))
     living.faults.at["names"] = iter([abortable(7, "no answer")])
     send_more(living, "x")
     turns(loop, 30)
@@ -489,7 +489,7 @@ def test_a_file_that_manages_itself_holds_whatever_was_set() -> None:
     put(living, sized(1)._replace(routes={"more": MORE}))
     loop = living.running()
     assert set(some(loop.follower.settings.layout).routes) == {"orders"}
-    put(living, Overlay(paused=("orders",)))
+    put(living, SettingsOverlay(paused=("orders",)))
     assert accepted(living, loop, "a", "b", "a") == ["a", "b"]
     living.clock.sleep(1)
     turns(loop, 2)

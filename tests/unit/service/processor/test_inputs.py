@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 
 from service.config.tasks import Hop
 from service.errors import ExitCode
-from service.kafka.topics import ENVELOPE_BYTES, Targets
-from service.processor.input_topics import Inputs
+from service.kafka.topics import ENVELOPE_BYTES, OutputTopics
+from service.processor.input_topics import InputTopics
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import FakeCluster
 from tests.unit.helpers import ending
@@ -29,7 +29,7 @@ OWN = ("changelog.orders", "changelog.by-address", "by-address")
 
 def test_changelog_and_fallback_are_made_as_they_have_to_be() -> None:
     cluster = cluster_with("orders")
-    inputs = Inputs(config_of(ROUTE), FakeAdmin(cluster), Hands(), Hop.INPUTS)
+    inputs = InputTopics(config_of(ROUTE), FakeAdmin(cluster), Hands(), Hop.INPUTS)
     assert list(inputs.topics) == ["orders"]
     made = cluster.logs["g.changelog.orders"]
     assert (len(made.partitions), made.cleanup_policy) == (3, "compact")
@@ -40,7 +40,9 @@ def test_changelog_and_fallback_are_made_as_they_have_to_be() -> None:
 
 def test_outputs_are_made_only_when_asked_for_and_as_wide_as_their_input() -> None:
     cluster = cluster_with("orders")
-    inputs = Inputs(config_of(ROUTE, create_topics=True), FakeAdmin(cluster), Hands(), Hop.INPUTS)
+    inputs = InputTopics(
+        config_of(ROUTE, create_topics=True), FakeAdmin(cluster), Hands(), Hop.INPUTS
+    )
     made = {name for name in cluster.logs if not name.startswith("g.")}
     assert made == {"orders", "orders.unique", "orders.dlq"}
     assert [len(cluster.logs[name].partitions) for name in made] == [3, 3, 3]
@@ -50,7 +52,7 @@ def test_outputs_are_made_only_when_asked_for_and_as_wide_as_their_input() -> No
 def test_outputs_are_kept_for_as_long_as_their_input() -> None:
     cluster, years = cluster_with(), {"retention.ms": "-1", "retention.bytes": "1000000"}
     cluster.create_topic("orders", 3, retention=years)
-    Inputs(config_of(ROUTE, create_topics=True), FakeAdmin(cluster), Hands(), Hop.INPUTS)
+    InputTopics(config_of(ROUTE, create_topics=True), FakeAdmin(cluster), Hands(), Hop.INPUTS)
     assert cluster.logs["orders.unique"].retention == years
     assert cluster.logs["orders.dlq"].retention == years
 
@@ -58,14 +60,14 @@ def test_outputs_are_kept_for_as_long_as_their_input() -> None:
 def test_what_is_there_is_left_as_it_is() -> None:
     cluster = with_changelog(4, "compact")
     before = cluster.logs["g.changelog.orders"]
-    Inputs(config_of(ROUTE), FakeAdmin(cluster), Hands(), Hop.INPUTS)
+    InputTopics(config_of(ROUTE), FakeAdmin(cluster), Hands(), Hop.INPUTS)
     assert cluster.logs["g.changelog.orders"] is before
 
 
 def test_new_topics_are_seen_when_it_is_time_to_ask_again() -> None:
     cluster, clock = cluster_with("a"), Hands()
     route = replace(ROUTE, inputs=("^[a-c]",))
-    inputs = Inputs(config_of(route), FakeAdmin(cluster), clock, Hop.INPUTS)
+    inputs = InputTopics(config_of(route), FakeAdmin(cluster), clock, Hop.INPUTS)
     for name, read in (("b", {"a", "b"}), ("c", {"a", "b", "c"})):
         cluster.create_topic(name, 1)
         assert not inputs.refresh()
@@ -80,8 +82,8 @@ def test_new_topics_are_seen_when_it_is_time_to_ask_again() -> None:
 def test_an_input_that_is_missing_is_named_and_looked_for_every_three_seconds() -> None:
     cluster, clock = cluster_with("orders"), Hands()
     config = config_of(ROUTE, replace(ROUTE, name="more", inputs=("more",)))
-    assert not Inputs(config, FakeAdmin(cluster), clock, Hop.ADDRESSES).missing
-    inputs = Inputs(config, FakeAdmin(cluster), clock, Hop.INPUTS)
+    assert not InputTopics(config, FakeAdmin(cluster), clock, Hop.ADDRESSES).missing
+    inputs = InputTopics(config, FakeAdmin(cluster), clock, Hop.INPUTS)
     assert list(inputs.missing) == ["more"]
     cluster.create_topic("more")
     for is_found in (False, True):
@@ -96,7 +98,7 @@ def test_a_topic_that_is_not_described_as_soon_as_it_is_made_has_its_id_asked_la
     cluster, clock, genuine = cluster_with("orders"), Hands(), FakeAdmin.topics
     with monkeypatch.context() as early:
         early.setattr(FakeAdmin, "topics", lambda admin, _: genuine(admin, ["orders"]))
-        inputs = Inputs(config_of(ROUTE), FakeAdmin(cluster), clock, Hop.INPUTS)
+        inputs = InputTopics(config_of(ROUTE), FakeAdmin(cluster), clock, Hop.INPUTS)
     clock.sleep(30)
     assert inputs.refresh()
     assert inputs.readings["orders"].changelog_id == cluster.logs["g.changelog.orders"].id
@@ -104,7 +106,7 @@ def test_a_topic_that_is_not_described_as_soon_as_it_is_made_has_its_id_asked_la
 
 def test_routes_that_contradict_the_topics_leave_everything_as_it_was() -> None:
     cluster, clock = cluster_with("orders", "more"), Hands()
-    inputs = Inputs(config_of(ROUTE), FakeAdmin(cluster), clock, Hop.INPUTS)
+    inputs = InputTopics(config_of(ROUTE), FakeAdmin(cluster), clock, Hop.INPUTS)
     cluster.create_topic("g.changelog.more", 2)
     more, clock.now_s = replace(ROUTE, name="more", inputs=("more",)), 30.0
     with ending(ExitCode.CONTRADICTION, "on_partitions_added"):
@@ -119,13 +121,13 @@ def test_routes_that_contradict_the_topics_leave_everything_as_it_was() -> None:
 
 def test_an_input_that_grew_is_a_contradiction_until_the_route_says_keep() -> None:
     with ending(ExitCode.CONTRADICTION, "on_partitions_added"):
-        Inputs(config_of(ROUTE), FakeAdmin(with_changelog(2, "compact")), Hands(), Hop.INPUTS)
+        InputTopics(config_of(ROUTE), FakeAdmin(with_changelog(2, "compact")), Hands(), Hop.INPUTS)
 
 
 def test_an_input_that_grew_grows_its_changelog_where_the_route_says_keep() -> None:
     cluster = with_changelog(2, "compact")
     keep = replace(ROUTE, on_partitions_added="keep")
-    Inputs(config_of(keep), FakeAdmin(cluster), Hands(), Hop.INPUTS)
+    InputTopics(config_of(keep), FakeAdmin(cluster), Hands(), Hop.INPUTS)
     assert len(cluster.logs["g.changelog.orders"].partitions) == 3
 
 
@@ -134,8 +136,8 @@ def test_a_batch_is_no_larger_than_any_of_our_own_topics_takes() -> None:
     for name in ("orders", "more"):
         cluster.create_topic(name, 3, record_bytes_max=50_000)
     routes = (ROUTE, replace(ROUTE, name="more", inputs=("more",), scope="address"))
-    inputs = Inputs(config_of(*routes), FakeAdmin(cluster), Hands(), Hop.INPUTS)
-    targets = Targets(FakeAdmin(cluster))
+    inputs = InputTopics(config_of(*routes), FakeAdmin(cluster), Hands(), Hop.INPUTS)
+    targets = OutputTopics(FakeAdmin(cluster))
     targets.refresh(inputs.targets())
     smallest = min(cluster.logs[f"g.{name}"].record_bytes_max for name in OWN)
     assert targets.batch_bytes_max == smallest < 200_000
@@ -152,24 +154,24 @@ def test_what_decides_by_address_takes_what_its_most_generous_input_takes(
     for name, record_bytes_max in inputs.items():
         cluster.create_topic(name, record_bytes_max=record_bytes_max)
     route = replace(ROUTE, inputs=("a", "b"), scope="address")
-    Inputs(config_of(route), FakeAdmin(cluster), Hands(), Hop.INPUTS)
+    InputTopics(config_of(route), FakeAdmin(cluster), Hands(), Hop.INPUTS)
     assert cluster.logs["g.by-address"].record_bytes_max == largest + ENVELOPE_BYTES
 
 
 def test_an_input_whose_changelog_is_the_one_of_all_addresses_is_refused() -> None:
     cluster = cluster_with("by-address", "orders")
     here = replace(ROUTE, name="here", inputs=("^by.*",))
-    Inputs(config_of(here), FakeAdmin(cluster), Hands(), Hop.INPUTS)
+    InputTopics(config_of(here), FakeAdmin(cluster), Hands(), Hop.INPUTS)
     everywhere = replace(ROUTE, scope="address")
     with ending(ExitCode.CONTRADICTION, "by-address"):
-        Inputs(config_of(here, everywhere), FakeAdmin(cluster), Hands(), Hop.INPUTS)
+        InputTopics(config_of(here, everywhere), FakeAdmin(cluster), Hands(), Hop.INPUTS)
 
 
-def grown(*denied: tuple[str, str]) -> tuple[FakeCluster, Inputs, Hands]:
+def grown(*denied: tuple[str, str]) -> tuple[FakeCluster, InputTopics, Hands]:
     """Inputs of which one takes larger records since the internal topics were made."""
     cluster, clock = cluster_with("orders"), Hands()
     by_address = replace(ROUTE, scope="address")
-    inputs = Inputs(config_of(by_address), FakeAdmin(cluster), clock, Hop.INPUTS)
+    inputs = InputTopics(config_of(by_address), FakeAdmin(cluster), clock, Hop.INPUTS)
     cluster.denied = set(denied)
     cluster.logs["orders"] = replace(cluster.logs["orders"], record_bytes_max=5 << 20)
     clock.sleep(31)
@@ -186,7 +188,7 @@ def test_internal_topics_take_larger_records_once_an_input_does() -> None:
 
 def test_an_answer_that_does_not_come_hides_no_topic_that_was_created_again() -> None:
     cluster, clock, lost = cluster_with("orders"), Hands(), iter([late()])
-    inputs = Inputs(config_of(ROUTE), FakeAdmin(cluster), clock, Hop.INPUTS)
+    inputs = InputTopics(config_of(ROUTE), FakeAdmin(cluster), clock, Hop.INPUTS)
     cluster.create_topic("g.changelog.orders", 3)
 
     def on_step(name: str) -> None:

@@ -13,7 +13,7 @@ from service.errors import ExitCode
 from service.processor.loop import Loop
 from service.processor.transaction import OutcomeUnknownError
 from service.queries.status import StatusBoard
-from state.model import Source
+from state.model import PartitionId
 from state.offset_metadata import decode
 from state.store import StoreFailedError
 from tests.fakes.errors import abortable, fenced, plain
@@ -51,7 +51,7 @@ def test_a_batch_is_one_transaction() -> None:
     living.send("c", partition=1)
     living.running()
     assert living.faults.passed["begin_transaction"] == 1
-    assert (living.committed(), living.committed(Source("orders", 1))) == (2, 1)
+    assert (living.committed(), living.committed(PartitionId("orders", 1))) == (2, 1)
 
 
 def test_a_batch_is_cut_into_transactions_of_the_configured_size() -> None:
@@ -376,7 +376,7 @@ def test_closing_leaves_the_group_and_no_transaction_open() -> None:
     living.send("a")
     loop = living.running()
     loop.close()
-    assert loop._committer._producer is None, "it would keep its threads"
+    assert loop._transaction_manager._producer is None, "it would keep its threads"
     assert living.faults.passed["close"] == 2, "the consumers of the group and of the config topic"
     assert all(producing.open is None for producing in living.cluster.producing.values())
     with pytest.raises(RuntimeError, match="closed"):

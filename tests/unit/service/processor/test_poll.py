@@ -5,17 +5,17 @@ from collections.abc import Callable, Collection, Iterator
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from service.processor import poll as intake
-from state.model import Source
+from service.processor import poll as poller
+from state.model import PartitionId
 from tests.fakes.log import Chance
 from tests.unit.service.living import GROUP, Living, refused, turn_until_running, turns
 
-OTHER = Source("orders", 1)
+OTHER = PartitionId("orders", 1)
 
 
 @pytest.fixture(autouse=True)
 def _two_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "_AT_ONCE", 2)
+    monkeypatch.setattr(poller, "_AT_ONCE", 2)
 
 
 class Errors(Chance):
@@ -63,7 +63,7 @@ def test_a_partition_taken_away_in_the_middle_of_a_transaction_aborts_it() -> No
     (kept,) = loop.assignment.running
     assert living.committed(kept) is None
     turns(loop, 3)
-    (gone,) = {Source("orders", 0), OTHER} - {kept}
+    (gone,) = {PartitionId("orders", 0), OTHER} - {kept}
     assert (living.committed(kept), living.committed(gone)) == (3, None)
     assert living.values("orders.unique", kept.partition) == ["a", "b", "c"]
     assert living.values("orders.unique", gone.partition) == []
@@ -166,7 +166,7 @@ def test_a_piece_has_as_many_records_as_are_decided_in_a_quarter_of_a_second(
     at_once: int, records: int, took_s: float, then: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
-    reading = Living().running()._intake
+    reading = Living().running()._poller
     reading._at_once = at_once
     reading.decided(records, took_s)
     assert reading._at_once == then
@@ -180,9 +180,9 @@ def test_after_a_transaction_that_was_too_much_the_next_has_half_a_piece_and_no_
 ) -> None:
     living = Living()
     loop = living.running()
-    loop._intake._at_once = at_once
-    loop._intake.narrow(records)
-    assert loop._intake.is_narrowest == (then == 1)
+    loop._poller._at_once = at_once
+    loop._poller.narrow(records)
+    assert loop._poller.is_narrowest == (then == 1)
     living.send(*map(str, range(20)))
     loop.turn()
     assert living.committed() == then

@@ -5,25 +5,25 @@ from typing import cast
 import pytest
 from confluent_kafka import Consumer, KafkaException
 
-from service.processor.restore import Replay, Restorer
+from service.processor.restore import ChangelogReplay, Restorer
 from state.keys import UnknownFormatError
 from state.memory_store import MemoryStore
-from state.model import Source
-from state.segment import Run, encode, key
-from state.store import Identity, Position
+from state.model import PartitionId
+from state.segment import Segment, encode, key
+from state.store import Identity, StorePosition
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.log import Chance, FakeCluster
 from tests.fakes.partition import Record
 from tests.fakes.producer import FakeProducer
 from tests.unit.helpers import some
 
-LOG = Source("log", 0)
-OTHER = Source("log", 1)
-START = Position(Identity("c", "i", "l", 1), 7, 0, 1_000)
+LOG = PartitionId("log", 0)
+OTHER = PartitionId("log", 1)
+START = StorePosition(Identity("c", "i", "l", 1), 7, 0, 1_000)
 
 
 def run_of(number: int) -> Record:
-    run = Run(number, 0, 10, (Source("in", 0),), (b"id",), (0,), (number,), (1,))
+    run = Segment(number, 0, 10, (PartitionId("in", 0),), (b"id",), (0,), (number,), (1,))
     return Record(key("a", number), encode(run))
 
 
@@ -69,11 +69,13 @@ class World:
         producer.flush()
         return producer
 
-    def replay(self, log: Source = LOG, store: MemoryStore | None = None, start: int = 0) -> Replay:
+    def replay(
+        self, log: PartitionId = LOG, store: MemoryStore | None = None, start: int = 0
+    ) -> ChangelogReplay:
         """Under way, to the end that the log has now."""
         partition = some(self.cluster.log(*log))
         position = START._replace(changelog_next=start)
-        replay = Replay(log, store or self.store, position, partition.end)
+        replay = ChangelogReplay(log, store or self.store, position, partition.end)
         self.restorer.add(replay)
         return replay
 

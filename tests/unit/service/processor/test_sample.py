@@ -3,21 +3,21 @@
 from pathlib import Path
 
 from service.config.addresses import AddressBook
-from service.processor.occupancy import Sampler, Surveyor
-from service.telemetry.gauges import Fill, Sample
-from state.model import Source
+from service.processor.occupancy import OccupancyScanner, StateSampler
+from service.telemetry.gauges import AddressFill, StateSample
+from state.model import PartitionId
 from state.rocksdb_store import RocksStores
-from state.store import Figures
+from state.store import StoreStats
 from tests.unit.service.deciding import NOW_MS, SOURCE, World, named
 
 SIZE_4 = {"#": {"id_cache_size": 4}}
 
 
-def taken(sampler: Sampler, world: World, *labels: str, **more: World) -> Sample:
+def taken(sampler: StateSampler, world: World, *labels: str, **more: World) -> StateSample:
     worlds = {world.partition.source: world.partition}
-    worlds |= {Source(name, 0): each.partition for name, each in more.items()}
+    worlds |= {PartitionId(name, 0): each.partition for name, each in more.items()}
     book = AddressBook.of(world.addresses)
-    return sampler.take(worlds, Surveyor(world.cache), book, set(labels))
+    return sampler.take(worlds, OccupancyScanner(world.cache), book, set(labels))
 
 
 def full() -> World:
@@ -37,16 +37,16 @@ def fill(world: World, first: int, last: int) -> None:
 def test_a_ring_that_is_not_full_has_no_horizon() -> None:
     world = World(addresses=SIZE_4)
     fill(world, 0, 2)
-    assert taken(Sampler(), world, "orders").fills == {"orders": Fill(4, 3, None)}
+    assert taken(StateSampler(), world, "orders").fills == {"orders": AddressFill(4, 3, None)}
 
 
 def test_a_full_ring_tells_the_time_from_its_oldest_id_to_its_newest() -> None:
     world = full()
-    assert taken(Sampler(), world, "orders").fills == {"orders": Fill(4, 4, 3)}
+    assert taken(StateSampler(), world, "orders").fills == {"orders": AddressFill(4, 4, 3)}
 
 
 def test_what_went_since_the_last_sample_is_counted_once() -> None:
-    world, sampler = World(addresses=SIZE_4), Sampler()
+    world, sampler = World(addresses=SIZE_4), StateSampler()
     fill(world, 0, 1)
     assert taken(sampler, world, "orders").evicted["orders"] == 0
     fill(world, 2, 9)
@@ -55,7 +55,7 @@ def test_what_went_since_the_last_sample_is_counted_once() -> None:
 
 
 def test_an_address_that_is_not_in_memory_any_more_keeps_what_was_measured() -> None:
-    world, sampler = full(), Sampler()
+    world, sampler = full(), StateSampler()
     before = taken(sampler, world, "orders").fills
     world.cache.drop(SOURCE)
     assert taken(sampler, world, "orders").fills == before
@@ -63,31 +63,31 @@ def test_an_address_that_is_not_in_memory_any_more_keeps_what_was_measured() -> 
 
 
 def test_a_partition_that_is_gone_tells_nothing() -> None:
-    world, sampler = full(), Sampler()
+    world, sampler = full(), StateSampler()
     taken(sampler, world, "orders")
-    sample = sampler.take({}, Surveyor(world.cache), AddressBook.of(SIZE_4), {"orders"})
+    sample = sampler.take({}, OccupancyScanner(world.cache), AddressBook.of(SIZE_4), {"orders"})
     assert sample.fills == {}
-    assert sample.stores == Figures(0)
+    assert sample.stores == StoreStats(0)
 
 
 def test_an_address_without_a_label_counts_among_the_others() -> None:
     world = full()
-    sample = taken(Sampler(), world)
+    sample = taken(StateSampler(), world)
     assert sample.fills == {}
     assert sample.others_used == 4
 
 
 def test_capacities_add_up_and_the_shortest_horizon_counts() -> None:
-    one, other = Fill(10, 4, 70), Fill(20, 20, 30)
-    assert one.plus(other) == Fill(30, 24, 30)
-    assert one.plus(Fill(5, 0)) == Fill(15, 4, 70)
-    assert Fill(1, 0).plus(Fill(1, 0)).horizon_ms is None
+    one, other = AddressFill(10, 4, 70), AddressFill(20, 20, 30)
+    assert one.plus(other) == AddressFill(30, 24, 30)
+    assert one.plus(AddressFill(5, 0)) == AddressFill(15, 4, 70)
+    assert AddressFill(1, 0).plus(AddressFill(1, 0)).horizon_ms is None
 
 
 def test_addresses_that_count_numbers_have_no_fill() -> None:
     world = World(addresses={"#": {"strategy": "sequence"}})
     world.commit(named(0, b"a"))
-    assert taken(Sampler(), world, "orders").fills == {}
+    assert taken(StateSampler(), world, "orders").fills == {}
 
 
 def test_a_store_on_disk_tells_what_it_takes(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_store_on_disk_tells_what_it_takes(tmp_path: Path) -> None:
     stores = RocksStores(tmp_path)
     world.partition.store = stores.open(SOURCE)
     fill(world, 0, 9)
-    found = taken(Sampler(), world, "orders").stores
+    found = taken(StateSampler(), world, "orders").stores
     world.partition.drop()
     assert found.keys >= 1
     assert found.memory_bytes > 0

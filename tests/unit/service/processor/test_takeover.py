@@ -4,7 +4,7 @@ import pytest
 
 from service.config.load import ServiceSettings
 from service.config.tasks import Hop
-from service.dedup.partition import Facts, Log
+from service.dedup.partition import LogRange, TakeoverFacts
 from service.errors import ExitCode, ExitError
 from service.processor.takeover import (
     STORE_AGE_MS_MAX,
@@ -14,18 +14,18 @@ from service.processor.takeover import (
     start_offset,
     store_fault,
 )
-from state.model import Source
+from state.model import PartitionId
 from state.offset_metadata import OffsetMetadata
 from state.segment import FORMAT
-from state.store import Position
+from state.store import StorePosition
 from tests.unit.helpers import ending, rows
 from tests.unit.service.deciding import IDENTITY, NOW_MS, World
 
 OURS = OffsetMetadata(
     19, FORMAT, IDENTITY.input_topic_id, IDENTITY.changelog_topic_id, changelog_start=5
 )
-FACTS = Facts(50, OURS, Log(10, 100), Log(5, 20), IDENTITY)
-STORE = Position(IDENTITY, 50, 20, NOW_MS)
+FACTS = TakeoverFacts(50, OURS, LogRange(10, 100), LogRange(5, 20), IDENTITY)
+STORE = StorePosition(IDENTITY, 50, 20, NOW_MS)
 PARTITION = World().partition
 
 
@@ -54,7 +54,7 @@ def test_a_partition_that_only_passed_its_records_on_begins_to_decide() -> None:
         "too old": (STORE._replace(level_at_ms=NOW_MS - STORE_AGE_MS_MAX - 1), "too old"),
     },
 )
-def test_a_store_is_wiped_for(position: Position | None, fault: str | None) -> None:
+def test_a_store_is_wiped_for(position: StorePosition | None, fault: str | None) -> None:
     found = store_fault(position, FACTS, NOW_MS)
     assert (found is None) == (fault is None)
     assert (fault or "") in (found or "")
@@ -70,22 +70,24 @@ def test_a_store_that_knows_something_is_ahead_of_no_offset_at_all(*, knows: boo
     ("facts", "short"),
     {
         "as long": (FACTS._replace(committed_offset=100), []),
-        "a new input": (Facts(None, None, Log(0, 0), Log(0, 0), IDENTITY), []),
+        "a new input": (TakeoverFacts(None, None, LogRange(0, 0), LogRange(0, 0), IDENTITY), []),
         "input": (FACTS._replace(committed_offset=101), [PARTITION.source]),
-        "input of others": (Facts(101, None, *FACTS[2:]), [PARTITION.source]),
-        "changelog": (FACTS._replace(changelog=Log(5, 19)), [PARTITION.changelog]),
+        "input of others": (TakeoverFacts(101, None, *FACTS[2:]), [PARTITION.source]),
+        "changelog": (FACTS._replace(changelog=LogRange(5, 19)), [PARTITION.changelog]),
         "another input": (
             FACTS._replace(committed_offset=101, metadata=OURS._replace(input_topic_id="x")),
             [],
         ),
         "another changelog": (
-            FACTS._replace(changelog=Log(5, 19), metadata=OURS._replace(changelog_topic_id="x")),
+            FACTS._replace(
+                changelog=LogRange(5, 19), metadata=OURS._replace(changelog_topic_id="x")
+            ),
             [],
         ),
     },
 )
 def test_logs_are_short_that_end_before_what_was_committed(
-    facts: Facts, short: list[Source]
+    facts: TakeoverFacts, short: list[PartitionId]
 ) -> None:
     assert short_logs(PARTITION, facts) == short
 
@@ -138,20 +140,20 @@ RESET_CLEAR = ServiceSettings(on_reset_offset="clear_state")
         "reset, clear": (FACTS._replace(metadata=None), RESET_CLEAR, True, (50, True)),
         "reset, nothing to clear": (FACTS._replace(metadata=None), RESET_CLEAR, False, (50, False)),
         "expired, clear": (
-            Facts(None, None, Log(10, 100), Log(5, 20), IDENTITY),
+            TakeoverFacts(None, None, LogRange(10, 100), LogRange(5, 20), IDENTITY),
             RESET_CLEAR,
             True,
             (10, True),
         ),
-        "missing": (Facts(None, None, *FACTS[2:]), ServiceSettings(), False, (10, False)),
+        "missing": (TakeoverFacts(None, None, *FACTS[2:]), ServiceSettings(), False, (10, False)),
         "missing, latest": (
-            Facts(None, None, *FACTS[2:]),
+            TakeoverFacts(None, None, *FACTS[2:]),
             ServiceSettings(on_missing_offset="latest"),
             False,
             (100, False),
         ),
         "missing, fail": (
-            Facts(None, None, *FACTS[2:]),
+            TakeoverFacts(None, None, *FACTS[2:]),
             ServiceSettings(on_missing_offset="fail"),
             False,
             None,
@@ -175,7 +177,11 @@ RESET_CLEAR = ServiceSettings(on_reset_offset="clear_state")
     },
 )
 def test_reading_starts_at(
-    facts: Facts, settings: ServiceSettings, *, remembered: bool, start: tuple[int, bool] | None
+    facts: TakeoverFacts,
+    settings: ServiceSettings,
+    *,
+    remembered: bool,
+    start: tuple[int, bool] | None,
 ) -> None:
     if start is not None:
         assert start_offset(PARTITION, facts, settings, remembered=remembered) == start

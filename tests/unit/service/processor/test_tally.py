@@ -2,12 +2,12 @@
 
 from datetime import UTC, datetime
 
-from service.processor.reporter import Totals
+from service.processor.reporter import RunningTotals
 from tests.unit.service.deciding import NOW_MS, World, named, record
 
 
 def test_totals_add_up_what_was_committed() -> None:
-    world, totals = World(), Totals()
+    world, totals = World(), RunningTotals()
     totals.add(world.commit(named(0, b"a"), named(1, b"a"), record(2)), NOW_MS)
     totals.add(world.commit(named(3, b"a")), NOW_MS)
     assert (totals.records_consumed, totals.records_accepted) == (4, 2)

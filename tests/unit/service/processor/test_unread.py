@@ -5,7 +5,7 @@ from itertools import repeat
 import pytest
 from confluent_kafka import TopicPartition
 
-from state.model import Source
+from state.model import PartitionId
 from tests.simulation.disk import Disk
 from tests.unit.service.living import (
     Living,
@@ -23,7 +23,7 @@ def test_partitions_that_the_group_left_out_are_told_and_read_each_time_it_happe
     for _ in range(2):
         (member,) = living.cluster.group("g").members.values()
         lost = [TopicPartition("orders", number) for number in range(1, 8)]
-        member.held -= {Source(place.topic, place.partition) for place in lost}
+        member.held -= {PartitionId(place.topic, place.partition) for place in lost}
         loop.assignment._on_revoke(loop.assignment.consumer, lost)
         living.cluster.wait(6)
         loop.turn()

@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 
 from service.config.load import ServiceSettings
-from service.processor.reporter import Watch
-from service.queries.status import Status, StatusBoard
+from service.processor.reporter import Reporter
+from service.queries.status import ServiceStatus, StatusBoard
 from service.telemetry.metrics import Metrics
 from tests.unit.service.deciding import World, named
 from tests.unit.service.main.test_check import Hands
@@ -12,13 +12,14 @@ from tests.unit.service.main.test_check import Hands
 START = datetime.fromtimestamp(0, UTC)
 
 
-def watched() -> tuple[Watch, StatusBoard, Hands]:
+def watched() -> tuple[Reporter, StatusBoard, Hands]:
     clock = Hands()
     board = StatusBoard(
-        Status("starting", None, "0", "g", START, (), 0, 0, 0, 0, 0, 0, None), clock.monotonic_s
+        ServiceStatus("starting", None, "0", "g", START, (), 0, 0, 0, 0, 0, 0, None),
+        clock.monotonic_s,
     )
     metrics = Metrics(board, {"version": "0"}, addresses_max=10)
-    return Watch(ServiceSettings(group_id="g"), clock, board, metrics), board, clock
+    return Reporter(ServiceSettings(group_id="g"), clock, board, metrics), board, clock
 
 
 def test_a_commit_is_counted_and_published() -> None:

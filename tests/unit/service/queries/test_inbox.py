@@ -10,8 +10,8 @@ import pytest
 
 from service.queries.addresses import AddressAnswer, AddressQuery
 from service.queries.errors import Busy, NotRestored, TimedOut, Unavailable
-from service.queries.ids import ChangeAnswer, Clearing, IdAnswer, IdQuery
-from service.queries.inbox import Inbox, Steps
+from service.queries.ids import ChangeAnswer, ClearAddress, IdAnswer, IdQuery
+from service.queries.inbox import QueryInbox, Steps
 from service.queries.registry import Answer, Query
 from tests.waiting import LIMIT_S
 
@@ -24,7 +24,7 @@ def answer_with(answer: Answer) -> Callable[[Query], Answer]:
 
 
 def test_a_question_gets_the_loops_answer_from_another_thread() -> None:
-    inbox = Inbox(depth=1)
+    inbox = QueryInbox(depth=1)
     heard: list[Query] = []
     asked = threading.Event()
 
@@ -48,7 +48,7 @@ def test_a_question_gets_the_loops_answer_from_another_thread() -> None:
 
 def test_a_full_inbox_is_busy_and_asks_for_patience() -> None:
     async def scenario() -> None:
-        inbox = Inbox(depth=1)
+        inbox = QueryInbox(depth=1)
         waiting = asyncio.create_task(inbox.ask(AddressQuery("a"), LIMIT_S))
         await asyncio.sleep(0)  # noqa: TID251 - none, it is asked now
         with pytest.raises(Busy) as refused:
@@ -61,7 +61,7 @@ def test_a_full_inbox_is_busy_and_asks_for_patience() -> None:
 
 
 def test_a_question_past_its_deadline_is_not_answered_any_more() -> None:
-    inbox = Inbox(depth=2)
+    inbox = QueryInbox(depth=2)
     answered: list[Query] = []
 
     def answer(query: Query) -> Answer:
@@ -75,7 +75,7 @@ def test_a_question_past_its_deadline_is_not_answered_any_more() -> None:
 
 
 def test_one_who_hears_of_the_deadline_after_the_loop_is_told_that_it_has_passed() -> None:
-    inbox = Inbox(depth=1)
+    inbox = QueryInbox(depth=1)
     reply = inbox.put(IdQuery("a", b"1"), float("-inf"))
     inbox.answer(answer_with(UNKNOWN), ALL)
     with pytest.raises(TimedOut):
@@ -88,7 +88,7 @@ def steps(count: int) -> Callable[[], bool]:
 
 
 def test_what_takes_long_is_answered_in_steps_and_keeps_nothing_short_waiting() -> None:
-    inbox, taken = Inbox(depth=5), list[str]()
+    inbox, taken = QueryInbox(depth=5), list[str]()
 
     def answer(query: Query) -> Answer | Steps[Answer]:
         assert isinstance(query, AddressQuery | IdQuery)
@@ -119,7 +119,7 @@ def never_done(_query: Query) -> Steps[Answer]:
 
 
 def test_what_is_being_answered_counts_for_the_depth_and_ends_with_the_loops_life() -> None:
-    inbox = Inbox(depth=1)
+    inbox = QueryInbox(depth=1)
     begun = inbox.put(AddressQuery("a"), math.inf)
     inbox.answer(never_done, steps(2))
     with pytest.raises(Busy):
@@ -132,7 +132,7 @@ def test_what_is_being_answered_counts_for_the_depth_and_ends_with_the_loops_lif
 def test_what_is_not_answered_by_its_deadline_is_not_gone_on_with(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    inbox = Inbox(depth=1)
+    inbox = QueryInbox(depth=1)
     begun = inbox.put(AddressQuery("a"), time.monotonic() + 60)
     inbox.answer(never_done, steps(2))
     late_s = time.monotonic() + 61
@@ -143,8 +143,11 @@ def test_what_is_not_answered_by_its_deadline_is_not_gone_on_with(
 
 
 def test_a_change_waits_for_no_question_and_needs_no_time_that_questions_have() -> None:
-    inbox = Inbox(depth=2)
-    question, change = inbox.put(AddressQuery("a"), math.inf), inbox.put(Clearing("a"), math.inf)
+    inbox = QueryInbox(depth=2)
+    question, change = (
+        inbox.put(AddressQuery("a"), math.inf),
+        inbox.put(ClearAddress("a"), math.inf),
+    )
     inbox.change(answer_with(ChangeAnswer(1)), 1)
     assert change.result(0) == ChangeAnswer(1)
     assert not question.done()
@@ -156,7 +159,7 @@ def test_what_answering_raises_goes_to_the_one_who_asked(error: Exception) -> No
         raise error
 
     async def scenario() -> None:
-        inbox = Inbox(depth=1)
+        inbox = QueryInbox(depth=1)
         ask = asyncio.create_task(inbox.ask(IdQuery("a", b"1"), LIMIT_S))
         await asyncio.sleep(0)  # noqa: TID251 - none, it is asked now
         inbox.answer(answer, ALL)
@@ -168,7 +171,7 @@ def test_what_answering_raises_goes_to_the_one_who_asked(error: Exception) -> No
 
 def test_a_closed_inbox_refuses_what_waits_and_what_comes() -> None:
     async def scenario() -> None:
-        inbox = Inbox(depth=2)
+        inbox = QueryInbox(depth=2)
         waiting = asyncio.create_task(inbox.ask(IdQuery("a", b"1"), LIMIT_S))
         await asyncio.sleep(0)  # noqa: TID251 - none, it is asked now
         inbox.close()

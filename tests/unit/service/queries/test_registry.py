@@ -19,17 +19,17 @@ from service.queries.addresses import (
     DirectoryQuery,
 )
 from service.queries.ids import (
-    Cursor,
+    IdCursor,
+    IdLocation,
     IdQuery,
     IdsAnswer,
     IdsLookup,
     IdsQuery,
     RememberedId,
-    Sighting,
 )
 from service.queries.publishers import PublisherQuery, PublishersQuery
 from service.queries.registry import Answer, Query, merged
-from service.queries.settings import ForgottenQuery
+from service.queries.settings import EvictionQuery
 from tests.fakes.partition import Headers, Record
 from tests.simulation.disk import Disk
 from tests.unit.helpers import answer
@@ -53,7 +53,7 @@ QUERIES: list[Query] = [
     PublisherQuery("nobody"),
     PublishersQuery("", 2),
     PublishersQuery("a", 100),
-    ForgottenQuery({RINGS: {"id_cache_size": 2}, NUMBERS: {"strategy": "ring"}}),
+    EvictionQuery({RINGS: {"id_cache_size": 2}, NUMBERS: {"strategy": "ring"}}),
 ]
 Ask = Callable[[Query], Answer]
 
@@ -143,8 +143,8 @@ def test_two_loops_together_answer_as_one_that_has_all(sent: list[tuple[int, str
 
 
 def row(partition: int, number: int) -> RememberedId:
-    sighting = Sighting("orders", partition, number, 0, 1)
-    return RememberedId(b"%d" % number, sighting, Cursor("orders", partition, number + 1))
+    sighting = IdLocation("orders", partition, number, 0, 1)
+    return RememberedId(b"%d" % number, sighting, IdCursor("orders", partition, number + 1))
 
 
 def test_a_partition_that_moves_between_two_answers_is_listed_once() -> None:

@@ -12,8 +12,8 @@ from service.queries.sizing import (
     SIZE_MAX,
     STORED_BYTES,
     WHOLE_BYTES,
-    Rates,
-    Ring,
+    AcceptRates,
+    RingUsage,
     asked,
     duration_ms,
     observed,
@@ -29,18 +29,27 @@ WINDOWS_MS = st.integers(1, 86_400_000)
 
 def test_what_is_held_tells_the_rate() -> None:
     rates = some(
-        observed([Ring(101, 0, 10_000), Ring(11, 5_000, 15_000), Ring(1, 7, 7), Ring(0, 0, 0)])
+        observed(
+            [
+                RingUsage(101, 0, 10_000),
+                RingUsage(11, 5_000, 15_000),
+                RingUsage(1, 7, 7),
+                RingUsage(0, 0, 0),
+            ]
+        )
     )
     assert rates.total == pytest.approx(11)
     assert rates.busiest == pytest.approx(10)
-    assert observed([Ring(1, 5, 5)]) is None
+    assert observed([RingUsage(1, 5, 5)]) is None
     assert observed([]) is None
 
 
 def test_a_rate_is_spread_as_what_is_held_is() -> None:
-    busy, calm = Ring(301, 0, 10_000), Ring(101, 0, 10_000)
+    busy, calm = RingUsage(301, 0, 10_000), RingUsage(101, 0, 10_000)
     assert asked(100, [busy, calm]).busiest == pytest.approx(75)
-    assert asked(100, [Ring(3, None, None), Ring(1, None, None)]).busiest == pytest.approx(75)
+    assert asked(
+        100, [RingUsage(3, None, None), RingUsage(1, None, None)]
+    ).busiest == pytest.approx(75)
     assert asked(100, []).busiest == 100
 
 
@@ -48,7 +57,7 @@ def test_a_rate_is_spread_as_what_is_held_is() -> None:
 def test_the_size_reaches_back_over_the_window(
     per_second: float, window_ms: int, partitions: int
 ) -> None:
-    rates = Rates(per_second * max(1, partitions), per_second)
+    rates = AcceptRates(per_second * max(1, partitions), per_second)
     size = sized(rates, window_ms, partitions, is_window=False)
     if size is None:
         assert per_second * window_ms / 1000 * SAFETY > SIZE_MAX * 0.89
@@ -65,7 +74,7 @@ def test_the_size_reaches_back_over_the_window(
 def test_a_ring_of_the_size_knows_every_copy_within_the_window(gap_ms: int, steps: int) -> None:
     """One message every so many ms; a copy comes after the longest time."""
     window_ms = gap_ms * steps
-    size = some(sized(Rates(1000 / gap_ms, 1000 / gap_ms), window_ms, 1, is_window=False))
+    size = some(sized(AcceptRates(1000 / gap_ms, 1000 / gap_ms), window_ms, 1, is_window=False))
     ring: deque[int] = deque(range(steps + 1), maxlen=size.size)  # an original, and all since
     assert 0 in ring
 

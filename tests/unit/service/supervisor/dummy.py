@@ -17,43 +17,43 @@ from service.errors import ExitCode
 from service.queries.errors import NotPossible
 from service.queries.ids import (
     ChangeAnswer,
-    Clearing,
+    ClearAddress,
+    ForgetId,
     IdAnswer,
-    IdForgetting,
     IdQuery,
-    IdsImport,
     ImportAnswer,
+    ImportIds,
 )
-from service.queries.status import PartitionStatus, ServicePhase, Status
+from service.queries.status import PartitionStatus, ServicePhase, ServiceStatus
 from service.supervisor.protocol import (
-    Answered,
-    Ask,
-    Begin,
-    Ended,
-    Failed,
-    Link,
-    Refused,
-    Report,
-    Scrape,
-    Scraped,
-    Stop,
+    Channel,
+    MetricsReply,
+    MetricsRequest,
+    QueryAnswered,
+    QueryFailed,
+    QueryRefused,
+    StopRequest,
     ToChild,
     ToSupervisor,
+    WorkerEnded,
+    WorkerQuery,
+    WorkerReport,
+    WorkerSetup,
 )
 from service.supervisor.worker_process import die_with, memory_bytes
-from service.telemetry.aggregation import Family, Point
+from service.telemetry.aggregation import MetricFamily, MetricPoint
 
 GROUP = "g"
 PARTITIONS = 4
 
 
-def status_of(worker: int, workers: int) -> Status:
+def status_of(worker: int, workers: int) -> ServiceStatus:
     """One that runs, and has counted ten records."""
     owned = tuple(
         PartitionStatus("orders", number, "running", 5, 5, 5, 0, 5, 0, None, 1, 0)
         for number in range(worker, PARTITIONS, workers)
     )
-    nothing = Status.starting("0", GROUP, datetime.fromtimestamp(0, UTC))
+    nothing = ServiceStatus.starting("0", GROUP, datetime.fromtimestamp(0, UTC))
     return nothing._replace(
         phase="running",
         partitions=owned,
@@ -63,7 +63,7 @@ def status_of(worker: int, workers: int) -> Status:
     )
 
 
-def count_lives(begin: Begin) -> int:
+def count_lives(begin: WorkerSetup) -> int:
     """How many processes of this part there were, with this one."""
     (begin.folder / f"goes-on-{begin.part.label}").write_text(str(begin.goes_on))
     file = begin.folder / f"lives-{begin.part.label}"
@@ -75,13 +75,15 @@ def count_lives(begin: Begin) -> int:
 class Dummy:
     """See the module."""
 
-    def __init__(self, behaviour: str, begin: Begin, connection: Connection) -> None:
+    def __init__(self, behaviour: str, begin: WorkerSetup, connection: Connection) -> None:
         self._behaviour = behaviour if begin.part.worker == 0 else "well"
         self._begin = begin
         self._lives = count_lives(begin)
         self._workers = begin.config.service.workers
         self._stop = threading.Event()
-        self._link: Link[ToChild, ToSupervisor] = Link(connection, self._hear, lambda: os._exit(1))
+        self._link: Channel[ToChild, ToSupervisor] = Channel(
+            connection, self._hear, lambda: os._exit(1)
+        )
 
     def run(self) -> int:
         if self._behaviour == "never" or (self._behaviour == "once" and self._lives == 1):
@@ -89,7 +91,7 @@ class Dummy:
         self._link.start()
         if self._behaviour.isdigit():
             code = ExitCode(int(self._behaviour))
-            self._link.send(Ended(code, f"A sentence that tells of code {code}."))
+            self._link.send(WorkerEnded(code, f"A sentence that tells of code {code}."))
             self._link.flush()
             return code
         while not self._stop.wait(0.02):
@@ -109,42 +111,44 @@ class Dummy:
         status = status_of(self._begin.part.worker, self._workers)._replace(phase=phase)
         if self._behaviour == "routed":
             status = status._replace(hops=("inputs", "by-address"))
-        self._link.send(Report(status, True, 0, memory_bytes(), "cluster-1", float("-inf")))  # noqa: FBT003
+        self._link.send(WorkerReport(status, True, 0, memory_bytes(), "cluster-1", float("-inf")))  # noqa: FBT003
 
     def _hear(self, message: ToChild) -> None:
         match message:
-            case Stop():
+            case StopRequest():
                 self._stop.set()
-            case Scrape(number):
-                points = (Point("ringfence_duplicates_total", (("route", "r"),), 3.0),)
-                family = Family("ringfence_duplicates", "Duplicates.", "counter", points)
-                self._link.send(Scraped(number, (family,)))
-            case Ask(number):
+            case MetricsRequest(number):
+                points = (MetricPoint("ringfence_duplicates_total", (("route", "r"),), 3.0),)
+                family = MetricFamily("ringfence_duplicates", "Duplicates.", "counter", points)
+                self._link.send(MetricsReply(number, (family,)))
+            case WorkerQuery(number):
                 self._link.send(self._answer(message)._replace(number=number))
 
-    def _answer(self, ask: Ask) -> "Answered | Refused | Failed":
+    def _answer(self, ask: WorkerQuery) -> "QueryAnswered | QueryRefused | QueryFailed":
         worker, query = self._begin.part.worker, ask.query
         match query:
             case IdQuery():
-                return Answered(0, IdAnswer(known=False, sightings=()))
-            case Clearing():
-                return Answered(0, ChangeAnswer(worker + 1))
-            case IdsImport():
+                return QueryAnswered(0, IdAnswer(known=False, sightings=()))
+            case ClearAddress():
+                return QueryAnswered(0, ChangeAnswer(worker + 1))
+            case ImportIds():
                 if (query.partition or 0) % self._workers == worker:
-                    return Answered(0, ImportAnswer(len(query.ids), 1))
-                return Refused(0, NotPossible("It is no partition that this instance decides."))
-            case IdForgetting() if worker == 1:
-                return Refused(0, NotPossible("Only a ring can do it."))
-            case IdForgetting():
-                return Answered(0, ChangeAnswer(1))
-        return Failed(0, "ValueError('unknown')")
+                    return QueryAnswered(0, ImportAnswer(len(query.ids), 1))
+                return QueryRefused(
+                    0, NotPossible("It is no partition that this instance decides.")
+                )
+            case ForgetId() if worker == 1:
+                return QueryRefused(0, NotPossible("Only a ring can do it."))
+            case ForgetId():
+                return QueryAnswered(0, ChangeAnswer(1))
+        return QueryFailed(0, "ValueError('unknown')")
 
 
 def main(behaviour: str, fd: str, supervisor_pid: str) -> int:
     die_with(int(supervisor_pid))
     connection: Connection[ToSupervisor, ToChild] = Connection(int(fd))
     begin = connection.recv()
-    assert isinstance(begin, Begin)
+    assert isinstance(begin, WorkerSetup)
     return Dummy(behaviour, begin, connection).run()
 
 

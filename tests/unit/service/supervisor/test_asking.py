@@ -12,21 +12,21 @@ from typing import Any
 import pytest
 
 from service.config.tasks import parts_of
-from service.dedup.record import Known
+from service.dedup.record import KnownId
 from service.queries.addresses import AddressQuery
 from service.queries.errors import NotPossible, NotRestored, TimedOut, Unavailable
 from service.queries.ids import (
     ChangeAnswer,
-    Clearing,
+    ClearAddress,
+    ForgetId,
     IdAnswer,
-    IdForgetting,
     IdQuery,
-    IdsImport,
     ImportAnswer,
+    ImportIds,
 )
-from service.supervisor import supervisor as falls
-from service.supervisor.protocol import Begin, Ended, Refused
-from service.supervisor.router import CrewDesk, CrewMetrics
+from service.supervisor import supervisor as restart_policy
+from service.supervisor.protocol import QueryRefused, WorkerEnded, WorkerSetup
+from service.supervisor.router import SupervisorMetrics, WorkerRouter
 from service.supervisor.supervisor import Supervisor
 from service.supervisor.worker_handle import WorkerFailedError
 from service.telemetry.metrics import Metrics
@@ -35,7 +35,7 @@ from tests.waiting import LIMIT_S, eventually
 
 
 def asked(crew: Supervisor, query: Any, timeout_s: float = 10.0) -> Any:
-    desk = CrewDesk(lambda: config_of(len(crew.members)), crew.members, crew.read)
+    desk = WorkerRouter(lambda: config_of(len(crew.handles)), crew.handles, crew.read)
     return asyncio.run(desk.ask(query, timeout_s))
 
 
@@ -48,7 +48,7 @@ def test_all_are_asked_and_their_answers_merged(tmp_path: Path) -> None:
 
     def scene() -> None:
         runs(crew)
-        assert asked(crew, Clearing("a")) == ChangeAnswer(1 + 2, complete=True)
+        assert asked(crew, ClearAddress("a")) == ChangeAnswer(1 + 2, complete=True)
         assert asked(crew, IdQuery("a", b"x")) == IdAnswer(known=False, sightings=(), complete=True)
 
     play(crew, scene)
@@ -60,7 +60,7 @@ def test_what_only_its_owner_can_do_is_done_by_it(tmp_path: Path) -> None:
     def scene() -> None:
         runs(crew)
         for partition in (0, 1):
-            told = asked(crew, IdsImport("a", "orders", partition, (Known(b"x"),)))
+            told = asked(crew, ImportIds("a", "orders", partition, (KnownId(b"x"),)))
             assert told == ImportAnswer(1, 1, complete=True)
 
     play(crew, scene)
@@ -72,7 +72,7 @@ def test_a_refusal_and_an_error_of_one_are_those_of_all(tmp_path: Path) -> None:
     def scene() -> None:
         runs(crew)
         with pytest.raises(NotPossible, match="Only a ring"):
-            asked(crew, IdForgetting("a", b"x"))
+            asked(crew, ForgetId("a", b"x"))
         with pytest.raises(WorkerFailedError, match="ValueError"):
             asked(crew, AddressQuery("a"))
 
@@ -81,11 +81,11 @@ def test_a_refusal_and_an_error_of_one_are_those_of_all(tmp_path: Path) -> None:
 
 def test_a_process_that_is_stopped_makes_a_question_late_and_nothing_else(tmp_path: Path) -> None:
     crew = supervisor_of(tmp_path, "well")
-    metrics = CrewMetrics(Metrics(crew, {"version": "0"}, addresses_max=1), crew.members)
+    metrics = SupervisorMetrics(Metrics(crew, {"version": "0"}, addresses_max=1), crew.handles)
 
     def scene() -> None:
         runs(crew)
-        pid = freeze(crew.members[0].pid)
+        pid = freeze(crew.handles[0].pid)
         with pytest.raises(TimedOut):
             asked(crew, IdQuery("a", b"x"), 0.3)
         assert crew.read().phase == "running"
@@ -104,13 +104,13 @@ def test_a_process_that_ends_ends_the_questions_that_it_was_asked(
 
     def scene() -> None:
         runs(crew)
-        member = crew.members[0]
-        freeze(member.pid)
-        reply = member.ask(IdQuery("a", b"x"), time.monotonic() + 60)
-        os.kill(member.pid or 0, signal.SIGKILL)
+        handle = crew.handles[0]
+        freeze(handle.pid)
+        reply = handle.ask(IdQuery("a", b"x"), time.monotonic() + 60)
+        os.kill(handle.pid or 0, signal.SIGKILL)
         with pytest.raises(Unavailable, match="ended before it answered"):
             reply.result(LIMIT_S)
-        eventually(lambda: not member.is_up)
+        eventually(lambda: not handle.is_up)
         with pytest.raises(NotRestored, match="being replaced"):
             asked(crew, IdQuery("a", b"x"))
 
@@ -124,8 +124,8 @@ def duplicates(exposition: bytes) -> float:
 
 def replaced_after(monkeypatch: pytest.MonkeyPatch, pause_s: float) -> None:
     """What has ended is away for long enough to be seen."""
-    monkeypatch.setattr(falls, "_FIRST_PAUSE_S", pause_s)
-    monkeypatch.setattr(falls, "_PAUSE_MAX_S", pause_s)
+    monkeypatch.setattr(restart_policy, "_FIRST_PAUSE_S", pause_s)
+    monkeypatch.setattr(restart_policy, "_PAUSE_MAX_S", pause_s)
 
 
 def test_counts_are_of_all_processes_and_never_go_back(
@@ -135,15 +135,15 @@ def test_counts_are_of_all_processes_and_never_go_back(
     crew = supervisor_of(tmp_path, "well")
     own = Metrics(crew, {"version": "0"}, addresses_max=1)
     crew.counts_restarts_by(lambda part: own.worker_restarted(part.worker, part.hop.value))
-    metrics = CrewMetrics(own, crew.members)
+    metrics = SupervisorMetrics(own, crew.handles)
 
     def scene() -> None:
         runs(crew)
         eventually(lambda: duplicates(asyncio.run(metrics.scrape())) == 6)
-        os.kill(crew.members[0].pid or 0, signal.SIGKILL)
-        eventually(lambda: not crew.members[0].is_up)
+        os.kill(crew.handles[0].pid or 0, signal.SIGKILL)
+        eventually(lambda: not crew.handles[0].is_up)
         assert duplicates(asyncio.run(metrics.scrape())) == 6
-        eventually(lambda: crew.members[0].has_run)
+        eventually(lambda: crew.handles[0].has_run)
         eventually(lambda: duplicates(asyncio.run(metrics.scrape())) == 9)
         told = asyncio.run(metrics.scrape())
         assert duplicates(told) == 9
@@ -160,9 +160,11 @@ def at_the_other_end(message: Any) -> Any:
 def test_every_message_is_the_same_at_the_other_end() -> None:
     config = config_of(2)
     for part in parts_of(config):
-        begin = Begin(config, part, Path("/x"), part.label, 50, 60.0, float("-inf"), goes_on=False)
+        begin = WorkerSetup(
+            config, part, Path("/x"), part.label, 50, 60.0, float("-inf"), goes_on=False
+        )
         assert at_the_other_end(begin) == begin
-    assert at_the_other_end(Ended(4, "Fenced.")) == Ended(4, "Fenced.")
-    refused = at_the_other_end(Refused(7, NotRestored("Not yet.", retry_after_s=9)))
+    assert at_the_other_end(WorkerEnded(4, "Fenced.")) == WorkerEnded(4, "Fenced.")
+    refused = at_the_other_end(QueryRefused(7, NotRestored("Not yet.", retry_after_s=9)))
     assert type(refused.reason) is NotRestored
     assert (str(refused.reason), refused.reason.retry_after_s) == ("Not yet.", 9)

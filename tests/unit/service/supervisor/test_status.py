@@ -5,13 +5,13 @@ from typing import Final
 
 import pytest
 
-from service.config.tasks import Hop, Part
-from service.queries.status import PartitionStatus, Status
-from service.supervisor.status import NOTHING, Counts, Standing, instance_status
+from service.config.tasks import Hop, Task
+from service.queries.status import PartitionStatus, ServiceStatus
+from service.supervisor.status import NOTHING, CumulativeCounts, WorkerState, instance_status
 
 START: Final = datetime.fromtimestamp(0, UTC)
 LATER: Final = datetime.fromtimestamp(9, UTC)
-EMPTY: Final = Status.starting("0", "g", START)
+EMPTY: Final = ServiceStatus.starting("0", "g", START)
 
 
 def owned(*numbers: int, topic: str) -> tuple[PartitionStatus, ...]:
@@ -21,7 +21,7 @@ def owned(*numbers: int, topic: str) -> tuple[PartitionStatus, ...]:
     )
 
 
-def part(worker: int, *numbers: int, hop: Hop = Hop.INPUTS, total: int = 4) -> Standing:
+def part(worker: int, *numbers: int, hop: Hop = Hop.INPUTS, total: int = 4) -> WorkerState:
     status = EMPTY._replace(
         phase="running",
         partitions=owned(*numbers, topic=hop.value),
@@ -29,21 +29,21 @@ def part(worker: int, *numbers: int, hop: Hop = Hop.INPUTS, total: int = 4) -> S
         records_consumed=10,
         last_commit_at=START,
     )
-    return Standing(Part(worker, hop), status, NOTHING, None, has_run=True)
+    return WorkerState(Task(worker, hop), status, NOTHING, None, has_run=True)
 
 
-def waiting(standing: Standing, sentence: str) -> Standing:
+def waiting(standing: WorkerState, sentence: str) -> WorkerState:
     assert standing.status is not None
     status = standing.status._replace(phase="waiting", waiting_for=sentence)
     return standing._replace(status=status)
 
 
-def whole(*standings: Standing, has_run: bool = True, stopping: bool = False) -> Status:
+def whole(*standings: WorkerState, has_run: bool = True, stopping: bool = False) -> ServiceStatus:
     return instance_status(EMPTY, standings, has_run=has_run, stopping=stopping)
 
 
 def test_partitions_are_united_and_counts_summed() -> None:
-    past = Counts(5, 0, 0, 0, 0, 0, LATER)
+    past = CumulativeCounts(5, 0, 0, 0, 0, 0, LATER)
     told = whole(part(0, 0, 2)._replace(past=past), part(1, 1, 3))
     assert [each.partition for each in told.partitions] == [0, 1, 2, 3]
     assert (told.phase, told.waiting_for) == ("running", None)
@@ -87,7 +87,7 @@ def test_a_part_that_is_replaced_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("status", [None, EMPTY])
-def test_before_all_have_joined_once_it_starts(status: Status | None) -> None:
+def test_before_all_have_joined_once_it_starts(status: ServiceStatus | None) -> None:
     new = part(1)._replace(status=status, has_run=False)
     assert whole(part(0), new, has_run=False).phase == "starting"
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from service.errors import ExitCode, ExitError
-from service.supervisor import supervisor as falls
 from service.supervisor import supervisor as module
-from service.supervisor.supervisor import Falls
-from service.supervisor.worker_handle import Member
+from service.supervisor import supervisor as restart_policy
+from service.supervisor.supervisor import RestartPolicy
+from service.supervisor.worker_handle import WorkerHandle
 from tests.unit.helpers import ending, some
 from tests.unit.service.supervisor.scene import is_alive, lives, play, run, supervisor_of
 from tests.waiting import LIMIT_S, eventually
@@ -22,8 +22,8 @@ from tests.waiting import LIMIT_S, eventually
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replaces at once; all else is as it is."""
-    monkeypatch.setattr(falls, "_FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(falls, "_PAUSE_MAX_S", 0.05)
+    monkeypatch.setattr(restart_policy, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(restart_policy, "_PAUSE_MAX_S", 0.05)
 
 
 def test_every_part_has_a_process_and_all_end_in_order(tmp_path: Path) -> None:
@@ -34,21 +34,21 @@ def test_every_part_has_a_process_and_all_end_in_order(tmp_path: Path) -> None:
         assert crew.read().complete
         assert [part.partition for part in crew.read().partitions] == [0, 1, 2, 3]
         assert crew.read().records_consumed == 20
-        assert [member.status().phase for member in crew.members] == ["running", "running"]
+        assert [handle.status().phase for handle in crew.handles] == ["running", "running"]
 
     play(crew, scene)
     assert [len(lives(tmp_path, worker)) for worker in (0, 1)] == [1, 1]
     assert not any(is_alive(pid) for worker in (0, 1) for pid in lives(tmp_path, worker))
     assert crew.read().phase == "stopping"
-    assert [member.last_exit_code for member in crew.members] == [0, 0]
+    assert [handle.last_exit_code for handle in crew.handles] == [0, 0]
 
 
 def test_parts_that_routes_in_force_need_are_started_once(tmp_path: Path) -> None:
     crew = supervisor_of(tmp_path, "routed", workers=1)
 
     def scene() -> None:
-        eventually(lambda: len(crew.members) == 2 and crew.read().phase == "running")
-        assert [member.part.label for member in crew.members] == ["0", "0-by-address"]
+        eventually(lambda: len(crew.handles) == 2 and crew.read().phase == "running")
+        assert [handle.part.label for handle in crew.handles] == ["0", "0-by-address"]
         assert crew.has_run()
         time.sleep(0.3)  # noqa: TID251 - a second start would come within this
 
@@ -59,7 +59,7 @@ def test_parts_that_routes_in_force_need_are_started_once(tmp_path: Path) -> Non
 
 def test_a_process_that_is_killed_is_replaced_and_the_others_go_on(tmp_path: Path) -> None:
     crew = supervisor_of(tmp_path, "well")
-    victim = crew.members[0]
+    victim = crew.handles[0]
 
     def scene() -> None:
         eventually(lambda: crew.read().phase == "running")
@@ -71,7 +71,7 @@ def test_a_process_that_is_killed_is_replaced_and_the_others_go_on(tmp_path: Pat
         now = victim.status()
         assert (now.restarts, now.last_exit_code) == (1, -signal.SIGKILL)
         assert now.pid not in {None, pid}
-        assert crew.members[1].status().restarts == 0
+        assert crew.handles[1].status().restarts == 0
         told = [(tmp_path / f"goes-on-{worker}").read_text() for worker in (0, 1)]
         assert told == ["True", "False"], "who replaces one that had run is patient"
 
@@ -81,12 +81,12 @@ def test_a_process_that_is_killed_is_replaced_and_the_others_go_on(tmp_path: Pat
 def test_while_it_is_replaced_the_instance_says_what_it_waits_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(falls, "_FIRST_PAUSE_S", 30.0)
-    monkeypatch.setattr(falls, "_PAUSE_MAX_S", 30.0)
+    monkeypatch.setattr(restart_policy, "_FIRST_PAUSE_S", 30.0)
+    monkeypatch.setattr(restart_policy, "_PAUSE_MAX_S", 30.0)
     crew = supervisor_of(tmp_path, "killed")
 
     def scene() -> None:
-        eventually(lambda: crew.members[0].trouble is not None and crew.members[1].has_run)
+        eventually(lambda: crew.handles[0].trouble is not None and crew.handles[1].has_run)
         now = crew.read()
         assert now.phase == "waiting"
         assert now.waiting_for is not None
@@ -112,7 +112,7 @@ def test_an_end_that_would_befall_the_next_one_too_ends_the_instance(
 def test_who_never_joins_is_given_up_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(falls, "FUTILE_MAX", 3)
+    monkeypatch.setattr(restart_policy, "FUTILE_MAX", 3)
     monkeypatch.setattr(module, "FUTILE_MAX", 3)
     with ending(ExitCode.NO, "Worker 0 has ended 3 times"):
         run(supervisor_of(tmp_path, "never", workers=1))
@@ -129,19 +129,19 @@ def test_a_first_fall_is_forgiven(tmp_path: Path) -> None:
 def test_a_process_that_is_not_heard_of_is_killed_and_replaced(
     tmp_path: Path, behaviour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    silent_s, hastened = vars(Member)["silent_s"].fget, set[Member]()
+    silent_s, hastened = vars(WorkerHandle)["silent_s"].fget, set[WorkerHandle]()
     hasty = property(lambda of: silent_s(of) * (100 if of in hastened else 1))
-    monkeypatch.setattr(Member, "silent_s", hasty)
+    monkeypatch.setattr(WorkerHandle, "silent_s", hasty)
     crew = supervisor_of(tmp_path, behaviour)
 
     def scene() -> None:
-        eventually(lambda: crew.members[1].has_run)
+        eventually(lambda: crew.handles[1].has_run)
         if behaviour == "well":
-            eventually(lambda: crew.members[0].has_run)
-            os.kill(crew.members[0].pid or 0, signal.SIGSTOP)
-        hastened.add(crew.members[0])
-        eventually(lambda: crew.members[0].last_exit_code == -signal.SIGKILL)
-        assert crew.members[1].status().restarts == 0
+            eventually(lambda: crew.handles[0].has_run)
+            os.kill(crew.handles[0].pid or 0, signal.SIGSTOP)
+        hastened.add(crew.handles[0])
+        eventually(lambda: crew.handles[0].last_exit_code == -signal.SIGKILL)
+        assert crew.handles[1].status().restarts == 0
 
     play(crew, scene)
 
@@ -156,11 +156,11 @@ def test_who_has_only_the_group_left_to_leave_is_not_waited_for_as_long_as_a_tra
     def scene() -> None:
         eventually(lambda: crew.read().phase == "running")
         crew.stop()
-        eventually(lambda: crew.members[1].last_exit_code == 0)
+        eventually(lambda: crew.handles[1].last_exit_code == 0)
         monkeypatch.setattr(module, "_LEAVE_S", 0.1)
 
     play(crew, scene)
-    assert crew.members[0].last_exit_code == -signal.SIGKILL
+    assert crew.handles[0].last_exit_code == -signal.SIGKILL
 
 
 def test_who_does_not_end_is_killed_when_its_transaction_has_had_its_time(
@@ -176,7 +176,7 @@ def test_who_does_not_end_is_killed_when_its_transaction_has_had_its_time(
         told_s.append(time.monotonic())
 
     play(crew, scene)
-    assert crew.members[0].last_exit_code == -signal.SIGKILL
+    assert crew.handles[0].last_exit_code == -signal.SIGKILL
     assert time.monotonic() - told_s[0] > 1.5, "the timeout of a transaction, and its commit"
 
 
@@ -207,10 +207,10 @@ def test_ctrl_c_in_the_terminal_is_heard_by_the_supervisor_alone(tmp_path: Path)
 
     def scene() -> None:
         eventually(lambda: crew.read().phase == "running")
-        for member in crew.members:
-            os.kill(member.pid or 0, signal.SIGINT)
+        for handle in crew.handles:
+            os.kill(handle.pid or 0, signal.SIGINT)
         time.sleep(0.3)  # noqa: TID251 - who had heard it would have ended within this
-        assert [member.status().restarts for member in crew.members] == [0, 0]
+        assert [handle.status().restarts for handle in crew.handles] == [0, 0]
         assert crew.read().phase == "running"
 
     play(crew, scene)
@@ -219,9 +219,9 @@ def test_ctrl_c_in_the_terminal_is_heard_by_the_supervisor_alone(tmp_path: Path)
 def test_the_pause_doubles_and_is_forgotten_after_a_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(falls, "_FIRST_PAUSE_S", 0.5)
-    monkeypatch.setattr(falls, "_PAUSE_MAX_S", 30.0)
-    part = Falls()
+    monkeypatch.setattr(restart_policy, "_FIRST_PAUSE_S", 0.5)
+    monkeypatch.setattr(restart_policy, "_PAUSE_MAX_S", 30.0)
+    part = RestartPolicy()
     pauses_s = [part.pause_s(1.0) for _ in range(8)]
     assert pauses_s == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
     assert part.pause_s(60.0) == 0.5
@@ -229,7 +229,7 @@ def test_the_pause_doubles_and_is_forgotten_after_a_minute(
 
 
 def test_only_lives_that_never_joined_count_as_futile() -> None:
-    part = Falls()
+    part = RestartPolicy()
     assert not any(part.is_futile(had_run=False) for _ in range(9))
     assert not part.is_futile(had_run=True)
     assert not any(part.is_futile(had_run=False) for _ in range(9))

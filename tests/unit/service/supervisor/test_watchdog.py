@@ -5,10 +5,10 @@ import sys
 from datetime import UTC, datetime
 
 from service.errors import ExitCode
-from service.queries.status import Status, StatusBoard
+from service.queries.status import ServiceStatus, StatusBoard
 from service.supervisor.watchdog import Watchdog
 
-NOTHING = Status.starting("0", "g", datetime.fromtimestamp(0, UTC))
+NOTHING = ServiceStatus.starting("0", "g", datetime.fromtimestamp(0, UTC))
 
 
 class Scene:
@@ -81,10 +81,11 @@ def test_a_watchdog_that_was_stopped_with_its_process_begins_anew() -> None:
 HANGING = """
 import threading, time
 from datetime import UTC, datetime
-from service.queries.status import Status, StatusBoard
+from service.queries.status import ServiceStatus, StatusBoard
 from service.supervisor.watchdog import Watchdog
 
-board = StatusBoard(Status.starting("0", "g", datetime.fromtimestamp(0, UTC)), time.monotonic)
+starting = ServiceStatus.starting("0", "g", datetime.fromtimestamp(0, UTC))
+board = StatusBoard(starting, time.monotonic)
 Watchdog(board, 0.2).start()
 threading.Event().wait()
 """
@@ -96,4 +97,4 @@ def test_a_hanging_process_shows_its_threads_and_ends_with_a_code_of_its_own() -
     )
     assert done.returncode == ExitCode.HUNG
     assert "loop_hangs" in done.stdout + done.stderr
-    assert 'File "<string>", line 9 in <module>' in done.stderr
+    assert 'File "<string>", line 10 in <module>' in done.stderr

@@ -15,10 +15,10 @@ from service.errors import ExitCode, ExitError
 from service.processor.loop import Loop, NotAppliedError
 from service.queries.addresses import AddressQuery
 from service.queries.errors import Busy, Unavailable
-from service.queries.ids import IdAnswer, IdForgetting, IdQuery
-from service.queries.inbox import _Question, at_once
+from service.queries.ids import ForgetId, IdAnswer, IdQuery
+from service.queries.inbox import _PendingQuery, at_once
 from service.queries.registry import Answer, Query
-from service.supervisor.worker import Worker
+from service.supervisor.worker import LoopRunner
 from state.store import StoreCorruptError, StoreFailedError
 from tests.fakes.errors import abortable, fenced, plain
 from tests.fakes.group import Committed
@@ -27,7 +27,7 @@ from tests.unit.helpers import ending
 from tests.unit.service.living import GROUP, LOG, ORDERS, Living, gone, late, refused
 
 
-def stopping(worker: Worker, after: int) -> Iterator[None]:
+def stopping(worker: LoopRunner, after: int) -> Iterator[None]:
     """Told to stop at a later passing of a step."""
     for _ in range(after):
         yield None
@@ -119,7 +119,7 @@ def test_questions_are_answered_between_two_batches(identifier: bytes, *, known:
 
     def ask() -> Iterator[None]:
         yield from [None] * 10
-        living.inbox._put(_Question(IdQuery("orders", identifier), reply, math.inf))
+        living.inbox._put(_PendingQuery(IdQuery("orders", identifier), reply, math.inf))
         yield None
 
     living.faults.at["consume.done"] = ask()
@@ -402,7 +402,7 @@ def test_a_process_that_goes_on_for_one_that_had_run_waits_300_seconds_too() -> 
     living = Living()
     living.faults.at["names"] = repeat(gone())
     clients, begun_s = living.clients, living.clock.monotonic_s()
-    worker = Worker(
+    worker = LoopRunner(
         *(living.config, clients, living.stores, living.clock, living.watch, living.inbox),
         goes_on=True,
     )
@@ -448,7 +448,7 @@ def forgetting(living: Living) -> tuple[Iterator[None], Future[Answer]]:
 
     def ask() -> Iterator[None]:
         yield from [None] * 10
-        living.inbox._put(_Question(IdForgetting("orders", b"a"), reply, math.inf))
+        living.inbox._put(_PendingQuery(ForgetId("orders", b"a"), reply, math.inf))
         yield None
 
     return ask(), reply
@@ -527,7 +527,7 @@ def test_who_was_fenced_in_the_life_of_the_process_before_counts_it() -> None:
     living.send("a")
     living.faults.at["commit_transaction"] = iter([fenced()])
     clients, fenced_s = living.clients, living.clock.monotonic_s() - 5
-    worker = Worker(
+    worker = LoopRunner(
         living.config, clients, living.stores, living.clock, living.watch, living.inbox, fenced_s
     )
     with ending(ExitCode.FENCED):
@@ -552,7 +552,7 @@ def test_changes_that_are_aborted_again_and_again_are_waited_for_by_who_asks_alo
     living.faults.at["commit_transaction"] = repeat(refused())
     for _ in range(100):
         with pytest.raises(Unavailable, match="NOT_ENOUGH_REPLICAS"):
-            at_once(worker._answer(loop, IdForgetting("orders", b"a")))
+            at_once(worker._answer(loop, ForgetId("orders", b"a")))
         loop.turn()
         assert living.board.read().waiting_for is None
     assert living.board.read().transactions_aborted > 50

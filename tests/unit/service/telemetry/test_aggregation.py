@@ -1,13 +1,13 @@
 """Families: what several processes tell, as one would."""
 
-from service.telemetry.aggregation import Family, Point, joined, without_addresses
+from service.telemetry.aggregation import MetricFamily, MetricPoint, joined, without_addresses
 
 
-def gauge(name: str, value: float, address: str = "a") -> Family:
-    return Family(name, "", "gauge", (Point(name, (("address", address),), value),))
+def gauge(name: str, value: float, address: str = "a") -> MetricFamily:
+    return MetricFamily(name, "", "gauge", (MetricPoint(name, (("address", address),), value),))
 
 
-def values(name: str, *told: Family) -> dict[str, float]:
+def values(name: str, *told: MetricFamily) -> dict[str, float]:
     found = {family.name: family for family in joined((), [[each] for each in told])}
     return {point.labels[0][1]: point.value for point in found[name].points} if found else {}
 
@@ -26,7 +26,7 @@ def test_without_addresses_all_are_one_as_processes_are() -> None:
     for name, value in (("ringfence_ring_used_ids", 37), ("ringfence_ring_horizon_seconds", 7)):
         one, other = gauge(name, 30), gauge(name, 7, "b")
         (told,) = without_addresses([one._replace(points=one.points + other.points)])
-        assert told.points == (Point(name, (("address", "_other"),), value),)
+        assert told.points == (MetricPoint(name, (("address", "_other"),), value),)
 
 
 def test_other_gauges_of_a_process_are_left_out() -> None:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram
 
-from service.telemetry.metrics import BulkHistogram
+from service.telemetry.metrics import BatchHistogram
 
 BOUNDS_S = (0.1, 1.0, 60.0)
 values = st.lists(st.sampled_from([0, 99, 100, 101, 1000, 59_999, 60_000, 60_001, 10**12]))
@@ -12,7 +12,7 @@ values = st.lists(st.sampled_from([0, 99, 100, 101, 1000, 59_999, 60_000, 60_001
 
 @given(st.lists(values))
 def test_it_tells_what_a_histogram_of_the_library_tells(batches: list[list[int]]) -> None:
-    bulk = BulkHistogram("seconds", "Help.", BOUNDS_S)
+    bulk = BatchHistogram("seconds", "Help.", BOUNDS_S)
     registry = CollectorRegistry()
     plain = Histogram("seconds", "Help.", registry=registry, buckets=BOUNDS_S)
     for batch in batches:

@@ -6,7 +6,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.queries.status import StatusBoard
-from service.telemetry.gauges import Fill, Sample
+from service.telemetry.gauges import AddressFill, StateSample
 from service.telemetry.metrics import NAMED_MAX, Metrics
 from tests.api.fake_service import RESTORING_PARTITION, RUNNING, STARTED_AT, STARTING, Clock
 
@@ -105,7 +105,7 @@ def test_an_address_that_is_called_like_the_rest_is_told_apart_from_it() -> None
         "other",
         "_others",
     ]
-    metrics.sampled(Sample(fills={"_other": Fill(2, 1, None)}, others_used=5))
+    metrics.sampled(StateSample(fills={"_other": AddressFill(2, 1, None)}, others_used=5))
     found = samples(metrics)
     assert found["ringfence_ring_used_ids address=__other"] == 1
     assert found["ringfence_ring_used_ids address=_other"] == 5

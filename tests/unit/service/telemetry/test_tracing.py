@@ -16,7 +16,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from ringfence.headers import DUPLICATE_ID
 from service.config.model import ServiceSettings, TracingSettings
 from service.config.validation import tracing_problems
-from service.processor.reporter import Watch
+from service.processor.reporter import Reporter
 from service.telemetry.tracing import Tracer, open_tracer
 from tests.unit.helpers import some
 from tests.unit.service.living import GROUP, Living, gone, turns
@@ -34,7 +34,7 @@ class Traced(Living):
         self.exporter = InMemorySpanExporter()
         settings = TracingSettings(ENDPOINT, sample_ratio, links_max)
         self.tracer = open_tracer(settings, self.config.service, "0", self.exporter)
-        self.watch = Watch(
+        self.watch = Reporter(
             self.config.service, self.clock, self.board, self.watch._metrics, self.tracer
         )
 

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from ringfence.headers import Reason
 from service.config.addresses import AddressSettings
-from state.model import Claim, Origin, Source, Spots
-from state.strategies.base import Memory
+from state.model import Claim, Origin, PackedPositions, PartitionId
+from state.strategies.base import CommittedState
 from state.strategies.registry import STRATEGIES, check
 
-SOURCE: Final = Source("orders", 1)
+SOURCE: Final = PartitionId("orders", 1)
 ADDRESS: Final = "a.b"
 
 
@@ -21,10 +21,10 @@ class Kept:
         self.strategy = strategy
         self.settings = AddressSettings(strategy=strategy, **settings)  # type: ignore[arg-type]
         self.entries: dict[bytes, bytes] = {}
-        self.memory: Memory
+        self.memory: CommittedState
         self.restart()
         self.offset = 0
-        self.accepted: Mapping[Source, int] = {}
+        self.accepted: Mapping[PartitionId, int] = {}
         """How many of the last batch, by where they came from."""
 
     def restart(self, **settings: Any) -> None:
@@ -38,10 +38,10 @@ class Kept:
         times_ms: Sequence[int] | None = None,
         *,
         committed: bool = True,
-        source: Source = SOURCE,
+        source: PartitionId = SOURCE,
     ) -> list[Reason | None]:
         """The verdicts on a batch, of which each came at a time, or at its offset."""
-        draft, verdicts = self.memory.begin(self.settings, Spots(source)), []
+        draft, verdicts = self.memory.begin(self.settings, PackedPositions(source)), []
         for row, claim in enumerate(claims):
             offset = self.offset + row
             at = Origin(*source, offset, offset if times_ms is None else times_ms[row])

@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from state.keys import UnknownFormatError
-from state.model import Origin, Spots
-from state.segment import RUN_IDS_MAX, Outline, Row, decode, encode, outline, row_of
+from state.model import Origin, PackedPositions
+from state.segment import RUN_IDS_MAX, SegmentEntry, SegmentSummary, decode, encode, row_of, summary
 from state.strategies import ring_memory as ring_index
-from state.strategies.ring_memory import CompactRing, Index, WholeRing
+from state.strategies.ring_memory import HashIndex, IndexedRing, InMemoryRing
 from tests.oracle.ours import SOURCE
 from tests.unit.helpers import some
 from tests.unit.state.strategies.test_ring import STEPS, Step
@@ -24,17 +24,17 @@ class Pair:
 
     def __init__(self) -> None:
         self.values: dict[int, bytes] = {}
-        self.whole, self.compact = WholeRing(), self.loaded()
+        self.whole, self.compact = InMemoryRing(), self.loaded()
         self._sent = 0
 
-    def loaded(self) -> CompactRing:
+    def loaded(self) -> IndexedRing:
         """As it is after a restart."""
-        ring = CompactRing(self._row, ids=1, capacity=8)
+        ring = IndexedRing(self._row, ids=1, capacity=8)
         for first in sorted(self.values):
-            ring.take(outline(self.values[first]))
+            ring.take(summary(self.values[first]))
         return ring
 
-    def _row(self, first: int, number: int) -> Row:
+    def _row(self, first: int, number: int) -> SegmentEntry:
         return row_of(self.values[first], number)
 
     def decide(self, step: Step) -> tuple[Told, Told]:
@@ -50,8 +50,8 @@ class Pair:
         self._sent += len(step.ids)
         return whole, compact
 
-    def _decided(self, ring: WholeRing | CompactRing, step: Step) -> Told:
-        draft, told, written = ring.draft(step.size, Spots(SOURCE)), [], list[bytes]()
+    def _decided(self, ring: InMemoryRing | IndexedRing, step: Step) -> Told:
+        draft, told, written = ring.draft(step.size, PackedPositions(SOURCE)), [], list[bytes]()
         for offset, identifier in enumerate(step.ids, self._sent):
             number = draft.admit(identifier, offset, offset)
             told.append(None if number is None else draft.origin(number))
@@ -82,8 +82,8 @@ def test_both_forms_give_the_same_verdicts_and_origins(steps: list[Step]) -> Non
         assert {*pair.compact.outlived()} <= {*pair.whole.outlived()}
 
 
-def filled(ids: int, capacity: int, *, expected: int) -> tuple[Index, int]:
-    index = Index(expected)
+def filled(ids: int, capacity: int, *, expected: int) -> tuple[HashIndex, int]:
+    index = HashIndex(expected)
     for first in range(0, ids, 100):
         index.add(names(first, first + 100), first, max(0, first + 100 - capacity))
     return index, max(0, ids - capacity)
@@ -103,7 +103,7 @@ def test_an_index_of_any_size_finds_what_is_held_and_little_else(expected: int) 
 
 
 def test_an_index_says_at_once_of_what_is_held_that_it_may_be_and_of_little_else() -> None:
-    index = Index(500)
+    index = HashIndex(500)
     index.add(names(0, 500), 0x01010101, 0)  # no byte of a number is that of an empty tag
     may_hold = index.asker()
     assert all(map(may_hold, names(0, 500)))
@@ -115,14 +115,14 @@ def test_what_a_dropped_draft_has_let_go_is_known_and_what_it_added_is_not(form:
     pair = Pair()
     a = b"a" * 99
     pair.decide(Step(8, restart=False, ids=[a, b"b"], committed=True))
-    ring: WholeRing | CompactRing = getattr(pair, form)
-    dropped = ring.draft(8, Spots(SOURCE))
+    ring: InMemoryRing | IndexedRing = getattr(pair, form)
+    dropped = ring.draft(8, PackedPositions(SOURCE))
     assert dropped.admit(b"c", 8, 8) is None
     assert dropped.let_go(a) == 0  # its number, for it is committed
     assert dropped.admit(a, 9, 9) is None
     assert dropped.let_go(b"c") is None
     assert dropped.let_go(b"d") is None
-    draft = ring.draft(8, Spots(SOURCE))
+    draft = ring.draft(8, PackedPositions(SOURCE))
     assert [draft.judge(each) for each in (a, b"b", b"c", b"d")] == [0, 1, None, None]
 
 
@@ -131,45 +131,47 @@ def test_a_ring_that_was_just_loaded_is_read_without_a_draft() -> None:
     pair.decide(Step(8, restart=False, ids=[b"a", b"b"], committed=True))
     ring = pair.loaded()
     assert ring.origin(some(ring.number_of(b"b"))) == Origin(*SOURCE, 1, 1)
-    assert ring.draft(8, Spots(SOURCE)).time_of(1) == 1
+    assert ring.draft(8, PackedPositions(SOURCE)).time_of(1) == 1
 
 
 def test_what_a_compact_ring_takes_grows_with_its_runs() -> None:
-    one, many = (CompactRing(lambda *_: Row(b"", Origin("", 0, 0, 0)), 9, 9) for _ in range(2))
-    one.take(Outline(0, 0, 9, tuple(names(0, 9))))
+    one, many = (
+        IndexedRing(lambda *_: SegmentEntry(b"", Origin("", 0, 0, 0)), 9, 9) for _ in range(2)
+    )
+    one.take(SegmentSummary(0, 0, 9, tuple(names(0, 9))))
     for number, name in enumerate(names(0, 9)):
-        many.take(Outline(number, 0, 9, (name,)))
+        many.take(SegmentSummary(number, 0, 9, (name,)))
     assert many.memory_bytes - one.memory_bytes == 8 * 8
 
 
 def test_what_an_index_takes_is_bounded_by_what_is_held() -> None:
     small = filled(2_000, 500, expected=500)[0].memory_bytes
-    assert small > Index(500).memory_bytes + 500 * 6
+    assert small > HashIndex(500).memory_bytes + 500 * 6
     for expected in (1, 500):
         assert filled(50_000, 500, expected=expected)[0].memory_bytes < 2 * small
     index = filled(1_000, 1_000, expected=1)[0]
     index.add([b"x"], 1_000, 1_000)
     assert index.memory_bytes < small / 10, "all of it was dead"
-    assert Index(100_000).memory_bytes > 100 * index.memory_bytes
+    assert HashIndex(100_000).memory_bytes > 100 * index.memory_bytes
 
 
 def test_numbers_beyond_the_half_that_is_kept_are_told_in_full() -> None:
-    index, start = Index(10), (1 << 32) - 2
+    index, start = HashIndex(10), (1 << 32) - 2
     index.add(names(0, 4), start, 0)
     assert list(index.numbers(b"id-3", start - 5, start + 4)) == [start + 3]
 
 
 @pytest.mark.usefixtures("tags")
 def test_a_number_is_found_though_its_bytes_look_like_a_tag() -> None:
-    index = Index(10)
+    index = HashIndex(10)
     index.add([b"a"], 256, 0)
     assert list(index.numbers(b"a", 0, 257)) == [256]
 
 
 def some_values() -> Iterator[bytes]:
-    ring = WholeRing()
+    ring = InMemoryRing()
     for length in (0, 1, 2, RUN_IDS_MAX):
-        draft = ring.draft(length or 7, Spots(SOURCE))
+        draft = ring.draft(length or 7, PackedPositions(SOURCE))
         for number in range(length):
             draft.admit(b"%d" % number * (1 + number % 3), 1000 * number, 5 + number)
         runs = draft.seal()
@@ -180,7 +182,7 @@ def some_values() -> Iterator[bytes]:
 def test_an_outline_and_a_row_say_what_the_run_says() -> None:
     for value in some_values():
         run = decode(value)
-        assert outline(value) == Outline(run.first, run.floor, run.capacity, run.ids)
+        assert summary(value) == SegmentSummary(run.first, run.floor, run.capacity, run.ids)
         for row, identifier in enumerate(run.ids):
             assert row_of(value, run.first + row) == (identifier, run.origin(run.first + row))
 

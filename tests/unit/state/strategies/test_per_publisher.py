@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from ringfence.headers import Reason
 from state.keys import UnknownFormatError, address_of, prefix
-from state.model import Claim, Origin, Source, Spots
+from state.model import Claim, Origin, PackedPositions, PartitionId
 from state.strategies.audit import AuditRule
-from state.strategies.per_publisher import Standing
+from state.strategies.per_publisher import PublisherPosition
 from state.strategies.registry import STRATEGIES, check
 from tests.unit.state.strategies.kept import ADDRESS, SOURCE, Kept
 
-OTHER = Source("orders", 2)
+OTHER = PartitionId("orders", 2)
 NEW, DUPLICATE, OUT_OF_ORDER, INVALID = (
     None,
     Reason.DUPLICATE,
@@ -41,7 +41,7 @@ def test_a_stream_whose_beginning_is_missing_is_out_of_order() -> None:
 def test_a_group_is_judged_as_if_each_of_it_were_accepted_before_the_next(strategy: str) -> None:
     held = Kept(strategy, audit_producers=2)
     held.decide([said("P", 4)])
-    draft = held.memory.begin(held.settings, Spots(SOURCE))
+    draft = held.memory.begin(held.settings, PackedPositions(SOURCE))
     group = [said("P", 4), said("P", 5), said("P", 5), said("Q", 1), said("Q", 1), said("P", 6)]
     verdicts = draft.verdicts(group, [Origin(*SOURCE, at, at) for at in range(6)])
     reasons = [DUPLICATE, NEW, DUPLICATE, NEW, DUPLICATE, NEW]
@@ -71,7 +71,7 @@ def test_a_publisher_too_many_is_refused_and_none_forgotten(strategy: str) -> No
     assert held.decide([said("R", 1)]) == [INVALID]
     assert len(held.memory) == 2
     held.restart(publishers_max=3)
-    draft = held.memory.begin(held.settings, Spots(SOURCE))
+    draft = held.memory.begin(held.settings, PackedPositions(SOURCE))
     group = [said("R", 1), said("S", 1)]
     verdicts = draft.verdicts(group, [Origin(*SOURCE, at, at) for at in (5, 6)])
     assert [why and why.reason for why in verdicts] == [NEW, INVALID]
@@ -135,10 +135,12 @@ def test_a_producer_that_is_placed_with_what_it_left_out_is_judged_as_before(
 ) -> None:
     held, placed = (Kept("audit", audit_depth=5, below_window=below_window) for _ in range(2))
     held.decide([said("P", number) for number in numbers])
-    memory, draft = cast("Any", (held.memory, placed.memory.begin(placed.settings, Spots(SOURCE))))
+    memory, draft = cast(
+        "Any", (held.memory, placed.memory.begin(placed.settings, PackedPositions(SOURCE)))
+    )
     assert AuditRule().missing(memory.entries["P"], held.settings) == missing
     at, last = Origin(*SOURCE, 0, 0), numbers[-1]
-    assert memory.standing("P") == Standing(last)
+    assert memory.standing("P") == PublisherPosition(last)
     draft.place(said("P", last), at, [*missing, last + 1])
     draft.place(said("Q", last), at, [last])
     assert draft.extent().held == 2

@@ -6,10 +6,10 @@ from types import MappingProxyType
 import pytest
 
 from ringfence.headers import Reason
-from state.model import Claim, Origin, Rejection, Source
+from state.model import Claim, Origin, PartitionId, Rejection
 from state.strategies import registry as table
-from state.strategies.base import Settings, Strategy
-from state.strategies.per_publisher import ByPublisher, Standing
+from state.strategies.base import Strategy, StrategySettings
+from state.strategies.per_publisher import PublisherPosition, PublisherStrategy
 from tests.unit.service.living import Living
 from tests.unit.state.strategies.kept import SOURCE, Kept
 
@@ -24,28 +24,28 @@ class Rising:
     def claims(self, claim: Claim) -> bool:
         return claim.identifier is not None
 
-    def room(self, _settings: Settings) -> int:
+    def room(self, _settings: StrategySettings) -> int:
         return 1
 
     def verdict(
-        self, known: bytes | None, claim: Claim, _source: Source, _settings: Settings
+        self, known: bytes | None, claim: Claim, _source: PartitionId, _settings: StrategySettings
     ) -> Rejection | None:
         if known is not None and (claim.identifier or b"") <= known:
             return Rejection(Reason.DUPLICATE, f"it is not above {known!r}")
         return None
 
     def accepted(
-        self, _known: bytes | None, claim: Claim, _origin: Origin, _settings: Settings
+        self, _known: bytes | None, claim: Claim, _origin: Origin, _settings: StrategySettings
     ) -> bytes:
         return claim.identifier or b""
 
     def placed(
-        self, _claim: Claim, _origin: Origin, _settings: Settings, _missing: Iterable[int]
+        self, _claim: Claim, _origin: Origin, _settings: StrategySettings, _missing: Iterable[int]
     ) -> bytes:
         return b""
 
-    def standing(self, entry: bytes) -> Standing:
-        return Standing(len(entry))
+    def standing(self, entry: bytes) -> PublisherPosition:
+        return PublisherPosition(len(entry))
 
     def pack(self, entry: bytes) -> bytes:
         return entry
@@ -56,7 +56,7 @@ class Rising:
 
 @pytest.fixture
 def _with_a_sixth(monkeypatch: pytest.MonkeyPatch) -> None:
-    strategies: Mapping[str, Strategy] = {**table.STRATEGIES, "toy": ByPublisher(Rising())}
+    strategies: Mapping[str, Strategy] = {**table.STRATEGIES, "toy": PublisherStrategy(Rising())}
     for module in (
         "state.strategies.registry",
         "service.dedup.address",
@@ -73,7 +73,7 @@ def test_a_sixth_strategy_decides_and_is_there_after_a_restart() -> None:
     object.__setattr__(settings, "strategy", "toy")
     living.send("a", "b", "a")
     living.running().close()
-    living.stores.wipe(Source("orders", 0))  # the changelog alone tells
+    living.stores.wipe(PartitionId("orders", 0))  # the changelog alone tells
     living.send("b", "c")
     living.running()
     assert living.values("orders.unique") == ["a", "b", "c"]

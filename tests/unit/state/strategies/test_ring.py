@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from state.keys import UnknownFormatError
 from state.memory_store import MemoryStore
-from state.model import Edit, Origin, Spots
-from state.segment import ID_BYTES_MAX, RUN_IDS_MAX, Run, key, put
-from state.store import Identity, Position
-from state.strategies.base import Extent
+from state.model import Edit, Origin, PackedPositions
+from state.segment import ID_BYTES_MAX, RUN_IDS_MAX, Segment, key, put
+from state.store import Identity, StorePosition
+from state.strategies.base import Occupancy
 from state.strategies.ring_admin import bounds, clear, entries, entries_upwards, extent, forget_all
-from state.strategies.ring_memory import WholeRing
+from state.strategies.ring_memory import InMemoryRing
 from tests.oracle.ours import ADDRESS, SOURCE, OurModel, OurRing
 
 
@@ -38,8 +38,8 @@ class Step(NamedTuple):
     committed: bool
 
 
-POSITION: Final = Position(Identity("", "", "", 1), 1, 1, 1)
-RUN: Final = Run(0, 0, 9, (SOURCE,), (b"x", b"y"), (0, 0), (7, 8), (70, 80))
+POSITION: Final = StorePosition(Identity("", "", "", 1), 1, 1, 1)
+RUN: Final = Segment(0, 0, 9, (SOURCE,), (b"x", b"y"), (0, 0), (7, 8), (70, 80))
 
 # Few letters, so that ids meet again; prefixes of each other, the empty one, and long ones.
 IDS = st.one_of(
@@ -147,13 +147,13 @@ def test_a_resize_takes_effect_without_new_ids_and_survives_a_restart() -> None:
 
 
 def test_a_smaller_size_of_a_dropped_batch_has_forgotten_nothing() -> None:
-    ring = WholeRing()
-    draft = ring.draft(2, Spots(SOURCE))
+    ring = InMemoryRing()
+    draft = ring.draft(2, PackedPositions(SOURCE))
     draft.admit(b"a", 0, 0)
     draft.admit(b"b", 1, 0)
     ring.absorb(draft.seal())
-    assert ring.draft(1, Spots(SOURCE)).judge(b"a") is None
-    assert ring.draft(2, Spots(SOURCE)).judge(b"a") is not None
+    assert ring.draft(1, PackedPositions(SOURCE)).judge(b"a") is None
+    assert ring.draft(2, PackedPositions(SOURCE)).judge(b"a") is not None
 
 
 @pytest.mark.parametrize(
@@ -181,11 +181,11 @@ def test_of_a_batch_longer_than_the_ring_what_is_held_is_written_and_known() -> 
 
 
 def test_what_a_ring_has_outlived_is_deleted_once_and_held_by_nobody() -> None:
-    ring, name = WholeRing(), b"%d" % RUN_IDS_MAX
+    ring, name = InMemoryRing(), b"%d" % RUN_IDS_MAX
     holders = sys.getrefcount(name)
     deleted = []
     for ids in ([name], [b"b"], [], []):
-        draft = ring.draft(1, Spots(SOURCE))
+        draft = ring.draft(1, PackedPositions(SOURCE))
         for identifier in ids:
             draft.admit(identifier, 0, 0)
         deleted.append(len(draft.deletions(ADDRESS)))
@@ -234,16 +234,16 @@ def store(request: pytest.FixtureRequest) -> CountingStore:
 @pytest.mark.parametrize(
     ("ids", "size", "told"),
     [
-        (b"", 3, Extent(0)),
-        (b"a", 3, Extent(1, 0, 0)),
-        (b"abc", 3, Extent(3, 0, 2)),  # full, and nothing was forgotten for want of room
-        (b"abcde", 3, Extent(3, 2, 4, 2)),
-        (b"abcde", 4, Extent(3, 2, 4)),  # it may hold more from now on
-        (b"abcde", 2, Extent(2, 3, 4, 1)),
+        (b"", 3, Occupancy(0)),
+        (b"a", 3, Occupancy(1, 0, 0)),
+        (b"abc", 3, Occupancy(3, 0, 2)),  # full, and nothing was forgotten for want of room
+        (b"abcde", 3, Occupancy(3, 2, 4, 2)),
+        (b"abcde", 4, Occupancy(3, 2, 4)),  # it may hold more from now on
+        (b"abcde", 2, Occupancy(2, 3, 4, 1)),
     ],
 )
 def test_how_much_a_ring_holds_is_read_from_its_store(
-    ids: bytes, size: int, told: Extent, store: CountingStore
+    ids: bytes, size: int, told: Occupancy, store: CountingStore
 ) -> None:
     ring = OurRing(3)
     for identifier in ids:
@@ -289,7 +289,7 @@ def test_a_ring_is_read_from_any_number_and_no_run_that_lies_before(
 
 
 def test_a_run_belongs_to_its_address_alone() -> None:
-    draft = WholeRing().draft(1, Spots(SOURCE))
+    draft = InMemoryRing().draft(1, PackedPositions(SOURCE))
     draft.admit(b"a", 0, 0)
     runs = draft.seal()
     keys = {edit.key for name in (ADDRESS, ADDRESS + "2") for edit in draft.edits(name, runs)}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ringfence.headers import Reason
 from state.keys import UnknownFormatError
-from state.model import Claim, Origin, Spots
+from state.model import Claim, Origin, PackedPositions
 from state.segment import RUN_IDS_MAX, decode
 from state.strategies.registry import check
 from state.strategies.window import parts_of
@@ -37,7 +37,7 @@ def test_a_window_looks_back_as_far_as_its_number_forces_it_to() -> None:
     held = Kept("window", window_size=3)
     for time, horizon in ((5, None), (6, None), (8, 3), (9, 3)):
         seen(held, at([time], b"%d" % time))
-        extent = held.memory.begin(held.settings, Spots(SOURCE)).extent()
+        extent = held.memory.begin(held.settings, PackedPositions(SOURCE)).extent()
         assert (extent.newest_ms, extent.horizon_ms) == (time, horizon)
     assert (extent.held, extent.oldest_ms) == (3, 6)
 
@@ -52,7 +52,7 @@ def test_a_duplicate_names_the_one_accepted_however_often_it_was_refreshed() -> 
     held = Kept("window")
     for time in range(5):
         seen(held, at([time]))
-    draft = held.memory.begin(held.settings, Spots(SOURCE))
+    draft = held.memory.begin(held.settings, PackedPositions(SOURCE))
     why = some(draft.verdict(Claim(b"1"), Origin(*SOURCE, 9, 5)))
     assert why.original == "orders-1@0"
 
@@ -65,7 +65,7 @@ def test_what_a_smaller_size_has_forgotten_stays_forgotten(
     seen(held, [(0, b"1", None), (0, b"2", None)])
     held.restart(window_size=size)
     seen(held, [])
-    assert held.memory.begin(held.settings, Spots(SOURCE)).extent().held == size
+    assert held.memory.begin(held.settings, PackedPositions(SOURCE)).extent().held == size
     held.restart(window_size=2)
     assert seen(held, [(0, b"2", None), (0, b"1", None)]) == verdicts
 

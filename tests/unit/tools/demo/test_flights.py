@@ -51,5 +51,5 @@ def test_an_id_determines_its_key_so_that_copies_meet_on_one_partition(
     flights: list[Flight],
 ) -> None:
     for flight in flights:
-        _hour, carrier, number = flight.identifier.split(b"/")
-        assert flight.key == carrier + number
+        _hour, repartitioner, number = flight.identifier.split(b"/")
+        assert flight.key == repartitioner + number

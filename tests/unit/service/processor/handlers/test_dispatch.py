@@ -7,7 +7,7 @@ import pytest
 from service.processor.loop import Loop
 from service.queries.addresses import AddressAnswer, AddressQuery
 from service.queries.errors import NotRestored
-from service.queries.ids import Clearing, IdAnswer, IdQuery
+from service.queries.ids import ClearAddress, IdAnswer, IdQuery
 from tests.fakes.log import START_MS
 from tests.simulation.disk import Disk
 from tests.unit.helpers import answer, answered
@@ -46,7 +46,7 @@ def test_a_ring_that_was_cleared_has_none_before_it_is_full_again() -> None:
     living = Living(addresses=ring_of(2))
     living.send("a", "b", "c")
     loop = living.running()
-    answer(Clearing("orders"), loop)
+    answer(ClearAddress("orders"), loop)
     for identifier, is_told in (("d", False), ("e", True)):
         living.send(identifier)
         loop.turn()

@@ -7,21 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.headers import DUPLICATE_ID, DeadLetter
-from service.dedup.record import Known
+from service.dedup.record import KnownId
 from service.processor.loop import Loop
 from service.queries.errors import NotPossible
 from service.queries.ids import (
     ChangeAnswer,
-    Clearing,
-    Cursor,
+    ClearAddress,
+    ForgetId,
     IdAnswer,
-    IdForgetting,
+    IdCursor,
     IdQuery,
     IdsAnswer,
-    IdsImport,
     IdsLookup,
     IdsQuery,
     ImportAnswer,
+    ImportIds,
     LookupAnswer,
     RememberedId,
 )
@@ -43,7 +43,7 @@ def living(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> L
     return Living(partitions=2)
 
 
-def listed(loop: Loop, cursor: Cursor | None = None, limit: int = 100) -> IdsAnswer:
+def listed(loop: Loop, cursor: IdCursor | None = None, limit: int = 100) -> IdsAnswer:
     return answered(IdsAnswer, IdsQuery("orders", cursor, limit), loop)
 
 
@@ -77,7 +77,7 @@ def test_ids_are_listed_by_partition_the_newest_first(living: Living) -> None:
 def test_a_forgotten_id_is_accepted_again_and_the_others_are_not(living: Living) -> None:
     living.send("a", "b", "c")
     loop = living.running()
-    assert changed(IdForgetting("orders", b"b"), loop) == 1
+    assert changed(ForgetId("orders", b"b"), loop) == 1
     assert names(listed(loop)) == ["c", "a"]
     assert not known(loop, "b")
     living.send("a", "b", "c", "b")
@@ -90,8 +90,8 @@ def test_of_an_id_that_is_not_known_nothing_is_forgotten(living: Living) -> None
     living.send("a")
     loop = living.running()
     before = living.committed()
-    assert changed(IdForgetting("orders", b"b"), loop) == 0
-    assert changed(IdForgetting("other", b"a"), loop) == 0
+    assert changed(ForgetId("orders", b"b"), loop) == 0
+    assert changed(ForgetId("other", b"a"), loop) == 0
     assert living.committed() == before
 
 
@@ -100,7 +100,7 @@ def test_a_cleared_address_remembers_nothing_and_goes_on(strategy: str) -> None:
     living = Living(addresses={"#": {"strategy": strategy}})
     living.send("a", "b")
     loop = living.running()
-    assert changed(Clearing("orders"), loop) == 2
+    assert changed(ClearAddress("orders"), loop) == 2
     living.send("a", "b", "a")
     turns(loop, 2)
     loop.close()
@@ -114,7 +114,7 @@ def test_a_cleared_address_remembers_nothing_and_goes_on(strategy: str) -> None:
 def test_a_cleared_ring_goes_on_counting(living: Living) -> None:
     living.send("a", "b")
     loop = living.running()
-    changed(Clearing("orders"), loop)
+    changed(ClearAddress("orders"), loop)
     living.send("c")
     turns(loop, 2)
     assert names(listed(loop)) == ["c"]
@@ -122,8 +122,8 @@ def test_a_cleared_ring_goes_on_counting(living: Living) -> None:
 
 def test_imported_ids_are_known_and_name_no_original(living: Living) -> None:
     loop = living.running()
-    ids = (Known(b"a"), Known(b"b", 7, 5))
-    assert changed(IdsImport("orders", "orders", 0, ids), loop) == 2
+    ids = (KnownId(b"a"), KnownId(b"b", 7, 5))
+    assert changed(ImportIds("orders", "orders", 0, ids), loop) == 2
     living.send("a", "b", "c")
     turns(loop, 2)
     assert living.values("orders.unique") == ["c"]
@@ -138,14 +138,14 @@ def test_imported_ids_are_known_and_name_no_original(living: Living) -> None:
 def test_what_is_known_already_keeps_its_place(living: Living) -> None:
     living.send("a", "b")
     loop = living.running()
-    changed(IdsImport("orders", "orders", 0, (Known(b"a", 99),)), loop)
+    changed(ImportIds("orders", "orders", 0, (KnownId(b"a", 99),)), loop)
     assert [each.sighting.offset for each in listed(loop).ids] == [1, 0]
 
 
 def test_imported_into_one_partition_they_count_there_alone() -> None:
     living = Living(partitions=2)
     loop = living.running()
-    changed(IdsImport("orders", "orders", 1, (Known(b"a"),)), loop)
+    changed(ImportIds("orders", "orders", 1, (KnownId(b"a"),)), loop)
     living.send("a")
     living.send("a", partition=1)
     turns(loop, 2)
@@ -156,10 +156,10 @@ def test_imported_into_one_partition_they_count_there_alone() -> None:
 @pytest.mark.parametrize(
     ("settings", "query", "sentence"),
     [
-        ({"strategy": "sequence"}, IdsImport("orders", "orders", 0, (Known(b"a"),)), "sequence"),
-        ({"id_cache_size": 0}, IdsImport("orders", "orders", 0, (Known(b"a"),)), "room"),
-        ({}, IdsImport("orders", "orders", 7, (Known(b"a"),)), "orders-7"),
-        ({"strategy": "window"}, IdForgetting("orders", b"a"), "only a ring"),
+        ({"strategy": "sequence"}, ImportIds("orders", "orders", 0, (KnownId(b"a"),)), "sequence"),
+        ({"id_cache_size": 0}, ImportIds("orders", "orders", 0, (KnownId(b"a"),)), "room"),
+        ({}, ImportIds("orders", "orders", 7, (KnownId(b"a"),)), "orders-7"),
+        ({"strategy": "window"}, ForgetId("orders", b"a"), "only a ring"),
         ({"strategy": "window"}, IdsQuery("orders", None, 10), "only a ring"),
     ],
 )
@@ -177,11 +177,11 @@ def test_volatile_addresses_forget_in_memory_alone() -> None:
     living = Living(addresses={"#": {"persist_id_cache": False}})
     living.send("a", "b")
     loop = living.running()
-    assert changed(IdForgetting("orders", b"a"), loop) == 1
+    assert changed(ForgetId("orders", b"a"), loop) == 1
     living.send("a", "b")
     turns(loop, 2)
     assert living.values("orders.unique") == ["a", "b", "a"]
-    changed(Clearing("orders"), loop)
+    changed(ClearAddress("orders"), loop)
     living.send("b")
     turns(loop, 2)
     assert living.values("orders.unique") == ["a", "b", "a", "b"]
@@ -194,7 +194,7 @@ def test_forgetting_is_as_if_the_id_had_never_come(sent: list[str], gone: set[st
     living.send(*sent)
     loop = living.running()
     for name in sorted(gone):
-        assert changed(IdForgetting("orders", name.encode()), loop) == (name in sent)
+        assert changed(ForgetId("orders", name.encode()), loop) == (name in sent)
     living.send(*"abcdef")
     turns(loop, 2)
     first = list(dict.fromkeys(sent))
@@ -217,10 +217,10 @@ def export(loop: Loop, limit: int = 100) -> list[RememberedId]:
         query = query._replace(cursor=page.cursor)
 
 
-def as_known(each: RememberedId) -> Known:
+def as_known(each: RememberedId) -> KnownId:
     seen = each.sighting
     hashed = len(each.identifier) > ID_BYTES_MAX
-    return Known(each.identifier, seen.offset, seen.time_ms, seen.topic, seen.partition, hashed)
+    return KnownId(each.identifier, seen.offset, seen.time_ms, seen.topic, seen.partition, hashed)
 
 
 def test_an_export_begins_with_the_oldest_and_ends_where_it_was_begun(living: Living) -> None:
@@ -242,7 +242,7 @@ def test_what_is_exported_is_forgotten_in_the_same_order_where_it_is_imported(
     told = tuple(map(as_known, export(living.running())))
     other = Living(addresses={"#": {"id_cache_size": 3}})
     loop = other.running()
-    change = IdsImport("orders", "orders", 0, told)
+    change = ImportIds("orders", "orders", 0, told)
     assert answer(change._replace(dry_run=True), loop) == ImportAnswer(4, 4, complete=True)
     assert not export(loop)
     assert answer(change, loop) == ImportAnswer(4, 4, complete=True)
@@ -256,8 +256,8 @@ def test_what_is_exported_is_forgotten_in_the_same_order_where_it_is_imported(
 def test_an_id_that_was_imported_bears_the_place_that_it_was_told_with(living: Living) -> None:
     loop = living.running()
     now_ms = living.cluster.now_ms
-    ids = (Known(b"a", 5, now_ms - 5, "live", 7), Known(b"b", 6, now_ms + 5, "live", 8))
-    changed(IdsImport("orders", "orders", 0, ids), loop)
+    ids = (KnownId(b"a", 5, now_ms - 5, "live", 7), KnownId(b"b", 6, now_ms + 5, "live", 8))
+    changed(ImportIds("orders", "orders", 0, ids), loop)
     assert [each.sighting.time_ms for each in listed(loop).ids] == [now_ms, now_ms - 5]
     living.send("a", "b")
     turns(loop, 2)
@@ -268,12 +268,12 @@ def test_an_id_that_was_imported_bears_the_place_that_it_was_told_with(living: L
 def test_each_id_is_decided_as_if_it_came_from_where_it_says() -> None:
     living = Living(partitions=2)
     loop = living.running()
-    here, there = (Known(b"x", n, None, "orders", n) for n in range(2))
-    assert changed(IdsImport("orders", None, None, (here, there)), loop) == 2
+    here, there = (KnownId(b"x", n, None, "orders", n) for n in range(2))
+    assert changed(ImportIds("orders", None, None, (here, there)), loop) == 2
     assert [each.sighting.partition for each in listed(loop).ids] == [0, 1]
-    foreign = Known(b"y", 1, None, "live")
-    assert changed(IdsImport("orders", None, None, (here, foreign)), loop) == 1
-    assert changed(IdsImport("orders", "orders", None, (foreign,)), loop) == 1
+    foreign = KnownId(b"y", 1, None, "live")
+    assert changed(ImportIds("orders", None, None, (here, foreign)), loop) == 1
+    assert changed(ImportIds("orders", "orders", None, (foreign,)), loop) == 1
     places = [(each.identifier, each.sighting.partition) for each in listed(loop).ids]
     assert places == [(b"y", 0), (b"x", 0), (b"x", 1)]
 
@@ -282,8 +282,8 @@ def test_a_partition_that_has_seen_nothing_takes_its_time_from_what_it_is_told()
     living = Living(addresses={"#": {"strategy": "window", "window_ms": 1_000}})
     loop = living.running()
     now_ms = living.cluster.now_ms
-    ids = (Known(b"a", 1, now_ms - 5_000), Known(b"b", 2, now_ms - 10), Known(b"c"))
-    changed(IdsImport("orders", "orders", 0, ids), loop)
+    ids = (KnownId(b"a", 1, now_ms - 5_000), KnownId(b"b", 2, now_ms - 10), KnownId(b"c"))
+    changed(ImportIds("orders", "orders", 0, ids), loop)
     assert [known(loop, name) for name in "abc"] == [False, True, True]
     living.send("a", "b", "c")
     turns(loop, 2)
@@ -293,8 +293,8 @@ def test_a_partition_that_has_seen_nothing_takes_its_time_from_what_it_is_told()
 def test_of_an_import_the_new_ones_are_counted(living: Living) -> None:
     living.send("a")
     loop = living.running()
-    ids = tuple(Known(name.encode()) for name in "abcb")
-    change = IdsImport("orders", "orders", 0, ids)
+    ids = tuple(KnownId(name.encode()) for name in "abcb")
+    change = ImportIds("orders", "orders", 0, ids)
     assert answer(change, loop) == ImportAnswer(4, 2, complete=True)
     assert answer(change, loop) == ImportAnswer(4, 0, complete=True)
 
@@ -304,16 +304,16 @@ def test_where_no_address_has_room_an_import_says_why() -> None:
     living.send("a")
     loop = living.running()
     with pytest.raises(NotPossible, match="1 addresses"):
-        answer(IdsImport("another", "orders", 0, (Known(b"a"),)), loop)
+        answer(ImportIds("another", "orders", 0, (KnownId(b"a"),)), loop)
 
 
 def test_a_trial_changes_nothing(living: Living) -> None:
     living.send("a", "b")
     loop = living.running()
     before = living.committed()
-    assert changed(IdForgetting("orders", b"a", dry_run=True), loop) == 1
-    assert changed(Clearing("orders", dry_run=True), loop) == 2
-    assert changed(IdsImport("orders", "orders", 0, (Known(b"c"),), dry_run=True), loop) == 1
+    assert changed(ForgetId("orders", b"a", dry_run=True), loop) == 1
+    assert changed(ClearAddress("orders", dry_run=True), loop) == 2
+    assert changed(ImportIds("orders", "orders", 0, (KnownId(b"c"),), dry_run=True), loop) == 1
     assert names(listed(loop)) == ["b", "a"]
     assert living.committed() == before
 
@@ -360,7 +360,7 @@ def test_pages_over_changing_data_hold_what_stayed_once(
                 turns(loop, 2)
             elif operation == "forget":
                 name = b"old %d" % (3 * number % held)
-                changed(IdForgetting("orders", name), loop)
+                changed(ForgetId("orders", name), loop)
                 gone.add(name)
             else:
                 loop.close()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.resources.address_directory import FIRST, Directory, Order
+from api.resources.address_directory import FIRST, AddressDirectory, AddressOrder
 from ringfence.headers import DUPLICATE_ID
 from service.processor.handlers import addresses as listing
 from service.processor.handlers.addresses import memory_status
@@ -25,10 +25,10 @@ from service.queries.addresses import (
     SortKey,
 )
 from service.queries.errors import NotRestored
-from service.queries.ids import Clearing, IdQuery
+from service.queries.ids import ClearAddress, IdQuery
 from service.queries.registry import Query
 from state import cache as cache_module
-from state.model import Edit, Spots
+from state.model import Edit, PackedPositions
 from state.segment import key
 from tests.unit.helpers import answer, answered, some
 from tests.unit.service.living import ROUTE, Living, turn_until_running, turns
@@ -37,7 +37,9 @@ from tests.unit.service.living import ROUTE, Living, turn_until_running, turns
 def order(loop: Loop, sort: SortKey = "name") -> list[str]:
     told = answered(DirectoryAnswer, DirectoryQuery(), loop)
     assert told.complete
-    places = Directory(told, datetime.now(UTC)).page("", Order(sort, descends=False), FIRST, 100)
+    places = AddressDirectory(told, datetime.now(UTC)).page(
+        "", AddressOrder(sort, descends=False), FIRST, 100
+    )
     return [place.address for place in places.places]
 
 
@@ -183,7 +185,7 @@ def test_a_cleared_address_holds_nothing() -> None:
     send(living, "a", "1", "2")
     loop = living.running()
     assert rows(loop, "a")["a"].partitions[0].ids_held == 2
-    answer(Clearing("a"), loop)
+    answer(ClearAddress("a"), loop)
     assert rows(loop, "a")["a"].partitions[0].ids_held == 0
 
 
@@ -230,7 +232,7 @@ def test_what_is_read_from_the_disk_is_what_memory_tells(
     for name, row in rows(loop, "a", "b").items():
         ring = loop.cache.ring(partition.source, partition.kept_store, name)
         (told,) = row.partitions
-        extent = ring.draft(size, Spots(partition.source)).extent()
+        extent = ring.draft(size, PackedPositions(partition.source)).extent()
         assert extent == (
             told.ids_held,
             told.oldest_time_ms,

@@ -5,17 +5,22 @@ from dataclasses import replace
 import pytest
 
 from ringfence.headers import DUPLICATE_ID, DeadLetter, Headers
-from service.dedup.address import Place
+from service.dedup.address import AddressContext
 from service.dedup.checks import Checks
-from service.dedup.dead_letter import Letter, Mode
-from service.dedup.output import Target
+from service.dedup.dead_letter import Mode, RedrivenRecord
+from service.dedup.output import OutputTopic
 from service.processor.loop import Loop
 from service.processor.transaction import TransactionAbortedError
 from service.queries.errors import NotPossible, Unavailable
-from service.queries.ids import ChangeAnswer, IdAnswer, IdForgetting, IdQuery, IdsAnswer, IdsQuery
-from service.queries.redrives import MarksAnswer, MarksQuery, MarksRemoval, ToldMark
+from service.queries.ids import ChangeAnswer, ForgetId, IdAnswer, IdQuery, IdsAnswer, IdsQuery
+from service.queries.redrives import (
+    CheckpointsAnswer,
+    CheckpointsQuery,
+    DeleteCheckpoints,
+    PartitionCheckpoint,
+)
 from state import cache as cache_module
-from state.model import Source
+from state.model import PartitionId
 from tests.fakes.group import Committed
 from tests.unit.helpers import answer, answered
 from tests.unit.service.dead_letters.redriving import (
@@ -39,8 +44,8 @@ def _ring(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(cache_module, "WHOLE_IDS_MAX", -1)
 
 
-def marks(loop: Loop) -> tuple[ToldMark, ...]:
-    found = answered(MarksAnswer, MarksQuery(NAME), loop)
+def marks(loop: Loop) -> tuple[PartitionCheckpoint, ...]:
+    found = answered(CheckpointsAnswer, CheckpointsQuery(NAME), loop)
     return found.marks
 
 
@@ -68,7 +73,7 @@ def test_through_decides_again_and_a_duplicate_is_a_dead_letter_once_more() -> N
 
 def test_through_accepts_what_is_not_remembered_any_more() -> None:
     living, loop = with_dead_letters("a", "b")
-    answer(IdForgetting("orders", b"a"), loop)
+    answer(ForgetId("orders", b"a"), loop)
     write(living, job("through"))
     assert redriven(loop, command("through", letters(living.cluster))).mark[5:7] == (1, 1)
     assert living.values("orders.unique") == ["a", "b", "a"]
@@ -116,7 +121,7 @@ def test_an_id_that_was_let_through_is_forgotten_at_once_when_that_is_asked() ->
     living, loop = with_dead_letters("a", "b")
     write(living, job("forget"))
     redriven(loop, command("forget", letters(living.cluster)))
-    answer(IdForgetting("orders", b"a"), loop)
+    answer(ForgetId("orders", b"a"), loop)
     assert not is_known(loop, "a")
     assert is_known(loop, "b")
 
@@ -156,7 +161,9 @@ def test_a_new_owner_knows_what_the_one_before_has_decided() -> None:
     later = living.running()
     assert redriven(later, command("bypass", sent)).mark[5] == 3
     assert living.values("orders.unique") == ["a", "b", "c", "a", "b", "c"]
-    assert sum(later.assignment.running[Source("orders", 0)].addresses == {"orders"} for _ in "1")
+    assert sum(
+        later.assignment.running[PartitionId("orders", 0)].addresses == {"orders"} for _ in "1"
+    )
 
 
 def test_nothing_is_decided_for_a_redrive_that_has_ended() -> None:
@@ -166,7 +173,7 @@ def test_nothing_is_decided_for_a_redrive_that_has_ended() -> None:
     redriven(loop, command("bypass", sent[:1]))
     write(living, job("bypass", state="cancelled"))
     assert redriven(loop, command("bypass", sent)).result == "ended"
-    removed = answered(ChangeAnswer, MarksRemoval(NAME), loop)
+    removed = answered(ChangeAnswer, DeleteCheckpoints(NAME), loop)
     assert removed.ids == 1
     assert marks(loop) == ()
     assert redriven(loop, command("bypass", sent)).result == "ended", "a late one finds the end"
@@ -177,7 +184,7 @@ def test_a_partition_whose_state_is_cleared_decides_no_letter_again() -> None:
     living, loop = with_dead_letters("a", "b")
     write(living, job("through"))
     sent = letters(living.cluster)
-    answer(IdForgetting("orders", b"a"), loop)
+    answer(ForgetId("orders", b"a"), loop)
     redriven(loop, command("through", sent))
     loop.close()
     service = replace(living.config.service, on_reset_offset="clear_state")
@@ -189,7 +196,7 @@ def test_a_partition_whose_state_is_cleared_decides_no_letter_again() -> None:
     assert living.values("orders.unique") == ["a", "b", "a"]
     write(living, job("through", state="cancelled"))
     turns(cleared, 2)
-    removed = answered(ChangeAnswer, MarksRemoval(NAME), cleared)
+    removed = answered(ChangeAnswer, DeleteCheckpoints(NAME), cleared)
     assert removed.ids == 1
 
 
@@ -198,7 +205,7 @@ def test_the_marks_of_a_redrive_that_runs_stay() -> None:
     write(living, job("bypass"))
     redriven(loop, command("bypass", letters(living.cluster)))
     with pytest.raises(NotPossible, match="runs"):
-        answer(MarksRemoval(NAME), loop)
+        answer(DeleteCheckpoints(NAME), loop)
     assert len(marks(loop)) == 1
 
 
@@ -219,7 +226,7 @@ def test_who_does_not_own_the_partition_says_so() -> None:
     living, loop = with_dead_letters("a")
     write(living, job("bypass"))
     with pytest.raises(NotPossible, match="orders-7"):
-        redriven(loop, command("bypass", letters(living.cluster), Source("orders", 7)))
+        redriven(loop, command("bypass", letters(living.cluster), PartitionId("orders", 7)))
 
 
 def test_letters_that_are_given_up_are_counted_and_passed_over() -> None:
@@ -236,7 +243,9 @@ def test_a_cleared_state_keeps_what_tells_of_redrives() -> None:
     living, loop = with_dead_letters("a")
     write(living, job("bypass"))
     redriven(loop, command("bypass", letters(living.cluster)))
-    held = {key[:1] for key, _ in loop.assignment.running[Source("orders", 0)].kept_store.scan(b"")}
+    held = {
+        key[:1] for key, _ in loop.assignment.running[PartitionId("orders", 0)].kept_store.scan(b"")
+    }
     assert b"j" in held
 
 
@@ -308,7 +317,9 @@ def test_letters_of_which_one_fails_are_refused_and_that_one_can_be_given_up(
     sent = letters(living.cluster)
     genuine = Checks.target
 
-    def target(checks: Checks, record: Letter, headers: Headers, place: Place) -> Target:
+    def target(
+        checks: Checks, record: RedrivenRecord, headers: Headers, place: AddressContext
+    ) -> OutputTopic:
         if record.value() == b"poison":
             raise KeyError("nobody foresaw this")
         return genuine(checks, record, headers, place)
