@@ -35,7 +35,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def shared_broker(config: pytest.Config, folders: pytest.TempPathFactory) -> Broker:
     """Of the kind that the environment chooses; one for all that this process tests."""
     if _SHARED not in config.stash:
-        shared = open_broker(folders.mktemp("broker"))
+        shared = open_broker(folders.mktemp("broker"), heap_mb=512, short_lived=True)
         shared.start()
         config.add_cleanup(shared.stop)
         config.stash[_SHARED] = shared

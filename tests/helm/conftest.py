@@ -63,7 +63,8 @@ def boxes() -> None:
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     # With users where the broker is ours, so that the Secret's way is walked too.
     ours = not (os.environ.get("KAFKA_BOOTSTRAP_SERVERS") or os.environ.get("RINGFENCE_BROKER"))
-    with open_broker(tmp_path_factory.mktemp("broker"), secured=ours, heap_mb=512) as broker:
+    folder = tmp_path_factory.mktemp("broker")
+    with open_broker(folder, secured=ours, heap_mb=512, short_lived=True) as broker:
         yield broker
 
 

@@ -46,7 +46,7 @@ class Installed(NamedTuple):
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with open_broker(tmp_path_factory.mktemp("broker"), heap_mb=512) as found:
+    with open_broker(tmp_path_factory.mktemp("broker"), heap_mb=512, short_lived=True) as found:
         yield found
 
 

@@ -33,5 +33,5 @@ def container(image: Image) -> Iterator[Container]:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with open_broker(tmp_path_factory.mktemp("broker"), heap_mb=512) as broker:
+    with open_broker(tmp_path_factory.mktemp("broker"), heap_mb=512, short_lived=True) as broker:
         yield broker

@@ -74,11 +74,15 @@ class Machine(NamedTuple):
     """Where it leaves the classes that it has loaded, when it ends in an orderly way."""
 
     def options(self) -> list[str]:
-        """Return the options for the server; a short-lived one starts with half the work."""
+        """Return the options for Java; a short-lived one starts with half the work."""
         heap = ["-Xms256m", f"-Xmx{self.heap_mb}m", "-XX:+ExitOnOutOfMemoryError"]
         quick = [*_COMPILED_QUICKLY, "-XX:+UseSerialGC"] if self.short_lived else []
         dump = [] if self.archive is None else [f"-XX:ArchiveClassesAtExit={self.archive}"]
         return [*heap, *quick, *dump]
+
+    def properties(self) -> dict[str, str]:
+        """Return the server properties that it asks for."""
+        return config.quiet_properties() if self.short_lived else {}
 
 
 def prepare(
@@ -100,7 +104,7 @@ def prepare(
         *(f"-Dlog4j2.configurationFile={_LOG4J}", "-Djava.awt.headless=true"),
     ]
     ours = config.server_properties(node.ports, node.data_folder)
-    text = config.to_properties_text({**ours, **properties})
+    text = config.to_properties_text({**ours, **machine.properties(), **properties})
     node.properties_path.write_text(text, encoding="ascii")
     if node.cluster_id is None:
         _format(java, node, cluster_id or new_cluster_id())
