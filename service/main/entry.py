@@ -13,6 +13,10 @@ def main() -> None:
 
         sys.stdout.write(overview())
         return
+    if sys.argv[1:2] == ["serve"]:
+        from service.main.quick_start import start_quickly
+
+        start_quickly()
     from service.main.cli import main as run
 
     run()

@@ -16,11 +16,15 @@ import structlog
 from service.config.load import Config
 from service.errors import ExitCode, ExitError
 from service.supervisor.supervisor import Supervisor
-from service.supervisor.watchdog import HANG_LIMIT_S, raise_descriptor_limit
-from service.supervisor.worker_handle import PROGRAM
+from service.supervisor.watchdog import (
+    HANG_LIMIT_S,
+    calm_garbage_collector,
+    raise_descriptor_limit,
+)
 from service.telemetry import logging as log
 from state.directory import DirectoryLockedError, StateDirectory
 
+_PROGRAM: Final = ("-m", "service.main.worker")
 _HELD_S: Final = 3.0
 """How long a process that was killed may take to let go of the folder."""
 
@@ -28,7 +32,7 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 def serve(
-    config: Config, program: Sequence[str] = PROGRAM, hang_limit_s: float = HANG_LIMIT_S
+    config: Config, program: Sequence[str] = _PROGRAM, hang_limit_s: float = HANG_LIMIT_S
 ) -> int:
     """Process until SIGTERM or SIGINT; gives the exit code, raises ExitError for bad ends.
 
@@ -42,6 +46,7 @@ def serve(
         supervisor.start()
         from service.main.serve_api import serve_api
 
+        calm_garbage_collector()
         server = serve_api(config, supervisor, hang_limit_s)
         _log.info("started", api=server.url, group_id=config.service.group_id)
         try:

@@ -22,7 +22,7 @@ from service.errors import ExitCode, ExitError
 from service.queries.status import ServiceStatus
 from service.supervisor.protocol import WorkerSetup
 from service.supervisor.status import instance_status
-from service.supervisor.worker_handle import PROGRAM, WorkerHandle
+from service.supervisor.worker_handle import WorkerHandle
 
 _FIRST_PAUSE_S: Final = 0.5
 
@@ -97,7 +97,7 @@ class Supervisor:
         folder: Path,
         *,
         hang_limit_s: float,
-        program: Sequence[str] = PROGRAM,
+        program: Sequence[str],
     ) -> None:
         """`program` is what a child runs, as arguments of Python."""
         self._hang_limit_s = hang_limit_s

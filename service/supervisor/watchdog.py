@@ -156,6 +156,7 @@ def calm_garbage_collector() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(_YOUNG_OBJECTS, _GENERATIONS, _GENERATIONS)
 
 

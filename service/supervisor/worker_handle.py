@@ -16,7 +16,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection
-from typing import Final
 
 from service.config.tasks import Task
 from service.queries.errors import Busy, Unavailable
@@ -108,9 +107,6 @@ def _without_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-PROGRAM: Final = ("-m", "service.supervisor.worker_process")
 
 
 class WorkerFailedError(Exception):

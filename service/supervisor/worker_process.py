@@ -1,7 +1,5 @@
 """Worker process: runs the loop of one task and reports to its supervisor.
 
-    python -P -m service.supervisor.worker_process FD SUPERVISOR_PID
-
 Invariant: it never outlives its supervisor: the kernel ends it, or else the end of the connection.
 """
 
@@ -20,7 +18,7 @@ from typing import Final
 
 import structlog
 
-from service.clock import SystemClock, leave, product_version
+from service.clock import SystemClock, product_version
 from service.config.load import ConfigErrors
 from service.errors import ExitCode, ExitError
 from service.kafka.clients import KafkaClients, property_problems
@@ -217,7 +215,3 @@ def main(fd: str, supervisor_pid: str) -> int:
     worker_process = WorkerProcess(begin, connection)
     signal.signal(signal.SIGTERM, lambda _signal, _frame: worker_process.stop())
     return worker_process.run()
-
-
-if __name__ == "__main__":
-    leave(main(*sys.argv[1:]))

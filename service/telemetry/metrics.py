@@ -17,7 +17,6 @@ from itertools import accumulate, islice
 from pathlib import Path
 from typing import Final, Literal
 
-from cryptography.x509 import load_pem_x509_certificates
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -78,6 +77,10 @@ def valid_until_s(path: Path) -> float:
 
     Not a number while the file cannot be read: a server goes on with what it has loaded.
     """
+    from cryptography.x509 import (  # noqa: PLC0415 - workers have none, and it loads slowly
+        load_pem_x509_certificates,
+    )
+
     try:
         chain = load_pem_x509_certificates(path.read_bytes())
     except (OSError, ValueError):
