@@ -33,8 +33,8 @@ COPY service service
 COPY state state
 COPY api api
 COPY pipeline pipeline
-RUN /opt/wheel-tools/bin/python -c "from hatchling.build import build_wheel; build_wheel('/build/dist')" \
- && python -m pip --python /opt/ringfence/bin/python install --no-deps --no-index /build/dist/ringfence-*.whl
+RUN for folder in ringfence .; do (cd "$folder" && /opt/wheel-tools/bin/python -c "from hatchling.build import build_wheel; build_wheel('/build/dist')") || exit 1; done \
+ && python -m pip --python /opt/ringfence/bin/python install --no-deps --no-index /build/dist/*.whl
 
 # The processor with its admin API, and the bridge.
 FROM ${PYTHON} AS service

@@ -54,13 +54,13 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-PROJECT: Final = "ringfence"
+_DISTRIBUTION: Final = "ringfence-server"
 
 
 def product_version() -> str:
-    """Return it as the package has it."""
+    """Return the version of the installed server, or that of this checkout."""
     try:
-        return version(PROJECT)
+        return version(_DISTRIBUTION)
     except PackageNotFoundError:
         project_file = Path(__file__).parents[1] / "pyproject.toml"
         return str(tomllib.loads(project_file.read_text(encoding="utf-8"))["project"]["version"])

@@ -23,9 +23,9 @@ def another(folder: Path, version: str) -> Path:
     """The same code under another number."""
     for name in PACKAGES:
         shutil.copytree(REPOSITORY / name, folder / name)
-    about = folder / f"ringfence-{version}.dist-info"
+    about = folder / f"ringfence_server-{version}.dist-info"
     about.mkdir()
-    text = f"Metadata-Version: 2.1\nName: ringfence\nVersion: {version}\n"
+    text = f"Metadata-Version: 2.1\nName: ringfence-server\nVersion: {version}\n"
     (about / "METADATA").write_text(text, encoding="utf-8")
     return folder
 

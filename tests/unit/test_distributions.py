@@ -1,0 +1,89 @@
+"""Two wheels come from one checkout: the client library, and the server that depends on it."""
+
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from email.message import Message
+from email.parser import Parser
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import pytest
+from packaging.metadata import Metadata
+
+ROOT: Final = Path(__file__).parents[2]
+CLIENT: Final = ROOT / "ringfence"
+PACKAGES: Final = {
+    "ringfence": {"ringfence"},
+    "ringfence-server": {"service", "state", "api", "pipeline"},
+}
+LEFT_OUT: Final = ("fastapi", "rocksdict", "service", "pydantic", "structlog")
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Both, by the names of their distributions."""
+    folder = tmp_path_factory.mktemp("wheels")
+    for project in (CLIENT, ROOT):
+        program = f"from hatchling.build import build_wheel; build_wheel({str(folder)!r})"
+        subprocess.run([sys.executable, "-c", program], cwd=project, check=True)
+    return {str(metadata(wheel)["Name"]): wheel for wheel in folder.glob("*.whl")}
+
+
+def metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+        return Parser().parsestr(archive.read(name).decode())
+
+
+def test_each_holds_its_own_packages_and_the_license(wheels: dict[str, Path]) -> None:
+    for distribution, packages in PACKAGES.items():
+        names = zipfile.ZipFile(wheels[distribution]).namelist()
+        folders = {name.split("/")[0] for name in names}
+        assert {each for each in folders if not each.endswith(".dist-info")} == packages
+        assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+    assert "ringfence/py.typed" in zipfile.ZipFile(wheels["ringfence"]).namelist()
+
+
+@pytest.mark.parametrize("distribution", PACKAGES)
+def test_an_index_would_take_them(wheels: dict[str, Path], distribution: str) -> None:
+    with zipfile.ZipFile(wheels[distribution]) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+        found = Metadata.from_email(archive.read(name), validate=True)
+    assert found.description
+    assert found.description_content_type == "text/markdown"
+    # W009: the server has several packages; their names are fixed by the layout of the checkout.
+    command = ["check_wheel_contents", "--ignore", "W009", str(wheels[distribution])]
+    subprocess.run([sys.executable, "-m", *command], check=True)
+
+
+def test_both_have_one_version_and_the_server_needs_that_of_the_client() -> None:
+    server, client = (
+        tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
+        for folder in (ROOT, CLIENT)
+    )
+    assert client["version"] == server["version"]
+    assert f"ringfence=={client['version']}" in server["dependencies"]
+
+
+def test_the_client_needs_no_part_of_the_server(wheels: dict[str, Path], tmp_path: Path) -> None:
+    venv.create(tmp_path, symlinks=True)
+    site = tmp_path / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    with zipfile.ZipFile(wheels["ringfence"]) as archive:
+        archive.extractall(site)
+    needed = ["confluent_kafka", *(["pyspark", "py4j"] if find_spec("pyspark") else [])]
+    for name in needed:
+        installed = Path(str(import_module(name).__file__)).parent
+        (site / name).symlink_to(installed)
+        for libraries in installed.parent.glob(f"{name}.libs"):
+            (site / libraries.name).symlink_to(libraries)
+    program = (
+        "import importlib.util, ringfence.headers, ringfence.publisher;"
+        f"found = [each for each in {LEFT_OUT} if importlib.util.find_spec(each)];"
+        "assert not found, found;" + ("import ringfence.spark" if "pyspark" in needed else "")
+    )
+    subprocess.run([tmp_path / "bin" / "python", "-I", "-c", program], cwd=tmp_path, check=True)
