@@ -86,7 +86,7 @@ def running(arm: Arm, stage: Stage, folder: Path = ROOT) -> Iterator[Running]:
 
 
 def _ringfence(stage: Stage) -> list[str]:
-    return [sys.executable, "-m", "service.main.cli", "serve", "--config", str(_config(stage))]
+    return [sys.executable, "-m", "service.main.entry", "serve", "--config", str(_config(stage))]
 
 
 def _floor(stage: Stage) -> list[str]:

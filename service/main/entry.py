@@ -13,7 +13,7 @@ def main() -> None:
 
         sys.stdout.write(overview())
         return
-    if sys.argv[1:2] == ["serve"]:
+    if sys.argv[1:2] in (["serve"], ["bridge"]):
         from service.main.quick_start import start_quickly
 
         start_quickly()
