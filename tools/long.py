@@ -36,6 +36,11 @@ def parts(seed: int) -> Sequence[Part]:
         ),
         Part("long tests", (*PYTEST, "-m", "long")),
         Part(
+            "requests to the API",
+            (*PYTEST, "-m", "broker", "tests/broker/test_openapi.py"),
+            {"RINGFENCE_API_EXAMPLES": "25"},
+        ),
+        Part(
             "late requests",
             (
                 *(*PYTEST, "-n", "2", "--dist", "loadgroup", "-m", "broker"),
