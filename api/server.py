@@ -136,7 +136,7 @@ def serve_in_thread(
 
     def run() -> None:
         if sys.platform == "linux":
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
+            os.nice(niceness)  # of this thread alone, on Linux
         server.run()
 
     thread = threading.Thread(target=run, name="ringfence-api", daemon=True)
