@@ -2,7 +2,7 @@
 
 from hypothesis import settings
 
-from tests.leaks import pytest_runtest_makereport
+from tests.support.leaks import pytest_runtest_makereport
 
 __all__ = ["pytest_runtest_makereport"]  # a hook
 

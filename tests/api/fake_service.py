@@ -58,7 +58,7 @@ from service.queries.settings import CacheEviction, EffectiveSetting, EvictionAn
 from service.queries.status import PartitionStatus, ServiceInfo, ServiceStatus, StatusBoard
 from service.telemetry.metrics import Metrics
 from tests.api.fake_letters import FakeLetters, FakeRedrives
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
 
 STARTED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 INFO = ServiceInfo(

@@ -15,7 +15,7 @@ from service.queries.ids import ChangeAnswer, ImportAnswer
 from service.queries.registry import Answer, Query
 from tests.api.fake_service import Clock, FakeAudit, answering
 from tests.api.guarded import TOKENS, client_of, filled, operations
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
 
 CLEAR = "/v1/addresses/orders:clear"
 IMPORT = "/v1/addresses/orders/ids:import"

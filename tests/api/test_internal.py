@@ -38,7 +38,7 @@ from service.queries.registry import Query
 from service.queries.status import ServiceStatus
 from tests.api.fake_service import RUNNING, STARTING
 from tests.api.guarded import HERE, PEER, client_of, guarded, settings
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
 
 ASKER = RequestOrigin("1", "ada%20l", "request-1")
 QUESTION = question_text(PeerQuery("0", IdQuery("orders", b"id-1"), 2000))

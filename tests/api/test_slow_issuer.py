@@ -17,7 +17,7 @@ from api.auth.authenticate import Authenticator
 from api.ports import ServiceView
 from api.server import serve_in_thread
 from tests.api.guarded import TOKENS, claims, settings, signed
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
 
 STRANGERS = 60
 

@@ -13,7 +13,7 @@ from api.app import create_app
 from api.ports import ServiceView
 from api.server import ServerHandle, TlsCertificates, serve_in_thread
 from service.config.model import ApiSettings
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from state.model import Edit, PartitionId
 from tests.broker.proxy import Proxy
 from tests.broker.reading import drained, still_open
 from tests.broker.service import configuration
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 OUTPUTS: Final = (0, 1)
 """The partitions of a topic that outputs go to; one more holds the changelog, one is the input."""

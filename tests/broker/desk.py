@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewPartitions  # where the types are exported
 from tests.broker.reading import committed, drained, ends
 from tests.broker.service import Service, Stage, configuration
 from tests.broker.topics import create_topic, done
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 SERVICE_ENDS_S = 120.0
 """A broker that does not answer is asked five times; each waits five seconds for it."""

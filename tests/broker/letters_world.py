@@ -13,7 +13,7 @@ from state.redrive_progress import KIND
 from tests.broker.reading import messages
 from tests.broker.service import Stage
 from tests.broker.topics import create_topic
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 PARTITIONS: Final = 4
 READ_S: Final = 300.0

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tools.broker import secured
 from tools.broker.cluster import Broker
 

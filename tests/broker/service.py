@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from tests.broker.workload import PARTITIONS
-from tests.waiting import LIMIT_S, eventually
+from tests.support.waiting import LIMIT_S, eventually
 from tools.broker.config import _free_port as free_port
 from tools.broker.embedded import LAUNCH
 from tools.processes import children_of

@@ -16,7 +16,7 @@ from tests.broker.reading import drained
 from tests.broker.service import Stage, ringfence
 from tests.broker.topics import create_topic
 from tests.broker.workload import Seen
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tools.broker.cluster import Broker
 
 pytestmark = pytest.mark.broker

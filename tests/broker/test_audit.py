@@ -19,7 +19,7 @@ from service.queries.errors import Unavailable
 from tests.broker.conftest import NewWorld
 from tests.broker.service import Answer, configuration
 from tests.broker.topics import create_topic
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tools.broker.cluster import Broker
 
 pytestmark = pytest.mark.broker

@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 from bench.machine import memory
 from ringfence.headers import DUPLICATE_ID
 from tests.broker.desk import Desk
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 

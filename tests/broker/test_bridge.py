@@ -16,7 +16,7 @@ from tests.broker.raw import send_raw
 from tests.broker.service import IN_TIME_S, ringfence
 from tests.broker.topics import done
 from tests.broker.two_clusters import PARTITIONS, TwoClusters
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tools.broker.cluster import Broker
 
 pytestmark = pytest.mark.broker

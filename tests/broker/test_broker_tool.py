@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from tests.broker.topics import create_topic
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tools.broker import detached
 from tools.broker.cluster import Broker
 from tools.broker.embedded import EmbeddedBroker

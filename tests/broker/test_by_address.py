@@ -7,7 +7,7 @@ import pytest
 
 from tests.broker.conftest import NewWorld
 from tests.broker.world import Manner
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tools.broker.cluster import Broker
 
 pytestmark = pytest.mark.broker

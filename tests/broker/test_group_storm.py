@@ -10,7 +10,7 @@ from tests.broker.conftest import NewWorld
 from tests.broker.service import struck
 from tests.broker.victim import Step
 from tests.broker.world import Manner, World
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tools.broker.cluster import Broker
 
 pytestmark = pytest.mark.broker

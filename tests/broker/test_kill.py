@@ -11,7 +11,7 @@ from tests.broker.conftest import NewWorld
 from tests.broker.service import IN_TIME_S, struck
 from tests.broker.victim import Step
 from tests.broker.world import World
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tools.broker.cluster import Broker
 
 pytestmark = pytest.mark.broker

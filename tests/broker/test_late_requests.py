@@ -30,7 +30,7 @@ from tests.broker.proxy import (
     What,
 )
 from tests.broker.topics import create_topic
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.row(15), pytest.mark.row(29)]
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
 from state.segment import FORMAT
 from tests.broker.desk import SERVICE_ENDS_S, Desk, sentence
 from tests.broker.topics import create_topic
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 

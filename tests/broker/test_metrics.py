@@ -12,8 +12,8 @@ from tests.broker.service import Service
 from tests.broker.test_workers import wait_shared
 from tests.broker.workload import CAPACITY, PARTITIONS
 from tests.broker.world import Manner
-from tests.unit.service.test_metrics_page import PAGE, documented
-from tests.waiting import eventually
+from tests.support.waiting import eventually
+from tests.unit.service.telemetry.test_metrics_page import PAGE, documented
 from tools.broker.cluster import Broker
 
 pytestmark = pytest.mark.broker

@@ -22,7 +22,7 @@ from tests.broker.proxy import (
 )
 from tests.broker.service import Service
 from tests.broker.world import PLAIN, Manner, World
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tools.broker.cluster import Broker
 
 pytestmark = pytest.mark.broker

@@ -29,7 +29,7 @@ from service.config.tokens import entry_of
 from service.queries.inbox import QueryInbox
 from tests.api.fake_service import RUNNING, Clock, make_view
 from tests.broker.world import Manner, World
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tools.broker.cluster import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("openapi")]

@@ -16,7 +16,7 @@ from tests.broker.raw import send_raw
 from tests.broker.reading import drained
 from tests.broker.service import Stage
 from tests.broker.topics import create_topic
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tools.broker.cluster import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("records")]

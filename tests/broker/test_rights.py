@@ -9,7 +9,7 @@ from confluent_kafka.admin._acl import AclOperation
 from tests.broker.desk import Desk
 from tests.broker.rights import Administrator, documented
 from tests.broker.service import ringfence
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tools.broker import secured
 from tools.broker.cluster import Broker
 

@@ -10,7 +10,7 @@ import pytest
 from service.config.tokens import entry_of
 from tests.broker.conftest import NewWorld
 from tests.broker.service import configuration, ringfence
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tools.broker.cluster import Broker
 
 pytestmark = pytest.mark.broker

@@ -10,7 +10,7 @@ from ringfence.headers import DUPLICATE_ID
 from tests.broker.reading import drained
 from tests.broker.service import Answer, Service, Stage
 from tests.broker.topics import create_topic
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tools.broker.cluster import Broker
 
 pytestmark = pytest.mark.broker

@@ -15,7 +15,7 @@ from tests.broker.service import Service, wait_shared
 from tests.broker.topics import create_topic
 from tests.broker.world import World
 from tests.histories.checks import anomalies
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tools.broker.embedded import EmbeddedBroker
 from tools.broker.three import NUMBERS, ThreeBrokers
 

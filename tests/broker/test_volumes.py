@@ -14,7 +14,7 @@ from tests.broker.conftest import NewWorld
 from tests.broker.service import Service
 from tests.broker.victim import Step
 from tests.broker.world import World
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
 from tools.broker.cluster import Broker
 
 pytestmark = pytest.mark.broker

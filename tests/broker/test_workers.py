@@ -16,7 +16,7 @@ from tests.broker.service import Service, struck
 from tests.broker.victim import Step
 from tests.broker.workload import PARTITIONS
 from tests.broker.world import PLAIN, Manner, World
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tools.broker.cluster import Broker
 
 pytestmark = pytest.mark.broker

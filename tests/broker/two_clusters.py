@@ -15,7 +15,7 @@ from tests.broker.reading import committed, drained, ends
 from tests.broker.service import BRIDGE, Service, Stage, configuration, properties
 from tests.broker.topics import create_topic
 from tests.broker.workload import FIRST_MS, Headers, Record, Seen
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 PARTITIONS = 4
 

@@ -39,7 +39,7 @@ from tests.broker.workload import (
     judged,
     records,
 )
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 SEND_S = 60.0
 

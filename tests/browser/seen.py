@@ -11,7 +11,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
 
 BROWSER: Final = [
     pytest.mark.browser,

@@ -22,8 +22,8 @@ from tests.fakes.clients import FakeClients
 from tests.fakes.log import START_MS
 from tests.fakes.partition import Record
 from tests.simulation.disk import Disk
-from tests.unit.helpers import answer, answered, some
-from tests.unit.service.living import LOG, ROUTE, Living, registry_of, turn_until_running
+from tests.support.helpers import answer, answered, some
+from tests.support.living import LOG, ROUTE, Living, registry_of, turn_until_running
 
 INPUT: Final = "orders"
 BY_ADDRESS: Final = replace(ROUTE, address=f"{{header:{ADDRESS}}}")

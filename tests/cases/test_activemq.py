@@ -15,7 +15,7 @@ from tests.cases.case import Case, Manner, Settings, every_case, every_manner
 from tests.cases.chance import manners
 from tests.cases.scene import BY_ADDRESS, Scene
 from tests.cases.trace import ADDRESS, fates
-from tests.unit.service.living import ROUTE, turns
+from tests.support.living import ROUTE, turns
 
 
 def audit(depth: int = 2048, **settings: object) -> Settings:

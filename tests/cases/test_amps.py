@@ -17,7 +17,7 @@ from tests.cases.chance import manners, restarts
 from tests.cases.scene import Scene
 from tests.cases.trace import fates, rendered
 from tests.fakes.partition import Record
-from tests.unit.service.living import ROUTE
+from tests.support.living import ROUTE
 
 SEQUENCE: Final = {"strategy": "sequence"}
 

@@ -12,7 +12,7 @@ from tests.cases.case import MANNERS, Case, Manner, every_case, every_manner
 from tests.cases.scene import BY_ADDRESS, Scene
 from tests.cases.trace import ADDRESS, fates, headers_of
 from tests.fakes.producer import FakeProducer
-from tests.unit.service.living import LOG, ROUTE, turns
+from tests.support.living import LOG, ROUTE, turns
 
 
 @pytest.fixture(params=["whole", "compact"])

@@ -21,7 +21,7 @@ from tests.cases.trace import fates, headers_of
 from tests.fakes.log import START_MS
 from tests.simulation.disk import Disk
 from tests.simulation.trouble import Crash
-from tests.unit.service.living import ROUTE, refused, turn_until_running, turns
+from tests.support.living import ROUTE, refused, turn_until_running, turns
 
 # Of each strategy two records that it accepts, one after the other.
 WORDS: Final[Mapping[str, tuple[str, str]]] = {

@@ -14,7 +14,7 @@ from service.queries.registry import Query
 from tests.cases.case import Manner, every_manner
 from tests.cases.scene import INPUT, Scene
 from tests.cases.trace import fates
-from tests.unit.helpers import answer, answered
+from tests.support.helpers import answer, answered
 
 
 def changed(scene: Scene, change: Query) -> int:

@@ -18,7 +18,7 @@ from tests.cases.chance import manners, restarts
 from tests.cases.scene import BY_ADDRESS, Scene
 from tests.cases.trace import fates, headers_of, rendered
 from tests.fakes.partition import Record
-from tests.unit.service.living import LOG, Living, refused, turns
+from tests.support.living import LOG, Living, refused, turns
 
 # Against a model.
 

@@ -27,7 +27,7 @@ from state.store import (
     Stores,
     StoreStats,
 )
-from tests.unit.helpers import rows, some
+from tests.support.helpers import rows, some
 
 SOURCE = PartitionId("orders", 3)
 OTHER = PartitionId("orders", 4)

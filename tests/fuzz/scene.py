@@ -21,7 +21,7 @@ from tests.fakes.clients import FakeClients
 from tests.fakes.partition import Record
 from tests.fuzz.records import ADDRESS, TARGETS, TO, number_of, record_of, told
 from tests.simulation.disk import Disk
-from tests.unit.service.living import GROUP, Living, refused, turn_until_running
+from tests.support.living import GROUP, Living, refused, turn_until_running
 
 INPUT: Final = "orders"
 LETTERS: Final = ("orders.dlq", *(f"{target}.dlq" for target in TARGETS))

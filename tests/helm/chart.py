@@ -12,7 +12,7 @@ import kubernetes_validate  # type: ignore[import-untyped]  # ships no types
 import pytest
 import yaml
 
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
 
 CHART_DIR = Path(__file__).parents[2] / "deploy" / "helm" / "ringfence"
 MINIMAL = CHART_DIR / "ci" / "minimal-values.yaml"

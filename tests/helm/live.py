@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from tests.helm.chart import CHART_DIR, MINIMAL, Helm, Object, RefusedError
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
 from tools.errors import ToolError
 from tools.kubernetes.control_plane import Kubernetes
 

@@ -16,7 +16,7 @@ from tests.broker.workload import CAPACITY, PARTITIONS
 from tests.broker.world import World
 from tests.helm.chart import MINIMAL, Helm, Object, only
 from tests.helm.pod import Pod, Secrets
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 CONTRADICTION: Final = 5
 _SECRET: Final = ("kafka-user", "password")

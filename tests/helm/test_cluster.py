@@ -17,7 +17,7 @@ import yaml
 
 from tests.helm.chart import CHART_DIR, EVERYTHING, HELM_TEST, Helm
 from tests.helm.live import NAME, RELEASE, Namespace, new_namespace, refused
-from tests.waiting import LIMIT_S, eventually
+from tests.support.waiting import LIMIT_S, eventually
 from tools.kubernetes.control_plane import Kubernetes
 from tools.kubernetes.published import DEFINITIONS
 

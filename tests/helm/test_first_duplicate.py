@@ -21,7 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.helm.chart import CHART_DIR, Helm
 from tests.helm.inside import Inside
 from tests.helm.live import Shell, block, new_namespace, new_shell
-from tests.waiting import LIMIT_S, eventually
+from tests.support.waiting import LIMIT_S, eventually
 from tools.broker.cluster import Broker, open_broker
 from tools.kubernetes.control_plane import Kubernetes
 from tools.kubernetes.documents import Pods

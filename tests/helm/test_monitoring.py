@@ -9,7 +9,7 @@ import yaml
 
 from tests.helm.chart import CHART_DIR, EVERYTHING, HELM_TEST, Helm, installed
 from tests.helm.test_rules import rules, run
-from tests.unit.service.test_metrics_page import PAGE, documented
+from tests.unit.service.telemetry.test_metrics_page import PAGE, documented
 from tools.dashboard.grafana import query_of, written
 from tools.dashboard.panels import ROWS
 

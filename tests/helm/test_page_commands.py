@@ -10,7 +10,7 @@ import pytest
 
 from tests.helm.chart import CHART_DIR, HELM_TEST, Helm
 from tests.helm.live import Namespace, Shell, block, new_shell
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tools.kubernetes.control_plane import Kubernetes
 
 pytestmark = HELM_TEST

@@ -19,7 +19,7 @@ from tests.helm.chart import Helm, Object, only
 from tests.helm.pod import Pod
 from tests.helm.prober import LIVENESS, PROBES, READINESS, STARTUP, Prober
 from tests.helm.release import Release
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.embedded import EmbeddedBroker
 

@@ -17,8 +17,8 @@ from tests.helm.chart import (
     installed,
     only,
 )
-from tests.unit.service.test_metrics_page import PAGE, documented
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
+from tests.unit.service.telemetry.test_metrics_page import PAGE, documented
 
 pytestmark = HELM_TEST
 

@@ -28,7 +28,7 @@ from tests.helm.steady import Load, Pauses
 from tests.helm.versions import NEWER, another, as_today, with_newer_format
 from tests.histories.checks import anomalies
 from tests.soak.footprint import footprint
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tools.broker.cluster import Broker
 
 pytestmark = [

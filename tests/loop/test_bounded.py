@@ -22,8 +22,8 @@ from state.strategies.base import CommittedState, Strategy
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.group import Committed
 from tests.fakes.log import Chance
-from tests.unit.service.living import GROUP as CONSUMERS
-from tests.unit.service.living import (
+from tests.support.living import GROUP as CONSUMERS
+from tests.support.living import (
     LOG,
     ORDERS,
     ROUTE,

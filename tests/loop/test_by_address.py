@@ -17,8 +17,7 @@ from state.model import PartitionId
 from state.pending_group import decode
 from tests.fakes.log import FakeCluster
 from tests.oracle.model import DequeRing
-from tests.unit.helpers import some
-from tests.unit.service.deciding import (
+from tests.support.deciding import (
     BY_ADDRESS,
     CHANGELOG,
     FALLBACK,
@@ -30,6 +29,7 @@ from tests.unit.service.deciding import (
     told,
     topics,
 )
+from tests.support.helpers import some
 
 ROUTE = RouteSettings(name="all", inputs=("orders", "more"), address="all", output="{topic}.unique")
 Header = tuple[str, bytes | None]

@@ -11,7 +11,7 @@ from service.processor.transaction import TransactionAbortedError
 from state.model import PartitionId
 from tests.fakes.consumer import FakeConsumer
 from tests.simulation.disk import Disk
-from tests.unit.service.living import ORDERS, Living, in_group, turns, waiting_for
+from tests.support.living import ORDERS, Living, in_group, turns, waiting_for
 from tests.unit.service.processor.test_poll import at_read
 
 

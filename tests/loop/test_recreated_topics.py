@@ -10,9 +10,9 @@ from service.errors import ExitCode, ExitError
 from service.processor.transaction import TransactionAbortedError
 from tests.fakes.errors import abortable
 from tests.fakes.partition import Record
-from tests.unit.helpers import ending, some
-from tests.unit.service.living import LOG, ORDERS, ROUTE, Living, Telling, turns
-from tests.unit.service.test_two_hops import BY_ADDRESS, Hops
+from tests.loop.test_two_hops import BY_ADDRESS, Hops
+from tests.support.helpers import ending, some
+from tests.support.living import LOG, ORDERS, ROUTE, Living, Telling, turns
 
 
 @pytest.mark.row(31)

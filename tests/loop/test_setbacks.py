@@ -15,8 +15,8 @@ from state.model import Edit, PartitionId
 from state.segment import key
 from state.store import StoreCorruptError
 from tests.fakes.log import Chance
-from tests.unit.helpers import ending, some
-from tests.unit.service.living import (
+from tests.support.helpers import ending, some
+from tests.support.living import (
     ORDERS,
     ROUTE,
     Living,

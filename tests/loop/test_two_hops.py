@@ -19,8 +19,8 @@ from state.model import PartitionId
 from tests.fakes.clients import FakeClients
 from tests.fakes.partition import Record
 from tests.simulation.disk import Disk
-from tests.unit.helpers import answer, answered, ending, some
-from tests.unit.service.living import GROUP, Living, Turning, turn_until_running
+from tests.support.helpers import answer, answered, ending, some
+from tests.support.living import GROUP, Living, Turning, turn_until_running
 
 ROUTE = RouteSettings(name="orders", inputs=("orders",), address="{key}", output="orders.unique")
 WIDE = 3

@@ -7,8 +7,8 @@ import pytest
 from service.config.load import RouteSettings
 from state.cache import Cache
 from state.keys import RUNS, prefix
-from tests.unit.service.deciding import World, named, reasons, topics
-from tests.unit.service.living import LOG, ORDERS, Living, in_group, turns
+from tests.support.deciding import World, named, reasons, topics
+from tests.support.living import LOG, ORDERS, Living, in_group, turns
 
 ROUTE: Final = RouteSettings(name="orders", inputs=("orders",), scope="partition")
 FORGETFUL: Final = {"orders": {"persist_id_cache": False}}

@@ -9,6 +9,7 @@ TESTS: Final = (
     "tests/unit/state",
     "tests/unit/service",
     "tests/unit/ringfence",
+    "tests/loop",
     "tests/cases",
     "tests/contract",
     *("-k", "not killed"),  # of the cases' manners those that decide the same after a restart

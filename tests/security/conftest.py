@@ -7,7 +7,7 @@ import pytest
 from tests.api.guarded import AUDIENCE, settings
 from tests.broker.desk import Desk
 from tests.broker.service import Service
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tools.broker.cluster import open_broker
 
 NOBODY = "https://127.0.0.1:1"

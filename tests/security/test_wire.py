@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from tests.api.guarded import TOKENS
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
 
 pytestmark = pytest.mark.security
 

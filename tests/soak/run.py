@@ -18,7 +18,7 @@ from tests.soak.footprint import Footprint, footprint, more_threads
 from tests.soak.plan import GUESTS, Fault, Kind, plan
 from tests.soak.trouble import Troublemaker, Undo
 from tests.soak.venue import venue
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 RECORDS_PER_S: Final = 150
 WARM_UP_RECORDS: Final = 1500

@@ -20,7 +20,7 @@ from ringfence.headers import DUPLICATE_ID, NUMBER, PREVIOUS, PUBLISHER, STREAM
 from tests.broker.service import REPOSITORY
 from tests.broker.workload import PARTITIONS, Record
 from tests.broker.world import Manner, World
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 

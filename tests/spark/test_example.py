@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
 from ringfence.headers import DeadLetter
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
 from tools.broker.cluster import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

@@ -20,7 +20,7 @@ from tests.broker.conftest import create_topic
 from tests.broker.world import Manner
 from tests.spark.judging import named, rows
 from tests.spark.ledger import Ledger, Row
-from tests.waiting import LIMIT_S, eventually
+from tests.support.waiting import LIMIT_S, eventually
 from tools.broker.cluster import Broker
 from tools.broker.config import _free_port as free_port
 

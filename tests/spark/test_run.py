@@ -23,7 +23,7 @@ from pipeline.run import RunOptions, TableRows, TableSource, update_tables
 from pipeline.tables import TRANSFORMS, Format, TableLayout, read_table
 from tests.broker.conftest import create_topic
 from tests.broker.reading import still_open
-from tests.waiting import LIMIT_S, eventually
+from tests.support.waiting import LIMIT_S, eventually
 from tools.broker.cluster import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

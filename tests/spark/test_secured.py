@@ -28,7 +28,7 @@ from service.config.kafka_properties import KafkaSettings
 from service.config.load import Config
 from service.metadata.settings import SettingsHistory, SettingsOverlay
 from tests.broker.conftest import create_topic
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
 from tools.broker import secured
 from tools.broker.cluster import Broker, open_broker
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
 
 SECRET = "s" * 40
 TESTS = f"""
@@ -36,7 +36,16 @@ def test_whose_process_logs(tmp_path):
 
 def test_a_secret_that_is_told_fails_the_test(tmp_path: Path) -> None:
     (tmp_path / "test_leaking.py").write_text(TESTS)
-    words = [sys.executable, "-m", "pytest", "-q", "-rE", "--show-capture=no", "-p", "tests.leaks"]
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-rE",
+        "--show-capture=no",
+        "-p",
+        "tests.support.leaks",
+    ]
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     ran = subprocess.run(
         words,

@@ -31,7 +31,7 @@ from service.config.model import ApiSettings
 from service.queries.inbox import QueryInbox
 from tests.api.fake_service import RUNNING, Clock, make_view
 from tests.fakes.logs import logging_to
-from tests.waiting import LIMIT_S, eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 HERE = "127.0.0.1"
 LARGE = 64 * 1024 * 1024

@@ -4,7 +4,7 @@ import pytest
 
 from api.hosts import allowed_hosts, is_allowed
 from service.config.model import ApiSettings
-from tests.unit.helpers import some
+from tests.support.helpers import some
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what is asked
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}

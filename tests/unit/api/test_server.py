@@ -17,7 +17,7 @@ from api.server import BindError, ServerHandle, serve_in_thread
 from service.queries.ids import IdLocation
 from service.queries.inbox import QueryInbox
 from tests.api.fake_service import RUNNING, Clock, make_view, remembering, serving
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
 
 LONGEST_ID = b"\xff" * 65536
 HELD = {

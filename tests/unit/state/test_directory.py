@@ -10,7 +10,7 @@ import pytest
 from state.directory import DirectoryLockedError, StateDirectory
 from state.model import PartitionId
 from state.rocksdb_store import RocksStores
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
 
 
 def test_a_second_holder_is_refused_and_told_where(tmp_path: Path) -> None:

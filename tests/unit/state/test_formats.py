@@ -28,7 +28,7 @@ from state.store import Identity, StorePosition
 from state.strategies import audit, ordered, sequence
 from state.strategies.per_publisher import PublisherStrategy
 from state.strategies.registry import STRATEGIES, check
-from tests.unit.helpers import some
+from tests.support.helpers import some
 
 FORMATS: Final = Path(__file__).parent / "formats"
 ALL: Final = range(1, FORMAT + 1)

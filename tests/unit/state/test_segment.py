@@ -26,7 +26,7 @@ from state.segment import (
     row_of,
     summary,
 )
-from tests.unit.helpers import rows
+from tests.support.helpers import rows
 
 NUMBERS = st.integers(0, 2**62)
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.console.charts import ceiling, chart, line_of, sparkline
-from tests.unit.helpers import some
+from tests.support.helpers import some
 
 SERIES = st.lists(st.none() | st.floats(0.0, 1e9), max_size=120)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.console.history import ADDRESS_POINTS, History, HistorySample, quantile
-from tests.unit.helpers import some
+from tests.support.helpers import some
 
 
 def sample(

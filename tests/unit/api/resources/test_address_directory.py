@@ -21,7 +21,7 @@ from service.queries.addresses import DirectoryAnswer, DirectoryQuery, SortKey
 from service.queries.errors import TimedOut, Unavailable
 from service.queries.inbox import QueryService
 from service.queries.registry import Answer, Query
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 ORDERS = [AddressOrder(key, descends) for key in get_args(SortKey) for descends in (False, True)]

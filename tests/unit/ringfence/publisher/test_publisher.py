@@ -26,7 +26,7 @@ from ringfence.publisher.publisher import Publisher
 from ringfence.publisher.sender import PublisherState
 from tests.fakes.admin_api import AdminApi, served
 from tests.fakes.judge import FakeWire, Judge
-from tests.waiting import LIMIT_S, eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 SOON_S = LIMIT_S
 

@@ -21,7 +21,7 @@ from tests.fakes.delivery import FakeDelivery
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Record
 from tests.simulation.instance import FakeClock
-from tests.unit.service.living import Faults
+from tests.support.living import Faults
 
 GROUP = "g"
 ORDERS = PartitionId("orders", 0)

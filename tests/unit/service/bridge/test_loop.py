@@ -11,7 +11,7 @@ from state.model import PartitionId
 from tests.fakes.errors import plain, retriable
 from tests.fakes.partition import Record
 from tests.fakes.producer import FakeProducer
-from tests.unit.helpers import ending, some
+from tests.support.helpers import ending, some
 from tests.unit.service.bridge.crossing_over import GROUP, ORDERS, Bridging
 
 

@@ -19,7 +19,7 @@ from service.queries.status import ServiceStatus, WorkerStatus
 from tests.api import conftest as api
 from tests.api.fake_service import RUNNING, STARTED_AT, Clock, make_view, remembering, serving
 from tests.fakes.logs import logging_to
-from tests.leaks import has_secret
+from tests.support.leaks import has_secret
 
 HELD = api.HELD | {("..", b"\x1b[31m"): IdLocation("orders", 3, 46, 1_700_000_000_004, 3)}
 WORKERS = (

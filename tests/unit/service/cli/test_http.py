@@ -9,9 +9,9 @@ from service.cli.arguments import path_of
 from service.cli.http import AdminApi
 from service.cli.target import ApiTarget
 from service.errors import AdminExit, ExitError
+from tests.support.waiting import LIMIT_S
 from tests.unit.service.cli.conftest import Shell
 from tests.unit.service.cli.scripted import Reply, Scripted, scripted
-from tests.waiting import LIMIT_S
 
 
 def problem(status: int, detail: str = "So it is.", kind: str = "any", **more: object) -> Reply:

@@ -13,9 +13,9 @@ from api.server import serve_in_thread
 from service.dedup.dead_letter import DeadLetterPosition
 from tests.api.fake_letters import LETTER, FakeLetters
 from tests.api.fake_service import FakeSettings
+from tests.support.waiting import LIMIT_S
 from tests.unit.service.cli.conftest import Shell
 from tests.unit.service.cli.scripted import Reply, scripted
-from tests.waiting import LIMIT_S
 
 pytestmark = pytest.mark.usefixtures("url")
 READS = {

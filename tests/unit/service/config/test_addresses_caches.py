@@ -8,9 +8,9 @@ from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, NUMBER, PUBLISHER
 from service.config.addresses import AUDIT, BRIDGE, AddressBook, settings_of
 from service.config.load import RouteSettings
 from service.queries.addresses import AddressQuery
-from tests.unit.helpers import answer
-from tests.unit.service.deciding import NOW_MS, World, named, reasons, record
-from tests.unit.service.living import Living, turns
+from tests.support.deciding import NOW_MS, World, named, reasons, record
+from tests.support.helpers import answer
+from tests.support.living import Living, turns
 
 STAMP: Final = b"4L6g3nShT-eMCtK--X86sw/orders/3/17"
 OTHER: Final = b"4L6g3nShT-eMCtK--X86sw/orders/3/18"

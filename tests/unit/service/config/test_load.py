@@ -17,7 +17,7 @@ from service.config.model import (
     TracingSettings,
 )
 from service.errors import ConfigIssue, ExitCode
-from tests.unit.helpers import ending
+from tests.support.helpers import ending
 
 MINIMAL = """
 [kafka]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from service.config.tokens import ROLES, TokenError, digest_of, entry_of, new_token, parse
 from service.credentials import token_of
-from tests.unit.helpers import some
+from tests.support.helpers import some
 
 TOKEN = "t" * 40
 

@@ -19,8 +19,8 @@ from service.queries.redrives import DecideDeadLetters, RedriveAnswer
 from state.model import PartitionId
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Record
-from tests.unit.helpers import answered
-from tests.unit.service.living import GROUP, ORDERS, Living
+from tests.support.helpers import answered
+from tests.support.living import GROUP, ORDERS, Living
 
 NAME = "1-x"
 DLQ = "orders.dlq"

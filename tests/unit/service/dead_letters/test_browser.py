@@ -12,7 +12,7 @@ from service.dedup.dead_letter import DeadLetterFilter, DeadLetterPosition, Dead
 from service.queries.errors import Busy, NotPossible, Unavailable
 from state.model import PartitionId
 from tests.fakes.partition import Record
-from tests.unit.service.living import Living, Telling, gone
+from tests.support.living import Living, Telling, gone
 
 DLQ = "orders.dlq"
 ALL = DeadLetterFilter()

@@ -35,10 +35,10 @@ from service.queries.redrives import (
 )
 from service.queries.registry import Answer, Query
 from tests.fakes.partition import Record
-from tests.unit.helpers import answer, answered, some
+from tests.support.helpers import answer, answered, some
+from tests.support.living import GROUP, gone
+from tests.support.waiting import eventually
 from tests.unit.service.dead_letters.redriving import DLQ, job, with_dead_letters, write
-from tests.unit.service.living import GROUP, gone
-from tests.waiting import eventually
 
 T = TypeVar("T")
 END = 4

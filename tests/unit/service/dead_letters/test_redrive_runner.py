@@ -32,7 +32,7 @@ from service.queries.redrives import (
 )
 from service.queries.registry import Answer, Query
 from state.model import PartitionId
-from tests.waiting import LIMIT_S, eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 DLQ = PartitionId("a.dlq", 0)
 NAME = "1-x"

@@ -5,7 +5,7 @@ from confluent_kafka import KafkaError, Message
 from service.dedup.batch import batch_of, read
 from service.kafka.io import errors_of, read_headers
 from state.model import PartitionId
-from tests.unit.service.deciding import NOW_MS, SOURCE, World, record
+from tests.support.deciding import NOW_MS, SOURCE, World, record
 
 
 def test_headers_keep_order_repeats_nulls_and_bytes() -> None:

@@ -25,7 +25,7 @@ from service.dedup.claim import (
 )
 from service.dedup.record import RejectedError
 from state.model import NO_CLAIM, Claim
-from tests.unit.helpers import rows
+from tests.support.helpers import rows
 
 
 @rows(

@@ -7,8 +7,8 @@ import pytest
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT
 from service.dedup.claim import identifier_of
 from service.kafka.io import UNREADABLE
-from tests.unit.helpers import some
-from tests.unit.service.deciding import record
+from tests.support.deciding import record
+from tests.support.helpers import some
 
 
 @pytest.mark.parametrize(

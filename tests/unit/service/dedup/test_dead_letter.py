@@ -3,7 +3,7 @@
 from ringfence.headers import Reason
 from service.dedup.dead_letter import ID_CHARS_MAX, DeadLetterEnvelope
 from state.model import Rejection
-from tests.unit.service.deciding import NOW_MS, SOURCE, record, told
+from tests.support.deciding import NOW_MS, SOURCE, record, told
 
 OLD = [("h", b"1"), ("ringfence.reason", b"expired"), ("h", None)]
 

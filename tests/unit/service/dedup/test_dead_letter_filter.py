@@ -15,7 +15,7 @@ from service.dedup.dead_letter import (
     told,
     view_of,
 )
-from tests.unit.helpers import some
+from tests.support.helpers import some
 
 PLACE = DeadLetterPosition("orders.dlq", 2, 11)
 

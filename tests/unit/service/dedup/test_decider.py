@@ -17,8 +17,7 @@ from service.dedup.record import KnownId, RejectedError
 from service.dedup.route import InputPartition, InputRoute
 from state import segment as run
 from state.model import Edit
-from tests.unit.helpers import rows
-from tests.unit.service.deciding import (
+from tests.support.deciding import (
     CHANGELOG,
     FALLBACK,
     NOW_MS,
@@ -31,6 +30,7 @@ from tests.unit.service.deciding import (
     told,
     topics,
 )
+from tests.support.helpers import rows
 
 ROUTE = RouteSettings(name="orders", inputs=("orders",), scope="partition")
 LATE = (EXPIRES_AT, b"%d" % (NOW_MS - 1))

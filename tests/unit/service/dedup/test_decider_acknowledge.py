@@ -19,8 +19,8 @@ from ringfence.headers import (
 from service.dedup.decider import place_publisher
 from service.dedup.plan import Output
 from state.model import Claim
-from tests.unit.service.deciding import SOURCE, World, record
-from tests.unit.service.living import Living, refused, turns
+from tests.support.deciding import SOURCE, World, record
+from tests.support.living import Living, refused, turns
 
 SEQUENCE = {"#": {"strategy": "sequence"}}
 

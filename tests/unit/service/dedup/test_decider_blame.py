@@ -16,9 +16,9 @@ from state.model import Claim, Origin, PartitionId, Rejection
 from state.store import StoreCorruptError
 from state.strategies.base import StateChange
 from state.strategies.ring import RingDraft
-from tests.unit.helpers import some
-from tests.unit.service.living import Living, in_group, turns
-from tests.unit.service.test_two_hops import Hops
+from tests.loop.test_two_hops import Hops
+from tests.support.helpers import some
+from tests.support.living import Living, in_group, turns
 
 FORESEEN_BY_NOBODY = KeyError("nobody foresaw \udc80 this")
 POISON = b"poison"

@@ -9,7 +9,7 @@ from ringfence.headers import BOOKMARK, DUPLICATE_ID, MARK, DeadLetter, Reason, 
 from service.config.load import RouteSettings
 from service.dedup.partition import addresses_of
 from state.cache import Cache
-from tests.unit.service.deciding import NOW_MS, World, reasons, record, told, topics
+from tests.support.deciding import NOW_MS, World, reasons, record, told, topics
 
 ROUTE = RouteSettings(
     name="orders", inputs=("orders",), scope="partition", missing_id="dead_letter"

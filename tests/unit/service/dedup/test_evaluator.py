@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, Reason
 from service.config.load import RouteSettings
 from service.dedup.evaluator import FastPaths
-from tests.unit.service.deciding import NOW_MS, Decided, World, cluster_of, named, reasons, record
+from tests.support.deciding import NOW_MS, Decided, World, cluster_of, named, reasons, record
 
 ROUTE = RouteSettings(name="orders", inputs=("orders",), scope="partition")
 ids = st.sampled_from([b"", b"1", b"2", b"3", b"4", b"5", b"x" * 65, b"y" * 70_000])

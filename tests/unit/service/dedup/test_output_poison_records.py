@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.unit.service.living import LOG, Living, in_group, turn_until_running, turns
+from tests.support.living import LOG, Living, in_group, turn_until_running, turns
 
 
 def small_output(bytes_max: int = 500, **settings: object) -> Living:

@@ -10,7 +10,7 @@ from service.dedup.decider import decide
 from service.dedup.plan import Plan
 from service.dedup.record import RejectedError
 from service.kafka.io import UNREADABLE
-from tests.unit.service.deciding import (
+from tests.support.deciding import (
     FALLBACK,
     NOW_MS,
     SOURCE,

@@ -7,7 +7,7 @@ import pytest
 from service.config.load import RouteSettings
 from service.dedup.record import UnrenderableError
 from service.dedup.route import InputRoute, Template, is_legal_topic, resolve
-from tests.unit.helpers import rows
+from tests.support.helpers import rows
 
 HEADERS = [("A", None), ("A", b"first"), ("A", b"second"), ("bad", b"\xff")]
 

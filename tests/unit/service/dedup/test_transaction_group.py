@@ -13,8 +13,7 @@ from service.dedup.dead_letter import RedrivenRecord
 from service.dedup.pending_groups import GroupName, PendingGroup, PendingGroups
 from service.dedup.record import RejectedError
 from state.pending_group import HEADERS_MAX, KIND
-from tests.unit.helpers import some
-from tests.unit.service.deciding import (
+from tests.support.deciding import (
     FALLBACK,
     NOW_MS,
     SOURCE,
@@ -26,7 +25,8 @@ from tests.unit.service.deciding import (
     told,
     topics,
 )
-from tests.unit.service.living import GROUP, LOG, ORDERS, Living, turns
+from tests.support.helpers import some
+from tests.support.living import GROUP, LOG, ORDERS, Living, turns
 
 DUPLICATES: Final = ["duplicate-in-transaction"] * 2
 Header = tuple[str, bytes | None]

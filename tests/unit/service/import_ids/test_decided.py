@@ -10,9 +10,9 @@ from service.processor.loop import Loop
 from service.queries.ids import ImportIds
 from state.model import PartitionId
 from tests.fakes.clients import FakeClients
-from tests.unit.helpers import answer, ending
-from tests.unit.service.living import GROUP, Turning
-from tests.unit.service.test_two_hops import BY_ADDRESS, Hops
+from tests.loop.test_two_hops import BY_ADDRESS, Hops
+from tests.support.helpers import answer, ending
+from tests.support.living import GROUP, Turning
 
 INPUT = PartitionId("orders", 0)
 

@@ -25,7 +25,7 @@ from tests.fakes.consumer import FakeConsumer
 from tests.fakes.group import Committed
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Record
-from tests.unit.helpers import ending
+from tests.support.helpers import ending
 
 
 def cluster_of(times_ms: Sequence[Sequence[int]]) -> FakeCluster:

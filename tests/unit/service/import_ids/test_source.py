@@ -10,7 +10,7 @@ from service.config.addresses import AddressBook
 from service.config.load import RouteSettings
 from service.dedup.route import InputRoute
 from service.import_ids.source import IdSource
-from tests.unit.helpers import some
+from tests.support.helpers import some
 
 ROUTE = RouteSettings(name="r", inputs=("in",), address="{header:addr}")
 STAMP = b"cluster/topic/0/17"

@@ -3,7 +3,7 @@
 from service.kafka.topics import OutputTopics
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import FakeCluster
-from tests.unit.helpers import some
+from tests.support.helpers import some
 
 
 def test_a_target_is_known_after_a_refresh_and_absent_is_an_answer() -> None:

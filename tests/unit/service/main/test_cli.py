@@ -13,10 +13,10 @@ from service.clock import product_version
 from service.config.tokens import parse
 from service.credentials import token_of
 from service.main.cli import main
-from tests.unit.helpers import some
+from tests.support.helpers import some
+from tests.support.waiting import LIMIT_S, eventually
 from tests.unit.service.cli.scripted import Reply, scripted
 from tests.unit.service.supervisor.scene import state_of
-from tests.waiting import LIMIT_S, eventually
 
 FAULTY = """
 [kafka]

@@ -20,8 +20,8 @@ from service.metadata.audit import (
 from service.metadata.record import MetadataRecord
 from state.offset_metadata import decode
 from tests.fakes.partition import Record
-from tests.unit.helpers import some
-from tests.unit.service.living import GROUP, ORDERS, Living, registry_of, turns
+from tests.support.helpers import some
+from tests.support.living import GROUP, ORDERS, Living, registry_of, turns
 
 TOPIC = config_topic(GROUP)
 ANYTHING = st.recursive(

@@ -11,8 +11,8 @@ from service.metadata.effective_config import EffectiveConfig, in_effect
 from service.metadata.settings import SettingsOverlay
 from tests.fakes.errors import plain
 from tests.fakes.rights import FakeRights
-from tests.unit.service.living import GROUP, Living
-from tests.unit.service.processor.test_following import put
+from tests.support.living import GROUP, Living
+from tests.unit.service.processor.test_dynamic_settings import put
 
 TOPIC = config_topic(GROUP)
 PAYMENTS: dict[str, object] = {"inputs": ["payments.in"], "output": "payments", "scope": "address"}

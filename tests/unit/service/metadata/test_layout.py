@@ -17,8 +17,8 @@ from service.metadata.topic import MetadataReader
 from service.processor.dynamic_settings import check_layout
 from tests.fakes.errors import fenced, plain
 from tests.fakes.partition import Record
-from tests.unit.helpers import ending, some
-from tests.unit.service.living import GROUP, ROUTE, Living
+from tests.support.helpers import ending, some
+from tests.support.living import GROUP, ROUTE, Living
 
 TOPIC = config_topic(GROUP)
 BY_ADDRESS = RouteSettings(name="orders", inputs=("orders",))

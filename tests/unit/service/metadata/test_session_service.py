@@ -16,8 +16,8 @@ from service.queries.publishers import (
     SetSequence,
 )
 from tests.simulation.disk import Disk
-from tests.unit.helpers import answer, answered
-from tests.unit.service.living import (
+from tests.support.helpers import answer, answered
+from tests.support.living import (
     ORDERS,
     Living,
     gone,

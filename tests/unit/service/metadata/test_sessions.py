@@ -23,10 +23,10 @@ from tests.fakes.errors import fenced
 from tests.fakes.log import Chance
 from tests.fakes.partition import Record
 from tests.fakes.producer import FakeProducer
-from tests.unit.helpers import some
-from tests.unit.service.deciding import World, reasons, record, told
-from tests.unit.service.living import GROUP, ORDERS, Living, Telling, late, turns, waiting_for
-from tests.waiting import LIMIT_S, eventually
+from tests.support.deciding import World, reasons, record, told
+from tests.support.helpers import some
+from tests.support.living import GROUP, ORDERS, Living, Telling, late, turns, waiting_for
+from tests.support.waiting import LIMIT_S, eventually
 
 TOPIC: Final = "g.config"
 SEQUENCE: Final = {"#": {"strategy": "sequence"}}

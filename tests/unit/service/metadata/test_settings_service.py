@@ -22,8 +22,8 @@ from service.queries.settings import EvictionAnswer, EvictionQuery, Setting
 from state.strategies.base import CommittedState
 from tests.fakes.clients import FakeClients
 from tests.fakes.errors import fenced, plain
-from tests.unit.helpers import answer, answered, some
-from tests.unit.service.living import GROUP, ROUTE, Living, Turning, turns
+from tests.support.helpers import answer, answered, some
+from tests.support.living import GROUP, ROUTE, Living, Turning, turns
 
 TOPIC = config_topic(GROUP)
 MORE: dict[str, object] = {"inputs": ["more"], "scope": "partition", "output": "orders.unique"}

@@ -18,8 +18,8 @@ from service.peers.protocol import StatusRequest
 from service.queries.status import ServicePhase
 from tests.api.fake_service import Clock
 from tests.fakes.logs import logging_to
+from tests.support.waiting import eventually
 from tests.unit.service.peers.scene import announced, peers_of
-from tests.waiting import eventually
 
 MINE = announced("0", 1)
 

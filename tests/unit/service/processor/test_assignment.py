@@ -27,8 +27,8 @@ from tests.fakes.group import Committed, GroupMetadata
 from tests.fakes.log import Chance
 from tests.fakes.producer import FakeProducer
 from tests.simulation.disk import Disk, StoreOnDisk
-from tests.unit.helpers import ending, some
-from tests.unit.service.living import GROUP, LOG, ORDERS, Living, gone, late, phases
+from tests.support.helpers import ending, some
+from tests.support.living import GROUP, LOG, ORDERS, Living, gone, late, phases
 from tests.unit.service.processor.test_restore import OneByOne, run_of
 
 SECOND = PartitionId("orders", 1)

@@ -21,8 +21,8 @@ from state.segment import decode as run_of
 from state.segment import key as key_of
 from tests.fakes.errors import abortable
 from tests.fakes.partition import Record
-from tests.unit.helpers import some
-from tests.unit.service.living import (
+from tests.support.helpers import some
+from tests.support.living import (
     GROUP,
     LOG,
     ORDERS,

@@ -4,8 +4,8 @@ import pytest
 
 from tests.fakes.partition import Record
 from tests.fakes.producer import FakeProducer
-from tests.unit.helpers import some
-from tests.unit.service.living import (
+from tests.support.helpers import some
+from tests.support.living import (
     LOG,
     ORDERS,
     Living,

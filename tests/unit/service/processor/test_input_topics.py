@@ -13,8 +13,8 @@ from service.kafka.topics import ENVELOPE_BYTES, OutputTopics
 from service.processor.input_topics import InputTopics
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import FakeCluster
-from tests.unit.helpers import ending
-from tests.unit.service.living import late
+from tests.support.helpers import ending
+from tests.support.living import late
 from tests.unit.service.main.test_check import (
     ROUTE,
     Hands,

@@ -20,8 +20,9 @@ from tests.fakes.errors import abortable, fenced, plain
 from tests.fakes.group import Committed
 from tests.fakes.partition import Record
 from tests.fakes.producer import FakeProducer
-from tests.unit.helpers import ending, some
-from tests.unit.service.living import (
+from tests.loop.test_bounded import with_slow_loads
+from tests.support.helpers import ending, some
+from tests.support.living import (
     GROUP,
     LOG,
     ORDERS,
@@ -33,7 +34,6 @@ from tests.unit.service.living import (
     turns,
     waiting_for,
 )
-from tests.unit.service.test_bounded import with_slow_loads
 
 
 def test_the_first_of_an_id_goes_on_and_the_second_to_the_dead_letters() -> None:

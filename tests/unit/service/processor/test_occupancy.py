@@ -8,7 +8,7 @@ from service.telemetry.gauges import AddressFill, StateSample
 from state.model import PartitionId
 from state.rocksdb_store import RocksStores
 from state.store import StoreStats
-from tests.unit.service.deciding import NOW_MS, SOURCE, World, named
+from tests.support.deciding import NOW_MS, SOURCE, World, named
 
 SIZE_4 = {"#": {"id_cache_size": 4}}
 

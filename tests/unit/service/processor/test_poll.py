@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, Message
 from service.processor import poll as poller
 from state.model import PartitionId
 from tests.fakes.log import Chance
-from tests.unit.service.living import GROUP, Living, refused, turn_until_running, turns
+from tests.support.living import GROUP, Living, refused, turn_until_running, turns
 
 OTHER = PartitionId("orders", 1)
 

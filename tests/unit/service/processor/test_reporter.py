@@ -6,7 +6,7 @@ from service.config.load import ServiceSettings
 from service.processor.reporter import Reporter
 from service.queries.status import ServiceStatus, StatusBoard
 from service.telemetry.metrics import Metrics
-from tests.unit.service.deciding import World, named
+from tests.support.deciding import World, named
 from tests.unit.service.main.test_check import Hands
 
 START = datetime.fromtimestamp(0, UTC)

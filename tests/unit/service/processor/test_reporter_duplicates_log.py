@@ -7,7 +7,7 @@ from ringfence.headers import DUPLICATE_ID
 from service.dedup.plan import BatchCounts
 from service.processor.reporter import LOG_PERIOD_S as PERIOD_S
 from service.processor.reporter import DuplicatesLog
-from tests.unit.service.deciding import World, named, record
+from tests.support.deciding import World, named, record
 
 TRACEPARENT = ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 Said = list[dict[str, object]]

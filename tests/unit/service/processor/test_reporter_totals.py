@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from service.processor.reporter import RunningTotals
-from tests.unit.service.deciding import NOW_MS, World, named, record
+from tests.support.deciding import NOW_MS, World, named, record
 
 
 def test_totals_add_up_what_was_committed() -> None:

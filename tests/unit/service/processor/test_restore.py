@@ -15,7 +15,7 @@ from tests.fakes.consumer import FakeConsumer
 from tests.fakes.log import Chance, FakeCluster
 from tests.fakes.partition import Record
 from tests.fakes.producer import FakeProducer
-from tests.unit.helpers import some
+from tests.support.helpers import some
 
 LOG = PartitionId("log", 0)
 OTHER = PartitionId("log", 1)

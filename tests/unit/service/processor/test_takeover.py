@@ -18,8 +18,8 @@ from state.model import PartitionId
 from state.offset_metadata import OffsetMetadata
 from state.segment import FORMAT
 from state.store import StorePosition
-from tests.unit.helpers import ending, rows
-from tests.unit.service.deciding import IDENTITY, NOW_MS, World
+from tests.support.deciding import IDENTITY, NOW_MS, World
+from tests.support.helpers import ending, rows
 
 OURS = OffsetMetadata(
     19, FORMAT, IDENTITY.input_topic_id, IDENTITY.changelog_topic_id, changelog_start=5

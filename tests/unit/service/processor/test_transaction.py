@@ -29,10 +29,10 @@ from tests.fakes.log import Chance, FakeCluster
 from tests.fakes.partition import Fate, Partition, Record
 from tests.fakes.producer import FakeProducer
 from tests.simulation.instance import FakeClock
-from tests.unit.helpers import rows
-from tests.unit.service.deciding import Decided
-from tests.unit.service.living import GROUP, LOG, ORDERS, Faults, gone, late, refused
-from tests.waiting import eventually
+from tests.support.deciding import Decided
+from tests.support.helpers import rows
+from tests.support.living import GROUP, LOG, ORDERS, Faults, gone, late, refused
+from tests.support.waiting import eventually
 
 TIMEOUT_MS = 10_000
 

@@ -5,7 +5,7 @@ import pytest
 from service.processor.transaction import apply
 from state.cache import Cache
 from state.store import StoreFailedError, StorePosition
-from tests.unit.service.deciding import CHANGELOG, IDENTITY, NOW_MS, SOURCE, World, named, record
+from tests.support.deciding import CHANGELOG, IDENTITY, NOW_MS, SOURCE, World, named, record
 
 
 def test_a_commit_moves_partition_and_store_together() -> None:

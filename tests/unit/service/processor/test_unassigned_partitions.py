@@ -7,7 +7,7 @@ from confluent_kafka import TopicPartition
 
 from state.model import PartitionId
 from tests.simulation.disk import Disk
-from tests.unit.service.living import (
+from tests.support.living import (
     Living,
     gone,
     turn_until_running,

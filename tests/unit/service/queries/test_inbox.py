@@ -13,7 +13,7 @@ from service.queries.errors import Busy, NotRestored, TimedOut, Unavailable
 from service.queries.ids import ChangeAnswer, ClearAddress, IdAnswer, IdQuery
 from service.queries.inbox import QueryInbox, Steps
 from service.queries.registry import Answer, Query
-from tests.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S
 
 UNKNOWN = IdAnswer(known=False, sightings=())
 ALL: Callable[[], bool] = lambda: True  # noqa: E731

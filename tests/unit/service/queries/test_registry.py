@@ -32,8 +32,8 @@ from service.queries.registry import Answer, Query, merged
 from service.queries.settings import EvictionQuery
 from tests.fakes.partition import Headers, Record
 from tests.simulation.disk import Disk
-from tests.unit.helpers import answer
-from tests.unit.service.living import Living, turn_until_running, turns
+from tests.support.helpers import answer
+from tests.support.living import Living, turn_until_running, turns
 
 PARTITIONS = 4
 RINGS, NUMBERS = "rings", "numbers"

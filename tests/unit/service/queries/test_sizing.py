@@ -21,7 +21,7 @@ from service.queries.sizing import (
     round_up,
     sized,
 )
-from tests.unit.helpers import some
+from tests.support.helpers import some
 
 RATES = st.floats(0.01, 1e5)
 WINDOWS_MS = st.integers(1, 86_400_000)

@@ -9,7 +9,7 @@ from pathlib import Path
 from service.config.addresses import AddressBook
 from service.config.load import ApiSettings, Config, KafkaSettings, ServiceSettings
 from service.supervisor.supervisor import Supervisor
-from tests.waiting import LIMIT_S, eventually
+from tests.support.waiting import LIMIT_S, eventually
 
 
 def config_of(workers: int) -> Config:

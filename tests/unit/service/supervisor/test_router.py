@@ -30,8 +30,8 @@ from service.supervisor.router import SupervisorMetrics, WorkerRouter
 from service.supervisor.supervisor import Supervisor
 from service.supervisor.worker_handle import WorkerFailedError
 from service.telemetry.metrics import Metrics
+from tests.support.waiting import LIMIT_S, eventually
 from tests.unit.service.supervisor.scene import config_of, freeze, play, supervisor_of
-from tests.waiting import LIMIT_S, eventually
 
 
 def asked(crew: Supervisor, query: Any, timeout_s: float = 10.0) -> Any:

@@ -14,9 +14,9 @@ from service.supervisor import supervisor as module
 from service.supervisor import supervisor as restart_policy
 from service.supervisor.supervisor import RestartPolicy
 from service.supervisor.worker_handle import WorkerHandle
-from tests.unit.helpers import ending, some
+from tests.support.helpers import ending, some
+from tests.support.waiting import LIMIT_S, eventually
 from tests.unit.service.supervisor.scene import is_alive, lives, play, run, supervisor_of
-from tests.waiting import LIMIT_S, eventually
 
 
 @pytest.fixture(autouse=True)

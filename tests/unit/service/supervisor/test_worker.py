@@ -23,8 +23,8 @@ from state.store import StoreCorruptError, StoreFailedError
 from tests.fakes.errors import abortable, fenced, plain
 from tests.fakes.group import Committed
 from tests.fakes.partition import Record
-from tests.unit.helpers import ending
-from tests.unit.service.living import GROUP, LOG, ORDERS, Living, gone, late, refused
+from tests.support.helpers import ending
+from tests.support.living import GROUP, LOG, ORDERS, Living, gone, late, refused
 
 
 def stopping(worker: LoopRunner, after: int) -> Iterator[None]:

@@ -11,7 +11,7 @@ from service.telemetry.gauges import AddressFill, StateSample
 from service.telemetry.metrics import Metrics
 from tests.api.fake_service import RUNNING, Clock
 
-PAGE: Final = Path(__file__).parents[3] / "docs" / "metrics.md"
+PAGE: Final = Path(__file__).parents[4] / "docs" / "metrics.md"
 OF_HISTOGRAMS: Final = {"le"}
 
 

@@ -18,8 +18,8 @@ from service.config.model import ServiceSettings, TracingSettings
 from service.config.validation import tracing_problems
 from service.processor.reporter import Reporter
 from service.telemetry.tracing import Tracer, open_tracer
-from tests.unit.helpers import some
-from tests.unit.service.living import GROUP, Living, gone, turns
+from tests.support.helpers import some
+from tests.support.living import GROUP, Living, gone, turns
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = ("traceparent", f"00-{TRACE}-{SPAN}-01".encode())

@@ -10,7 +10,7 @@ from state.model import Claim, Origin, PartitionId, Rejection
 from state.strategies import registry as table
 from state.strategies.base import Strategy, StrategySettings
 from state.strategies.per_publisher import PublisherPosition, PublisherStrategy
-from tests.unit.service.living import Living
+from tests.support.living import Living
 from tests.unit.state.strategies.kept import SOURCE, Kept
 
 

@@ -12,7 +12,7 @@ from state.segment import RUN_IDS_MAX, SegmentEntry, SegmentSummary, decode, enc
 from state.strategies import ring_memory as ring_index
 from state.strategies.ring_memory import HashIndex, IndexedRing, InMemoryRing
 from tests.oracle.ours import SOURCE
-from tests.unit.helpers import some
+from tests.support.helpers import some
 from tests.unit.state.strategies.test_ring import STEPS, Step
 
 Told = tuple[list[Origin | None], list[bytes]]

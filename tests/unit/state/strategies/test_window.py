@@ -15,7 +15,7 @@ from state.model import Claim, Origin, PackedPositions
 from state.segment import RUN_IDS_MAX, decode
 from state.strategies.registry import check
 from state.strategies.window import parts_of
-from tests.unit.helpers import some
+from tests.support.helpers import some
 from tests.unit.state.strategies.kept import SOURCE, Kept
 
 NEW, DUPLICATE = None, Reason.DUPLICATE

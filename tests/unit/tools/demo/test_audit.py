@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ringfence.headers import DUPLICATE_ID
-from tests.unit.helpers import rows
+from tests.support.helpers import rows
 from tools.demo.audit import Audit
 from tools.demo.books import Books
 from tools.demo.flights import Flight, Headers

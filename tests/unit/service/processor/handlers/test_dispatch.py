@@ -10,8 +10,8 @@ from service.queries.errors import NotRestored
 from service.queries.ids import ClearAddress, IdAnswer, IdQuery
 from tests.fakes.log import START_MS
 from tests.simulation.disk import Disk
-from tests.unit.helpers import answer, answered
-from tests.unit.service.living import ORDERS, ROUTE, Living, turn_until_running
+from tests.support.helpers import answer, answered
+from tests.support.living import ORDERS, ROUTE, Living, turn_until_running
 
 UNKNOWN = IdAnswer(known=False, sightings=(), complete=True)
 

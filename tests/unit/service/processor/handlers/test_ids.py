@@ -29,8 +29,8 @@ from service.queries.registry import Query
 from state import cache as cache_module
 from state.segment import ID_BYTES_MAX
 from tests.simulation.disk import Disk
-from tests.unit.helpers import answer, answered
-from tests.unit.service.living import Living, turn_until_running, turns
+from tests.support.helpers import answer, answered
+from tests.support.living import Living, turn_until_running, turns
 
 COMPACT: Final = {"#": {"id_cache_size": 1000}}
 

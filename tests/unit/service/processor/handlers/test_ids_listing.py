@@ -30,8 +30,8 @@ from service.queries.registry import Query
 from state import cache as cache_module
 from state.model import Edit, PackedPositions
 from state.segment import key
-from tests.unit.helpers import answer, answered, some
-from tests.unit.service.living import ROUTE, Living, turn_until_running, turns
+from tests.support.helpers import answer, answered, some
+from tests.support.living import ROUTE, Living, turn_until_running, turns
 
 
 def order(loop: Loop, sort: SortKey = "name") -> list[str]:

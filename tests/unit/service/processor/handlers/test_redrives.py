@@ -22,7 +22,8 @@ from service.queries.redrives import (
 from state import cache as cache_module
 from state.model import PartitionId
 from tests.fakes.group import Committed
-from tests.unit.helpers import answer, answered
+from tests.support.helpers import answer, answered
+from tests.support.living import GROUP, ORDERS, Living, gone, in_group, refused, turns
 from tests.unit.service.dead_letters.redriving import (
     DLQ,
     NAME,
@@ -34,7 +35,6 @@ from tests.unit.service.dead_letters.redriving import (
     with_dead_letters,
     write,
 )
-from tests.unit.service.living import GROUP, ORDERS, Living, gone, in_group, refused, turns
 
 
 @pytest.fixture(params=["whole", "compact"], autouse=True)
