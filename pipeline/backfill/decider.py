@@ -22,7 +22,7 @@ from service.dedup.output import OutputTopic
 from service.dedup.partition import OwnedPartition, PartitionPhase
 from service.dedup.pending_groups import PendingGroups, PendingGroupsDraft
 from service.dedup.plan import BatchCounts
-from service.dedup.record import Record, RepartitionedRecord, source_of, untraced
+from service.dedup.record import Record, RepartitionedRecord, source_of, strip_origins
 from service.dedup.route import InputPartition
 from service.dedup.transaction_group import TransactionGroups
 from state.cache import Cache
@@ -149,7 +149,7 @@ class BatchDecider:
         if self._partition.input_partition is not None:
             evaluator = self._evaluator(self._partition.source)
             return GroupMember(evaluator.checks, pending_record, pending_record.headers)
-        (input_partition,), (own_offset,), (headers,) = untraced([pending_record.headers])
+        (input_partition,), (own_offset,), (headers,) = strip_origins([pending_record.headers])
         source = source_of(input_partition)
         assert source is not None  # it was parked by us, with its trace
         return GroupMember(
@@ -285,7 +285,7 @@ class _BatchEvaluator:
             if number is not None:
                 why = repetition_of(fast_path.draft.origin(number))
                 verdict, cause, original = why.reason.value, why.cause, why.original
-            strategy, name = fast_path.place.settings.strategy, fast_path.place.name
+            strategy, name = fast_path.context.settings.strategy, fast_path.context.name
             note(
                 RecordVerdict(
                     source,

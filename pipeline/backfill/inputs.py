@@ -27,7 +27,7 @@ from service.config.load import Config, RouteSettings
 from service.dedup.checks import DecisionContext
 from service.dedup.output import OutputResolver
 from service.dedup.record import RejectedError
-from service.dedup.route import InputPartition, InputRoute, lost, resolve
+from service.dedup.route import InputPartition, InputRoute, resolve, unrouted
 from service.kafka.admin import TopicInfo
 from service.kafka.topics import OutputTopics, RepartitionTopic, by_address
 from state.cache import Cache
@@ -119,7 +119,7 @@ class BackfillInputs:
     def rules(self, cache: Cache) -> DecisionContext:
         """What decisions depend on: no sessions, and targets as if all were there."""
         output_resolver = OutputResolver(
-            _AssumedTopics(), "", compressing=True, refused={}, homeless=set()
+            _AssumedTopics(), "", compressing=True, refused={}, undeliverable=set()
         )
         return DecisionContext(
             cluster_id="",
@@ -128,7 +128,7 @@ class BackfillInputs:
             book=self.book,
             cache=cache,
             output_resolver=output_resolver,
-            input_partitions=lambda written: lost(
+            input_partitions=lambda written: unrouted(
                 PartitionId(repr(written), 0), "nothing is carried here"
             ),
             by_address=self.by_address,

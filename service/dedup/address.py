@@ -62,7 +62,7 @@ class AddressContexts:
         self._admitted: set[str] = set()
         """What this transaction holds and the partition did not."""
         self._deletions: list[Edit] = []
-        self._let_go: defaultdict[str, list[int]] = defaultdict(list)
+        self._forgotten: defaultdict[str, list[int]] = defaultdict(list)
         """Numbers of ids that were forgotten and accepted anew, by cache."""
         self.volatile: list[Edit] = []
         """Edits of addresses that are forgotten with the partition: in no log."""
@@ -80,50 +80,50 @@ class AddressContexts:
         """The place of whatever stands under a name."""
         return self._at(home_of(cache), cache)
 
-    def bridge(self, place: AddressContext) -> AddressContext:
+    def bridge(self, context: AddressContext) -> AddressContext:
         """Where an address remembers what was stamped on its way."""
-        return self._at(place.name, BRIDGE + place.name)
+        return self._at(context.name, BRIDGE + context.name)
 
-    def audit(self, place: AddressContext) -> AddressContext:
+    def audit(self, context: AddressContext) -> AddressContext:
         """Where an address remembers which duplicates were dead-lettered."""
-        return self._at(place.name, AUDIT + place.cache)
+        return self._at(context.name, AUDIT + context.cache)
 
-    def check_room(self, place: AddressContext) -> None:
+    def check_room(self, context: AddressContext) -> None:
         """RejectedError where the partition holds as many addresses as it may."""
         held, admitted = self._partition.addresses, self._admitted
-        if place.cache in held or place.cache in admitted or self._waiting.get(place.cache):
+        if context.cache in held or context.cache in admitted or self._waiting.get(context.cache):
             return
-        limit = place.settings.addresses_max
+        limit = context.settings.addresses_max
         waiting = (address for address, groups in self._waiting.items() if groups)
         others = sum(address not in held and address not in admitted for address in waiting)
         if len(held) + len(admitted) + others >= limit:
             cause = f"the partition holds {limit} addresses already"
             raise RejectedError(Reason.TOO_MANY_ADDRESSES, cause)
 
-    def admit(self, place: AddressContext) -> None:
+    def admit(self, context: AddressContext) -> None:
         """An id of this address is remembered from now on."""
-        if place.cache not in self._partition.addresses:
-            self._admitted.add(place.cache)
+        if context.cache not in self._partition.addresses:
+            self._admitted.add(context.cache)
 
-    def let_go(self, place: AddressContext, claim: Claim) -> Claim:
+    def forget_repeated(self, context: AddressContext, claim: Claim) -> Claim:
         """Forget what repeats, so that it can be remembered anew; gives what to remember it by.
 
         Numbers of publishers are not taken back: what goes out for such a claim changes nothing.
         """
-        if isinstance(place.draft, PublisherDraft):
+        if isinstance(context.draft, PublisherDraft):
             return NO_CLAIM
-        if isinstance(place.draft, RingDraft) and claim.identifier is not None:
-            number = place.draft.let_go(claim.identifier)
+        if isinstance(context.draft, RingDraft) and claim.identifier is not None:
+            number = context.draft.let_go(claim.identifier)
             if number is not None:
-                self._let_go[place.cache].append(number)
+                self._forgotten[context.cache].append(number)
         return claim
 
-    def forgettings(self, place: AddressContext) -> list[Edit]:
+    def forget_edits(self, context: AddressContext) -> list[Edit]:
         """The runs of a place without the ids that were let go."""
-        numbers = self._let_go.get(place.cache)
+        numbers = self._forgotten.get(context.cache)
         if not numbers:
             return []
-        return forget_all(self._partition.store_of(place.settings), place.cache, numbers)
+        return forget_all(self._partition.store_of(context.settings), context.cache, numbers)
 
     def deletions(self) -> list[Edit]:
         """What the addresses opened since the last call have outlived."""
@@ -140,16 +140,16 @@ class AddressContexts:
         store = partition.store_of(settings)
         memory = self._cache.memory(partition.source, store, cache, strategy)
         draft = memory.begin(settings, self.packed_positions)
-        place = AddressContext(address, cache, settings, strategy, memory, draft)
-        self.write(place, draft.deletions(cache), self._deletions)
+        context = AddressContext(address, cache, settings, strategy, memory, draft)
+        self.write(context, draft.deletions(cache), self._deletions)
         if store is partition.volatile:
             self._deletions += partition.kept(strategy.kind, cache)
-        self._open[cache] = place
-        return place
+        self._open[cache] = context
+        return context
 
-    def write(self, place: AddressContext, edits: list[Edit], changelog: list[Edit]) -> None:
+    def write(self, context: AddressContext, edits: list[Edit], changelog: list[Edit]) -> None:
         """Add edits of an address to the changelog's, or to those that are in none."""
-        if place.settings.persist_id_cache:
+        if context.settings.persist_id_cache:
             changelog += edits
         else:
             self.volatile += edits

@@ -74,10 +74,10 @@ def read(messages: Sequence[Message], bytes_max: int = sys.maxsize) -> ParsedRec
     column: list[Headers | None] = []
     memory_bytes, at_once = 0, 1
     while len(column) < min(count, len(messages)) and memory_bytes < bytes_max:
-        some = messages[len(column) : count][:at_once]
-        headers = read_headers(some)
+        piece = messages[len(column) : count][:at_once]
+        headers = read_headers(piece)
         column += headers
-        taken_bytes = _memory_bytes(some, headers)
+        taken_bytes = _memory_bytes(piece, headers)
         memory_bytes += taken_bytes
         at_once = min(2 * at_once, _READ_AT_ONCE) if taken_bytes < _LARGE_BYTES else 1
     return ParsedRecords(list(messages[: len(column)]), column, memory_bytes)
@@ -112,11 +112,11 @@ def _memory_bytes(messages: Sequence[Message], column: Sequence[Headers | None])
     """What they take, counted by callers written in C: every record is."""
     headers = list(chain.from_iterable(filter(None, column)))
     try:
-        told_bytes = sum(map(len, cast("Iterable[bytes]", chain.from_iterable(headers))))
+        header_bytes = sum(map(len, cast("Iterable[bytes]", chain.from_iterable(headers))))
     except TypeError:  # a value is null
-        told_bytes = sum(len(name) + len(value or b"") for name, value in headers)
+        header_bytes = sum(len(name) + len(value or b"") for name, value in headers)
     keys_bytes = sum(map(len, filter(None, map(Message.key, messages))))
-    return sum(map(len, messages)) + keys_bytes + told_bytes + _HEADER_BYTES * len(headers)
+    return sum(map(len, messages)) + keys_bytes + header_bytes + _HEADER_BYTES * len(headers)
 
 
 def _new(

@@ -24,7 +24,7 @@ from service.dedup.claim import (
 from service.dedup.dead_letter import DeadLetterEnvelope
 from service.dedup.output import OutputResolver, OutputTopic
 from service.dedup.plan import BatchCounts, DuplicateExample, Output
-from service.dedup.record import Record, RejectedError, name_of, trace
+from service.dedup.record import Record, RejectedError, name_of, origin_header
 from service.dedup.route import InputPartition
 from service.kafka.topics import RepartitionTopic
 from state.cache import Cache
@@ -72,7 +72,7 @@ class Checks:
         input_partition: InputPartition,
         rules: DecisionContext,
         tally: BatchCounts,
-        places: AddressContexts,
+        contexts: AddressContexts,
         progress: DecisionProgress,
     ) -> None:
         self._input_partition = input_partition
@@ -80,13 +80,13 @@ class Checks:
         self._settings = input_partition.route.settings
         self._rules = rules
         self._tally = tally
-        self._places = places
+        self._contexts = contexts
         self._progress = progress
         self._identifier = identifier_of(input_partition.route.settings.id)
-        self._nowhere = DeadLetterEnvelope(input_partition.source, None)
+        self._envelope_without_address = DeadLetterEnvelope(input_partition.source, None)
         self._envelopes: dict[str, DeadLetterEnvelope] = {}
 
-    def check_inlet(self) -> None:
+    def check_route(self) -> None:
         """RejectedError where the record's input belongs to no route."""
         self._input_partition.check()
 
@@ -94,35 +94,35 @@ class Checks:
         """RejectedError when the record names none."""
         return self._input_partition.address(record.key(), headers)
 
-    def place(self, record: Record, headers: Headers) -> AddressContext:
+    def context(self, record: Record, headers: Headers) -> AddressContext:
         """Where the record is judged; RejectedError when it names no address."""
-        return self._places.at(self.address(record, headers))
+        return self._contexts.at(self.address(record, headers))
 
-    def claim(self, record: Record, headers: Headers, place: AddressContext) -> Claim:
+    def claim(self, record: Record, headers: Headers, context: AddressContext) -> Claim:
         """What the record says of itself, as far as its address asks for it."""
         if self._identifier is None:
             claim = read_claim(headers)
         else:
             identifier = self._identifier.of(record, headers)
             claim = named(read_claim(headers, frozenset()), identifier)
-        strategy = place.settings.strategy
+        strategy = context.settings.strategy
         if strategy == "window":
             return published(claim, headers, NAME_OF_PUBLISHER)
         if strategy not in COUNTING:
             return claim
         return published(claim, headers)
 
-    def is_bridged(self, place: AddressContext, claim: Claim) -> bool:
+    def is_bridged(self, context: AddressContext, claim: Claim) -> bool:
         """Whether all that the record claims was stamped on its way."""
         if self._identifier is not None or not is_stamp(claim.identifier):
             return False
-        return place.settings.strategy not in COUNTING or not place.strategy.claims(claim)
+        return context.settings.strategy not in COUNTING or not context.strategy.claims(claim)
 
     def with_id(
-        self, record: Record, headers: Headers, place: AddressContext, claim: Claim
+        self, record: Record, headers: Headers, context: AddressContext, claim: Claim
     ) -> Headers:
         """The headers to send on, an id among them where the route makes one for who has none."""
-        if place.strategy.claims(claim) or place.settings.strategy == "sequence":
+        if context.strategy.claims(claim) or context.settings.strategy == "sequence":
             return headers
         match self._settings.missing_id:
             case "dead_letter":
@@ -136,16 +136,16 @@ class Checks:
                 return headers
 
     def bookmarked(
-        self, record: Record, headers: Headers, place: AddressContext, claim: Claim
+        self, record: Record, headers: Headers, context: AddressContext, claim: Claim
     ) -> Headers:
         """The headers of what goes out of a sequence: its number, or its place for want of one.
 
         Nothing ever repeats a place, so it is neither judged nor remembered.
         """
-        if place.settings.strategy != "sequence":
+        if context.settings.strategy != "sequence":
             return headers
         publisher, number = claim.publisher or "", claim.number or 0
-        if not place.strategy.claims(claim):
+        if not context.strategy.claims(claim):
             topic, partition = self._source
             publisher = f"{publisher}@{self._rules.group_id}/{topic}/{partition}"
             number = (record.offset() or 0) + 1
@@ -154,43 +154,43 @@ class Checks:
     def check_epoch(self, headers: Headers) -> None:
         """RejectedError when the publisher's name belongs to a later session."""
         epochs = self._rules.epochs
-        told = read_epoch(headers) if epochs else None
-        if told is None:
+        session = read_epoch(headers) if epochs else None
+        if session is None:
             return
-        publisher, epoch = told
+        publisher, epoch = session
         newest = epochs.get(publisher, 0)
         if epoch < newest:
             what = f"of epoch {epoch}" if epoch else "of no session"
             cause = f"{publisher} has opened a session of epoch {newest}, and this record is {what}"
             raise RejectedError(Reason.NAME_IN_USE, cause)
 
-    def check_time(self, place: AddressContext, claim: Claim) -> None:
+    def check_time(self, context: AddressContext, claim: Claim) -> None:
         """RejectedError when the record came too late."""
-        if claim.expires_at_ms is not None and place.settings.process_expired:
+        if claim.expires_at_ms is not None and context.settings.process_expired:
             late_ms = self._progress.now_ms - claim.expires_at_ms
             if late_ms > 0:
                 cause = f"expired {late_ms} ms before it was read"
                 raise RejectedError(Reason.EXPIRED, cause)
 
-    def judged(self, record: Record, place: AddressContext, claim: Claim) -> Rejection | None:
+    def judged(self, record: Record, context: AddressContext, claim: Claim) -> Rejection | None:
         """What the record repeats, if it does; RejectedError where it may not be remembered."""
-        if not counts(place, claim):
+        if not counts(context, claim):
             return None
-        at = self.at(record)
-        why = place.draft.verdict(claim, at)
+        origin = self.origin_of(record)
+        why = context.draft.verdict(claim, origin)
         if why is None:
-            self._places.check_room(place)
+            self._contexts.check_room(context)
         elif why.reason is Reason.DUPLICATE:
-            place.draft.repeated(claim, at)
+            context.draft.repeated(claim, origin)
         else:
             raise RejectedError(*why)
         return why
 
-    def told(
-        self, headers: Headers, place: AddressContext, repetition: Rejection | None
+    def with_mark(
+        self, headers: Headers, context: AddressContext, repetition: Rejection | None
     ) -> Headers:
         """The headers of what goes out; RejectedError for a duplicate that does not."""
-        if repetition is not None and place.settings.on_duplicate != "mark":
+        if repetition is not None and context.settings.on_duplicate != "mark":
             raise RejectedError(*repetition)
         if repetition is None:
             return headers
@@ -200,35 +200,35 @@ class Checks:
         """RejectedError where the broker has refused what was decided at this offset before."""
         self._rules.output_resolver.check_refusal((self._progress.source, offset))
 
-    def target(self, record: Record, headers: Headers, place: AddressContext) -> OutputTopic:
+    def target(self, record: Record, headers: Headers, context: AddressContext) -> OutputTopic:
         """Where the record goes; RejectedError when it names no such place, or does not fit."""
         output_resolver, key = self._rules.output_resolver, record.key()
-        target = output_resolver.output(self._input_partition, key, headers, place.name)
+        target = output_resolver.output(self._input_partition, key, headers, context.name)
         output_resolver.check_size(target, key, record.value(), headers)
         return target
 
-    def at(self, record: Record) -> Origin:
+    def origin_of(self, record: Record) -> Origin:
         """The record's place in its input, and the time of the decision."""
         return Origin(*self._source, record.offset() or 0, self._progress.time_ms)
 
-    def traced(self, record: Record, headers: Headers) -> Headers:
+    def with_origin(self, record: Record, headers: Headers) -> Headers:
         """The headers to keep a record with: they name its inlet, where that is another one."""
         if self._source == self._progress.source:
             return headers
-        return [*headers, trace(name_of(self._source), record.offset() or 0)]
+        return [*headers, origin_header(name_of(self._source), record.offset() or 0)]
 
-    def envelope(self, place: AddressContext) -> DeadLetterEnvelope:
+    def envelope(self, context: AddressContext) -> DeadLetterEnvelope:
         """What the dead letters of an address have in common; most addresses have none."""
-        found = self._envelopes.get(place.cache)
+        found = self._envelopes.get(context.cache)
         if found is None:
-            settings = place.settings
-            found = DeadLetterEnvelope(self._source, place.name, settings.strategy)
-            self._envelopes[place.cache] = found
+            settings = context.settings
+            found = DeadLetterEnvelope(self._source, context.name, settings.strategy)
+            self._envelopes[context.cache] = found
         return found
 
     def pass_on(
         self,
-        place: AddressContext,
+        context: AddressContext,
         record: Record,
         headers: Headers,
         target: OutputTopic,
@@ -238,12 +238,12 @@ class Checks:
         """Send the record on, and remember what it claims unless it repeats something."""
         outputs = self._progress.outputs
         outputs.append(output_of(record, target, headers, max(record.timestamp()[1], 0)))
-        label = (self._settings.name, place.name)
+        label = (self._settings.name, context.name)
         if repetition is not None:
-            self._count(place, record, headers, claim, repetition)
-        elif counts(place, claim):
-            self._places.admit(place)
-            place.draft.remember(claim, self.at(record))
+            self._count(context, record, headers, claim, repetition)
+        elif counts(context, claim):
+            self._contexts.admit(context)
+            context.draft.remember(claim, self.origin_of(record))
         else:
             self._tally.accepted[label] += 1
 
@@ -251,21 +251,21 @@ class Checks:
         self,
         record: Record,
         headers: Headers,
-        place: AddressContext | None,
+        context: AddressContext | None,
         claim: Claim,
         why: Rejection,
         blamed: int,
     ) -> None:
         """Send the record to the dead letters; the broker's refusal blames what is at an offset."""
         tally, route = self._tally, self._settings.name
-        if why.reason in REPEATED and place is not None:
-            self._count(place, record, headers, claim, why)
-            if place.settings.on_duplicate == "drop" or not self._is_first(
-                record, place, claim, why
+        if why.reason in REPEATED and context is not None:
+            self._count(context, record, headers, claim, why)
+            if context.settings.on_duplicate == "drop" or not self._is_first(
+                record, context, claim, why
             ):
                 return
-        address = None if place is None else place.name
-        envelope = self._nowhere if place is None else self.envelope(place)
+        address = None if context is None else context.name
+        envelope = self._envelope_without_address if context is None else self.envelope(context)
         letter = envelope.letter(record, headers, claim.identifier, why)
         blame = (self._progress.source, blamed)
         target = self._rules.output_resolver.dead_letter(
@@ -275,10 +275,15 @@ class Checks:
         self._progress.outputs.append(output_of(record, target, letter, self._progress.now_ms))
 
     def _count(
-        self, place: AddressContext, record: Record, headers: Headers, claim: Claim, why: Rejection
+        self,
+        context: AddressContext,
+        record: Record,
+        headers: Headers,
+        claim: Claim,
+        why: Rejection,
     ) -> None:
         """Count a duplicate, and tell what is known of it."""
-        tally, label = self._tally, (self._settings.name, place.name)
+        tally, label = self._tally, (self._settings.name, context.name)
         tally.duplicates[label] += 1
         if why.accepted_ms is not None:
             tally.distances_ms.append(self._progress.time_ms - why.accepted_ms)
@@ -289,30 +294,30 @@ class Checks:
             )
 
     def _is_first(
-        self, record: Record, place: AddressContext, claim: Claim, why: Rejection
+        self, record: Record, context: AddressContext, claim: Claim, why: Rejection
     ) -> bool:
         """Whether a duplicate is to be dead-lettered: the first of its id, where that is asked.
 
         Counted from the record that was accepted, so an id that is forgotten starts over. A record
         without what its strategy reads has no id: of a rejected group it comes each time.
         """
-        told = claim.identifier if claim.number is None else b"%d" % claim.number
-        if not place.settings.dead_letter_audit or told is None or not counts(place, claim):
+        value = claim.identifier if claim.number is None else b"%d" % claim.number
+        if not context.settings.dead_letter_audit or value is None or not counts(context, claim):
             return True
-        audit = self._places.audit(place)
-        self._places.admit(audit)
-        name = f"{why.original} {claim.publisher} ".encode() + told
-        again, at = Claim(identifier=name), self.at(record)
-        if audit.draft.verdict(again, at) is not None:
-            audit.draft.repeated(again, at)
+        audit = self._contexts.audit(context)
+        self._contexts.admit(audit)
+        name = f"{why.original} {claim.publisher} ".encode() + value
+        seen, origin = Claim(identifier=name), self.origin_of(record)
+        if audit.draft.verdict(seen, origin) is not None:
+            audit.draft.repeated(seen, origin)
             return False
-        audit.draft.remember(again, at)
+        audit.draft.remember(seen, origin)
         return True
 
 
-def counts(place: AddressContext, claim: Claim) -> bool:
+def counts(context: AddressContext, claim: Claim) -> bool:
     """Whether the claim is one that its address judges and remembers."""
-    return place.settings.remembers and place.strategy.claims(claim)
+    return context.settings.remembers and context.strategy.claims(claim)
 
 
 class GroupMember(NamedTuple):
@@ -330,5 +335,5 @@ Open = Callable[[PendingRecord], GroupMember]
 def output_of(record: Record, target: OutputTopic, headers: Headers, timestamp_ms: int) -> Output:
     """A record on its way to a topic."""
     key = record.key()
-    place = target.partition(key)
-    return (target.topic, record.value(), key, place, None, None, timestamp_ms, headers)
+    partition = target.partition(key)
+    return (target.topic, record.value(), key, partition, None, None, timestamp_ms, headers)

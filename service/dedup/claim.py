@@ -30,10 +30,10 @@ from service.dedup.record import Field, Record, RejectedError
 from service.kafka.io import UNREADABLE
 from state.model import NO_CLAIM, Claim, PartitionId
 
-BESIDES: Final = frozenset({EXPIRES_AT, GROUP})
+NOT_PLAIN: Final = frozenset({EXPIRES_AT, GROUP})
 """What is looked at whatever the strategy; the other headers of a group need not be known."""
 
-BESIDES_IN_SESSIONS: Final = BESIDES | {PUBLISHER}
+NOT_PLAIN_IN_SESSIONS: Final = NOT_PLAIN | {PUBLISHER}
 """The same while some publisher has a session."""
 
 _OF_GROUPS: Final = frozenset({GROUP, GROUP_SIZE, GROUP_POSITION})
@@ -160,16 +160,16 @@ def stamp_prefix(cluster_id: str, source: PartitionId) -> bytes:
     return f"{cluster_id}/{source.topic}/{source.partition}/".encode()
 
 
-def is_plain(headers: Headers, besides: AbstractSet[str]) -> bool:
+def is_plain(headers: Headers, not_plain: AbstractSet[str]) -> bool:
     """Whether the headers claim nothing besides an id."""
-    return all(name not in besides for name, _ in headers)
+    return all(name not in not_plain for name, _ in headers)
 
 
 def plain_ids(
-    records: Iterable[Headers | None], besides: AbstractSet[str] = BESIDES
+    records: Iterable[Headers | None], not_plain: AbstractSet[str] = NOT_PLAIN
 ) -> list[bytes | None]:
     """For each record its id, where one header of ours says it all; else `read_claim` looks."""
-    read = DUPLICATE_ID_ALIASES | besides
+    read = DUPLICATE_ID_ALIASES | not_plain
     found: list[bytes | None] = []
     add = found.append
     for headers in records:
@@ -219,13 +219,13 @@ class ClaimReader:
         self,
         messages: Sequence[Record],
         column: Sequence[Headers | None],
-        besides: AbstractSet[str] = BESIDES,
+        not_plain: AbstractSet[str] = NOT_PLAIN,
     ) -> list[bytes | None]:
         """The ids of records of which nothing else has to be looked at; None for the others."""
         found: list[bytes | None] = []
         for message, headers in zip(messages, column, strict=True):
             identifier = None
-            if headers is not UNREADABLE and is_plain(headers or (), besides):
+            if headers is not UNREADABLE and is_plain(headers or (), not_plain):
                 identifier = self.of(message, headers or ())
             is_long = identifier is not None and len(identifier) > ID_BYTES_MAX
             found.append(None if is_long else identifier)
@@ -236,7 +236,9 @@ class ClaimReader:
 def identifier_of(template: str) -> ClaimReader | None:
     """What makes the ids of a route; None where the headers tell."""
     pieces = _FIELD.split(template)
-    parts = [_part(piece) if at % 2 else _text(piece) for at, piece in enumerate(pieces) if piece]
+    parts = [
+        _part(piece) if index % 2 else _text(piece) for index, piece in enumerate(pieces) if piece
+    ]
     return ClaimReader(parts) if parts else None
 
 

@@ -25,11 +25,11 @@ _DUPLICATE: Final = (_REASON, Reason.DUPLICATE.value.encode())
 class DeadLetterEnvelope:
     """What is the same for all dead letters of one partition and address, made once."""
 
-    __slots__ = ("_address", "_place")
+    __slots__ = ("_address", "_source_headers")
 
     def __init__(self, source: PartitionId, address: str | None, strategy: str = "") -> None:
         topic, number = source
-        self._place = ((_TOPIC, topic.encode()), (_PARTITION, b"%d" % number))
+        self._source_headers = ((_TOPIC, topic.encode()), (_PARTITION, b"%d" % number))
         self._address: tuple[tuple[str, bytes], ...] = ()
         if address is not None:
             self._address = ((_ADDRESS, address.encode()), (_STRATEGY, strategy.encode()))
@@ -42,7 +42,7 @@ class DeadLetterEnvelope:
             *headers,
             (_REASON, why.reason.encode()),
             (_CAUSE, why.cause.encode()),
-            *self._place,
+            *self._source_headers,
             (_OFFSET, b"%d" % (record.offset() or 0)),
             (_TIMESTAMP, b"%d" % record.timestamp()[1]),
             *self._address,
@@ -68,7 +68,7 @@ class DeadLetterEnvelope:
             *headers,
             _DUPLICATE,
             (_CAUSE, b"its id was accepted at %b already" % original),
-            *self._place,
+            *self._source_headers,
             (_OFFSET, b"%d" % offset),
             (_TIMESTAMP, b"%d" % timestamp_ms),
             *self._address,
@@ -84,7 +84,7 @@ class DeadLetterEnvelope:
             *headers,
             _DUPLICATE,
             (_CAUSE, b"its id was imported"),
-            *self._place,
+            *self._source_headers,
             (_OFFSET, b"%d" % offset),
             (_TIMESTAMP, b"%d" % timestamp_ms),
             *self._address,
@@ -312,7 +312,7 @@ class RedriveEstimate(NamedTuple):
         return min(found, self.redrives)
 
 
-_OURS: Final = frozenset(name.value for name in DeadLetter)
+_ENVELOPE_NAMES: Final = frozenset(name.value for name in DeadLetter)
 
 _PARTITIONS_MAX: Final = 2**31
 
@@ -323,48 +323,50 @@ class ParsedHeaders(NamedTuple):
     """The headers of a dead letter: the original ones, and what ours say."""
 
     original: Headers
-    ours: dict[str, str]
+    envelope: dict[str, str]
     source: SourcePosition | None
     """None of a record that is not ours."""
 
 
-def told(headers: Headers) -> ParsedHeaders:
+def parse_headers(headers: Headers) -> ParsedHeaders:
     """What the headers of a record in a dead-letter topic tell."""
-    start = next((row for row in reversed(range(len(headers))) if _begins(headers[row])), None)
+    start = next(
+        (row for row in reversed(range(len(headers))) if _starts_envelope(headers[row])), None
+    )
     if start is None:
         return ParsedHeaders(headers, {}, None)
-    ours = {
+    envelope = {
         name: value.decode(errors="replace")
         for name, value in headers[start:]
-        if name in _OURS and value is not None
+        if name in _ENVELOPE_NAMES and value is not None
     }
-    source = _source(ours)
+    source = _source(envelope)
     if source is None:
         return ParsedHeaders(headers, {}, None)
-    rest = [header for header in headers[start:] if header[0] not in _OURS]
-    return ParsedHeaders([*headers[:start], *rest], ours, source)
+    rest = [header for header in headers[start:] if header[0] not in _ENVELOPE_NAMES]
+    return ParsedHeaders([*headers[:start], *rest], envelope, source)
 
 
 def view_of(
-    place: DeadLetterPosition,
+    position: DeadLetterPosition,
     time_ms: int,
     key: bytes | None,
     value: bytes | None,
     headers: Headers,
 ) -> DeadLetterView:
     """A record of a dead-letter topic as it is shown."""
-    original, ours, source = told(headers)
+    original, envelope, source = parse_headers(headers)
     return DeadLetterView(
-        place=place,
+        place=position,
         time_ms=time_ms,
-        reason=ours.get(DeadLetter.REASON),
-        cause=ours.get(DeadLetter.CAUSE),
+        reason=envelope.get(DeadLetter.REASON),
+        cause=envelope.get(DeadLetter.CAUSE),
         source=source,
-        address=ours.get(DeadLetter.ADDRESS),
-        strategy=ours.get(DeadLetter.STRATEGY),
-        identifier=ours.get(DeadLetter.ID),
-        original=ours.get(DeadLetter.ORIGINAL),
-        redrives=_number(ours.get(DeadLetter.REDRIVES), _OFFSETS_MAX) or 0,
+        address=envelope.get(DeadLetter.ADDRESS),
+        strategy=envelope.get(DeadLetter.STRATEGY),
+        identifier=envelope.get(DeadLetter.ID),
+        original=envelope.get(DeadLetter.ORIGINAL),
+        redrives=_number(envelope.get(DeadLetter.REDRIVES), _OFFSETS_MAX) or 0,
         key=key,
         value=value,
         headers=tuple(original),
@@ -389,32 +391,32 @@ def letter_of(view: DeadLetterView) -> RedrivenRecord | None:
     )
 
 
-def matches(view: DeadLetterView, wanted: DeadLetterFilter) -> bool:
+def matches(view: DeadLetterView, criteria: DeadLetterFilter) -> bool:
     """Whether a filter lets a dead letter through; its topics are not looked at."""
-    if wanted.address is not None and view.address != wanted.address:
+    if criteria.address is not None and view.address != criteria.address:
         return False
-    if wanted.reasons and view.reason not in wanted.reasons:
+    if criteria.reasons and view.reason not in criteria.reasons:
         return False
-    if wanted.from_ms is not None and view.time_ms < wanted.from_ms:
+    if criteria.from_ms is not None and view.time_ms < criteria.from_ms:
         return False
-    if wanted.to_ms is not None and view.time_ms >= wanted.to_ms:
+    if criteria.to_ms is not None and view.time_ms >= criteria.to_ms:
         return False
-    if wanted.key is not None and view.key != wanted.key:
+    if criteria.key is not None and view.key != criteria.key:
         return False
-    return all(header in view.headers for header in wanted.headers)
+    return all(header in view.headers for header in criteria.headers)
 
 
-def _begins(header: Sequence[object]) -> bool:
+def _starts_envelope(header: Sequence[object]) -> bool:
     return header[0] == DeadLetter.REASON.value
 
 
-def _source(ours: dict[str, str]) -> SourcePosition | None:
-    topic = ours.get(DeadLetter.TOPIC)
-    partition = _number(ours.get(DeadLetter.PARTITION), _PARTITIONS_MAX)
-    offset = _number(ours.get(DeadLetter.OFFSET), _OFFSETS_MAX)
+def _source(envelope: dict[str, str]) -> SourcePosition | None:
+    topic = envelope.get(DeadLetter.TOPIC)
+    partition = _number(envelope.get(DeadLetter.PARTITION), _PARTITIONS_MAX)
+    offset = _number(envelope.get(DeadLetter.OFFSET), _OFFSETS_MAX)
     if not topic or partition is None or offset is None:
         return None
-    time = ours.get(DeadLetter.TIMESTAMP, "")
+    time = envelope.get(DeadLetter.TIMESTAMP, "")
     timestamp_ms = _number(time, _OFFSETS_MAX)
     return SourcePosition(topic, partition, offset, -1 if timestamp_ms is None else timestamp_ms)
 

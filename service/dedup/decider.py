@@ -26,15 +26,15 @@ from service.dedup.partition import OwnedPartition
 from service.dedup.pending_groups import GroupName, PendingGroupsDraft
 from service.dedup.plan import NO_TIME_MS, AddressChange, BatchCounts, Output, Plan, acknowledged
 from service.dedup.record import (
-    NOWHERE,
+    NO_ORIGIN,
     KnownId,
     RejectedError,
     RepartitionedRecord,
     name_of,
-    untraced,
+    strip_origins,
 )
 from service.dedup.repartition import Repartitioner
-from service.dedup.route import InputPartition, lost
+from service.dedup.route import InputPartition, unrouted
 from service.dedup.transaction_group import TransactionGroups
 from service.kafka.errors import KafkaFailure, KafkaFailureError, Recovery, without_frames
 from state.cache import BatchTooLargeError
@@ -47,7 +47,11 @@ from state.strategies.per_publisher import PublisherDraft
 
 Outcome = Literal["accepted", "refused", "waiting", "failed"]
 
-_PLACE: Final = (DeadLetter.TOPIC.value, DeadLetter.PARTITION.value, DeadLetter.OFFSET.value)
+_SOURCE_HEADERS: Final = (
+    DeadLetter.TOPIC.value,
+    DeadLetter.PARTITION.value,
+    DeadLetter.OFFSET.value,
+)
 
 
 class WrongPartitionError(Exception):
@@ -79,12 +83,12 @@ def redecided(
 def _bypassed(letter: RedrivenRecord, evaluator: Evaluator) -> Outcome:
     checks, headers = evaluator.checks, list(letter.headers)
     try:
-        checks.check_inlet()
-        place = checks.place(letter, headers)
-        target = checks.target(letter, headers, place)
+        checks.check_route()
+        context = checks.context(letter, headers)
+        target = checks.target(letter, headers, context)
     except RejectedError:
         return "failed"
-    checks.pass_on(place, letter, headers, target, NO_CLAIM, None)
+    checks.pass_on(context, letter, headers, target, NO_CLAIM, None)
     return "accepted"
 
 
@@ -115,23 +119,23 @@ def _letters(tally: BatchCounts) -> int:
 
 def _count_up(letter: RedrivenRecord, outputs: list[Output], first: int) -> None:
     """Tell in its new dead letter how often it was redriven; its group may have brought others."""
-    place = (letter.topic.encode(), b"%d" % letter.partition, b"%d" % letter.own_offset)
+    source = (letter.topic.encode(), b"%d" % letter.partition, b"%d" % letter.own_offset)
     for row in range(first, len(outputs)):
         topic, value, key, partition, _, _, time_ms, headers = outputs[row]
-        if _place_of(headers) == place:
+        if _source_of(headers) == source:
             again = [*headers, (DeadLetter.REDRIVES.value, b"%d" % (letter.redrives + 1))]
             outputs[row] = (topic, value, key, partition, None, None, time_ms, again)
 
 
-def _place_of(headers: Headers) -> tuple[bytes | None, ...]:
+def _source_of(headers: Headers) -> tuple[bytes | None, ...]:
     """Where a dead letter says that it comes from: of several sets the last is ours."""
-    told = dict(headers)
-    return tuple(told.get(name) for name in _PLACE)
+    values = dict(headers)
+    return tuple(values.get(name) for name in _SOURCE_HEADERS)
 
 
 _CAUSE_CHARS_MAX: Final = 300
 
-_OF_NO_RECORD: Final = (
+_NOT_BLAMED_ON_RECORDS: Final = (
     # The machine, the broker and the store.
     MemoryError,
     OSError,
@@ -161,7 +165,7 @@ def blaming_records() -> Iterator[None]:
     """Raise UndecidedError for whatever nobody foresaw."""
     try:
         yield
-    except _OF_NO_RECORD:
+    except _NOT_BLAMED_ON_RECORDS:
         raise
     except Exception as error:  # noqa: BLE001 - what a record holds may raise any
         raised = error
@@ -217,7 +221,7 @@ def give_up(
     yield decider.seal()
 
 
-def place_publisher(
+def set_publisher_position(
     partition: OwnedPartition,
     address: str,
     claim: Claim,
@@ -231,7 +235,7 @@ def place_publisher(
     `writes` is the partition of an input that the publisher writes; see `PublisherDraft.place`.
     """
     decider = _Decider(partition, rules, plan)
-    decider.place(address, claim, writes, missing)
+    decider.set_position(address, claim, writes, missing)
     plan.next_offsets[partition.source] = partition.next_offset
     yield decider.seal()
 
@@ -259,13 +263,13 @@ def identifier_of(known: KnownId) -> bytes:
     return Digest(known.identifier) if known.hashed else known.identifier
 
 
-def resettle(
+def apply_settings(
     partition: OwnedPartition, caches: Iterable[str], rules: DecisionContext, plan: Plan
 ) -> Iterator[Sequence[Output]]:
     """Fill the plan with what new settings make of caches that are held; nothing is read."""
     decider = _Decider(partition, rules, plan)
     for cache in caches:
-        decider.resettle(cache)
+        decider.apply_settings(cache)
     plan.next_offsets[partition.source] = partition.next_offset
     yield decider.seal()
 
@@ -314,11 +318,11 @@ class _Decider:
             partition.kept_store,
             lambda size_bytes: plan.release(size_bytes, rules.batch_bytes_max),
         )
-        self._places = AddressContexts(partition, rules.book, rules.cache, self._groups.waiting)
+        self._contexts = AddressContexts(partition, rules.book, rules.cache, self._groups.waiting)
         self._progress = DecisionProgress(partition.source, partition.time_ms)
-        self._desks: dict[bytes, Evaluator] = {}
+        self._evaluators: dict[bytes, Evaluator] = {}
         """By the inlet as records tell it; of those that tell none there is one."""
-        self._lost: list[bytes] = []
+        self._unrouted: list[bytes] = []
         """Inlets that belong to no route."""
         self._routes: dict[PartitionId, str] = {}
         """The names of their routes."""
@@ -327,17 +331,17 @@ class _Decider:
         """Give every record its fate, in order; what goes out for it."""
         progress = self._progress
         progress.outputs, progress.now_ms = [], now_ms
-        self._doubt_the_lost()
+        self._forget_unrouted()
         column = part.headers
-        if self._plan.look is not None:
-            self._plan.look(column)
+        if self._plan.on_headers is not None:
+            self._plan.on_headers(column)
         times_ms = [timestamp for _, timestamp in map(Message.timestamp, part.messages)]
         offsets, sizes_bytes = part.offsets, part.sizes_bytes
         columns = Columns(part.messages, offsets, offsets, times_ms, column, sizes_bytes)
         tally, size_bytes_max = self._plan.tally, max(sizes_bytes)
         grouping = self._grouping()
         failure = self._rules.output_resolver.failure(self._source, offsets)
-        for evaluator, rows in self._by_desk(columns):
+        for evaluator, rows in self._by_input(columns):
             if failure is None:
                 evaluator.fast_paths.make_room(size_bytes_max)
                 evaluator.decide(rows, grouping)
@@ -345,7 +349,7 @@ class _Decider:
                 evaluator.fail(rows, grouping, failure.why)
             tally.consumed[evaluator.route] += len(rows.messages)
             tally.bytes_consumed[evaluator.route] += sum(rows.sizes_bytes)
-        self._delete_outlived()
+        self._delete_expired()
         self._count(times_ms)
         return progress.outputs
 
@@ -355,7 +359,7 @@ class _Decider:
         progress.outputs, progress.now_ms = [], now_ms
         grouping = self._grouping()
         for name in groups:
-            timeout_ms = self._places.at(name.address).settings.group_timeout_ms
+            timeout_ms = self._contexts.at(name.address).settings.group_timeout_ms
             cause = f"its group was not complete after group_timeout_ms, {timeout_ms} ms"
             records = grouping.give_up(name, Rejection(Reason.GROUP_INCOMPLETE, cause))
             self._plan.given_up |= {(self._source, record.own_offset) for record in records}
@@ -376,7 +380,7 @@ class _Decider:
                 else max(0, partition.next_offset - 1)
             )
             evaluator = self._evaluator(
-                NOWHERE if partition.input_partition else name_of(letter.source)
+                NO_ORIGIN if partition.input_partition else name_of(letter.source)
             )
             self._check_home(letter, evaluator)
             outcome = redecided(letter, mode, offset, evaluator, grouping, outputs, tally)
@@ -396,62 +400,62 @@ class _Decider:
                 f"{home.topic}-{home.partition} decides a letter sent to another."
             )
 
-    def place(
+    def set_position(
         self, address: str, claim: Claim, writes: PartitionId, missing: Iterable[int]
     ) -> None:
         """See `place_publisher`."""
-        place = self._places.at(address)
-        assert isinstance(place.draft, PublisherDraft)  # the settings were looked at
-        place.draft.place(claim, Origin(*writes, 0, self._progress.time_ms), missing)
+        context = self._contexts.at(address)
+        assert isinstance(context.draft, PublisherDraft)  # the settings were looked at
+        context.draft.place(claim, Origin(*writes, 0, self._progress.time_ms), missing)
 
     def remember(self, address: str, ids: Sequence[KnownId], now_ms: int) -> int:
         """See `import_ids`; the partition's time after it, as if their records had come."""
-        place = self._places.at(address)
-        self._places.check_room(place)
-        told_ms = [min(known.time_ms, now_ms) for known in ids if known.time_ms]
-        time_ms = max([self._progress.time_ms, *told_ms]) or now_ms
+        context = self._contexts.at(address)
+        self._contexts.check_room(context)
+        accepted_ms = [min(known.time_ms, now_ms) for known in ids if known.time_ms]
+        time_ms = max([self._progress.time_ms, *accepted_ms]) or now_ms
         for known in ids:
             claim = Claim(identifier=identifier_of(known))
             offset = IMPORTED if known.offset is None else known.offset
             at = Origin(known.topic or "", known.partition or 0, offset, time_ms)
-            if place.draft.verdict(claim, at) is None:
+            if context.draft.verdict(claim, at) is None:
                 at_ms = time_ms if known.time_ms is None else min(known.time_ms, time_ms)
-                place.draft.remember(claim, at._replace(time_ms=at_ms))
+                context.draft.remember(claim, at._replace(time_ms=at_ms))
         return time_ms
 
-    def resettle(self, cache: str) -> None:
+    def apply_settings(self, cache: str) -> None:
         """See `resettle`."""
-        place = self._places.of_cache(cache)
-        foreign = self._partition.foreign(place.settings, place.strategy.kind, cache)
+        context = self._contexts.of_cache(cache)
+        foreign = self._partition.foreign(context.settings, context.strategy.kind, cache)
         self._write(foreign.kept)
-        self._places.volatile += foreign.volatile
+        self._contexts.volatile += foreign.volatile
 
     def seal(self) -> list[Output]:
         """Close the drafts: what to remember, edits for the changelog, and acknowledgements."""
         plan, partition = self._plan, self._partition
-        accepted, edits = plan.tally.accepted, self._places.deletions()
-        for place in self._places:
-            if not place.is_audit:
-                for source, count in place.draft.accepted().items():
+        accepted, edits = plan.tally.accepted, self._contexts.deletions()
+        for context in self._contexts:
+            if not context.is_audit:
+                for source, count in context.draft.accepted().items():
                     route = self._routes.get(source)
                     if route is not None:  # else it was imported
-                        accepted[route, place.name] += count
-            change = place.draft.change(place.cache)
+                        accepted[route, context.name] += count
+            change = context.draft.change(context.cache)
             if change is not None:
                 plan.sealed.append(
-                    AddressChange(partition, place.cache, place.memory, change.content)
+                    AddressChange(partition, context.cache, context.memory, change.content)
                 )
-                self._places.write(place, change.edits, edits)
-            self._places.write(place, self._places.forgettings(place), edits)
+                self._contexts.write(context, change.edits, edits)
+            self._contexts.write(context, self._contexts.forgettings(context), edits)
         if self._groups.change:
             edits += self._groups.edits()
             plan.groups[self._source] = self._groups.change
         self._write(edits)
-        if self._places.volatile:
-            plan.volatile[self._source] = self._places.volatile
-        for evaluator in self._desks.values():
+        if self._contexts.volatile:
+            plan.volatile[self._source] = self._contexts.volatile
+        for evaluator in self._evaluators.values():
             evaluator.fast_paths.count(plan.tally)
-        return acknowledged(self._rules.group_id, self._places, self._progress.now_ms)
+        return acknowledged(self._rules.group_id, self._contexts, self._progress.now_ms)
 
     def _grouping(self) -> TransactionGroups:
         """What decides groups, for as long as one call takes.
@@ -459,24 +463,24 @@ class _Decider:
         It refers to this decider. If this kept it, each transaction would leave a cycle behind,
         with all that goes out for its last records, until the next search for cycles.
         """
-        return TransactionGroups(self._groups, self._places, self._opened)
+        return TransactionGroups(self._groups, self._contexts, self._opened)
 
     def _opened(self, pending_record: PendingRecord) -> GroupMember:
         """A record that waited, as its inlet has it."""
         if self._partition.input_partition is not None:
             return GroupMember(
-                self._evaluator(NOWHERE).checks, pending_record, pending_record.headers
+                self._evaluator(NO_ORIGIN).checks, pending_record, pending_record.headers
             )
-        (input_partition,), (own_offset,), (headers,) = untraced([pending_record.headers])
+        (input_partition,), (own_offset,), (headers,) = strip_origins([pending_record.headers])
         record = RepartitionedRecord(pending_record, own_offset)
         return GroupMember(self._evaluator(input_partition).checks, record, headers or ())
 
-    def _by_desk(self, columns: Columns) -> Iterator[tuple[Evaluator, Columns]]:
+    def _by_input(self, columns: Columns) -> Iterator[tuple[Evaluator, Columns]]:
         """Runs of records that came from one inlet, in order."""
         if self._partition.input_partition is not None:
-            yield self._evaluator(NOWHERE), columns
+            yield self._evaluator(NO_ORIGIN), columns
             return
-        input_partitions, own_offsets, headers = untraced(columns.headers)
+        input_partitions, own_offsets, headers = strip_origins(columns.headers)
         start = 0
         for input_partition, same in groupby(input_partitions):
             rows = slice(start, start + len(list(same)))
@@ -487,36 +491,36 @@ class _Decider:
                 Columns(
                     messages=columns.messages[rows],
                     offsets=offsets,
-                    own_offsets=offsets if input_partition == NOWHERE else own_offsets[rows],
+                    own_offsets=offsets if input_partition == NO_ORIGIN else own_offsets[rows],
                     times_ms=columns.times_ms[rows],
                     headers=headers[rows],
                     sizes_bytes=columns.sizes_bytes[rows],
                 ),
             )
 
-    def _evaluator(self, written: bytes) -> Evaluator:
-        evaluator = self._desks.get(written)
+    def _evaluator(self, input_name: bytes) -> Evaluator:
+        evaluator = self._evaluators.get(input_name)
         if evaluator is None:
-            input_partition = self._input_partition(written)
-            parts = (self._rules, self._plan.tally, self._places, self._progress)
-            evaluator = self._desks[written] = Evaluator(input_partition, *parts)
+            input_partition = self._input_partition(input_name)
+            parts = (self._rules, self._plan.tally, self._contexts, self._progress)
+            evaluator = self._evaluators[input_name] = Evaluator(input_partition, *parts)
             self._routes[input_partition.source] = evaluator.route
             if input_partition.fault is not None:
-                self._lost.append(written)
+                self._unrouted.append(input_name)
         return evaluator
 
-    def _doubt_the_lost(self) -> None:
+    def _forget_unrouted(self) -> None:
         """What belongs to no route may belong to one by the next slice, which came later."""
-        for written in self._lost:
-            del self._desks[written]
-        self._lost.clear()
+        for input_name in self._unrouted:
+            del self._evaluators[input_name]
+        self._unrouted.clear()
 
-    def _input_partition(self, written: bytes) -> InputPartition:
+    def _input_partition(self, input_name: bytes) -> InputPartition:
         if self._partition.input_partition is not None:
             return self._partition.input_partition
-        if written == NOWHERE:
-            return lost(self._source, "it does not tell which input it came from")
-        return self._rules.input_partitions(written)
+        if input_name == NO_ORIGIN:
+            return unrouted(self._source, "it does not tell which input it came from")
+        return self._rules.input_partitions(input_name)
 
     def _count(self, times_ms: list[int]) -> None:
         """How far time has come."""
@@ -529,13 +533,13 @@ class _Decider:
         newest_ms = max(times_ms)
         tally.newest_ms = max(tally.newest_ms, newest_ms)
 
-    def _delete_outlived(self) -> None:
+    def _delete_expired(self) -> None:
         """Write tombstones with the first records.
 
         So the changelog's partition joins the transaction while there is still something to
         decide, and the end need not wait for it.
         """
-        self._write(self._places.deletions())
+        self._write(self._contexts.deletions())
 
     def _write(self, edits: list[Edit]) -> None:
         changelog = self._partition.changelog

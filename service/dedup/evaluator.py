@@ -16,8 +16,8 @@ from ringfence.headers import ID_BYTES_MAX, Headers, Reason
 from service.dedup.address import AddressContext, AddressContexts
 from service.dedup.checks import Checks, DecisionContext, DecisionProgress, output_of
 from service.dedup.claim import (
-    BESIDES,
-    BESIDES_IN_SESSIONS,
+    NOT_PLAIN,
+    NOT_PLAIN_IN_SESSIONS,
     identifier_of,
     plain_ids,
     read_membership,
@@ -37,7 +37,7 @@ _ROOM_BYTES: Final = 2 * ID_BYTES_MAX
 
 
 # Where a dropped duplicate's original is has to be looked up for the sake of metrics alone.
-_LOOKS_MAX: Final = 16
+_LOOKUPS_MAX: Final = 16
 
 
 @dataclass(slots=True)  # not frozen: one is made for each address of a slice, and read often
@@ -50,7 +50,7 @@ class FastPath:
     unkeyed: int
     drops: bool
     label: tuple[str, str]
-    place: AddressContext
+    context: AddressContext
     draft: RingDraft
     dead_letter: OutputTopic | None
     """None where it depends on more than the address."""
@@ -66,11 +66,11 @@ class FastPaths:
     def __init__(
         self,
         input_partition: InputPartition,
-        places: AddressContexts,
+        contexts: AddressContexts,
         output_resolver: OutputResolver,
     ) -> None:
         self._input_partition = input_partition
-        self._places = places
+        self._contexts = contexts
         self._output_resolver = output_resolver
         self._value_bytes_max = 0
         route = input_partition.route
@@ -100,26 +100,26 @@ class FastPaths:
 
     def count(self, tally: BatchCounts) -> None:
         """Tell of the duplicates that lanes have answered."""
-        looks = _LOOKS_MAX
+        lookups = _LOOKUPS_MAX
         for fast_path in (*self._closed, *self.by_value.values()):
             if fast_path is not None and fast_path.repeats:
                 tally.duplicates[fast_path.label] += fast_path.repeats
                 if not fast_path.drops:
                     tally.dead_letters[fast_path.label[0], Reason.DUPLICATE] += fast_path.repeats
-                elif looks > 0:
-                    looks -= 1
-                    self._look(fast_path, tally)
+                elif lookups > 0:
+                    lookups -= 1
+                    self._sample_dropped(fast_path, tally)
 
-    def _look(self, fast_path: FastPath, tally: BatchCounts) -> None:
+    def _sample_dropped(self, fast_path: FastPath, tally: BatchCounts) -> None:
         """One of the duplicates that a lane has dropped stands for the rest."""
         assert fast_path.dropped is not None  # it has dropped some
         number, offset, time_ms, identifier, headers = fast_path.dropped
         origin = fast_path.draft.origin(number)
         tally.distances_ms.append(time_ms - origin.time_ms)
         if tally.example is None:
-            place, original = self._input_partition.source, repetition_of(origin).original
+            source, original = self._input_partition.source, repetition_of(origin).original
             tally.example = DuplicateExample(
-                *fast_path.label, place, offset, identifier, original, headers
+                *fast_path.label, source, offset, identifier, original, headers
             )
 
     def open(self, value: bytes | None, key: bytes | None, headers: Headers) -> FastPath | None:
@@ -134,43 +134,43 @@ class FastPaths:
 
     def _opened(self, key: bytes | None, headers: Headers) -> FastPath | None:
         output_resolver, route = self._output_resolver, self._input_partition.route
-        place = self._places.at(self._input_partition.address(key, headers))
-        if not isinstance(place.draft, RingDraft) or not place.settings.capacity:
+        context = self._contexts.at(self._input_partition.address(key, headers))
+        if not isinstance(context.draft, RingDraft) or not context.settings.capacity:
             return None
-        self._places.check_room(place)
-        target = self._target(route.output, place)
+        self._contexts.check_room(context)
+        target = self._target(route.output, context)
         if target is None or not (output_resolver.compressing or self._has_room(target)):
             return None
         # A plain record is remembered, or its address is not new.
-        self._places.admit(place)
+        self._contexts.admit(context)
         return FastPath(
-            place.draft.admit,
+            context.draft.admit,
             target.topic,
             target.keyed,
             target.unkeyed,
-            drops=place.settings.on_duplicate == "drop",
-            label=(route.settings.name, place.name),
-            place=place,
-            draft=place.draft,
-            dead_letter=self._dead_letter(place),
+            drops=context.settings.on_duplicate == "drop",
+            label=(route.settings.name, context.name),
+            context=context,
+            draft=context.draft,
+            dead_letter=self._dead_letter(context),
         )
 
-    def _dead_letter(self, place: AddressContext) -> OutputTopic | None:
+    def _dead_letter(self, context: AddressContext) -> OutputTopic | None:
         """Where every plain duplicate of an address goes, if that is one topic with room."""
-        if place.settings.on_duplicate == "mark" or place.settings.dead_letter_audit:
+        if context.settings.on_duplicate == "mark" or context.settings.dead_letter_audit:
             return None
         template = self._input_partition.route.dead_letter
-        target = self._target(template, place) if template.is_fixed_by_address else None
+        target = self._target(template, context) if template.is_fixed_by_address else None
         return target if target is not None and self._has_room(target) else None
 
-    def _target(self, template: Template, place: AddressContext) -> OutputTopic | None:
+    def _target(self, template: Template, context: AddressContext) -> OutputTopic | None:
         """What a template names that depends on the address alone; None if that is not allowed."""
         if template.constant in self._fixed:
             return self._fixed[template.constant]
         target = None
         with suppress(RejectedError):
             target = self._output_resolver.named(
-                self._input_partition, template, None, (), place.name
+                self._input_partition, template, None, (), context.name
             )
         if template.constant is not None:
             self._fixed[template.constant] = target
@@ -187,8 +187,8 @@ class FastPaths:
 class FullPath:
     """The records of one inlet in one transaction."""
 
-    def __init__(self, places: AddressContexts, checks: Checks) -> None:
-        self._places = places
+    def __init__(self, contexts: AddressContexts, checks: Checks) -> None:
+        self._contexts = contexts
         self._checks = checks
 
     def decide(
@@ -205,35 +205,35 @@ class FullPath:
         With `forgives`, what it repeats is forgotten and it goes out.
         """
         checks, claim = self._checks, NO_CLAIM
-        place: AddressContext | None = None
+        context: AddressContext | None = None
         try:
             if headers is UNREADABLE:
                 headers = []
                 raise RejectedError(Reason.UNREADABLE_HEADERS, UNREADABLE_CAUSE)
-            checks.check_inlet()
-            home = place = checks.place(record, headers)
+            checks.check_route()
+            home = context = checks.context(record, headers)
             member = read_membership(headers)
-            claim = checks.claim(record, headers, place)
-            if member is None and checks.is_bridged(place, claim):
-                place = self._places.bridge(place)
+            claim = checks.claim(record, headers, context)
+            if member is None and checks.is_bridged(context, claim):
+                context = self._contexts.bridge(context)
             checks.check_epoch(headers)
-            outgoing = headers if member else checks.with_id(record, headers, place, claim)
-            checks.check_time(place, claim)
+            outgoing = headers if member else checks.with_id(record, headers, context, claim)
+            checks.check_time(context, claim)
             if member is not None:
-                grouping.join(checks, record, headers, place, member, offset, forgives=forgives)
+                grouping.join(checks, record, headers, context, member, offset, forgives=forgives)
                 return
-            known = checks.judged(record, place, claim)
+            known = checks.judged(record, context, claim)
             verdict = None if forgives else known
             outgoing = checks.bookmarked(record, outgoing, home, claim)
-            outgoing = checks.told(outgoing, place, verdict)
+            outgoing = checks.with_mark(outgoing, context, verdict)
             checks.check_refusal(offset)
-            target = checks.target(record, outgoing, place)
+            target = checks.target(record, outgoing, context)
         except RejectedError as rejected:
-            checks.reject(record, headers, place, claim, rejected.why, offset)
+            checks.reject(record, headers, context, claim, rejected.why, offset)
         else:
             if known is not verdict:
-                claim = self._places.let_go(place, claim)
-            checks.pass_on(place, record, outgoing, target, claim, verdict)
+                claim = self._contexts.forget_repeated(context, claim)
+            checks.pass_on(context, record, outgoing, target, claim, verdict)
 
     def fail(
         self,
@@ -258,7 +258,9 @@ class FullPath:
                 name = GroupName(checks.address(record, headers), member.group)
                 position = member.position
         if name is not None:
-            cause = f"the record that completes its group is {checks.at(record)}: {why.cause}"
+            cause = (
+                f"the record that completes its group is {checks.origin_of(record)}: {why.cause}"
+            )
             grouping.fail(name, position, Rejection(why.reason, cause), offset)
 
 
@@ -284,21 +286,21 @@ class Evaluator:
         input_partition: InputPartition,
         rules: DecisionContext,
         tally: BatchCounts,
-        places: AddressContexts,
+        contexts: AddressContexts,
         progress: DecisionProgress,
     ) -> None:
-        self.checks = Checks(input_partition, rules, tally, places, progress)
-        self.fast_paths = FastPaths(input_partition, places, rules.output_resolver)
+        self.checks = Checks(input_partition, rules, tally, contexts, progress)
+        self.fast_paths = FastPaths(input_partition, contexts, rules.output_resolver)
         self.input_partition = input_partition
         self.route = input_partition.route.settings.name
-        self._base = places.packed_positions.base(input_partition.source)
+        self._base = contexts.packed_positions.base(input_partition.source)
         self._is_own = input_partition.source == progress.source
         self._source, self._tally = input_partition.source, tally
         self._distance = tally.distances_ms.append
         self._progress = progress
-        self.full_path = FullPath(places, self.checks)
+        self.full_path = FullPath(contexts, self.checks)
         self._identifier = identifier_of(input_partition.route.settings.id)
-        self._besides = BESIDES_IN_SESSIONS if rules.epochs else BESIDES
+        self._not_plain = NOT_PLAIN_IN_SESSIONS if rules.epochs else NOT_PLAIN
 
     def decide(self, columns: Columns, grouping: TransactionGroups) -> None:
         """Give every record its fate; what goes out for it is added to the progress.
@@ -308,7 +310,7 @@ class Evaluator:
         the processor's cache.
         """
         progress, base = self._progress, self._base
-        field, lane_of = self.fast_paths.field, self.fast_paths.by_value.get
+        field, path_of = self.fast_paths.field, self.fast_paths.by_value.get
         output, now_ms, time_ms = progress.outputs.append, progress.now_ms, progress.time_ms
         ids = self._plain_ids(columns.messages, columns.headers)
         own_offsets = columns.own_offsets
@@ -330,14 +332,23 @@ class Evaluator:
                 fast_path = None
             else:
                 named = None if field is None else field.of(key, headers)
-                fast_path = lane_of(named) or self.fast_paths.open(named, key, headers or ())
+                fast_path = path_of(named) or self.fast_paths.open(named, key, headers or ())
             if fast_path is not None and identifier is not None:
                 number = fast_path.admit(identifier, packed_position, time_ms)
                 if number is None:
-                    place = fast_path.unkeyed if key is None else fast_path.keyed
+                    partition = fast_path.unkeyed if key is None else fast_path.keyed
                     value = message.value()
                     output(
-                        (fast_path.topic, value, key, place, None, None, timestamp, headers or [])
+                        (
+                            fast_path.topic,
+                            value,
+                            key,
+                            partition,
+                            None,
+                            None,
+                            timestamp,
+                            headers or [],
+                        )
                     )
                     continue
                 if fast_path.drops:
@@ -390,7 +401,7 @@ class Evaluator:
         number: int,
     ) -> Output:
         """A plain duplicate on its way to its dead-letter topic."""
-        place, target = fast_path.place, fast_path.dead_letter
+        context, target = fast_path.context, fast_path.dead_letter
         assert target is not None  # the caller looked
         origin = fast_path.draft.origin(number)
         self._distance(time_ms - origin.time_ms)
@@ -401,7 +412,7 @@ class Evaluator:
                 *fast_path.label, source, offset, identifier, original, headers
             )
             self._tally.example = example
-        envelope = self.checks.envelope(place)
+        envelope = self.checks.envelope(context)
         letter = envelope.repetition(headers, offset, timestamp_ms, identifier, origin)
         return output_of(message, target, letter, self._progress.now_ms)
 
@@ -409,5 +420,5 @@ class Evaluator:
         self, messages: Sequence[Message], column: Sequence[Headers | None]
     ) -> Sequence[bytes | None]:
         if self._identifier is None:
-            return plain_ids(column, self._besides)
-        return self._identifier.plain(messages, column, self._besides)
+            return plain_ids(column, self._not_plain)
+        return self._identifier.plain(messages, column, self._not_plain)

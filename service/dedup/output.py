@@ -56,7 +56,7 @@ class OutputResolver:
     """Only the broker knows then whether a record fits its topic."""
     refused: Mapping[tuple[PartitionId, int], RejectedError]
     """Records that the broker refused by themselves, found by halving a batch."""
-    homeless: AbstractSet[tuple[PartitionId, int]]
+    undeliverable: AbstractSet[tuple[PartitionId, int]]
     """Those of them that their dead-letter topic refused as well."""
 
     def output(
@@ -65,9 +65,9 @@ class OutputResolver:
         """Where an accepted record goes; RejectedError when it names no allowed topic."""
         return self.named(input_partition, input_partition.route.output, key, headers, address)
 
-    def check_refusal(self, place: tuple[PartitionId, int]) -> None:
+    def check_refusal(self, position: tuple[PartitionId, int]) -> None:
         """RejectedError where the broker has refused the record before."""
-        refusal = self.refused.get(place)
+        refusal = self.refused.get(position)
         if refusal is not None:
             raise refusal
 
@@ -107,7 +107,7 @@ class OutputResolver:
         key, template = record.key(), input_partition.route.dead_letter
         has_own = (
             reason is not Reason.NO_OUTPUT
-            and blamed not in self.homeless
+            and blamed not in self.undeliverable
             and not (address is None and template.constant is None)
         )
         if has_own:
@@ -168,8 +168,8 @@ class PoisonRecords:
     """Records that were refused by themselves, and the batch size that finds them."""
 
     records_max: int
-    by_place: dict[tuple[PartitionId, int], RejectedError] = field(default_factory=dict)
-    homeless: set[tuple[PartitionId, int]] = field(default_factory=set)
+    by_position: dict[tuple[PartitionId, int], RejectedError] = field(default_factory=dict)
+    undeliverable: set[tuple[PartitionId, int]] = field(default_factory=set)
     """Records whose dead letters, or those of records that they displaced, were refused."""
     suspects: dict[PartitionId, int] = field(default_factory=dict)
     """Where the refused records end, by partition."""
@@ -188,8 +188,8 @@ class PoisonRecords:
 
     def _narrows(self, plan: Plan, fault: KafkaFailure) -> bool:
         if plan.given_up:
-            is_new = not plan.given_up <= self.homeless
-            self.homeless |= plan.given_up
+            is_new = not plan.given_up <= self.undeliverable
+            self.undeliverable |= plan.given_up
             return is_new
         records = plan.tally.records_read
         if not records:
@@ -199,17 +199,17 @@ class PoisonRecords:
             self.records_max = max(1, records // 2)
             return True
         ((source, end),) = plan.next_offsets.items()
-        place = (source, end - 1)
-        is_told = self._is_told(place, fault)
+        position = (source, end - 1)
+        is_dead_lettered = self._is_dead_lettered(position, fault)
         # A record may have been accepted while a dead letter beside it was refused.
-        is_letter = fault.raised is None and plan.tally.dead_letters.total() > 0
-        if place not in self.homeless and (is_told or is_letter):
-            self.homeless.add(place)
+        has_dead_letter = fault.raised is None and plan.tally.dead_letters.total() > 0
+        if position not in self.undeliverable and (is_dead_lettered or has_dead_letter):
+            self.undeliverable.add(position)
             return True
-        if is_told:
+        if is_dead_lettered:
             return False
-        self.homeless.discard(place)
-        self.by_place[place] = _rejection(fault)
+        self.undeliverable.discard(position)
+        self.by_position[position] = _rejection(fault)
         return True
 
     def halve(self, plan: Plan) -> None:
@@ -217,9 +217,9 @@ class PoisonRecords:
         if plan.tally.records_read:
             self.records_max = max(1, plan.tally.records_read // 2)
 
-    def _is_told(self, place: tuple[PartitionId, int], fault: KafkaFailure) -> bool:
+    def _is_dead_lettered(self, position: tuple[PartitionId, int], fault: KafkaFailure) -> bool:
         """Whether the record is dead-lettered already, without its checks where they failed."""
-        known = self.by_place.get(place)
+        known = self.by_position.get(position)
         if known is None or fault.raised is None:
             return known is not None
         return known.why.reason is Reason.FAILED_CHECK
@@ -230,9 +230,11 @@ class PoisonRecords:
         def is_ahead(source: PartitionId, offset: int) -> bool:
             return source in running and running[source].next_offset <= offset
 
-        for place in [place for place in self.by_place if not is_ahead(*place)]:
-            del self.by_place[place]
-        self.homeless -= {place for place in self.homeless if not is_ahead(*place)}
+        for position in [position for position in self.by_position if not is_ahead(*position)]:
+            del self.by_position[position]
+        self.undeliverable -= {
+            position for position in self.undeliverable if not is_ahead(*position)
+        }
         for source in [s for s, end in self.suspects.items() if not is_ahead(s, end - 1)]:
             del self.suspects[source]
         if not self.suspects:

@@ -57,14 +57,14 @@ class OccupancyStats:
         """Those to be looked at now."""
         return list(islice(self._stale, limit))
 
-    def found(self, address: str, told: Occupancy | None, room: int) -> None:
+    def found(self, address: str, occupancy: Occupancy | None, room: int) -> None:
         """What a look has told; None where only loading it would."""
         self._stale.pop(address, None)
-        if told is None:
+        if occupancy is None:
             self.extents.pop(address, None)
             self.rooms.pop(address, None)
         else:
-            self.extents[address] = told
+            self.extents[address] = occupancy
             self.rooms[address] = room
 
     def is_current(self, address: str, book: AddressBook) -> bool:

@@ -138,9 +138,9 @@ class PendingGroupsDraft:
         group = self.find(name)
         assert group is not None  # the caller found it
         self.has_room = self._release(group.bytes)
-        seats = [GroupPosition(*name, position) for position in sorted(group.bytes_of)]
-        records = [self._record(group_position) for group_position in seats]
-        for group_position in seats:
+        positions = [GroupPosition(*name, position) for position in sorted(group.bytes_of)]
+        records = [self._record(group_position) for group_position in positions]
+        for group_position in positions:
             self._entries.pop(group_position, None)
         self.change[name] = None
         self.waiting[name.address] -= 1
@@ -155,10 +155,10 @@ class PendingGroupsDraft:
     def edits(self) -> list[Edit]:
         """What store and changelog have to learn."""
         ended = [(name, self._open[name]) for name in self.change if name in self._open]
-        seats = [
+        positions = [
             GroupPosition(*name, position) for name, group in ended for position in group.bytes_of
         ]
-        gone = [Edit(s.key, None) for s in seats if self._is_gone(s)]
+        gone = [Edit(each.key, None) for each in positions if self._is_gone(each)]
         return gone + [
             Edit(group_position.key, entry) for group_position, entry in self._entries.items()
         ]

@@ -42,7 +42,7 @@ class DuplicateExample(NamedTuple):
 
     route: str
     address: str
-    place: PartitionId
+    source: PartitionId
     offset: int
     identifier: bytes | None
     original: str | None
@@ -103,7 +103,7 @@ class Plan:
     """Caches of which all is written anew."""
     sealed: list[AddressChange] = field(default_factory=list)
     tally: BatchCounts = field(default_factory=BatchCounts)
-    look: Callable[[Sequence[Headers | None]], None] | None = None
+    on_headers: Callable[[Sequence[Headers | None]], None] | None = None
     """Is shown the headers of what is read, where the transaction is traced."""
 
     def release(self, size_bytes: int, bytes_max: int) -> bool:
@@ -118,19 +118,19 @@ class Plan:
         return self.released_bytes < bytes_max // 2
 
 
-def acknowledged(group_id: str, places: Iterable[AddressContext], now_ms: int) -> list[Output]:
+def acknowledged(group_id: str, contexts: Iterable[AddressContext], now_ms: int) -> list[Output]:
     """The records for the addresses of one transaction."""
     topic = acknowledgements(group_id)
     found: list[Output] = []
-    for place in places:
-        if not isinstance(place.draft, PublisherDraft):
+    for context in contexts:
+        if not isinstance(context.draft, PublisherDraft):
             continue
-        for publisher, number in place.draft.covered().items():
-            told = {"sequence": number, "bookmark": bookmark(publisher, number).decode()}
-            key, value = _text([place.name, publisher]), _text(told)
+        for publisher, number in context.draft.covered().items():
+            payload = {"sequence": number, "bookmark": bookmark(publisher, number).decode()}
+            key, value = _text([context.name, publisher]), _text(payload)
             found.append((topic, value, key, 0, None, None, now_ms, []))
     return found
 
 
-def _text(told: object) -> bytes:
-    return json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
+def _text(payload: object) -> bytes:
+    return json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()

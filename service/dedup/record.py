@@ -84,7 +84,7 @@ _PARTITION_DIGITS_MAX: Final = 9
 
 _OFFSET_DIGITS_MAX: Final = 18
 
-NOWHERE = b""
+NO_ORIGIN = b""
 """The inlet of a record that does not tell."""
 
 
@@ -112,7 +112,7 @@ class RepartitionedRecord(NamedTuple):
         return self.record.timestamp()
 
 
-class TracedRecords(NamedTuple):
+class OriginColumns(NamedTuple):
     """Records with what their traces tell; columns of equal length."""
 
     input_partitions: list[bytes]
@@ -127,7 +127,7 @@ def name_of(source: PartitionId) -> bytes:
     return b"%b-%d" % (source.topic.encode(), source.partition)
 
 
-def trace(input_partition: bytes, offset: int) -> tuple[str, bytes]:
+def origin_header(input_partition: bytes, offset: int) -> tuple[str, bytes]:
     """The header that tells where a record comes from."""
     return ORIGIN, b"%b@%d" % (input_partition, offset)
 
@@ -140,22 +140,22 @@ def source_of(input_partition: bytes) -> PartitionId | None:
     return PartitionId(topic.decode(errors="replace"), int(digits))
 
 
-def untraced(column: Iterable[Headers | None]) -> TracedRecords:
+def strip_origins(column: Iterable[Headers | None]) -> OriginColumns:
     """Take the traces off."""
-    traced = TracedRecords([], [], [])
+    columns = OriginColumns([], [], [])
     for headers in column:
         name, value = headers[-1] if headers else ("", None)
         input_partition, _, digits = (value or b"").rpartition(b"@")
         is_number = digits.isdigit() and len(digits) <= _OFFSET_DIGITS_MAX
         if headers and name == ORIGIN and input_partition and is_number:
-            traced.input_partitions.append(input_partition)
-            traced.own_offsets.append(int(digits))
-            traced.headers.append(headers[:-1])
+            columns.input_partitions.append(input_partition)
+            columns.own_offsets.append(int(digits))
+            columns.headers.append(headers[:-1])
         else:
-            traced.input_partitions.append(NOWHERE)
-            traced.own_offsets.append(0)
-            traced.headers.append(headers)
-    return traced
+            columns.input_partitions.append(NO_ORIGIN)
+            columns.own_offsets.append(0)
+            columns.headers.append(headers)
+    return columns
 
 
 class KnownId(NamedTuple):

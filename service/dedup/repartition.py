@@ -15,7 +15,7 @@ from service.dedup.batch import Slice
 from service.dedup.checks import Checks, DecisionContext, DecisionProgress
 from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Output, Plan
-from service.dedup.record import RejectedError, name_of, trace
+from service.dedup.record import RejectedError, name_of, origin_header
 from service.kafka.io import UNREADABLE, UNREADABLE_CAUSE
 from state.model import NO_CLAIM
 
@@ -31,11 +31,11 @@ class Repartitioner:
         self._rules = rules
         self._plan = plan
         self._progress = DecisionProgress(partition.source, partition.time_ms)
-        places = AddressContexts(partition, rules.book, rules.cache)  # none is opened
-        self._checks = Checks(input_partition, rules, plan.tally, places, self._progress)
+        contexts = AddressContexts(partition, rules.book, rules.cache)  # none is opened
+        self._checks = Checks(input_partition, rules, plan.tally, contexts, self._progress)
         self._name = name_of(input_partition.source)
         self._field = input_partition.route.address.field
-        self._places: dict[bytes | None, int] = {}
+        self._partitions: dict[bytes | None, int] = {}
         """The partition of an address, by the value of the one field that decides it."""
 
     def decide(self, part: Slice, now_ms: int) -> list[Output]:
@@ -44,8 +44,8 @@ class Repartitioner:
         progress.outputs, progress.now_ms = [], now_ms
         topic, rejected = self._rules.by_address.topic, 0
         times_ms = [timestamp for _, timestamp in map(Message.timestamp, part.messages)]
-        if self._plan.look is not None:
-            self._plan.look(part.headers)
+        if self._plan.on_headers is not None:
+            self._plan.on_headers(part.headers)
         rows = zip(part.messages, part.offsets, times_ms, part.headers, strict=True)
         for message, offset, timestamp, found in rows:
             headers, key = found or (), message.key()
@@ -53,14 +53,14 @@ class Repartitioner:
                 if found is UNREADABLE:
                     headers = ()
                     raise RejectedError(Reason.UNREADABLE_HEADERS, UNREADABLE_CAUSE)
-                number = self._place(key, headers, offset)
+                number = self._partition_of(key, headers, offset)
             except RejectedError as error:
                 rejected += 1
                 self._checks.reject(message, headers, None, NO_CLAIM, error.why, offset)
                 continue
-            traced = [*headers, trace(name, offset)]
+            carried = [*headers, origin_header(name, offset)]
             value, time_ms = message.value(), max(timestamp, 0)
-            progress.outputs.append((topic, value, key, number, None, None, time_ms, traced))
+            progress.outputs.append((topic, value, key, number, None, None, time_ms, carried))
         self._count(part, rejected)
         return progress.outputs
 
@@ -68,7 +68,7 @@ class Repartitioner:
         """Nothing is left to tell."""
         return ()
 
-    def _place(self, key: bytes | None, headers: Headers, offset: int) -> int:
+    def _partition_of(self, key: bytes | None, headers: Headers, offset: int) -> int:
         """The partition that decides a record; RejectedError where it names no address."""
         if self._rules.output_resolver.refused:
             self._checks.check_refusal(offset)
@@ -76,11 +76,11 @@ class Repartitioner:
         if constant is None and field is None:
             return self._rendered(key, headers)
         value = None if field is None else field.of(key, headers)
-        number = self._places.get(value)
+        number = self._partitions.get(value)
         if number is None:
-            if len(self._places) >= _KNOWN_MAX:
-                self._places.clear()
-            number = self._places[value] = self._rendered(key, headers)
+            if len(self._partitions) >= _KNOWN_MAX:
+                self._partitions.clear()
+            number = self._partitions[value] = self._rendered(key, headers)
         return number
 
     def _rendered(self, key: bytes | None, headers: Headers) -> int:

@@ -45,7 +45,7 @@ class Template(NamedTuple):
         """Read a template and bind {topic}."""
         bound = text.replace("{topic}", topic)
         parts = _FIELD.split(bound)
-        pieces = [_field(part) if place % 2 else part for place, part in enumerate(parts)]
+        pieces = [_field(part) if index % 2 else part for index, part in enumerate(parts)]
         fields = set(parts[1::2])
         only = next(iter(fields)) if len(fields) == 1 and fields != {"address"} else None
         return cls(
@@ -193,22 +193,22 @@ def finder(
     """
     settings = tuple(routes)
 
-    def find(written: bytes) -> InputPartition:
-        source = source_of(written)
+    def find(input_name: bytes) -> InputPartition:
+        source = source_of(input_name)
         if source is None or not is_legal_topic(source.topic):
-            name = written.decode(errors="replace")[:300]
-            return lost(PartitionId(name, 0), "it does not tell which input it came from")
+            name = input_name.decode(errors="replace")[:300]
+            return unrouted(PartitionId(name, 0), "it does not tell which input it came from")
         bound = resolve(settings, [source.topic], group_id).get(source.topic)
         if bound is None:
             doubt(source.topic)
-            return lost(source, f"its input {source.topic} belongs to no route any more")
+            return unrouted(source, f"its input {source.topic} belongs to no route any more")
         info = topics().get(source.topic)
         return InputPartition(source, bound, 0 if info is None else info.partitions)
 
     return find
 
 
-def lost(source: PartitionId, fault: str) -> InputPartition:
+def unrouted(source: PartitionId, fault: str) -> InputPartition:
     """An inlet that belongs to no route."""
     stand_in = RouteSettings(name=source.topic, inputs=(source.topic,))
     return InputPartition(source, InputRoute.bind(stand_in, source.topic), 0, fault)

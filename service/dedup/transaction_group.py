@@ -28,10 +28,10 @@ It is one where the transaction has no room for more.
 class TransactionGroups:
     """The groups of one partition in one transaction."""
 
-    def __init__(self, draft: PendingGroupsDraft, places: AddressContexts, open_: Open) -> None:
+    def __init__(self, draft: PendingGroupsDraft, contexts: AddressContexts, open_: Open) -> None:
         """`open_` takes what waited out of the state."""
         self._draft = draft
-        self._places = places
+        self._contexts = contexts
         self._open = open_
 
     def join(
@@ -39,7 +39,7 @@ class TransactionGroups:
         checks: Checks,
         record: Record,
         headers: Headers,
-        place: AddressContext,
+        context: AddressContext,
         member: GroupClaim,
         offset: int,
         *,
@@ -51,31 +51,31 @@ class TransactionGroups:
         partition that decides. With `forgives`, what a group repeats that it completes is
         forgotten.
         """
-        name, settings = GroupName(place.name, member.group), place.settings
-        kept = checks.traced(record, headers)
+        name, settings = GroupName(context.name, member.group), context.settings
+        kept = checks.with_origin(record, headers)
         if len(kept) > HEADERS_MAX:
             cause = f"it has {len(headers)} headers; with more than {HEADERS_MAX} it cannot wait"
             raise RejectedError(Reason.GROUP_TOO_LARGE, cause)
-        self._check(name, member, place, checks, offset)
+        self._check(name, member, context, checks, offset)
         pending_record = _pending_record(record, kept, member.size, offset)
         earlier = self._draft.park(name, member.position, pending_record)
         if earlier is not None:
-            self._replace(earlier, member, place, str(checks.at(record)), offset)
+            self._replace(earlier, member, context, str(checks.origin_of(record)), offset)
         group = self._draft.find(name)
         assert group is not None  # a record was parked in it
         if group.bytes > settings.group_bytes_max:
             cause = f"its group is larger than group_bytes_max, {settings.group_bytes_max} bytes"
             self.give_up(name, Rejection(Reason.GROUP_TOO_LARGE, cause), offset)
         elif group.is_complete:
-            self._decide(name, place, offset, forgives=forgives)
-        most = settings.groups_open_max
+            self._decide(name, context, offset, forgives=forgives)
+        limit = settings.groups_open_max
         for number in range(_GIVEN_UP_AT_ONCE):
-            is_enough = self._draft.waiting[place.name] <= most
+            is_enough = self._draft.waiting[context.name] <= limit
             if is_enough or (number and not self._draft.has_room):
                 break
-            cause = f"{most} groups waited, as many as groups_open_max allows"
+            cause = f"{limit} groups waited, as many as groups_open_max allows"
             why = Rejection(Reason.GROUP_INCOMPLETE, cause)
-            self.give_up(self._draft.eldest(place.name), why, offset)
+            self.give_up(self._draft.eldest(context.name), why, offset)
 
     def give_up(
         self, name: GroupName, why: Rejection, blamed: int | None = None
@@ -84,10 +84,13 @@ class TransactionGroups:
 
         None where no record does: then each of the group stands for itself.
         """
-        place, records = self._places.at(name.address), self._draft.end(name)
+        context, records = self._contexts.at(name.address), self._draft.end(name)
         for pending_record in records:
             self._reject(
-                pending_record, place, why, pending_record.own_offset if blamed is None else blamed
+                pending_record,
+                context,
+                why,
+                pending_record.own_offset if blamed is None else blamed,
             )
         return records
 
@@ -101,18 +104,18 @@ class TransactionGroups:
         self,
         name: GroupName,
         member: GroupClaim,
-        place: AddressContext,
+        context: AddressContext,
         checks: Checks,
         offset: int,
     ) -> None:
         """RejectedError for a record that does not fit into its group."""
-        most = place.settings.group_records_max
-        if member.size > most:
-            cause = f"its group has {member.size} records; group_records_max is {most}"
+        limit = context.settings.group_records_max
+        if member.size > limit:
+            cause = f"its group has {member.size} records; group_records_max is {limit}"
             raise RejectedError(Reason.GROUP_TOO_LARGE, cause)
         group = self._draft.find(name)
         if group is None:
-            self._places.check_room(place)
+            self._contexts.check_room(context)
         elif group.size != member.size:
             cause = f"its group has {group.size} records by those before, {member.size} by this one"
             raise RejectedError(Reason.INVALID_CLAIM, cause)
@@ -123,69 +126,69 @@ class TransactionGroups:
         self,
         earlier: PendingRecord,
         member: GroupClaim,
-        place: AddressContext,
+        context: AddressContext,
         later: str,
         blamed: int,
     ) -> None:
         """The copy that came before repeats this one."""
         cause = f"position {member.position} of its group came again at {later}, and that counts"
-        self._reject(earlier, place, Rejection(Reason.DUPLICATE, cause, later), blamed)
+        self._reject(earlier, context, Rejection(Reason.DUPLICATE, cause, later), blamed)
 
     def _reject(
-        self, pending_record: PendingRecord, place: AddressContext, why: Rejection, blamed: int
+        self, pending_record: PendingRecord, context: AddressContext, why: Rejection, blamed: int
     ) -> None:
         checks, record, headers = self._open(pending_record)
-        checks.reject(record, headers, place, NO_CLAIM, why, blamed)
+        checks.reject(record, headers, context, NO_CLAIM, why, blamed)
 
     def _decide(
-        self, name: GroupName, place: AddressContext, closed_by: int, *, forgives: bool
+        self, name: GroupName, context: AddressContext, closed_by: int, *, forgives: bool
     ) -> None:
         """A group of which nothing is missing; what the broker refuses of it, its last one did."""
         records = [self._open(pending_record) for pending_record in self._draft.end(name)]
         claims = [NO_CLAIM] * len(records)
         try:
-            claims = [checks.claim(record, headers, place) for checks, record, headers in records]
+            claims = [checks.claim(record, headers, context) for checks, record, headers in records]
             for checks, _, headers in records:
-                checks.check_inlet()
+                checks.check_route()
                 checks.check_epoch(headers)  # another session may have begun meanwhile
-            known = _verdicts(records, claims, place)
+            known = _verdicts(records, claims, context)
             verdicts = [None if forgives and _repeats(why) else why for why in known]
-            _check_verdicts(verdicts, place)
+            _check_verdicts(verdicts, context)
             outgoing = [
-                each.checks.told(
-                    each.checks.bookmarked(each.record, headers, place, claim), place, verdict
+                each.checks.with_mark(
+                    each.checks.bookmarked(each.record, headers, context, claim), context, verdict
                 )
                 for each, headers, claim, verdict in zip(
-                    records, _with_ids(records, claims, place), claims, verdicts, strict=True
+                    records, _with_ids(records, claims, context), claims, verdicts, strict=True
                 )
             ]
             records[0].checks.check_refusal(closed_by)
             targets = [
-                each.checks.target(each.record, headers, place)
+                each.checks.target(each.record, headers, context)
                 for each, headers in zip(records, outgoing, strict=True)
             ]
         except RejectedError as rejected:
             for (checks, record, headers), claim in zip(records, claims, strict=True):
-                checks.reject(record, headers, place, claim, rejected.why, closed_by)
+                checks.reject(record, headers, context, claim, rejected.why, closed_by)
             return
         full_path = zip(records, outgoing, targets, claims, verdicts, known, strict=True)
         for each, headers, target, claim, verdict, repeated in full_path:
-            kept = claim if repeated is verdict else self._places.let_go(place, claim)
-            each.checks.pass_on(place, each.record, headers, target, kept, verdict)
+            kept = claim if repeated is verdict else self._contexts.forget_repeated(context, claim)
+            each.checks.pass_on(context, each.record, headers, target, kept, verdict)
 
 
 def _verdicts(
-    records: Sequence[GroupMember], claims: Sequence[Claim], place: AddressContext
+    records: Sequence[GroupMember], claims: Sequence[Claim], context: AddressContext
 ) -> list[Rejection | None]:
     """Why each record of a group is refused, in their order."""
-    at = [checks.at(record) for checks, record, _ in records]
-    is_counted = [counts(place, claim) for claim in claims]
-    counting = list(compress(claims, is_counted)), list(compress(at, is_counted))
-    found = iter(place.draft.verdicts(*counting))
+    origins = [checks.origin_of(record) for checks, record, _ in records]
+    is_counted = [counts(context, claim) for claim in claims]
+    counting = list(compress(claims, is_counted)), list(compress(origins, is_counted))
+    found = iter(context.draft.verdicts(*counting))
     for claim, origin in zip(*counting, strict=True):
-        why = place.draft.verdict(claim, origin)
+        why = context.draft.verdict(claim, origin)
         if why is not None and why.reason is Reason.DUPLICATE:
-            place.draft.repeated(claim, origin)
+            context.draft.repeated(claim, origin)
     return [next(found) if counted else None for counted in is_counted]
 
 
@@ -194,22 +197,22 @@ def _repeats(why: Rejection | None) -> bool:
 
 
 def _with_ids(
-    records: Sequence[GroupMember], claims: Sequence[Claim], place: AddressContext
+    records: Sequence[GroupMember], claims: Sequence[Claim], context: AddressContext
 ) -> list[Headers]:
     """The headers to send on; one id suffices for the group."""
-    if any(map(place.strategy.claims, claims)):
+    if any(map(context.strategy.claims, claims)):
         return [headers for _, _, headers in records]
     pairs = zip(records, claims, strict=True)
-    return [each.checks.with_id(each.record, each.headers, place, claim) for each, claim in pairs]
+    return [each.checks.with_id(each.record, each.headers, context, claim) for each, claim in pairs]
 
 
-def _check_verdicts(verdicts: Sequence[Rejection | None], place: AddressContext) -> None:
+def _check_verdicts(verdicts: Sequence[Rejection | None], context: AddressContext) -> None:
     """RejectedError where one of them rejects the group."""
     for position, why in enumerate(verdicts, 1):
         if why is None:
             continue
         is_repeated = _repeats(why)
-        if is_repeated and place.settings.on_duplicate == "mark":
+        if is_repeated and context.settings.on_duplicate == "mark":
             continue
         reason = Reason.DUPLICATE_IN_GROUP if is_repeated else why.reason
         raise RejectedError(reason, f"position {position} of its group: {why.cause}", why.original)

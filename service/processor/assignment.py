@@ -30,7 +30,7 @@ from service.dedup.route import InputPartition, InputTopic
 from service.kafka.admin import SILENT, ClusterAdmin, finds_a_broker
 from service.kafka.clients import Clients
 from service.kafka.topics import fallback
-from service.processor.fetcher import Fetcher, place_of
+from service.processor.fetcher import Fetcher, topic_partition_of
 from service.processor.restore import ChangelogReplay, Restorer
 from service.processor.takeover import PartitionInitializer
 from service.telemetry.metrics import RebalanceKind
@@ -50,45 +50,47 @@ class HangingTransactions:
     """Asks from time to time, of the logs that stood still meanwhile."""
 
     def __init__(
-        self, cluster: ClusterAdmin, clock: Clock, stable: Callable[[PartitionId], int]
+        self, cluster: ClusterAdmin, clock: Clock, last_stable_offset: Callable[[PartitionId], int]
     ) -> None:
         """`stable` asks the broker for the offset up to which a log can be read."""
         self._cluster = cluster
         self._clock = clock
-        self._stable = stable
-        self._looked_s = clock.monotonic_s()
+        self._last_stable_offset = last_stable_offset
+        self._checked_s = clock.monotonic_s()
         self._since: dict[PartitionId, tuple[int, float]] = {}
-        self.places: Mapping[PartitionId, int] = {}
+        self.offsets: Mapping[PartitionId, int] = {}
         """From which offset on each log is held back."""
 
-    def look(self, positions: Callable[[], Mapping[PartitionId, int]]) -> None:
+    def poll(self, positions: Callable[[], Mapping[PartitionId, int]]) -> None:
         """Told where all reading stands. What is not answered now is asked later."""
         now_s = self._clock.monotonic_s()
-        if now_s - self._looked_s < _EVERY_S:
+        if now_s - self._checked_s < _EVERY_S:
             return
-        self._looked_s = now_s
-        standing = {}
+        self._checked_s = now_s
+        positions_since = {}
         for log, position in positions().items():
             before, since_s = self._since.get(log, (position, now_s))
-            standing[log] = (position, since_s if before == position else now_s)
-        self._since = standing
-        still = {log: at for log, (at, since_s) in standing.items() if now_s - since_s >= HELD_S}
+            positions_since[log] = (position, since_s if before == position else now_s)
+        self._since = positions_since
+        still = {
+            log: at for log, (at, since_s) in positions_since.items() if now_s - since_s >= HELD_S
+        }
         with suppress(KafkaException):
-            self.places = self._held_back(still)
+            self.offsets = self._held_back(still)
 
     def _held_back(self, still: Mapping[PartitionId, int]) -> dict[PartitionId, int]:
         ends = self._cluster.ends(still) if still else {}
         behind = {log: at for log, at in still.items() if at < ends[log]}
         # Who stands still for another reason could read on; and markers alone hold nobody back.
-        return {log: at for log, at in behind.items() if self._stable(log) <= at}
+        return {log: at for log, at in behind.items() if self._last_stable_offset(log) <= at}
 
 
-def sentence(places: Mapping[PartitionId, int]) -> str | None:
+def describe_held(held: Mapping[PartitionId, int]) -> str | None:
     """What is waited for, for people; None for nothing."""
-    if not places:
+    if not held:
         return None
-    log, offset = min(places.items())
-    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+    log, offset = min(held.items())
+    more = f" and {len(held) - 1} more" if len(held) > 1 else ""
     return (
         f"{log.topic}-{log.partition}{more} to be readable from offset {offset} on: a transaction "
         f"is open there; kafka-transactions.sh describe-producers --topic {log.topic} "
@@ -111,7 +113,7 @@ class UnassignedPartitions:
         """Everything is read."""
         self.partitions, self._asked_s = frozenset(), self._clock.monotonic_s()
 
-    def look(self, wanted: frozenset[PartitionId]) -> bool:
+    def poll(self, expected: frozenset[PartitionId]) -> bool:
         """Ask if it is time; tells whether some were unread the last time too.
 
         Once is no proof: between two generations partitions are on their way.
@@ -125,7 +127,7 @@ class UnassignedPartitions:
             if error.args[0].code() not in SILENT:
                 raise
             return False  # the client asks every broker: with one away there is no answer
-        unread = frozenset() if assigned is None else wanted - assigned
+        unread = frozenset() if assigned is None else expected - assigned
         lasting, self.partitions = self.partitions & unread, unread
         return bool(lasting)
 
@@ -136,7 +138,7 @@ _LEAVE_SLICE_S: Final = 0.05
 
 _STABLE_TIMEOUT_S: Final = 2.0
 
-_LOOK_S: Final = 5.0
+_CHECK_S: Final = 5.0
 
 
 class Assignment:
@@ -170,11 +172,11 @@ class Assignment:
         """How often the group has spoken; none before it was joined."""
         self.changes: Counter[RebalanceKind] = Counter()
         """The same by what it said."""
-        self._unread = UnassignedPartitions(clients.cluster, clients.group_id, clock)
-        self._held = HangingTransactions(clients.cluster, clock, self._stable)
-        self._asks_to_look = False
-        self._looked_s = clock.monotonic_s()
-        self.is_astray = False
+        self._unassigned = UnassignedPartitions(clients.cluster, clients.group_id, clock)
+        self._held = HangingTransactions(clients.cluster, clock, self._last_stable_offset)
+        self._has_extra_topic = False
+        self._checked_s = clock.monotonic_s()
+        self.has_no_broker = False
         """Whether our consumer finds no broker."""
         self._member: object | None = None
 
@@ -201,9 +203,9 @@ class Assignment:
         for source in [source for source in self._idle if source.topic in readings]:
             self._idle.discard(source)
             self.partitions[source] = _partition(source, readings[source.topic])
-        self.fetching.sort(self.running.values())
+        self.fetching.update(self.running.values())
         if readings.keys() != before.keys():
-            self._join()
+            self._subscribe()
 
     def _adapt(self, partition: OwnedPartition, reading: InputTopic | None) -> None:
         """The topic of a partition belongs to another route, or to none, or is another topic."""
@@ -222,9 +224,9 @@ class Assignment:
         if _is_replaced(partition, reading):
             self._retake(partition)
 
-    def _join(self) -> None:
+    def _subscribe(self) -> None:
         topics = sorted(self._readings)
-        if self._asks_to_look:
+        if self._has_extra_topic:
             topics.append(fallback(self._settings.group_id))
         self._consumer.subscribe(
             topics,
@@ -244,37 +246,44 @@ class Assignment:
     def step(self) -> str | None:
         """Move every partition that does not run yet a little; tells what it waits for, if so."""
         waiting, restorer = self._initializer.step(self.partitions), self.restorer
-        self._held.look(self._positions)
-        self.fetching.look(self.running)
-        held = {log: at for log, at in self._held.places.items() if log in restorer.replays}
-        return waiting or sentence(held) or self._astray() or self._nobody_reads()
+        self._held.poll(self._positions)
+        self.fetching.refresh_ends(self.running)
+        held = {log: at for log, at in self._held.offsets.items() if log in restorer.replays}
+        return (
+            waiting
+            or describe_held(held)
+            or self._no_broker_sentence()
+            or self._unassigned_sentence()
+        )
 
     @property
     def held(self) -> Mapping[PartitionId, int]:
         """Inputs that cannot be read beyond an offset: a transaction is open there."""
-        return {log: at for log, at in self._held.places.items() if log in self.running}
+        return {log: at for log, at in self._held.offsets.items() if log in self.running}
 
     def _positions(self) -> dict[PartitionId, int]:
         """Where all reading stands, behind whatever markers were passed."""
         found = {log: each.position.changelog_next for log, each in self.restorer.replays.items()}
-        read = {log: at for log, at in self.reached().items() if self.fetching.reads(log)}
+        read = {log: at for log, at in self.reached().items() if self.fetching.is_fetching(log)}
         return found | read
 
     def reached(self) -> dict[PartitionId, int]:
         """How far each running partition is read: behind its last record, and markers after it."""
         reached = {source: each.next_offset for source, each in self.running.items()}
-        places: list[TopicPartition] = []
+        positions: list[TopicPartition] = []
         with contextlib.suppress(KafkaException):  # what is not told now is told the next time
-            read = [each for each in self.running.values() if self.fetching.reads(each.source)]
-            places = self._consumer.position([place_of(each) for each in read])
-        for place in places:
-            source = PartitionId(place.topic, place.partition)
-            reached[source] = max(place.offset, reached[source])
+            read = [
+                each for each in self.running.values() if self.fetching.is_fetching(each.source)
+            ]
+            positions = self._consumer.position([topic_partition_of(each) for each in read])
+        for position in positions:
+            source = PartitionId(position.topic, position.partition)
+            reached[source] = max(position.offset, reached[source])
         return reached
 
-    def _stable(self, log: PartitionId) -> int:
-        place = TopicPartition(log.topic, log.partition)
-        return int(self._consumer.get_watermark_offsets(place, timeout=_STABLE_TIMEOUT_S)[1])
+    def _last_stable_offset(self, log: PartitionId) -> int:
+        partition = TopicPartition(log.topic, log.partition)
+        return int(self._consumer.get_watermark_offsets(partition, timeout=_STABLE_TIMEOUT_S)[1])
 
     def rewind(self) -> None:
         """Read every running partition again from what is committed: an abort rewinds nothing."""
@@ -298,7 +307,7 @@ class Assignment:
             with contextlib.suppress(KafkaException):
                 self._leave()
         self._consumer.close()
-        self.fetching.forget()  # nothing is fetched any more; a closed consumer must not be asked
+        self.fetching.clear()  # nothing is fetched any more; a closed consumer must not be asked
         for partition in list(self.partitions.values()):
             self._release(partition)
         self.partitions.clear()
@@ -319,9 +328,9 @@ class Assignment:
     def _on_assign(self, consumer: Consumer, granted: list[TopicPartition]) -> None:
         self._note(consumer, "assigned")
         consumer.incremental_assign([])
-        for place in granted:
-            source = PartitionId(place.topic, place.partition)
-            reading = self._readings.get(place.topic)
+        for each in granted:
+            source = PartitionId(each.topic, each.partition)
+            reading = self._readings.get(each.topic)
             if reading is None:
                 self._idle.add(source)
             else:
@@ -329,11 +338,11 @@ class Assignment:
 
     def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         self._note(consumer, "revoked")
-        self._let_go(consumer, taken)
+        self._drop(consumer, taken)
 
     def _on_lost(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         self._note(consumer, "lost")
-        self._let_go(consumer, taken)
+        self._drop(consumer, taken)
         self._member = None
 
     def _note(self, consumer: Consumer, kind: RebalanceKind) -> None:
@@ -341,35 +350,35 @@ class Assignment:
         self.changes[kind] += 1
         self._member = _metadata(consumer)
 
-    def _let_go(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
-        gone = [PartitionId(place.topic, place.partition) for place in taken]
+    def _drop(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
+        gone = [PartitionId(each.topic, each.partition) for each in taken]
         consumer.incremental_unassign([])  # else the client takes back what it was never given
-        self.fetching.end(gone)
+        self.fetching.stop(gone)
         self._idle.difference_update(gone)
         for source in gone:
             partition = self.partitions.pop(source, None)
             if partition is not None:
                 self._release(partition)
 
-    def _astray(self) -> str | None:
+    def _no_broker_sentence(self) -> str | None:
         """Look from time to time: a client without a broker is not told what it has lost."""
-        if self._readings and self._clock.monotonic_s() - self._looked_s > _LOOK_S:
-            self.is_astray = not finds_a_broker(self._consumer, min(self._readings))
-            self._looked_s = self._clock.monotonic_s()
-        return "the broker, which our consumer does not find" if self.is_astray else None
+        if self._readings and self._clock.monotonic_s() - self._checked_s > _CHECK_S:
+            self.has_no_broker = not finds_a_broker(self._consumer, min(self._readings))
+            self._checked_s = self._clock.monotonic_s()
+        return "the broker, which our consumer does not find" if self.has_no_broker else None
 
-    def _nobody_reads(self) -> str | None:
+    def _unassigned_sentence(self) -> str | None:
         """Have the group share out partitions that it settled without, and tell of them.
 
         The client joins anew only for a different subscription: it gets a topic more, of which
         nothing is ever fetched, or one less.
         """
         if not self.rebalances or self.has_all:
-            self._unread.forget()
-        elif self._unread.look(self._all()):
-            self._asks_to_look = not self._asks_to_look
-            self._join()
-        unread = sorted(self._unread.partitions)
+            self._unassigned.forget()
+        elif self._unassigned.poll(self._all()):
+            self._has_extra_topic = not self._has_extra_topic
+            self._subscribe()
+        unread = sorted(self._unassigned.partitions)
         if not unread:
             return None
         names = ", ".join(f"{source.topic}-{source.partition}" for source in unread[:5])
@@ -394,7 +403,7 @@ class Assignment:
     def _release(self, partition: OwnedPartition) -> None:
         """Drop everything local: fetching, memory, store."""
         self.running.pop(partition.source, None)
-        self.fetching.end([partition.source])
+        self.fetching.stop([partition.source])
         self._initializer.drop(partition)
         self._cache.drop(partition.source)
         partition.drop()
@@ -406,7 +415,7 @@ class Assignment:
     def _run(self, partition: OwnedPartition, offset: int) -> None:
         """Have it read from this offset on."""
         partition.next_offset = offset
-        self.fetching.begin(partition)
+        self.fetching.start(partition)
         partition.phase = PartitionPhase.RUNNING
         self.running[partition.source] = partition
 

@@ -16,7 +16,7 @@ from service.config.addresses import is_elsewhere, settings_of
 from service.config.kafka_properties import compresses
 from service.config.load import Config
 from service.dedup.checks import DecisionContext
-from service.dedup.decider import resettle
+from service.dedup.decider import apply_settings
 from service.dedup.output import OutputResolver, PoisonRecords
 from service.dedup.partition import OwnedPartition, TakeoverFacts
 from service.dedup.plan import Output, Plan
@@ -56,7 +56,7 @@ class PendingSettings(NamedTuple):
     effective: EffectiveSettings
 
 
-class _Unreconciled(NamedTuple):
+class _UnappliedCaches(NamedTuple):
     """What is left to settle on a partition, since one takeover, from one document to another."""
 
     facts: TakeoverFacts | None
@@ -71,7 +71,7 @@ class SettingsFollower:
     def __init__(self, file: Config, clients: Clients, clock: Clock) -> None:
         self._file = file
         self._considered: int
-        self._left: dict[PartitionId, _Unreconciled] = {}
+        self._unapplied: dict[PartitionId, _UnappliedCaches] = {}
         self.revision: int
         """Of the config topic, by which is decided."""
         self.document: int
@@ -106,7 +106,7 @@ class SettingsFollower:
         self.follower.catch_up()
         return self.settings.revision != self.revision
 
-    def wanting(self, topic: str) -> str | None:
+    def missing_for(self, topic: str) -> str | None:
         """What this process has to have before it may say that no route reads an input.
 
         None where all has been read, and nobody with a newer file reads it.
@@ -123,7 +123,7 @@ class SettingsFollower:
             f"instance {instance} has none; replace this instance too, or add the route to its file"
         )
 
-    def wanted(self) -> PendingSettings | None:
+    def pending(self) -> PendingSettings | None:
         """A document that came since and can hold; one that cannot is refused."""
         newest = self.settings.documents.newest
         if newest is None or newest.revision == self._considered or is_alone(self._file):
@@ -141,17 +141,17 @@ class SettingsFollower:
         effective, fault = tried(self._file, document)
         return (self.effective if fault else effective).config
 
-    def accept(self, wanted: PendingSettings) -> None:
+    def accept(self, pending: PendingSettings) -> None:
         """It is in force from now on."""
-        self._considered = self.document = wanted.document.revision
-        self.effective, self.fault = wanted.effective, None
+        self._considered = self.document = pending.document.revision
+        self.effective, self.fault = pending.effective, None
 
     def refuse(self, document: SettingsRevision, sentence: str) -> None:
         """It does not hold here; what held before does."""
         self._considered = document.revision
         self.fault = f"the settings of revision {document.revision} do not hold here: {sentence}"
 
-    def step_back(self, sentence: str) -> bool:
+    def fall_back(self, sentence: str) -> bool:
         """The topics contradict the document in force: an older one holds; False for the file."""
         documents = self.settings.documents
         document = documents.at(self.document)
@@ -163,7 +163,7 @@ class SettingsFollower:
         self.effective, self.document = in_force(self._file, older)
         return True
 
-    def goes_on(self) -> None:
+    def mark_current(self) -> None:
         """All that was read is in force, or refused."""
         self.revision = self.settings.revision
 
@@ -174,30 +174,34 @@ class SettingsFollower:
 
     def applied_by(self, partition: OwnedPartition) -> int:
         """The revision of the document that a partition has wholly applied."""
-        return partition.applied if self.left(partition) else self.document
+        return partition.applied if self.unapplied_caches(partition) else self.document
 
-    def left(self, partition: OwnedPartition) -> list[str]:
+    def unapplied_caches(self, partition: OwnedPartition) -> list[str]:
         """The caches of a partition that are still to be settled; take out what is done."""
         if partition.applied == self.document:
             return []
         steps = (partition.facts, partition.applied, self.document)
-        known = self._left.get(partition.source)
+        known = self._unapplied.get(partition.source)
         if known is None or known[0] is not steps[0] or known[1:3] != steps[1:]:
-            known = self._left[partition.source] = _Unreconciled(*steps, self._changed(partition))
+            known = self._unapplied[partition.source] = _UnappliedCaches(
+                *steps, self._changed(partition)
+            )
         return known.caches
 
-    def settle(
+    def apply_to(
         self, partition: OwnedPartition, rules: DecisionContext, plan: Plan
     ) -> Iterator[Sequence[Output]]:
         """Fill the plan with what new settings make of caches of a partition: so many at once.
 
         Of one partition, so that all of them are loaded before the transaction begins.
         """
-        return resettle(partition, self.left(partition)[:PIECE_CACHES_MAX], rules, plan)
+        return apply_settings(
+            partition, self.unapplied_caches(partition)[:PIECE_CACHES_MAX], rules, plan
+        )
 
-    def settled(self, partition: OwnedPartition) -> None:
+    def mark_applied(self, partition: OwnedPartition) -> None:
         """What was settled last on a partition is committed."""
-        del self.left(partition)[:PIECE_CACHES_MAX]
+        del self.unapplied_caches(partition)[:PIECE_CACHES_MAX]
 
     def applied(self, running: Iterable[OwnedPartition]) -> int:
         """The least that is applied in this process."""
@@ -237,13 +241,13 @@ class ActiveSettings:
 
     def __init__(
         self,
-        following: SettingsFollower,
+        settings_follower: SettingsFollower,
         clients: Clients,
         clock: Clock,
         cache: Cache,
-        refusals: PoisonRecords,
+        poison_records: PoisonRecords,
     ) -> None:
-        self.following = following
+        self.settings_follower = settings_follower
         service, cluster = self.config.service, clients.cluster
         self.inputs = self._first_inputs(clients, clock)
         self._clock = clock
@@ -253,15 +257,15 @@ class ActiveSettings:
         self.rules = DecisionContext(
             cluster_id=cluster.cluster_id(),
             group_id=service.group_id,
-            epochs=following.settings.sessions.epochs,
+            epochs=settings_follower.settings.sessions.epochs,
             book=self.config.addresses,
             cache=cache,
             output_resolver=OutputResolver(
                 targets=self.targets,
                 fallback=fallback(service.group_id),
                 compressing=compresses(self.config.kafka.producer),
-                refused=refusals.by_place,
-                homeless=refusals.homeless,
+                refused=poison_records.by_position,
+                undeliverable=poison_records.undeliverable,
             ),
             input_partitions=self._finder(),
             by_address=RepartitionTopic(
@@ -273,11 +277,11 @@ class ActiveSettings:
     @property
     def config(self) -> Config:
         """The file, and what was set over REST."""
-        return self.following.effective.config
+        return self.settings_follower.effective.config
 
     def layout(self, settings: MetadataImage) -> Topology:
         """As it is with what is set."""
-        config = self.following.config_of(settings.documents.newest)
+        config = self.settings_follower.config_of(settings.documents.newest)
         return Topology.of(config, self.inputs.topics)
 
     def find_inputs(self) -> bool:
@@ -304,15 +308,15 @@ class ActiveSettings:
         """One that did not exist may have been made meanwhile."""
         self._are_targets_stale = True
 
-    def bring_in(self, wanted: PendingSettings) -> bool:
+    def activate(self, pending: PendingSettings) -> bool:
         """A settings document comes into force; False where the topics contradict it."""
         before = self.config.addresses
         try:
-            self.inputs.configure(wanted.effective.config)
+            self.inputs.configure(pending.effective.config)
         except ExitError as error:
-            self.following.refuse(wanted.document, error.sentence)
+            self.settings_follower.refuse(pending.document, error.sentence)
             return False
-        self.following.accept(wanted)
+        self.settings_follower.accept(pending)
         self._are_targets_stale = True
         book = self.config.addresses
         self.rules = replace(self.rules, book=book, input_partitions=self._finder())
@@ -327,7 +331,7 @@ class ActiveSettings:
             try:
                 return InputTopics(self.config, clients.cluster, clock, clients.part.hop)
             except ExitError as error:
-                if not self.following.step_back(error.sentence):
+                if not self.settings_follower.fall_back(error.sentence):
                     raise
 
     def _finder(self) -> Find:
@@ -337,12 +341,12 @@ class ActiveSettings:
 
     def _doubt(self, topic: str) -> None:
         """Whoever carried a record may know more than we: from what is set, or from its file."""
-        if self.following.has_more():
+        if self.settings_follower.has_more():
             raise TransactionAbortedError(OUTDATED)
-        wanted = self.following.wanting(topic)
-        if wanted is not None:
+        awaited = self.settings_follower.missing_for(topic)
+        if awaited is not None:
             cause = f"no route here reads {topic}, and another instance may have one"
-            raise TransactionAbortedError(OUTDATED._replace(cause=cause, waits_for=wanted))
+            raise TransactionAbortedError(OUTDATED._replace(cause=cause, waits_for=awaited))
 
 
 _ATTEMPTS_MAX: Final = 5
@@ -368,7 +372,7 @@ def check_layout(
     """
     writer = MetadataWriter(lambda: clients, topic, clock)
     for attempt in range(1, _ATTEMPTS_MAX + 1):
-        is_written = _checked(follower.settings, wanted := now(follower.settings)) == wanted
+        is_written = _checked(follower.settings, expected := now(follower.settings)) == expected
         if is_written and follower.settings.file_routes.has(own):
             return
         beat()  # each attempt may take most of a minute
@@ -394,11 +398,11 @@ def _change(
     now: Callable[[MetadataImage], Topology], own: InstanceFileRoutes
 ) -> Callable[[MetadataImage], Sequence[MetadataRecord]]:
     def change(settings: MetadataImage) -> Sequence[MetadataRecord]:
-        wanted = now(settings)  # what is set may be newer than what we have read
-        _checked(settings, wanted)
+        expected = now(settings)  # what is set may be newer than what we have read
+        _checked(settings, expected)
         if settings.file_routes.has(own):  # another process of this instance was first
-            return [wanted.record]
-        return [settings.file_routes.record_of(own), wanted.record]
+            return [expected.record]
+        return [settings.file_routes.record_of(own), expected.record]
 
     return change
 
@@ -411,12 +415,12 @@ def _checked(settings: MetadataImage, now: Topology) -> Topology | None:
     return settings.layout
 
 
-def mark(
+def offset_to_commit(
     partition: OwnedPartition,
     offset: int,
     changelog_next: Mapping[PartitionId, int],
     plan: Plan,
-    following: SettingsFollower,
+    settings_follower: SettingsFollower,
 ) -> TopicPartition:
     """The offset to commit, and beside it what a takeover will check; see `clearing` too."""
     facts, source = partition.facts, partition.source
@@ -433,9 +437,9 @@ def mark(
         input_topic_id=facts.identity.input_topic_id,
         changelog_topic_id=facts.identity.changelog_topic_id,
         time_ms=plan.times_ms.get(source, partition.time_ms),
-        revision=following.revision,
+        revision=settings_follower.revision,
         changelog_start=facts.changelog.start,
-        applied=following.applied_by(partition),
+        applied=settings_follower.applied_by(partition),
     )
     return TopicPartition(source.topic, source.partition, offset, encode(metadata))
 

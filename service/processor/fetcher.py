@@ -35,25 +35,29 @@ class Fetcher:
     def pause(self, routes: frozenset[str], running: Iterable[OwnedPartition]) -> None:
         """Read no partition of these routes, and all others."""
         self._paused_routes = routes
-        self.sort(running)
+        self.update(running)
 
-    def sort(self, running: Iterable[OwnedPartition]) -> None:
+    def update(self, running: Iterable[OwnedPartition]) -> None:
         """Read what is to be read, and nothing else."""
         partitions = list(running)
-        idle = [each for each in partitions if self.is_paused(each) and self.reads(each.source)]
-        self.end(each.source for each in idle)
+        idle = [
+            each for each in partitions if self.is_paused(each) and self.is_fetching(each.source)
+        ]
+        self.stop(each.source for each in idle)
         for partition in partitions:
-            if not self.is_paused(partition) and not self.reads(partition.source):
-                self.begin(partition)
+            if not self.is_paused(partition) and not self.is_fetching(partition.source):
+                self.start(partition)
         self._asked_s = float("-inf")
 
-    def begin(self, partition: OwnedPartition) -> None:
+    def start(self, partition: OwnedPartition) -> None:
         """Read one from where it stands, unless its route is paused."""
         if not self.is_paused(partition):
-            self._consumer.incremental_assign([place_of(partition, partition.next_offset)])
+            self._consumer.incremental_assign(
+                [topic_partition_of(partition, partition.next_offset)]
+            )
             self._fetched.add(partition.source)
 
-    def end(self, sources: Iterable[PartitionId]) -> None:
+    def stop(self, sources: Iterable[PartitionId]) -> None:
         """Read these no more."""
         gone = [source for source in sources if source in self._fetched]
         self._fetched.difference_update(gone)
@@ -62,11 +66,12 @@ class Fetcher:
 
     def rewind(self, running: Mapping[PartitionId, OwnedPartition]) -> None:
         """Read all again from what is committed."""
-        places = [place_of(p, p.next_offset) for p in running.values() if self.reads(p.source)]
-        self._consumer.incremental_unassign(places)
-        self._consumer.incremental_assign(places)
+        fetched = [each for each in running.values() if self.is_fetching(each.source)]
+        positions = [topic_partition_of(each, each.next_offset) for each in fetched]
+        self._consumer.incremental_unassign(positions)
+        self._consumer.incremental_assign(positions)
 
-    def reads(self, source: PartitionId) -> bool:
+    def is_fetching(self, source: PartitionId) -> bool:
         """Whether a partition is being read."""
         return source in self._fetched
 
@@ -78,7 +83,7 @@ class Fetcher:
             and input_partition.route.settings.name in self._paused_routes
         )
 
-    def look(self, running: Mapping[PartitionId, OwnedPartition]) -> None:
+    def refresh_ends(self, running: Mapping[PartitionId, OwnedPartition]) -> None:
         """Ask where paused partitions end, if it is time."""
         paused = [source for source, each in running.items() if self.is_paused(each)]
         if self._clock.monotonic_s() - self._asked_s < _EVERY_S:
@@ -87,11 +92,11 @@ class Fetcher:
         with contextlib.suppress(KafkaException):  # what is not told now is told the next time
             self.ends = self._cluster.ends(paused) if paused else {}
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """A closed consumer reads nothing, and is not to be asked."""
         self._fetched.clear()
 
 
-def place_of(partition: OwnedPartition, offset: int = -1001) -> TopicPartition:
+def topic_partition_of(partition: OwnedPartition, offset: int = -1001) -> TopicPartition:
     """As the client names it; -1001 is no offset."""
     return TopicPartition(partition.source.topic, partition.source.partition, offset)

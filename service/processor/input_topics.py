@@ -53,22 +53,22 @@ def internal_topics(
     """Our own topics as they have to be, given the inputs that exist."""
     service = config.service
     group, replication = service.group_id, service.internal_replication
-    wanted = [
+    expected = [
         new_dead_letters(fallback(group), replication),
         new_config_topic(group, replication),
     ]
     if config.addresses.covers:
-        wanted.append(new_acknowledgements(group, replication))
+        expected.append(new_acknowledgements(group, replication))
     decided = [name for name in topics if _log(group, routes[name]) is not None]
     for name in decided:
         count, largest = topics[name].partitions, topics[name].record_bytes_max
-        wanted.append(new_changelog(group, name, count, largest, replication))
+        expected.append(new_changelog(group, name, count, largest, replication))
     if decides_by_address(config):
         carried = [topics[name].record_bytes_max for name in topics.keys() - set(decided)]
         count, largest = service.by_address_partitions, max(carried, default=RECORD_BYTES_DEFAULT)
-        wanted.append(new_by_address(group, count, largest, replication))
-        wanted.append(new_changelog(group, BY_ADDRESS, count, largest, replication))
-    return wanted
+        expected.append(new_by_address(group, count, largest, replication))
+        expected.append(new_changelog(group, BY_ADDRESS, count, largest, replication))
+    return expected
 
 
 def make_config_topic(service: ServiceSettings, cluster: ClusterAdmin) -> None:
@@ -149,32 +149,32 @@ class InputTopics:
         service = self._config.service
         decided = {name: log for name in topics if (log := _log(service.group_id, routes[name]))}
         self._check_own_log(decided, routes)
-        wanted = internal_topics(self._config, routes, topics)
-        there = self._cluster.topics(topic.name for topic in wanted)
-        missing = [topic for topic in wanted if topic.name not in there]
+        expected = internal_topics(self._config, routes, topics)
+        existing = self._cluster.topics(topic.name for topic in expected)
+        missing = [topic for topic in expected if topic.name not in existing]
         created = {topic.name for topic in missing}
         if service.create_topics:
             missing += self._outputs(routes, topics)
         self._cluster.create(missing)
-        there |= self._cluster.topics(created)
-        self._raise_limits(wanted, topics, there)
-        self._check_by_address(there.get(by_address(service.group_id)))
+        existing |= self._cluster.topics(created)
+        self._raise_limits(expected, topics, existing)
+        self._check_by_address(existing.get(by_address(service.group_id)))
         for name, log in decided.items():
-            if log in there and there[log].partitions < topics[name].partitions:
-                self._grow(log, routes[name], there[log].partitions, topics[name].partitions)
+            if log in existing and existing[log].partitions < topics[name].partitions:
+                self._grow(log, routes[name], existing[log].partitions, topics[name].partitions)
         # A topic that was just created may not be described yet: its id is asked the next time.
-        ids = {name: topic.topic_id for name, topic in there.items()}
-        return {topic.name: ids.get(topic.name, "") for topic in wanted}
+        ids = {name: topic.topic_id for name, topic in existing.items()}
+        return {topic.name: ids.get(topic.name, "") for topic in expected}
 
     def _raise_limits(
         self,
-        wanted: Iterable[TopicSpec],
+        expected: Iterable[TopicSpec],
         topics: Mapping[str, TopicInfo],
-        there: Mapping[str, TopicInfo],
+        existing: Mapping[str, TopicInfo],
     ) -> None:
         """Our own topics take what their inputs take by now, or what is larger is dead-lettered."""
         group_id = self._config.service.group_id
-        for name, needs in limits_to_raise(group_id, wanted, topics, there).items():
+        for name, needs in limits_to_raise(group_id, expected, topics, existing).items():
             if self._not_raised.get(name) == needs:
                 continue
             try:
@@ -186,7 +186,7 @@ class InputTopics:
                 _logger.warning(
                     "limit_not_raised",
                     topic=name,
-                    has=there[name].record_bytes_max,
+                    has=existing[name].record_bytes_max,
                     mend=f"set its max.message.bytes to {needs}, or grant ALTER_CONFIGS on it",
                     error=str(error),
                 )
@@ -215,14 +215,14 @@ class InputTopics:
         self, routes: Mapping[str, InputRoute], topics: Mapping[str, TopicInfo]
     ) -> list[TopicSpec]:
         """Outputs and dead-letter topics that are missing, with as many partitions as the input."""
-        there = self._cluster.topics(written_topics(routes))
-        wanted = {
+        existing = self._cluster.topics(written_topics(routes))
+        expected = {
             target: topics[name]
             for name, route in routes.items()
-            for target in sorted(route.targets() - there.keys())
+            for target in sorted(route.targets() - existing.keys())
         }
         replication = self._config.service.internal_replication
-        return [new_target(name, input_, replication) for name, input_ in wanted.items()]
+        return [new_target(name, input_, replication) for name, input_ in expected.items()]
 
     def _grow(self, log: str, route: InputRoute, has: int, needs: int) -> None:
         if route.settings.on_partitions_added == "keep":
@@ -249,12 +249,12 @@ class RepartitionPurger:
     def __init__(self, cluster: ClusterAdmin, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._swept_s = clock.monotonic_s()
+        self._purged_s = clock.monotonic_s()
 
-    def pass_over(self, partitions: Iterable[OwnedPartition]) -> None:
+    def purge(self, partitions: Iterable[OwnedPartition]) -> None:
         """Have the broker delete what lies behind the committed offsets, if it is time."""
-        if self._clock.monotonic_s() - self._swept_s < _EVERY_S:
+        if self._clock.monotonic_s() - self._purged_s < _EVERY_S:
             return
-        self._swept_s = self._clock.monotonic_s()
+        self._purged_s = self._clock.monotonic_s()
         decided = {p.source: p.committed_offset for p in partitions if p.input_partition is None}
         self._cluster.delete_before({source: at for source, at in decided.items() if at})

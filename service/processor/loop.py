@@ -41,7 +41,12 @@ from service.metadata.file_routes import InstanceFileRoutes
 from service.metadata.sessions import SessionTable
 from service.metadata.topic import MetadataReader
 from service.processor.assignment import Assignment
-from service.processor.dynamic_settings import ActiveSettings, SettingsFollower, check_layout, mark
+from service.processor.dynamic_settings import (
+    ActiveSettings,
+    SettingsFollower,
+    check_layout,
+    offset_to_commit,
+)
 from service.processor.input_topics import RepartitionPurger, make_config_topic
 from service.processor.occupancy import OccupancyScanner
 from service.processor.poll import Poller
@@ -55,7 +60,7 @@ from service.processor.transaction import (
     TransactionAbortedError,
     TransactionManager,
     apply,
-    clearing,
+    clear_plans,
 )
 from state.cache import BatchTooLargeError, Cache
 from state.model import PartitionId
@@ -80,12 +85,12 @@ class Loop:
     """One life of the processor: from joining the group until it ends or is fenced."""
 
     def __init__(
-        self, config: Config, clients: Clients, stores: Stores, clock: Clock, watch: Reporter
+        self, config: Config, clients: Clients, stores: Stores, clock: Clock, reporter: Reporter
     ) -> None:
         service = config.service
-        self._clock, self._watch = clock, watch
-        self.cache = Cache(service.cache_memory_mb * 1024 * 1024, on_load=watch.beat)
-        self._refusals = PoisonRecords(service.batch_records_max)
+        self._clock, self._reporter = clock, reporter
+        self.cache = Cache(service.cache_memory_mb * 1024 * 1024, on_load=reporter.beat)
+        self._poison_records = PoisonRecords(service.batch_records_max)
         self._load_s_max = service.transaction_timeout_ms / 4000
         """For how long a transaction may load; the rest of its time is for its end."""
         self._began_s = 0.0
@@ -93,56 +98,56 @@ class Loop:
         # A client that is dropped without being closed may live on, with its threads.
         with contextlib.ExitStack() as undo:
             self._transaction_manager = TransactionManager(
-                clients, service.transaction_timeout_ms, clock, watch.awaits
+                clients, service.transaction_timeout_ms, clock, reporter.on_wait
             )
             undo.callback(self._transaction_manager.close)
             make_config_topic(service, clients.cluster)
-            following = SettingsFollower(config, clients, clock)
-            undo.callback(following.close)
-            watch.beat()
+            settings_follower = SettingsFollower(config, clients, clock)
+            undo.callback(settings_follower.close)
+            reporter.beat()
             self._active_settings = active_settings = ActiveSettings(
-                following, clients, clock, self.cache, self._refusals
+                settings_follower, clients, clock, self.cache, self._poison_records
             )
             # First, so that what an earlier producer left open is ended before offsets are asked.
             self._transaction_manager.prepare(active_settings.targets.batch_bytes_max)
-            watch.beat()
+            reporter.beat()
             topic = config_topic(service.group_id)
             routes = InstanceFileRoutes.of(config)
             check_layout(
-                active_settings.layout, routes, self.follower, clients, topic, clock, watch.beat
+                active_settings.layout, routes, self.follower, clients, topic, clock, reporter.beat
             )
-            self._sweep = RepartitionPurger(clients.cluster, clock)
+            self._purger = RepartitionPurger(clients.cluster, clock)
             self.assignment = Assignment(
                 clients, stores, self.cache, service, clock, active_settings.inputs.suspect
             )
             undo.callback(self.assignment.close, leaves=False)
-            self.assignment.fetching.pause(following.effective.paused, ())
+            self.assignment.fetching.pause(settings_follower.effective.paused, ())
             self.assignment.subscribe(active_settings.inputs.readings)
-            self._poller = Poller(self.assignment, service, clock, watch, self._heard)
+            self._poller = Poller(self.assignment, service, clock, reporter, self._on_client_error)
             self._plan = Plan()
             undo.pop_all()
         self._scanner = OccupancyScanner(self.cache)
-        self._retry_policy = RetryPolicy(watch, clock, service.session_timeout_ms)
+        self._retry_policy = RetryPolicy(reporter, clock, service.session_timeout_ms)
 
     def turn(self) -> bool:
         """One round: what comes in, what waits to be taken over; never longer than a batch.
 
         Tells whether records came in.
         """
-        self._watch.beat()
+        self._reporter.beat()
         is_busy = False
         try:
             waiting = self._prepare()
-            batch = self._poller.begin(self._refusals.records_max)
+            batch = self._poller.poll(self._poison_records.records_max)
             if self._active_settings.inputs.is_suspect and self._find_inputs():
                 return False  # what was read may be of other topics than were taken over
             is_busy = bool(batch.slices)
             if is_busy:
                 is_bounded = not self._poller.is_narrowest
-                plan = Plan(look=self._watch.begun(), is_bounded=is_bounded)
+                plan = Plan(on_headers=self._reporter.begun(), is_bounded=is_bounded)
                 self._commit(plan, self._decided(batch, plan))
                 self._poller.committed()
-            self._look_around(is_busy=is_busy)
+            self._scan_occupancy(is_busy=is_busy)
         except TransactionAbortedError as aborted:
             self.aborted(without_frames(aborted).fault)
         except TargetMissingError as missing:
@@ -159,10 +164,10 @@ class Loop:
             self.damaged(damaged)
         else:
             self._retry_policy.turned(waiting)
-            if self._retry_policy.is_cut_off(finds_broker=not self.assignment.is_astray):
+            if self._retry_policy.is_cut_off(finds_broker=not self.assignment.has_no_broker):
                 raise OutcomeUnknownError(ASTRAY)
-            self._watch.turned(self.assignment, complete=self.assignment.has_all)
-            self._watch.sample(self.assignment.running, self._scanner, self.config.addresses)
+            self._reporter.turned(self.assignment, complete=self.assignment.has_all)
+            self._reporter.sample(self.assignment.running, self._scanner, self.config.addresses)
         return is_busy
 
     def change(
@@ -175,7 +180,7 @@ class Loop:
         after a rebalance that is heard of only now: the partitions that `fill` knows may be gone.
         """
         rebalances = self.assignment.rebalances
-        self._poller.serve()
+        self._poller.run_callbacks()
         if self.assignment.rebalances != rebalances:
             raise TransactionAbortedError(REBALANCED)
         plan = Plan()
@@ -187,7 +192,7 @@ class Loop:
 
     def aborted(self, fault: KafkaFailure) -> None:
         """Read the batch again: in halves when one of its records is to blame."""
-        self._watch.aborted(fault)
+        self._reporter.aborted(fault)
         self.rewind()
         if fault in {REBALANCED, OUTDATED}:
             return
@@ -196,19 +201,19 @@ class Loop:
                 self._poller.narrow(self._plan.tally.records_read)
             return
         if fault == EXPIRED:
-            self._refusals.halve(self._plan)
+            self._poison_records.halve(self._plan)
         self._doubt_topics(fault)
         if fault == DOUBTED:
             return
         if self._retry_policy.is_passing(fault, self.assignment.rebalances):
             return
-        if not (fault.of_record and self._refusals.narrow(self._plan, fault)):
+        if not (fault.of_record and self._poison_records.narrow(self._plan, fault)):
             sentence = f"the broker, which answered {fault.cause}; see its log"
             self._retry_policy.back_off(fault.waits_for or sentence, until_commit=True)
 
     def unchanged(self, fault: KafkaFailure) -> None:
         """A change left nothing behind. Its sender asks again: nothing here waits for that."""
-        self._watch.aborted(fault)
+        self._reporter.aborted(fault)
         self.rewind()
         self._doubt_topics(fault)
 
@@ -220,7 +225,7 @@ class Loop:
 
     def damaged(self, error: StoreCorruptError) -> None:
         """A store is wiped, and its partition taken over anew."""
-        self._watch.damaged(str(error))
+        self._reporter.damaged(str(error))
         self.assignment.retake(error.source, wipe=True)
         self.rewind()
 
@@ -228,7 +233,7 @@ class Loop:
         """Nothing that was consumed but not committed may be passed over by the next commit."""
         self.cache.begin()  # the transaction is over, and with it what it may not load
         try:
-            self._poller.forget()
+            self._poller.discard()
             self.assignment.rewind()
         except KafkaException as error:
             raise OutcomeUnknownError(fault_of(error.args[0])) from error
@@ -251,17 +256,17 @@ class Loop:
     @property
     def sessions(self) -> SessionTable:
         """Of publishers, as far as the config topic was read."""
-        return self._active_settings.following.settings.sessions
+        return self._active_settings.settings_follower.settings.sessions
 
     @property
     def follower(self) -> MetadataReader:
         """What reads the config topic."""
-        return self._active_settings.following.follower
+        return self._active_settings.settings_follower.follower
 
     @property
     def address_counters(self) -> AddressCounters:
         """What came to each address since the process started."""
-        return self._watch.address_counters
+        return self._reporter.address_counters
 
     @property
     def decides(self) -> bool:
@@ -272,7 +277,7 @@ class Loop:
         self, partition: OwnedPartition, address: str, memory: CommittedState | None = None
     ) -> Occupancy | None:
         """See `OccupancyScanner.look`."""
-        return self._scanner.look(partition, address, self.config.addresses, memory)
+        return self._scanner.measure(partition, address, self.config.addresses, memory)
 
     def decider(self, address: str, source: PartitionId) -> OwnedPartition | None:
         """What decides here for a cache of what comes from a partition of an input."""
@@ -295,15 +300,15 @@ class Loop:
         self._find_inputs()
         for partition in self.assignment.running.values():
             check_written(partition)
-        self._write_as_topics_take()
+        self._refresh_targets()
         waiting = self.assignment.step()
-        for partition in self._ours(lambda partition: partition.to_clear):
-            for plan in clearing(partition, self.config.service.batch_records_max):
+        for partition in self._selected(lambda partition: partition.to_clear):
+            for plan in clear_plans(partition, self.config.service.batch_records_max):
                 self._commit(plan, ())
             self.assignment.retake(partition.source, wipe=False)
-        self._follow()
+        self._follow_settings()
         self._give_up_groups()
-        self._sweep.pass_over(self.assignment.running.values())
+        self._purger.purge(self.assignment.running.values())
         missing = self._active_settings.inputs.missing
         if missing and waiting is None:
             return f"the input {', '.join(missing)}: it does not exist; create it"
@@ -317,33 +322,33 @@ class Loop:
         self.assignment.subscribe(self._active_settings.inputs.readings)
         return True
 
-    def _write_as_topics_take(self) -> None:
+    def _refresh_targets(self) -> None:
         """Look at the topics that are written, where they may have changed."""
         self._active_settings.find_targets()
-        self._watch.beat()  # each question to the broker may have taken seconds
+        self._reporter.beat()  # each question to the broker may have taken seconds
         self._transaction_manager.prepare(self._active_settings.targets.batch_bytes_max)
 
-    def _follow(self) -> None:
+    def _follow_settings(self) -> None:
         """What was set meanwhile: from now on it decides, and the committed offsets say so."""
-        following, running = self._active_settings.following, self.assignment.running
-        following.poll(running.values())
-        wanted = following.wanted()
-        if wanted is not None and self._active_settings.bring_in(wanted):
+        follower, running = self._active_settings.settings_follower, self.assignment.running
+        follower.poll(running.values())
+        pending = follower.pending()
+        if pending is not None and self._active_settings.activate(pending):
             self.rewind()
-            self.assignment.fetching.pause(wanted.effective.paused, running.values())
+            self.assignment.fetching.pause(pending.effective.paused, running.values())
             self.assignment.subscribe(self._active_settings.inputs.readings)
-            self._write_as_topics_take()
-        following.goes_on()
-        for partition in self._ours(lambda partition: bool(following.left(partition))):
+            self._refresh_targets()
+        follower.mark_current()
+        for partition in self._selected(lambda each: bool(follower.unapplied_caches(each))):
             plan = Plan()
-            self._commit(plan, following.settle(partition, self._active_settings.rules, plan))
-            following.settled(partition)
-        late = self._ours(lambda each: following.is_late(each) or self._begins_at_an_end(each))
+            self._commit(plan, follower.apply_to(partition, self._active_settings.rules, plan))
+            follower.mark_applied(partition)
+        late = self._selected(lambda each: follower.is_late(each) or self._begins_at_an_end(each))
         if late:
             plan = Plan()
             plan.next_offsets = {partition.source: partition.next_offset for partition in late}
             self._commit(plan, ())
-        self._watch.follows(following, running.values())
+        self._reporter.follows(follower, running.values())
 
     def _begins_at_an_end(self, partition: OwnedPartition) -> bool:
         """Whether a policy chose the end: who takes it over may not choose another, later one."""
@@ -356,7 +361,7 @@ class Loop:
         """Groups that nobody completed in time, as many in a turn as a batch may hold."""
         now_s, timeout_s = self._clock.monotonic_s(), self._group_timeout_s
         service = self.config.service
-        for partition in self._ours(lambda p: bool(p.groups.overdue(now_s, timeout_s))):
+        for partition in self._selected(lambda p: bool(p.groups.overdue(now_s, timeout_s))):
             late = partition.groups.first(
                 partition.groups.overdue(now_s, timeout_s),
                 service.batch_records_max,
@@ -371,15 +376,15 @@ class Loop:
     def _group_timeout_s(self, address: str) -> float:
         return self.config.addresses.settings(address).group_timeout_ms / 1000
 
-    def _ours(self, wanted: Callable[[OwnedPartition], bool]) -> list[OwnedPartition]:
+    def _selected(self, predicate: Callable[[OwnedPartition], bool]) -> list[OwnedPartition]:
         """Partitions about which something is to be committed without anything being read.
 
         The group speaks first: until it is asked, we do not know that one was taken from us.
         """
         running = self.assignment.running
-        if any(map(wanted, running.values())):
-            self._poller.serve()
-        return [partition for partition in running.values() if wanted(partition)]
+        if any(map(predicate, running.values())):
+            self._poller.run_callbacks()
+        return [partition for partition in running.values() if predicate(partition)]
 
     def _decided(self, batch: Batch, plan: Plan) -> Iterator[Sequence[Output]]:
         """The outputs as they are decided, timed; then what may be done while the broker works."""
@@ -399,8 +404,8 @@ class Loop:
             poller.decided(tally.records_read - read, took_s)
             yield part
             produce_s += self._clock.monotonic_s() - decided_s
-        self._watch.stage("lookup", lookup_s)
-        self._watch.stage("produce", produce_s)
+        self._reporter.stage("lookup", lookup_s)
+        self._reporter.stage("produce", produce_s)
         self.cache.tidy()
 
     def _read(self, batch: Batch, plan: Plan) -> Iterator[Batch]:
@@ -415,7 +420,7 @@ class Loop:
             yield batch
             if self.cache.is_full or self._decided_for_s > self._load_s_max / 2:
                 return
-            batch = self._poller.go_on(plan, self._refusals.records_max)
+            batch = self._poller.poll_more(plan, self._poison_records.records_max)
             if self.assignment.rebalances != rebalances:
                 raise TransactionAbortedError(REBALANCED)
 
@@ -434,19 +439,19 @@ class Loop:
         partitions = self.assignment.running
         changelog_next: dict[PartitionId, int] = {}
 
-        def marks(written: Mapping[PartitionId, int]) -> list[TopicPartition]:
+        def build_offsets(written: Mapping[PartitionId, int]) -> list[TopicPartition]:
             changelog_next.update({log: offset + 1 for log, offset in written.items()})
             if any(source not in partitions for source in plan.next_offsets):
                 raise TransactionAbortedError(REBALANCED)
             if self._active_settings.inputs.is_suspect:
                 raise TransactionAbortedError(DOUBTED)
             return [
-                mark(
+                offset_to_commit(
                     partitions[source],
                     offset,
                     changelog_next,
                     plan,
-                    self._active_settings.following,
+                    self._active_settings.settings_follower,
                 )
                 for source, offset in plan.next_offsets.items()
             ]
@@ -457,7 +462,7 @@ class Loop:
             raise TransactionAbortedError(NOT_A_MEMBER)
         self._began_s = started_s
         self.cache.begin(is_bounded=plan.is_bounded, is_late=self._is_late)
-        self._transaction_manager.commit(plan, outputs, marks, member)
+        self._transaction_manager.commit(plan, outputs, build_offsets, member)
         try:
             self._apply(plan, changelog_next, self._clock.monotonic_s() - started_s)
         except (StoreCorruptError, StoreFailedError):
@@ -469,7 +474,7 @@ class Loop:
         """What was committed becomes known here."""
         partitions = self.assignment.running
         self._retry_policy.committed()
-        self._watch.committed(plan, took_s)
+        self._reporter.committed(plan, took_s)
         applied_s = self._clock.monotonic_s()
         try:
             apply(plan, changelog_next, partitions, self.cache, self._clock.wall_ms())
@@ -478,27 +483,27 @@ class Loop:
             for source in plan.next_offsets:
                 self.assignment.retake(source, wipe=False)
             raise
-        self._watch.stage("apply", self._clock.monotonic_s() - applied_s)
+        self._reporter.stage("apply", self._clock.monotonic_s() - applied_s)
         held = [partitions[source].addresses for source in plan.next_offsets]
-        self._watch.address_counters.add(plan.tally, held)
+        self._reporter.address_counters.add(plan.tally, held)
         for source in plan.next_offsets:
             partition = partitions[source]
-            partition.applied = self._active_settings.following.applied_by(partition)
-            partition.revision = self._active_settings.following.revision
-        self._refusals.passed(partitions, self.config.service.batch_records_max)
+            partition.applied = self._active_settings.settings_follower.applied_by(partition)
+            partition.revision = self._active_settings.settings_follower.revision
+        self._poison_records.passed(partitions, self.config.service.batch_records_max)
 
-    def _look_around(self, *, is_busy: bool) -> None:
+    def _scan_occupancy(self, *, is_busy: bool) -> None:
         """At what the addresses hold, for who asks about all of them."""
-        self._scanner.look_around(
+        self._scanner.scan(
             self.assignment.running.values(),
             self.config.addresses,
             self._clock.monotonic_s(),
             is_busy=is_busy,
         )
 
-    def _heard(self, error: KafkaError, source: PartitionId | None) -> None:
+    def _on_client_error(self, error: KafkaError, source: PartitionId | None) -> None:
         """An error that came among the messages."""
-        self._watch.client_error(error.name(), error.str())
+        self._reporter.client_error(error.name(), error.str())
         fault = fault_of(error)
         if fault.remedy is Recovery.REBUILD:
             raise OutcomeUnknownError(fault)

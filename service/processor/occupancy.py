@@ -22,9 +22,9 @@ from state.strategies.registry import RING, STRATEGIES
 from state.strategies.ring_admin import extent
 from state.strategies.ring_memory import IndexedRing, InMemoryRing
 
-_BUSY_LOOKS_MAX: Final = 32
+_BUSY_SCANS_MAX: Final = 32
 
-_IDLE_LOOKS_MAX: Final = 128
+_IDLE_SCANS_MAX: Final = 128
 
 _BUSY_PAUSE_S: Final = 0.25
 
@@ -34,9 +34,9 @@ class OccupancyScanner:
 
     def __init__(self, cache: Cache) -> None:
         self.cache = cache
-        self._looked_s = float("-inf")
+        self._scanned_s = float("-inf")
 
-    def look_around(
+    def scan(
         self,
         partitions: Iterable[OwnedPartition],
         book: AddressBook,
@@ -45,16 +45,16 @@ class OccupancyScanner:
         is_busy: bool,
     ) -> None:
         """Look at some of the addresses that have changed; seldom while there are records."""
-        if is_busy and now_s - self._looked_s < _BUSY_PAUSE_S:
+        if is_busy and now_s - self._scanned_s < _BUSY_PAUSE_S:
             return
-        self._looked_s = now_s
+        self._scanned_s = now_s
         to_do = [each for each in partitions if each.survey.begin(each.addresses, book)]
-        limit = _BUSY_LOOKS_MAX if is_busy else _IDLE_LOOKS_MAX
+        limit = _BUSY_SCANS_MAX if is_busy else _IDLE_SCANS_MAX
         for partition in to_do:
             for address in partition.survey.next(max(1, limit // len(to_do))):
-                self.look(partition, address, book)
+                self.measure(partition, address, book)
 
-    def look(
+    def measure(
         self,
         partition: OwnedPartition,
         address: str,
@@ -70,12 +70,12 @@ class OccupancyScanner:
             if memory is None:
                 memory = self.cache.look(partition.source, address)
             settings = settings_of(book, address)
-            told = _look(partition, address, settings, memory)
-            survey.found(address, told, settings.room)
+            occupancy = _measure(partition, address, settings, memory)
+            survey.found(address, occupancy, settings.room)
         return survey.extents.get(address)
 
 
-def _look(
+def _measure(
     partition: OwnedPartition,
     address: str,
     settings: AddressSettings,
@@ -120,9 +120,9 @@ class StateSampler:
         deciding = [p for p in running.values() if p.changelog is not None]
         for partition in deciding:
             for address in partition.addresses & labels:
-                told = _fill(partition, address, scanner, book)
-                if told is not None:
-                    fills[address] = fills[address].plus(told) if address in fills else told
+                fill = _fill(partition, address, scanner, book)
+                if fill is not None:
+                    fills[address] = fills[address].plus(fill) if address in fills else fill
                 memory = cache.look(partition.source, address)
                 evicted[address] += self._evicted(partition.source, address, memory)
         self._forget_all_but({partition.source for partition in deciding})
@@ -146,7 +146,7 @@ class StateSampler:
 
     def _forget_all_but(self, sources: set[PartitionId]) -> None:
         """Of partitions that are somebody else's now, nothing is told."""
-        self._floors = {place: at for place, at in self._floors.items() if place[0] in sources}
+        self._floors = {key: at for key, at in self._floors.items() if key[0] in sources}
         self._stalls = {source: n for source, n in self._stalls.items() if source in sources}
 
     def _new_stalls(self, stores: Mapping[PartitionId, StoreStats]) -> int:
@@ -164,8 +164,9 @@ def _fill(
         return None
     # What is damaged or contradicts itself, the next batch finds; to measure it ends nothing.
     with suppress(StoreCorruptError, LookupError):
-        told = scanner.look(partition, address, book)
-        return None if told is None else AddressFill(settings.room, told.held, told.horizon_ms)
+        occupancy = scanner.measure(partition, address, book)
+        if occupancy is not None:
+            return AddressFill(settings.room, occupancy.held, occupancy.horizon_ms)
     return None
 
 

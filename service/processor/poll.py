@@ -29,7 +29,7 @@ _PIECE_BYTES: Final = 8 * 1024 * 1024
 """What a piece may take in memory, by the records of the one before."""
 _NOTHING: Final = Batch((), 0)
 
-Heard = Callable[[KafkaError, PartitionId | None], None]
+OnError = Callable[[KafkaError, PartitionId | None], None]
 
 
 class Poller:
@@ -44,42 +44,42 @@ class Poller:
         assignment: Assignment,
         settings: ServiceSettings,
         clock: Clock,
-        watch: Reporter,
-        heard: Heard,
+        reporter: Reporter,
+        on_error: OnError,
     ) -> None:
         self._assignment = assignment
         self._settings = settings
         self._clock = clock
-        self._watch = watch
-        self._heard = heard
+        self._reporter = reporter
+        self._on_error = on_error
         self._kept: list[Message] = []
         self._at_once = min(_FIRST, _AT_ONCE)
         self._mean_bytes = 1
         """What a record of the last piece took in memory."""
-        self._is_alone = False
+        self._is_single_piece = False
         """Whether the next transaction has one piece."""
         self.spent_s = 0.0
         """How long all reading has taken."""
 
-    def begin(self, records_max: int) -> Batch:
+    def poll(self, records_max: int) -> Batch:
         """What was kept, has come, or comes while we wait; errors are told first."""
         wait_s = self._settings.batch_wait_ms / 1000 if self._assignment.settled else 0.001
         messages = self._kept or self._consumed(self._settings.batch_records_max, wait_s)
         self._kept = []
         errors = errors_of(messages)
         for error, source in errors:
-            self._heard(error, source)
+            self._on_error(error, source)
         records = [m for m in messages if m.error() is None] if errors else messages
         # After the errors: a partition whose offset is lost is not read any more.
         records_max = min(records_max, self._at_once)
         return self._fitting(records, records_max, self._settings.batch_bytes_max, {})
 
-    def go_on(self, plan: Plan, records_max: int) -> Batch:
+    def poll_more(self, plan: Plan, records_max: int) -> Batch:
         """What has come since and fits into the plan's transaction; empty when that is full."""
         tally = plan.tally
         room_records = records_max - tally.records_read
         room_bytes = self._settings.batch_bytes_max - tally.bytes_read - plan.released_bytes
-        if self._kept or self._is_alone or room_records <= 0 or room_bytes <= 0:
+        if self._kept or self._is_single_piece or room_records <= 0 or room_bytes <= 0:
             return _NOTHING
         messages = self._consumed(room_records, 0)
         if any(map(Message.error, messages)):
@@ -90,7 +90,7 @@ class Poller:
     @property
     def is_narrowest(self) -> bool:
         """Whether the next transaction cannot be smaller: it has one record."""
-        return self._at_once == 1 and self._is_alone
+        return self._at_once == 1 and self._is_single_piece
 
     def decided(self, records: int, took_s: float) -> None:
         """Choose the size of the next piece by how long it took to decide so many records."""
@@ -103,18 +103,18 @@ class Poller:
 
     def narrow(self, records: int) -> None:
         """A transaction of so many records was too much at once: the next has half a piece."""
-        self._at_once, self._is_alone = max(1, min(self._at_once, records) // 2), True
+        self._at_once, self._is_single_piece = max(1, min(self._at_once, records) // 2), True
 
     def committed(self) -> None:
         """A transaction came through."""
-        self._is_alone = False
+        self._is_single_piece = False
 
-    def serve(self) -> None:
+    def run_callbacks(self) -> None:
         """Let the group speak, before something is committed that was not read just now."""
         if not self._kept:
             self._kept = self._consumed(1, 0)
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         """Everything is read again from where it was committed."""
         self._kept = []
 
@@ -125,7 +125,7 @@ class Poller:
         took_s = self._clock.monotonic_s() - started_s
         self.spent_s += took_s
         if messages:
-            self._watch.stage("poll", took_s)
+            self._reporter.stage("poll", took_s)
         return messages
 
     def _fitting(

@@ -26,7 +26,7 @@ from service.dedup.plan import NO_TIME_MS, BatchCounts, DuplicateExample, Plan
 from service.dedup.record import trace_of
 from service.dedup.route import Template
 from service.kafka.errors import KafkaFailure
-from service.processor.assignment import Assignment, sentence
+from service.processor.assignment import Assignment, describe_held
 from service.processor.dynamic_settings import SettingsFollower
 from service.processor.occupancy import PERIOD_S, OccupancyScanner, StateSampler
 from service.queries.status import PartitionStatus, ServicePhase, ServiceStatus, StatusBoard
@@ -86,8 +86,8 @@ def _by_label(
     """Addresses without a label of their own together: there may be one for each record."""
     found: dict[tuple[str, str], int] = {}
     for (route, address), records in tally.items():
-        place = (route, metrics.address_label(address))
-        found[place] = found.get(place, 0) + records
+        key = (route, metrics.address_label(address))
+        found[key] = found.get(key, 0) + records
     return found
 
 
@@ -175,20 +175,20 @@ class DuplicatesLog:
     """See the module."""
 
     def __init__(self) -> None:
-        self._told_s = float("-inf")
-        self._untold = 0
+        self._logged_s = float("-inf")
+        self._suppressed = 0
 
-    def tell(self, tally: BatchCounts, now_s: float) -> None:
+    def log(self, tally: BatchCounts, now_s: float) -> None:
         """A transaction has committed."""
         example = tally.example
         if example is None:
             return
-        self._untold += tally.duplicates.total()
-        if now_s - self._told_s < LOG_PERIOD_S:
+        self._suppressed += tally.duplicates.total()
+        if now_s - self._logged_s < LOG_PERIOD_S:
             return
-        self._told_s = now_s
-        _log.info("duplicate", **_fields(example), suppressed=self._untold - 1)
-        self._untold = 0
+        self._logged_s = now_s
+        _log.info("duplicate", **_fields(example), suppressed=self._suppressed - 1)
+        self._suppressed = 0
 
 
 def _fields(example: DuplicateExample) -> dict[str, object]:
@@ -199,8 +199,8 @@ def _fields(example: DuplicateExample) -> dict[str, object]:
         "route": example.route,
         "address": example.address,
         "id": None if identifier is None else id_text(identifier)[:ID_CHARS_MAX],
-        "topic": example.place.topic,
-        "partition": example.place.partition,
+        "topic": example.source.topic,
+        "partition": example.source.partition,
         "offset": example.offset,
         "original": example.original,
         "trace_id": None if trace is None else trace.trace_id,
@@ -264,7 +264,7 @@ class Reporter:
         """The loop lives."""
         self._board.beat()
 
-    def awaits(self, waited_s: float) -> None:
+    def on_wait(self, waited_s: float) -> None:
         """The loop lives, and has waited for so long for the broker to answer a transaction."""
         self.beat()
         if waited_s >= _SILENT_S and self.waiting is None:  # else why, it was told already
@@ -278,11 +278,11 @@ class Reporter:
         """A transaction begins that reads records; what is to be shown their headers, if any."""
         if self._tracer is None:
             return None
-        self._not_traced("it was given up")
+        self._fail_trace("it was given up")
         self._trace = self._tracer.begin()
         return None if self._trace is None else self._trace.look
 
-    def _not_traced(self, cause: str) -> None:
+    def _fail_trace(self, cause: str) -> None:
         """What was traced did not come to its end."""
         if self._trace is not None:
             self._trace.fail(cause)
@@ -297,14 +297,14 @@ class Reporter:
             self._trace = None
         self._totals.add(plan, now_ms)
         count(self._metrics, plan, now_ms)
-        self._duplicates_log.tell(plan.tally, self._clock.monotonic_s())
+        self._duplicates_log.log(plan.tally, self._clock.monotonic_s())
         self._metrics.stage("commit", duration_s)
         self._metrics.committed(duration_s)
 
     def aborted(self, fault: KafkaFailure) -> None:
         """A transaction was aborted."""
         self._totals.transactions_aborted += 1
-        self._not_traced(fault.cause)
+        self._fail_trace(fault.cause)
         self._metrics.not_committed("aborted")
         _log.warning("transaction_aborted", cause=fault.cause, of_record=fault.of_record)
 
@@ -315,7 +315,7 @@ class Reporter:
     def unknown(self, fault: KafkaFailure) -> None:
         """A life ends: what became of its last transaction, the broker says."""
         self._metrics.not_committed("unknown")
-        self._not_traced(fault.cause)
+        self._fail_trace(fault.cause)
         if fault.fenced:
             self._metrics.fenced()
         _log.warning("outcome_unknown", cause=fault.cause, fenced=fault.fenced)
@@ -356,43 +356,45 @@ class Reporter:
         """A round is over; a few times a second its status is published."""
         if assignment.rebalances != self._rebalances:
             self._rebalances = assignment.rebalances
-            self._tell_rebalances(assignment.changes)
+            self._count_rebalances(assignment.changes)
             self._published_s = float("-inf")
         if self._clock.monotonic_s() - self._published_s < _PUBLISH_S:
             return
         self._published_s = self._clock.monotonic_s()
-        places = sorted(assignment.partitions)
+        sources = sorted(assignment.partitions)
         reached = assignment.reached()
         statuses = tuple(
             self._with_wait(_status_of(each, assignment, reached), each)
-            for each in map(assignment.partitions.__getitem__, places)
+            for each in map(assignment.partitions.__getitem__, sources)
         )
         self._lag_estimator.keep(assignment.partitions)
         self._statuses = statuses
         settled = assignment.rebalances and assignment.settled
         if settled and all(status.lag_records == 0 or status.paused for status in statuses):
             self._doubtful = False  # there is nothing left that a commit could prove
-        self._tell_changes(statuses)
-        self._tell_held(assignment.held)
+        self._log_changes(statuses)
+        self._log_held(assignment.held)
         phase: ServicePhase = "running" if assignment.rebalances else "starting"
         phase = "waiting" if self.waiting else phase
         self._partitions_total = assignment.partitions_total
         self.publish(phase, statuses, complete=complete)
 
-    def follows(self, following: SettingsFollower, running: Iterable[OwnedPartition]) -> None:
+    def follows(
+        self, settings_follower: SettingsFollower, running: Iterable[OwnedPartition]
+    ) -> None:
         """How far what is set was brought into force."""
-        self._config_revision = following.applied(running)
-        routes = following.effective.config.routes
+        self._config_revision = settings_follower.applied(running)
+        routes = settings_follower.effective.config.routes
         self._hops = tuple(hop.value for hop in hops_of(route.scope for route in routes))
-        if following.document != self._named_by:
-            self._named_by = following.document
-            self._metrics.name_addresses(_named(following.effective.config))
-        if following.fault != self._config_fault:
-            self._config_fault = following.fault
+        if settings_follower.document != self._named_by:
+            self._named_by = settings_follower.document
+            self._metrics.name_addresses(_named(settings_follower.effective.config))
+        if settings_follower.fault != self._config_fault:
+            self._config_fault = settings_follower.fault
             self._published_s = float("-inf")
-            if following.fault is not None:
+            if settings_follower.fault is not None:
                 self._metrics.config_not_applied()
-                _log.error("settings_not_applied", reason=following.fault)
+                _log.error("settings_not_applied", reason=settings_follower.fault)
 
     def sample(
         self,
@@ -416,37 +418,37 @@ class Reporter:
         )
         return status._replace(lag_ms=lag_ms)
 
-    def _tell_rebalances(self, changes: Counter[RebalanceKind]) -> None:
+    def _count_rebalances(self, changes: Counter[RebalanceKind]) -> None:
         if changes.total() < self._changes.total():
             self._changes = Counter()  # a new life counts anew
         for kind, times in (changes - self._changes).items():
             self._metrics.rebalance(kind, times)
         self._changes = Counter(changes)
 
-    def _tell_changes(self, statuses: tuple[PartitionStatus, ...]) -> None:
+    def _log_changes(self, statuses: tuple[PartitionStatus, ...]) -> None:
         """A line for each partition that began to run or is gone."""
         running = {
             (s.topic, s.partition): s for s in statuses if s.phase == PartitionPhase.RUNNING.value
         }
-        for place in sorted(running.keys() - self._running):
-            status = running[place]
+        for key in sorted(running.keys() - self._running):
+            status = running[key]
             _log.info(
                 "partition_running",
-                partition="{}-{}".format(*place),
+                partition="{}-{}".format(*key),
                 next_offset=status.next_offset,
                 restored_records=status.restored_records,
             )
-        for place in sorted(self._running - running.keys()):
-            _log.info("partition_released", partition="{}-{}".format(*place))
+        for key in sorted(self._running - running.keys()):
+            _log.info("partition_released", partition="{}-{}".format(*key))
         self._running = set(running)
 
-    def _tell_held(self, places: Mapping[PartitionId, int]) -> None:
+    def _log_held(self, held: Mapping[PartitionId, int]) -> None:
         """A line for each input that a transaction of somebody's keeps from being read."""
-        self._metrics.held_back(len(places))
-        for source in sorted(places.keys() - self._held):
-            what = sentence({source: places[source]})
-            _log.warning("input_held_back", partition="{}-{}".format(*source), reason=what)
-        self._held = frozenset(places)
+        self._metrics.held_back(len(held))
+        for source in sorted(held.keys() - self._held):
+            reason = describe_held({source: held[source]})
+            _log.warning("input_held_back", partition="{}-{}".format(*source), reason=reason)
+        self._held = frozenset(held)
 
     def publish(
         self,

@@ -85,9 +85,9 @@ class Restorer:
         if errors:
             self._assign()  # a log that was refused is asked for again
             raise KafkaException(errors[0])
-        for place in consumer.position([TopicPartition(*log) for log in self._replays]):
-            replay = self._replays[PartitionId(place.topic, place.partition)]
-            replay.reached = max(place.offset, replay.reached)
+        for position in consumer.position([TopicPartition(*log) for log in self._replays]):
+            replay = self._replays[PartitionId(position.topic, position.partition)]
+            replay.reached = max(position.offset, replay.reached)
             _apply(replay)
 
     def renew(self) -> None:
@@ -121,8 +121,8 @@ class Restorer:
                 address_of(key)
                 check(key, value)
         except UnknownFormatError as error:
-            place = f"{message.topic()}-{message.partition()}@{message.offset()}"
-            raise UnknownFormatError(f"{place}: {error}") from error
+            position = f"{message.topic()}-{message.partition()}@{message.offset()}"
+            raise UnknownFormatError(f"{position}: {error}") from error
         replay.edits.append(Edit(key, value))
         replay.reached = (message.offset() or 0) + 1
 

@@ -18,8 +18,8 @@ BROKER_PATIENCE_S: Final = 300.0
 class RetryPolicy:
     """Of one life of a loop."""
 
-    def __init__(self, watch: Reporter, clock: Clock, session_timeout_ms: int) -> None:
-        self._watch, self._clock = watch, clock
+    def __init__(self, reporter: Reporter, clock: Clock, session_timeout_ms: int) -> None:
+        self._reporter, self._clock = reporter, clock
         self._group_s = 2 * session_timeout_ms / 1000
         self._failures = 0
         self._cut_off_since_s: float | None = None
@@ -29,8 +29,8 @@ class RetryPolicy:
 
     def back_off(self, sentence: str, *, until_commit: bool = False) -> None:
         """Nothing can be done now: say what for, wait, and end when it takes too long."""
-        self._watch.wait(sentence, until_commit=until_commit)
-        if self._watch.waited_s() > BROKER_PATIENCE_S:
+        self._reporter.wait(sentence, until_commit=until_commit)
+        if self._reporter.waited_s() > BROKER_PATIENCE_S:
             raise ExitError(ExitCode.BROKER, f"Gave up waiting for {sentence}.")
         self._clock.sleep(_BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)])
         self._failures += 1
@@ -38,10 +38,10 @@ class RetryPolicy:
     def turned(self, waiting: str | None) -> None:
         """A round went well, but for what is waited for beside it."""
         if waiting is not None:
-            self._watch.wait(waiting)
-            if self._watch.waited_s() > _OPEN_TRANSACTION_S:
+            self._reporter.wait(waiting)
+            if self._reporter.waited_s() > _OPEN_TRANSACTION_S:
                 raise ExitError(ExitCode.BROKER, f"Gave up waiting for {waiting}.")
-        elif self._watch.go_on():
+        elif self._reporter.go_on():
             self._failures = 0
 
     def is_cut_off(self, *, finds_broker: bool) -> bool:

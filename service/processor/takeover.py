@@ -26,7 +26,7 @@ from service.errors import ConfigIssue, ExitCode, ExitError
 from service.kafka.admin import ClusterAdmin, TopicInfo
 from service.kafka.clients import Clients
 from service.kafka.topics import by_address_problems, changelog_problems
-from service.processor.fetcher import place_of
+from service.processor.fetcher import topic_partition_of
 from service.processor.restore import ChangelogReplay, Restorer
 from state.model import PartitionId
 from state.offset_metadata import TOMBSTONES_KEPT_MS, decode
@@ -71,16 +71,16 @@ def is_too_old(
 
 def short_logs(partition: OwnedPartition, facts: TakeoverFacts) -> list[PartitionId]:
     """Of input and changelog, those that end before what was committed, and are the same topics."""
-    told, identity, log = facts.metadata, facts.identity, partition.changelog
+    metadata, identity, log = facts.metadata, facts.identity, partition.changelog
     found = []
-    is_same = told is None or told.input_topic_id == identity.input_topic_id
+    is_same = metadata is None or metadata.input_topic_id == identity.input_topic_id
     if is_same and facts.input.end < (facts.committed_offset or 0):
         found.append(partition.source)
     if (
         log
-        and told
-        and told.changelog_topic_id == identity.changelog_topic_id
-        and facts.changelog.end <= told.last_offset
+        and metadata
+        and metadata.changelog_topic_id == identity.changelog_topic_id
+        and facts.changelog.end <= metadata.last_offset
     ):
         found.append(log)
     return found
@@ -94,27 +94,27 @@ def check_settings(facts: TakeoverFacts) -> None:
 
 def check_identity(partition: OwnedPartition, facts: TakeoverFacts) -> None:
     """The committed offset and the changelog belong together, or exit 5."""
-    told = facts.metadata
-    if told is None:
+    metadata = facts.metadata
+    if metadata is None:
         return
     name = partition.source
-    if told.format > FORMAT:
+    if metadata.format > FORMAT:
         raise _contradiction(
-            f"{name.topic}-{name.partition} was committed with state format {told.format}, "
+            f"{name.topic}-{name.partition} was committed with state format {metadata.format}, "
             f"this version reads {FORMAT}; run the newer version."
         )
     # Before, another route may have passed its records on, and remembered nothing here.
-    log = partition.changelog if told.changelog_topic_id else None
-    if log and told.changelog_topic_id != facts.identity.changelog_topic_id:
+    log = partition.changelog if metadata.changelog_topic_id else None
+    if log and metadata.changelog_topic_id != facts.identity.changelog_topic_id:
         raise _contradiction(
             f"The changelog {log.topic} was deleted and made anew since the last "
             f"commit of {name.topic}-{name.partition}; {_RESET}"
         )
-    if told.input_topic_id != facts.identity.input_topic_id:
+    if metadata.input_topic_id != facts.identity.input_topic_id:
         raise _contradiction(
             f"The input {name.topic} was deleted and made anew since the last commit; {_RESET}"
         )
-    if log and facts.changelog.start > told.changelog_start:
+    if log and facts.changelog.start > metadata.changelog_start:
         raise _contradiction(
             f"Records of the changelog {log.topic}-{log.partition} "
             f"below offset {facts.changelog.start} were deleted; {_RESET}"
@@ -212,7 +212,7 @@ _SHORT_S: Final = 10.0
 _SHORT_GAP_S: Final = 5.0
 """Two short reports that are further apart may be those of two starts."""
 
-_STILL_S: Final = 30.0
+_STALLED_S: Final = 30.0
 
 
 class _Blocker(Enum):
@@ -253,29 +253,31 @@ class PartitionInitializer:
         self._clock = clock
         self._run = run
         self._retake = retake
-        self._busy: dict[PartitionId, float] = {}
+        self._postponed: dict[PartitionId, float] = {}
         """Partitions that were put off, and when to try again."""
-        self._lacks: dict[PartitionId, _Blocker] = {}
+        self._blockers: dict[PartitionId, _Blocker] = {}
         """What each of them lacked last."""
         self._short: dict[PartitionId, dict[PartitionId, _TruncatedLog]] = {}
         """Of each partition its logs that were short when they were last asked for."""
         self.restorer = Restorer(clients.restorer)
         """What is being restored."""
-        self._stood: dict[PartitionId, StorePosition] = {}
-        self._still_since_s: float
+        self._positions: dict[PartitionId, StorePosition] = {}
+        self._stalled_since_s: float
 
     def step(self, partitions: Mapping[PartitionId, OwnedPartition]) -> str | None:
         """Move every one of them that does not run a little; tells what it waits for, if so."""
         now_s = self._clock.monotonic_s()
-        for source in self._busy.keys() - partitions.keys():
-            del self._busy[source]
+        for source in self._postponed.keys() - partitions.keys():
+            del self._postponed[source]
         for source in self._short.keys() - partitions.keys():
             del self._short[source]
         granted = [p for p in partitions.values() if p.phase is PartitionPhase.ASSIGNED]
-        waiting = self._take_over([p for p in granted if self._busy.get(p.source, 0.0) <= now_s])
-        waiting = waiting or self._lacking()
+        waiting = self._take_over(
+            [p for p in granted if self._postponed.get(p.source, 0.0) <= now_s]
+        )
+        waiting = waiting or self._postponed_sentence()
         if self.restorer.replays:
-            self._renew_if_still(now_s)
+            self._renew_if_stalled(now_s)
             self.restorer.step(_RESTORE_SLICE_S)
             for partition in list(partitions.values()):
                 replay = self.replay(partition)
@@ -283,12 +285,12 @@ class PartitionInitializer:
                     self._finish(partition, replay)
         return waiting
 
-    def _renew_if_still(self, now_s: float) -> None:
-        stands = {log: each.position for log, each in self.restorer.replays.items()}
-        if stands != self._stood:
-            self._stood, self._still_since_s = stands, now_s
-        elif now_s - self._still_since_s > _STILL_S:
-            self._still_since_s = now_s
+    def _renew_if_stalled(self, now_s: float) -> None:
+        positions = {log: each.position for log, each in self.restorer.replays.items()}
+        if positions != self._positions:
+            self._positions, self._stalled_since_s = positions, now_s
+        elif now_s - self._stalled_since_s > _STALLED_S:
+            self._stalled_since_s = now_s
             self.restorer.renew()
 
     def replay(self, partition: OwnedPartition) -> ChangelogReplay | None:
@@ -313,7 +315,8 @@ class PartitionInitializer:
             return None
         try:
             committed = self._consumer.committed(
-                [place_of(partition) for partition in partitions], timeout=_COMMITTED_TIMEOUT_S
+                [topic_partition_of(partition) for partition in partitions],
+                timeout=_COMMITTED_TIMEOUT_S,
             )
         except KafkaException as error:
             if error.args[0].code() != KafkaError._TIMED_OUT:  # noqa: SLF001 - its name
@@ -326,19 +329,19 @@ class PartitionInitializer:
         asked_s = self._clock.monotonic_s()
         facts = self._facts(partitions, committed)
         for partition in partitions:
-            told = facts.get(partition.source)
-            if told is None:
-                self._put_off(partition, _Blocker.TOPIC)
+            found = facts.get(partition.source)
+            if found is None:
+                self._postpone(partition, _Blocker.TOPIC)
                 continue
-            if self._is_short(partition, told, asked_s):
-                self._put_off(partition, _Blocker.RECORDS)
+            if self._is_short(partition, found, asked_s):
+                self._postpone(partition, _Blocker.RECORDS)
                 continue
             try:
-                self._begin(partition, told)
+                self._begin(partition, found)
             except StoreLockedError:
-                self._put_off(partition, _Blocker.STORE)
+                self._postpone(partition, _Blocker.STORE)
             else:
-                self._busy.pop(partition.source, None)
+                self._postponed.pop(partition.source, None)
         return None
 
     def _is_short(self, partition: OwnedPartition, facts: TakeoverFacts, asked_s: float) -> bool:
@@ -357,37 +360,39 @@ class PartitionInitializer:
         self._short[partition.source] = now
         return any(asked_s - short.since_s < _SHORT_S for short in now.values())
 
-    def _put_off(self, partition: OwnedPartition, lack: _Blocker) -> None:
-        self._lacks[partition.source] = lack
-        self._busy[partition.source] = self._clock.monotonic_s() + _BUSY_PAUSE_S
+    def _postpone(self, partition: OwnedPartition, blocker: _Blocker) -> None:
+        self._blockers[partition.source] = blocker
+        self._postponed[partition.source] = self._clock.monotonic_s() + _BUSY_PAUSE_S
 
-    def _lacking(self) -> str | None:
+    def _postponed_sentence(self) -> str | None:
         """What partitions wait for that were put off."""
-        for lack in _Blocker:
-            found = sorted(source for source in self._busy if self._lacks[source] is lack)
+        for blocker in _Blocker:
+            found = sorted(
+                source for source in self._postponed if self._blockers[source] is blocker
+            )
             if found:
                 names = ", ".join(f"{source.topic}-{source.partition}" for source in found)
-                return lack.value.format(names)
+                return blocker.value.format(names)
         return None
 
     def _facts(
         self, partitions: Sequence[OwnedPartition], committed: Sequence[TopicPartition]
     ) -> dict[PartitionId, TakeoverFacts]:
         """Of each partition whose topics the broker describes."""
-        for place in committed:
-            if place.error is not None:
-                raise KafkaException(place.error)
+        for position in committed:
+            if position.error is not None:
+                raise KafkaException(position.error)
         topics = self._cluster.topics({log.topic for p in partitions for log in p.logs})
         described = [all(log.topic in topics for log in p.logs) for p in partitions]
         partitions = list(compress(partitions, described))
         logs = [log for partition in partitions for log in partition.logs]
         ends, starts = self._cluster.ends(logs), self._cluster.starts(logs)
         found = {}
-        for partition, place in zip(partitions, compress(committed, described), strict=True):
+        for partition, position in zip(partitions, compress(committed, described), strict=True):
             source, log = partition.source, partition.changelog
             found[source] = TakeoverFacts(
-                committed_offset=place.offset if place.offset >= 0 else None,
-                metadata=decode(place.metadata),
+                committed_offset=position.offset if position.offset >= 0 else None,
+                metadata=decode(position.metadata),
                 input=LogRange(starts[source], ends[source]),
                 changelog=LogRange(0, 0) if log is None else LogRange(starts[log], ends[log]),
                 identity=Identity(
@@ -408,7 +413,7 @@ class PartitionInitializer:
         if partition.changelog is None:
             was_read = facts.committed_offset is not None
             offset, _ = start_offset(partition, facts, self._settings, remembered=was_read)
-            self._arrived(partition, facts, offset)
+            self._start(partition, facts, offset)
             return
         partition.store = self._opened(partition, facts)
         position = partition.store.position() or StorePosition(
@@ -462,9 +467,9 @@ class PartitionInitializer:
             raise
         partition.changelog_next = replay.position.changelog_next
         partition.restored_records = replay.records
-        self._arrived(partition, facts, offset)
+        self._start(partition, facts, offset)
 
-    def _arrived(self, partition: OwnedPartition, facts: TakeoverFacts, offset: int) -> None:
+    def _start(self, partition: OwnedPartition, facts: TakeoverFacts, offset: int) -> None:
         partition.committed_offset = facts.committed_offset
         if facts.metadata is not None:
             partition.time_ms = facts.metadata.time_ms
@@ -475,7 +480,9 @@ class PartitionInitializer:
     def _is_outdated(self, partition: OwnedPartition, facts: TakeoverFacts) -> bool:
         """Whether another owner has committed since: then it was us who stood still."""
         try:
-            (now,) = self._consumer.committed([place_of(partition)], timeout=_COMMITTED_TIMEOUT_S)
+            (now,) = self._consumer.committed(
+                [topic_partition_of(partition)], timeout=_COMMITTED_TIMEOUT_S
+            )
         except KafkaException:
             return True
         return (now.offset if now.offset >= 0 else None) != facts.committed_offset

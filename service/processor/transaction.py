@@ -53,7 +53,7 @@ EXPIRED: Final = SLOW._replace(
     waits_for="the broker to take a transaction within transaction_timeout_ms; see its log",
 )
 
-Marks = Callable[[Mapping[PartitionId, int]], list[TopicPartition]]
+OffsetsBuilder = Callable[[Mapping[PartitionId, int]], list[TopicPartition]]
 """Input offsets with their metadata, given the last changelog offset of each partition."""
 
 
@@ -73,11 +73,11 @@ class TransactionManager:
         clients: Clients,
         transaction_timeout_ms: int,
         clock: Clock,
-        awaits: Callable[[float], None] = lambda _waited_s: None,
+        on_wait: Callable[[float], None] = lambda _waited_s: None,
     ) -> None:
         """`awaits` is told, wherever a wait for the broker goes on, how long it has taken."""
         self._clients = clients
-        self._awaits = awaits
+        self._on_wait = on_wait
         self._timeout_s = transaction_timeout_ms / 1000
         self._clock = clock
         self._producer: Producer | None = None
@@ -120,7 +120,11 @@ class TransactionManager:
         return producer
 
     def commit(
-        self, plan: Plan, outputs: Iterable[Sequence[Output]], marks: Marks, group: object
+        self,
+        plan: Plan,
+        outputs: Iterable[Sequence[Output]],
+        build_offsets: OffsetsBuilder,
+        group: object,
     ) -> None:
         """All of the plan, or TransactionAbortedError, or OutcomeUnknownError.
 
@@ -140,7 +144,7 @@ class TransactionManager:
             self._run(producer.begin_transaction)
             changelog = self._write(producer, plan, chain([first], parts), began_s)
             # If a piece was not delivered, no offset shows what the changelog has taken.
-            offsets = marks({} if changelog.awaited else changelog.written)
+            offsets = build_offsets({} if changelog.awaited else changelog.written)
             # After a record that was not delivered this fails, and with that record's error.
             self._run(lambda: producer.send_offsets_to_transaction(offsets, group, _STEP_TIMEOUT_S))
             if changelog.awaited:
@@ -180,7 +184,7 @@ class TransactionManager:
         changelog = _ChangelogWriter(plan.edits)
         try:
             for part in outputs:
-                self._awaits(0.0)
+                self._on_wait(0.0)
                 if self._waited_s(began_s) > self._timeout_s / 2:
                     raise TransactionAbortedError(SLOW)  # while there is time to abort it
                 send(producer, part)
@@ -200,7 +204,7 @@ class TransactionManager:
         """
         started_s = self._clock.monotonic_s()
         while producer.flush(_FLUSH_SLICE_S) and self._waited_s(started_s) < self._timeout_s:
-            self._awaits(self._waited_s(started_s))
+            self._on_wait(self._waited_s(started_s))
             if reason := _failed(producer):
                 raise reason
 
@@ -212,7 +216,7 @@ class TransactionManager:
         started_s = self._clock.monotonic_s()
         maybe_committed = False
         while True:
-            self._awaits(self._waited_s(started_s))
+            self._on_wait(self._waited_s(started_s))
             try:
                 producer.commit_transaction(_STEP_TIMEOUT_S)
             except KafkaException as error:
@@ -265,7 +269,7 @@ class TransactionManager:
         """A step that may be repeated, until it is done, is refused, or its time is up."""
         started_s = self._clock.monotonic_s()
         while True:
-            self._awaits(self._waited_s(started_s))
+            self._on_wait(self._waited_s(started_s))
             try:
                 step()
             except KafkaException as error:
@@ -377,7 +381,7 @@ def apply(
     cache.shrink()
 
 
-def clearing(partition: OwnedPartition, edits_max: int) -> Iterator[Plan]:
+def clear_plans(partition: OwnedPartition, edits_max: int) -> Iterator[Plan]:
     """Plans that delete all that a partition remembers, a tombstone for each key, in pieces.
 
     Until the last of them is committed the offset has no metadata, as it had none before: a

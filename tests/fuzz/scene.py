@@ -12,7 +12,7 @@ from ringfence.headers import DeadLetter, Reason
 from service.config.addresses import AddressBook
 from service.config.load import RouteSettings
 from service.config.tasks import Task, hops_of
-from service.dedup.record import source_of, untraced
+from service.dedup.record import source_of, strip_origins
 from service.kafka.topics import ENVELOPE_BYTES, by_address
 from service.processor.loop import Loop
 from state.model import PartitionId
@@ -149,7 +149,7 @@ class Scene:
                     if source.topic == INPUT:
                         yield source, pending_record.own_offset
                     else:
-                        (input_partition,), (offset,), _ = untraced([pending_record.headers])
+                        (input_partition,), (offset,), _ = strip_origins([pending_record.headers])
                         place = source_of(input_partition)
                         assert place is not None
                         yield place, offset

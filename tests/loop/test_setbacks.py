@@ -199,7 +199,7 @@ def test_an_error_that_the_client_mends_itself_is_passed_over() -> None:
     loop.turn()
     assert waiting_for(living) is None
     assert living.values("orders.unique") == ["a"]
-    told = loop._watch._metrics.exposition()
+    told = loop._reporter._metrics.exposition()
     assert b'client_errors_total{code="_ALL_BROKERS_DOWN"} 1.0' in told
 
 

@@ -39,12 +39,12 @@ MUTANTS: Final = (
     Mutant(
         "apply before commit",
         "service/processor/loop.py",
-        "        self._transaction_manager.commit(plan, outputs, marks, member)\n",
+        "        self._transaction_manager.commit(plan, outputs, build_offsets, member)\n",
         "        outputs = list(outputs)\n"
         "        for each in plan.sealed:\n"
         "            parts = each.partition.source, each.address, each.memory, each.content\n"
         "            self.cache.apply(*parts)\n"
-        "        self._transaction_manager.commit(plan, outputs, marks, member)\n",
+        "        self._transaction_manager.commit(plan, outputs, build_offsets, member)\n",
     ),
     Mutant(
         "the generation of now in place of the batch's",
@@ -69,8 +69,8 @@ MUTANTS: Final = (
     Mutant(
         "an origin names the deciding partition",
         "service/dedup/evaluator.py",
-        "        self._base = places.packed_positions.base(input_partition.source)\n",
-        "        self._base = places.packed_positions.base(progress.source)\n",
+        "        self._base = contexts.packed_positions.base(input_partition.source)\n",
+        "        self._base = contexts.packed_positions.base(progress.source)\n",
     ),
     Mutant(
         "the sweep goes one record too far",
@@ -143,16 +143,16 @@ MUTANTS: Final = (
     Mutant(
         "a rebalance amid a transaction is ignored",
         "service/processor/loop.py",
-        "            batch = self._poller.go_on(plan, self._refusals.records_max)\n"
+        "            batch = self._poller.poll_more(plan, self._poison_records.records_max)\n"
         "            if self.assignment.rebalances != rebalances:\n",
-        "            batch = self._poller.go_on(plan, self._refusals.records_max)\n"
+        "            batch = self._poller.poll_more(plan, self._poison_records.records_max)\n"
         "            if False:\n",
-        left_out="`marks` refuses partitions that are gone, the broker the generation",
+        left_out="`build_offsets` refuses partitions that are gone, the broker the generation",
     ),
     Mutant(
         "the group is not heard before a change over REST",
         "service/processor/loop.py",
-        "        rebalances = self.assignment.rebalances\n        self._poller.serve()\n",
+        "        rebalances = self.assignment.rebalances\n        self._poller.run_callbacks()\n",
         "        rebalances = self.assignment.rebalances\n",
         left_out="the broker refuses the generation",
     ),
@@ -177,7 +177,7 @@ MUTANTS: Final = (
     Mutant(
         "an input that was created again passes at the takeover",
         "service/processor/takeover.py",
-        "    if told.input_topic_id != facts.identity.input_topic_id:\n",
+        "    if metadata.input_topic_id != facts.identity.input_topic_id:\n",
         "    if False:\n",
     ),
     Mutant(
@@ -217,7 +217,7 @@ MUTANTS: Final = (
     Mutant(
         "a rewind keeps what was read",
         "service/processor/loop.py",
-        "            self._poller.forget()\n",
+        "            self._poller.discard()\n",
         "",
     ),
     Mutant(
@@ -253,14 +253,14 @@ MUTANTS: Final = (
     Mutant(
         "what was stamped is remembered with the address's own",
         "service/dedup/address.py",
-        "        return self._at(place.name, BRIDGE + place.name)\n",
-        "        return self._at(place.name, place.name)\n",
+        "        return self._at(context.name, BRIDGE + context.name)\n",
+        "        return self._at(context.name, context.name)\n",
     ),
     Mutant(
         "the membership outlasts its loss",
         "service/processor/assignment.py",
-        "        self._let_go(consumer, taken)\n        self._member = None\n",
-        "        self._let_go(consumer, taken)\n",
+        "        self._drop(consumer, taken)\n        self._member = None\n",
+        "        self._drop(consumer, taken)\n",
         left_out="the broker refuses a member that it has forgotten",
     ),
     Mutant(
@@ -305,8 +305,8 @@ MUTANTS: Final = (
     Mutant(
         "an older file gives up what a newer one has a route for",
         "service/processor/dynamic_settings.py",
-        "        wanted = self.following.wanting(topic)\n",
-        "        wanted = None\n",
+        "        awaited = self.settings_follower.missing_for(topic)\n",
+        "        awaited = None\n",
     ),
     Mutant(
         "an input that was created again is read on",
@@ -329,14 +329,14 @@ MUTANTS: Final = (
     Mutant(
         "a piece that was not delivered is taken for one that was",
         "service/processor/transaction.py",
-        "marks({} if changelog.awaited else changelog.written)",
-        "marks(changelog.written)",
+        "build_offsets({} if changelog.awaited else changelog.written)",
+        "build_offsets(changelog.written)",
     ),
     Mutant(
         "an answer counts from when it was looked at",
         "service/processor/takeover.py",
-        "            if self._is_short(partition, told, asked_s):\n",
-        "            if self._is_short(partition, told, self._clock.monotonic_s()):\n",
+        "            if self._is_short(partition, found, asked_s):\n",
+        "            if self._is_short(partition, found, self._clock.monotonic_s()):\n",
     ),
     Mutant(
         "a record has more headers than the state can count",

@@ -94,7 +94,7 @@ class World:
     compressing: bool = False
     refused: dict[tuple[PartitionId, int], RejectedError] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
-    homeless: set[tuple[PartitionId, int]] = field(default_factory=set)
+    undeliverable: set[tuple[PartitionId, int]] = field(default_factory=set)
     batch_bytes_max: int = sys.maxsize
     hop: Hop = Hop.INPUTS
 
@@ -128,7 +128,7 @@ class World:
                 fallback=FALLBACK,
                 compressing=self.compressing,
                 refused=self.refused,
-                homeless=self.homeless,
+                undeliverable=self.undeliverable,
             ),
             input_partitions=self._find,
             by_address=RepartitionTopic(BY_ADDRESS.topic, 12),

@@ -47,21 +47,21 @@ def directory(_query: DirectoryQuery, loop: Loop) -> Steps[DirectoryAnswer]:
     fill, horizon = list[float | None](), list[int | None]()
     for partition in list(loop.assignment.running.values()):
         extents, rooms = partition.survey.extents, partition.survey.rooms
-        for some in _parts(list(partition.addresses)):
-            told = list(map(extents.get, some))
-            names += some
-            held += [each and each.held for each in told]
-            horizon += [each and each.horizon_ms for each in told]
+        for chunk in _chunks(list(partition.addresses)):
+            occupancies = list(map(extents.get, chunk))
+            names += chunk
+            held += [each and each.held for each in occupancies]
+            horizon += [each and each.horizon_ms for each in occupancies]
             fill += [
                 each.held / rooms[name] if each and rooms[name] else None
-                for name, each in zip(some, told, strict=True)
+                for name, each in zip(chunk, occupancies, strict=True)
             ]
             yield
             if loop.assignment.rebalances != rebalances:
                 raise NotRestored("Partitions moved while addresses were listed; ask again.")
     counted, accepted, duplicates = list(loop.address_counters.addresses), list[int](), list[int]()
-    for some in _parts(counted):
-        counts = loop.address_counters.counts(some)
+    for chunk in _chunks(counted):
+        counts = loop.address_counters.counts(chunk)
         accepted += counts[0]
         duplicates += counts[1]
         yield
@@ -86,10 +86,12 @@ def memory_status(
     partition: OwnedPartition, address: str, loop: Loop, memory: CommittedState | None = None
 ) -> MemoryStatus:
     """What one partition holds of an address; `memory` where it was loaded for that."""
-    told = loop.extent(partition, address, memory)
+    occupancy = loop.extent(partition, address, memory)
     if memory is None:
         memory = loop.cache.look(partition.source, address)
-    held, oldest_ms, newest_ms, horizon_ms = (None, None, None, None) if told is None else told
+    held, oldest_ms, newest_ms, horizon_ms = (
+        (None, None, None, None) if occupancy is None else occupancy
+    )
     return MemoryStatus(
         topic=partition.source.topic,
         partition=partition.source.partition,
@@ -102,7 +104,7 @@ def memory_status(
     )
 
 
-def _parts(names: list[str]) -> Iterator[list[str]]:
+def _chunks(names: list[str]) -> Iterator[list[str]]:
     size = _ADDRESSES_A_STEP
     return (names[start : start + size] for start in range(0, len(names), size))
 
@@ -125,7 +127,7 @@ def forgotten(query: EvictionQuery, loop: Loop) -> EvictionAnswer:
     found = [
         each
         for partition in loop.assignment.running.values()
-        for each in _of(partition, before, after, loop)
+        for each in _evictions(partition, before, after, loop)
     ]
     return EvictionAnswer(
         caches_in_order(found),
@@ -136,7 +138,7 @@ def forgotten(query: EvictionQuery, loop: Loop) -> EvictionAnswer:
     )
 
 
-def _of(
+def _evictions(
     partition: OwnedPartition, before: AddressBook, after: AddressBook, loop: Loop
 ) -> Iterator[CacheEviction]:
     for cache in sorted(partition.addresses):

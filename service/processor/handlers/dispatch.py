@@ -9,7 +9,7 @@ from service.dedup.partition import OwnedPartition
 from service.processor.handlers.addresses import addresses, directory, forgotten, memory_status
 from service.processor.handlers.ids import clear_address, forget_id, ids, import_into
 from service.processor.handlers.publishers import change_number, publisher, publishers
-from service.processor.handlers.redrives import marks, redrive, remove_marks
+from service.processor.handlers.redrives import checkpoints, redrive, remove_checkpoints
 from service.processor.loop import Loop
 from service.queries.addresses import (
     AddressAnswer,
@@ -65,7 +65,7 @@ def _memories(address: str, loop: Loop) -> Iterator[tuple[OwnedPartition, Commit
 
 def _address(query: AddressQuery, loop: Loop) -> Steps[AddressAnswer]:
     address, rings = query.address, list[MemoryStatus]()
-    for partition, memory in _told(address, loop):
+    for partition, memory in _holders(address, loop):
         rings.append(memory_status(partition, address, loop, memory))
         yield
     counted = loop.address_counters.of(address)
@@ -80,7 +80,7 @@ def _address(query: AddressQuery, loop: Loop) -> Steps[AddressAnswer]:
     )
 
 
-def _told(address: str, loop: Loop) -> Iterator[tuple[OwnedPartition, CommittedState | None]]:
+def _holders(address: str, loop: Loop) -> Iterator[tuple[OwnedPartition, CommittedState | None]]:
     """The partitions that hold something of an address; in memory what only memory tells."""
     if STRATEGIES.get(settings_of(loop.config.addresses, address).strategy, RING) is not RING:
         yield from _memories(address, loop)
@@ -121,8 +121,8 @@ def _sightings(
         settings = settings_of(loop.config.addresses, cache)
         for partition, memory in _memories(cache, loop):
             draft = memory.begin(settings, PackedPositions(partition.source))
-            told = draft.sightings(identifiers, partition.time_ms)
-            for sightings, seen in zip(found, told, strict=True):
+            seen_by_id = draft.sightings(identifiers, partition.time_ms)
+            for sightings, seen in zip(found, seen_by_id, strict=True):
                 sightings += [IdLocation(*each.origin, each.slots_to_eviction) for each in seen]
             yield
     return tuple(map(sightings_in_order, found))
@@ -143,6 +143,6 @@ _ANSWERS: Final[Mapping[type[Query], Callable[[Any, Loop], Answer | Steps[Answer
     SetSequence: change_number,
     EvictionQuery: forgotten,
     DecideDeadLetters: redrive,
-    CheckpointsQuery: marks,
-    DeleteCheckpoints: remove_marks,
+    CheckpointsQuery: checkpoints,
+    DeleteCheckpoints: remove_checkpoints,
 }

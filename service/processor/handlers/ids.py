@@ -110,7 +110,7 @@ def import_into(change: ImportIds, loop: Loop) -> ImportAnswer:
         raise NotPossible(sentence)
     ids, new = _by_decider(change, loop), 0
     for source, known in ids.items():
-        new += _new(change.address, known, loop.assignment.running[source], loop)
+        new += _count_new(change.address, known, loop.assignment.running[source], loop)
 
     def fill(rules: DecisionContext, plan: Plan, now_ms: int) -> Iterator[Sequence[Output]]:
         for source, known in ids.items():
@@ -152,7 +152,7 @@ def _by_decider(change: ImportIds, loop: Loop) -> dict[PartitionId, list[KnownId
     return found
 
 
-def _new(address: str, ids: Sequence[KnownId], partition: OwnedPartition, loop: Loop) -> int:
+def _count_new(address: str, ids: Sequence[KnownId], partition: OwnedPartition, loop: Loop) -> int:
     """How many different ones of them are not known on a partition."""
     settings = settings_of(loop.config.addresses, address)
     store, strategy = partition.store_of(settings), STRATEGIES[settings.strategy]

@@ -3,7 +3,7 @@
 from typing import Final
 
 from service.config.addresses import COUNTING, settings_of
-from service.dedup.decider import place_publisher
+from service.dedup.decider import set_publisher_position
 from service.dedup.partition import OwnedPartition
 from service.processor.loop import Loop
 from service.queries.addresses import first_after
@@ -32,12 +32,12 @@ def publisher(query: PublisherQuery, loop: Loop) -> Steps[PublisherAnswer]:
     """One publisher on every address, from what is committed."""
     session = loop.sessions.by_publisher.get(query.publisher)
     is_open = session is not None and session.is_open
-    places = yield from _places(query.publisher, loop)
+    positions = yield from _positions(query.publisher, loop)
     return PublisherAnswer(
         publisher=query.publisher,
         epoch=session.epoch if session is not None and is_open else None,
         user=session.user if session is not None and is_open else None,
-        places=places_in_order(places),
+        places=places_in_order(positions),
         complete=loop.assignment.has_all,
     )
 
@@ -61,8 +61,8 @@ def change_number(change: SetSequence, loop: Loop) -> PublisherAnswer:
     check_change(change, loop.config.addresses)
     running = loop.assignment.running.values()
     deciding = [each.source for each in running if each.input_partition and each.changelog]
-    places = at_once(_places(change.publisher, loop))
-    writes = written_partition(change, places, deciding)
+    positions = at_once(_positions(change.publisher, loop))
+    writes = written_partition(change, positions, deciding)
     partition = loop.decider(change.address, writes)
     if partition is None:
         sentence = (
@@ -71,21 +71,21 @@ def change_number(change: SetSequence, loop: Loop) -> PublisherAnswer:
         )
         raise NotPossible(sentence)
     if change.dry_run:
-        place = PublisherProgress(change.address, *writes, change.number, change.stream)
+        position = PublisherProgress(change.address, *writes, change.number, change.stream)
         now = at_once(publisher(PublisherQuery(change.publisher), loop))
-        return now._replace(places=places_in_order([*now.places, place]))
+        return now._replace(places=places_in_order([*now.places, position]))
     claim = Claim(
         publisher=change.publisher, number=change.number, stream=change.stream, previous=0
     )
     loop.change(
-        lambda rules, plan, _now_ms: place_publisher(
+        lambda rules, plan, _now_ms: set_publisher_position(
             partition, change.address, claim, writes, rules, plan, change.missing
         )
     )
     return at_once(publisher(PublisherQuery(change.publisher), loop))
 
 
-def _places(name: str, loop: Loop) -> Steps[list[PublisherProgress]]:
+def _positions(name: str, loop: Loop) -> Steps[list[PublisherProgress]]:
     found = list[PublisherProgress]()
     for source, partition in list(loop.assignment.running.items()):
         for number, address in enumerate(list(partition.addresses), 1):
@@ -93,13 +93,13 @@ def _places(name: str, loop: Loop) -> Steps[list[PublisherProgress]]:
                 yield
             if loop.assignment.running.get(source) is not partition:
                 break
-            place = _place(name, address, partition, loop)
-            if place is not None:
-                found.append(place)
+            position = _position(name, address, partition, loop)
+            if position is not None:
+                found.append(position)
     return found
 
 
-def _place(
+def _position(
     name: str, address: str, partition: OwnedPartition, loop: Loop
 ) -> PublisherProgress | None:
     settings = settings_of(loop.config.addresses, address)
@@ -109,8 +109,8 @@ def _place(
     key = prefix(strategy.kind, address) + name.encode()
     value = store.get(key)
     memory = strategy.load([] if value is None else [(key, value)])
-    standing = memory.standing(name) if isinstance(memory, PublisherTable) else None
-    if standing is None:
+    found = memory.standing(name) if isinstance(memory, PublisherTable) else None
+    if found is None:
         return None
-    number, stream, source = standing
+    number, stream, source = found
     return PublisherProgress(address, *(source or partition.source), number, stream)

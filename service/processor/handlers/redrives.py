@@ -47,39 +47,41 @@ def redrive(command: DecideDeadLetters, loop: Loop) -> RedriveAnswer:
     if job is None:
         raise Unavailable(f"The redrive {command.redrive} is not known here; ask again.")
     letters = PartitionId(command.letters_topic, command.letters_partition)
-    mark = mark_of(partition.kept_store, command.redrive, letters)
-    told = _told(source, letters, mark)
+    checkpoint = mark_of(partition.kept_store, command.redrive, letters)
+    decided = _checkpoint(source, letters, checkpoint)
     if not job.is_running:
-        return RedriveAnswer("ended", told)
-    left = command._replace(letters=tuple(each for each in command.letters if each.at > mark.done))
+        return RedriveAnswer("ended", decided)
+    left = command._replace(
+        letters=tuple(each for each in command.letters if each.at > checkpoint.done)
+    )
     if not left.letters:
-        return RedriveAnswer("done", told)
+        return RedriveAnswer("done", decided)
     try:
-        now = _decided(left, partition, letters, mark, loop)
+        now = _decided(left, partition, letters, checkpoint, loop)
     except TransactionAbortedError as aborted:
         if not aborted.fault.of_record:
             raise
         without_frames(aborted)
         loop.rewind()
-        return RedriveAnswer("refused", told, aborted.fault.cause)
+        return RedriveAnswer("refused", decided, aborted.fault.cause)
     except TargetMissingError as missing:
         raise Unavailable(f"The topic {missing.topic} does not exist; create it.") from missing
     except WrongPartitionError as error:
         raise Unavailable(f"{error} Ask again.") from error
-    return RedriveAnswer("done", _told(source, letters, now))
+    return RedriveAnswer("done", _checkpoint(source, letters, now))
 
 
-def marks(query: CheckpointsQuery, loop: Loop) -> CheckpointsAnswer:
+def checkpoints(query: CheckpointsQuery, loop: Loop) -> CheckpointsAnswer:
     """How far a redrive has come on the partitions that this loop owns."""
     found = [
-        _told(partition.source, letters, mark)
+        _checkpoint(partition.source, letters, checkpoint)
         for partition in _deciding(loop)
-        for letters, mark in marks_in(partition.kept_store, query.redrive)
+        for letters, checkpoint in marks_in(partition.kept_store, query.redrive)
     ]
     return CheckpointsAnswer(tuple(found), loop.assignment.has_all)
 
 
-def remove_marks(change: DeleteCheckpoints, loop: Loop) -> ChangeAnswer:
+def remove_checkpoints(change: DeleteCheckpoints, loop: Loop) -> ChangeAnswer:
     """Take the marks away of a redrive that has ended."""
     job = _job(change.redrive, loop)
     if job is not None and job.is_running:
@@ -102,7 +104,7 @@ def _decided(
     command: DecideDeadLetters,
     partition: OwnedPartition,
     letters: PartitionId,
-    mark: RedriveCheckpoint,
+    checkpoint: RedriveCheckpoint,
     loop: Loop,
 ) -> RedriveCheckpoint:
     outcomes: list[Outcome] = []
@@ -121,10 +123,10 @@ def _decided(
     def after() -> RedriveCheckpoint:
         return RedriveCheckpoint(
             command.letters[-1].at,
-            mark.accepted + outcomes.count("accepted"),
-            mark.refused + outcomes.count("refused"),
-            mark.waiting + outcomes.count("waiting"),
-            mark.failed + outcomes.count("failed"),
+            checkpoint.accepted + outcomes.count("accepted"),
+            checkpoint.refused + outcomes.count("refused"),
+            checkpoint.waiting + outcomes.count("waiting"),
+            checkpoint.failed + outcomes.count("failed"),
         )
 
     loop.change(fill)
@@ -155,7 +157,7 @@ def _deciding(loop: Loop) -> list[OwnedPartition]:
     return [partition for partition in found if partition.changelog is not None]
 
 
-def _told(
-    source: PartitionId, letters: PartitionId, mark: RedriveCheckpoint
+def _checkpoint(
+    source: PartitionId, letters: PartitionId, checkpoint: RedriveCheckpoint
 ) -> PartitionCheckpoint:
-    return PartitionCheckpoint(*source, *letters, *mark)
+    return PartitionCheckpoint(*source, *letters, *checkpoint)

@@ -18,11 +18,11 @@ from pipeline.backfill.seed import SeedNumber
 from ringfence.headers import MARK, DeadLetter, Headers
 from service.dedup.batch import Batch, Slice, read
 from service.dedup.checks import DecisionContext
-from service.dedup.decider import decide, import_ids, place_publisher
+from service.dedup.decider import decide, import_ids, set_publisher_position
 from service.dedup.output import OutputResolver
 from service.dedup.partition import LogRange, OwnedPartition, PartitionPhase, TakeoverFacts
 from service.dedup.plan import Plan
-from service.dedup.record import name_of, trace
+from service.dedup.record import name_of, origin_header
 from service.dedup.route import finder
 from service.import_ids.source import IdLine
 from service.kafka.admin import TopicInfo
@@ -78,7 +78,7 @@ class TheService:
             book=inputs.rules(self._cache).book,
             cache=self._cache,
             output_resolver=OutputResolver(
-                found, FALLBACK, compressing=True, refused={}, homeless=set()
+                found, FALLBACK, compressing=True, refused={}, undeliverable=set()
             ),
             input_partitions=finder(inputs.routes, inputs.group_id, _no_topics),
             by_address=inputs.by_address,
@@ -115,7 +115,7 @@ class TheService:
                     previous=0,
                 )
                 writes = PartitionId(number.topic, number.partition)
-                filled = place_publisher(
+                filled = set_publisher_position(
                     partition,
                     number.address,
                     claim,
@@ -143,7 +143,7 @@ class TheService:
     def _message(self, row: SparkRecord, position: int) -> Message:
         headers: list[tuple[str, str | bytes | None]] = list(row.headers)
         if not self._is_own:
-            headers.append(trace(name_of(row.source), row.own_offset))
+            headers.append(origin_header(name_of(row.source), row.own_offset))
         return Message(
             topic=self._partition.source.topic,
             partition=self._partition.source.partition,

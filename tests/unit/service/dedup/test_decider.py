@@ -9,7 +9,7 @@ from confluent_kafka import Message
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, MARK, DeadLetter, Reason
 from service.config.load import RouteSettings
 from service.dedup.dead_letter import RedrivenRecord
-from service.dedup.decider import give_up, import_ids, redrive, resettle
+from service.dedup.decider import apply_settings, give_up, import_ids, redrive
 from service.dedup.output import TargetMissingError
 from service.dedup.pending_groups import GroupName
 from service.dedup.plan import BY_KEY, NO_TIME_MS, Output
@@ -164,8 +164,8 @@ def test_a_record_that_the_broker_refused_is_dead_lettered_and_not_remembered() 
     refusal = RejectedError(Reason.TOO_LARGE, "the broker refused it")
     plan = World(refused={(SOURCE, 0): refusal}).decide(named(0, b"a"), named(1, b"a"))
     assert reasons(plan.outputs) == ["too-large", None]
-    homeless = World(refused={(SOURCE, 0): refusal}, homeless={(SOURCE, 0)})
-    assert topics(homeless.decide(named(0, b"a"))) == [FALLBACK]
+    undeliverable = World(refused={(SOURCE, 0): refusal}, undeliverable={(SOURCE, 0)})
+    assert topics(undeliverable.decide(named(0, b"a"))) == [FALLBACK]
 
 
 @pytest.mark.parametrize("reason", [Reason.TOO_LARGE, Reason.EXPIRED, Reason.DUPLICATE])
@@ -516,7 +516,7 @@ def test_a_record_that_has_no_headers_at_all_goes_on_as_it_came() -> None:
     {
         "given up": (give_up, [[GroupName("orders", b"t")]], [NOW_MS], ["group-incomplete"]),
         "imported": (import_ids, ["orders", [KnownId(b"new")]], [NOW_MS], []),
-        "settled": (resettle, [["orders"]], [], []),
+        "settled": (apply_settings, [["orders"]], [], []),
         "redriven": (redrive, [[LATE_LETTER], "through"], [NOW_MS, []], ["expired"]),
     },
 )

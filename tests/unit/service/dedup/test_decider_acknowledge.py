@@ -16,7 +16,7 @@ from ringfence.headers import (
     STREAM,
     bookmark,
 )
-from service.dedup.decider import place_publisher
+from service.dedup.decider import set_publisher_position
 from service.dedup.plan import Output
 from state.model import Claim
 from tests.support.deciding import SOURCE, World, record
@@ -73,7 +73,7 @@ def test_a_number_that_is_set_by_hand_is_acknowledged_as_of_the_time_of_the_brok
     world = World(addresses=SEQUENCE)
     world.partition.next_offset = 5
     claim = Claim(publisher="P", number=7, previous=0)
-    plan = world.unread(place_publisher, "orders", claim, SOURCE, after=())
+    plan = world.unread(set_publisher_position, "orders", claim, SOURCE, after=())
     assert (told(plan.acks), plan.acks[0][6]) == ({("orders", "P"): 7}, 0)
     assert plan.next_offsets == {SOURCE: 5}
 

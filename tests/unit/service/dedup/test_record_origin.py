@@ -3,7 +3,7 @@
 import pytest
 
 from ringfence.headers import ORIGIN, Headers
-from service.dedup.record import NOWHERE, name_of, source_of, trace, untraced
+from service.dedup.record import NO_ORIGIN, name_of, origin_header, source_of, strip_origins
 from state.model import PartitionId
 
 
@@ -29,21 +29,21 @@ def test_an_inlet_is_a_topic_and_a_partition_or_none(
 @pytest.mark.parametrize(
     ("headers", "input_partition", "offset"),
     [
-        ([("a", b"b@1"), trace(b"orders-1", 7)], b"orders-1", 7),
+        ([("a", b"b@1"), origin_header(b"orders-1", 7)], b"orders-1", 7),
         ([(ORIGIN, b"a@b-1@" + b"9" * 18)], b"a@b-1", 10**18 - 1),
-        ([(ORIGIN, b"orders-1@" + b"9" * 19)], NOWHERE, 0),
-        ([("another", b"orders-1@7")], NOWHERE, 0),
-        ([trace(b"orders-1", 7), ("a", b"later")], NOWHERE, 0),
-        ([(ORIGIN, b"@7")], NOWHERE, 0),
-        ([(ORIGIN, b"orders-1@x")], NOWHERE, 0),
-        ([(ORIGIN, None)], NOWHERE, 0),
-        ([], NOWHERE, 0),
-        (None, NOWHERE, 0),
+        ([(ORIGIN, b"orders-1@" + b"9" * 19)], NO_ORIGIN, 0),
+        ([("another", b"orders-1@7")], NO_ORIGIN, 0),
+        ([origin_header(b"orders-1", 7), ("a", b"later")], NO_ORIGIN, 0),
+        ([(ORIGIN, b"@7")], NO_ORIGIN, 0),
+        ([(ORIGIN, b"orders-1@x")], NO_ORIGIN, 0),
+        ([(ORIGIN, None)], NO_ORIGIN, 0),
+        ([], NO_ORIGIN, 0),
+        (None, NO_ORIGIN, 0),
     ],
 )
 def test_a_trace_is_the_last_header_and_taken_off_or_there_is_none(
     headers: Headers | None, input_partition: bytes, offset: int
 ) -> None:
-    traced = untraced([headers])
+    traced = strip_origins([headers])
     assert (traced.input_partitions, traced.own_offsets) == ([input_partition], [offset])
-    assert traced.headers == [headers if input_partition == NOWHERE else (headers or [])[:-1]]
+    assert traced.headers == [headers if input_partition == NO_ORIGIN else (headers or [])[:-1]]

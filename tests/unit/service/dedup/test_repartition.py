@@ -57,7 +57,7 @@ def test_one_address_has_one_partition_whatever_field_names_it() -> None:
 def test_what_one_transaction_reads_in_two_batches_goes_once() -> None:
     ours, looked = world(), list[object]()
     batches = [Batch((Slice.of(ours.partition, *read([record(n)])[:2]),), NOW_MS) for n in range(2)]
-    plan = Plan(look=looked.append)
+    plan = Plan(on_headers=looked.append)
     sent = [output[7][-1] for part in decide(batches, ours.rules(), plan) for output in part]
     assert sent == [(ORIGIN, b"orders-1@0"), (ORIGIN, b"orders-1@1")]
     assert looked == [[[]], [[]]], "their headers, which may name a trace"
@@ -107,8 +107,8 @@ def test_what_the_broker_refused_is_a_dead_letter_with_its_cause() -> None:
 
 
 def test_a_letter_that_its_topic_refused_goes_to_the_fallback() -> None:
-    homeless = World(BY_KEY, cluster=WITH_OUT, homeless={(SOURCE, 4)})
-    assert homeless.decide(record(4, key=None)).outputs[0][0] == FALLBACK
+    undeliverable = World(BY_KEY, cluster=WITH_OUT, undeliverable={(SOURCE, 4)})
+    assert undeliverable.decide(record(4, key=None)).outputs[0][0] == FALLBACK
 
 
 def test_a_record_without_a_time_gets_none_here() -> None:

@@ -277,7 +277,7 @@ def test_what_the_broker_refused_is_put_down_to_the_last_record() -> None:
     plan = world.decide(member(0, 1, 2, "a"), member(1, 2, 2, "b"))
     assert reasons(plan.outputs) == ["too-large", "too-large"]
     assert topics(plan) == ["orders.dlq", "orders.dlq"]
-    world.homeless.add((SOURCE, 1))
+    world.undeliverable.add((SOURCE, 1))
     assert topics(world.decide(member(0, 1, 2, "a"), member(1, 2, 2, "b"))) == [FALLBACK] * 2
 
 

@@ -45,9 +45,9 @@ def test_a_wait_shows_its_sentence_and_keeps_since_when_over_another_sentence() 
 
 def test_a_transaction_that_is_not_answered_shows_until_one_commits() -> None:
     watch, board, _ = watched()
-    watch.awaits(1.9)
+    watch.on_wait(1.9)
     assert board.read().waiting_for is None
-    watch.awaits(2.0)
+    watch.on_wait(2.0)
     assert board.read().waiting_for == "the broker, which leaves a transaction unanswered"
     assert not watch.go_on(), "a round without a commit proves nothing"
     watch.committed(World().decide(named(0, b"a")), 2.5)
@@ -57,7 +57,7 @@ def test_a_transaction_that_is_not_answered_shows_until_one_commits() -> None:
 def test_a_reason_that_was_told_already_says_more_than_that_nobody_answers() -> None:
     watch, board, _ = watched()
     watch.wait("for its replicas", until_commit=True)
-    watch.awaits(2.0)
+    watch.on_wait(2.0)
     assert board.read().waiting_for == "for its replicas"
 
 

@@ -17,7 +17,7 @@ def said(*tallies: tuple[BatchCounts, float]) -> Said:
     log = DuplicatesLog()
     with capture_logs() as lines:
         for tally, now_s in tallies:
-            log.tell(tally, now_s)
+            log.log(tally, now_s)
     return [dict(line) for line in lines]
 
 
