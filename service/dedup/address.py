@@ -1,4 +1,4 @@
-"""Address context: an address in one transaction: settings, committed state and draft."""
+"""Address context: the settings, committed state and draft of an address in one transaction."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ class AddressContext(NamedTuple):
     name: str
     """The address."""
     cache: str
-    """The name that what is remembered stands under: most often the address."""
+    """The name under which its state is stored: usually the address itself."""
     settings: AddressSettings
     strategy: Strategy
     memory: CommittedState
@@ -39,12 +39,12 @@ class AddressContext(NamedTuple):
 
     @property
     def is_audit(self) -> bool:
-        """Whether it remembers dead letters, and nothing that was accepted."""
+        """Whether the cache remembers dead-lettered duplicates instead of accepted records."""
         return self.cache.startswith(AUDIT)
 
 
 class AddressContexts:
-    """The addresses of one partition in one transaction, opened when they are met first."""
+    """The address contexts of one partition in one transaction, each opened on first use."""
 
     def __init__(
         self,
@@ -53,43 +53,43 @@ class AddressContexts:
         cache: Cache,
         waiting: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """`waiting` tells how many transaction groups an address has."""
+        """`waiting` maps an address to its number of pending transaction groups."""
         self._partition = partition
         self._waiting = waiting
         self._book = book
         self._cache = cache
         self._open: dict[str, AddressContext] = {}
         self._admitted: set[str] = set()
-        """What this transaction holds and the partition did not."""
+        """Caches that are new to the partition with this transaction."""
         self._deletions: list[Edit] = []
         self._forgotten: defaultdict[str, list[int]] = defaultdict(list)
-        """Numbers of ids that were forgotten and accepted anew, by cache."""
+        """Ring numbers of the ids that were forgotten to be accepted again, by cache."""
         self.volatile: list[Edit] = []
-        """Edits of addresses that are forgotten with the partition: in no log."""
+        """Edits of addresses with `persist_id_cache = false`: they go to no changelog."""
         self.packed_positions = PackedPositions(partition.source)
 
     def __iter__(self) -> Iterator[AddressContext]:
-        """In the order in which they were met."""
+        """Iterate in the order of first use."""
         return iter(self._open.values())
 
     def at(self, address: str) -> AddressContext:
-        """The place of an address."""
+        """Return the context of an address."""
         return self._at(address, address)
 
     def of_cache(self, cache: str) -> AddressContext:
-        """The place of whatever stands under a name."""
+        """Return the context of a cache by its name."""
         return self._at(home_of(cache), cache)
 
     def bridge(self, context: AddressContext) -> AddressContext:
-        """Where an address remembers what was stamped on its way."""
+        """Return the context in which an address remembers ids that a bridge stamped."""
         return self._at(context.name, BRIDGE + context.name)
 
     def audit(self, context: AddressContext) -> AddressContext:
-        """Where an address remembers which duplicates were dead-lettered."""
+        """Return the context in which an address remembers its dead-lettered duplicates."""
         return self._at(context.name, AUDIT + context.cache)
 
     def check_room(self, context: AddressContext) -> None:
-        """RejectedError where the partition holds as many addresses as it may."""
+        """Raise RejectedError if the address is new and the partition holds `addresses_max`."""
         held, admitted = self._partition.addresses, self._admitted
         if context.cache in held or context.cache in admitted or self._waiting.get(context.cache):
             return
@@ -101,14 +101,15 @@ class AddressContexts:
             raise RejectedError(Reason.TOO_MANY_ADDRESSES, cause)
 
     def admit(self, context: AddressContext) -> None:
-        """An id of this address is remembered from now on."""
+        """Count the address as one that the partition holds."""
         if context.cache not in self._partition.addresses:
             self._admitted.add(context.cache)
 
     def forget_repeated(self, context: AddressContext, claim: Claim) -> Claim:
-        """Forget what repeats, so that it can be remembered anew; gives what to remember it by.
+        """Forget the id that a claim repeats; return the claim to remember the record by.
 
-        Numbers of publishers are not taken back: what goes out for such a claim changes nothing.
+        Numbers of publishers are not taken back: the returned claim is empty then, so the record
+        that goes out changes no state.
         """
         if isinstance(context.draft, PublisherDraft):
             return NO_CLAIM
@@ -119,14 +120,14 @@ class AddressContexts:
         return claim
 
     def forget_edits(self, context: AddressContext) -> list[Edit]:
-        """The runs of a place without the ids that were let go."""
+        """Return the edits that remove the forgotten ids from the stored segments of a cache."""
         numbers = self._forgotten.get(context.cache)
         if not numbers:
             return []
         return forget_all(self._partition.store_of(context.settings), context.cache, numbers)
 
     def deletions(self) -> list[Edit]:
-        """What the addresses opened since the last call have outlived."""
+        """Return the tombstones for expired entries of the addresses opened since the last call."""
         deletions, self._deletions = self._deletions, []
         return deletions
 
@@ -135,7 +136,7 @@ class AddressContexts:
 
     def _opened(self, address: str, cache: str) -> AddressContext:
         partition, settings = self._partition, settings_of(self._book, cache)
-        # Of a ring of size 0 nothing is known and nothing remembered: detection is off.
+        # A ring of size 0 knows and remembers nothing: duplicate detection is off.
         strategy = STRATEGIES.get(settings.strategy, RING)
         store = partition.store_of(settings)
         memory = self._cache.memory(partition.source, store, cache, strategy)
@@ -148,7 +149,7 @@ class AddressContexts:
         return context
 
     def write(self, context: AddressContext, edits: list[Edit], changelog: list[Edit]) -> None:
-        """Add edits of an address to the changelog's, or to those that are in none."""
+        """Add the edits of an address to `changelog`, or to `volatile` if it is not persisted."""
         if context.settings.persist_id_cache:
             changelog += edits
         else:

@@ -1,7 +1,7 @@
 """Batch: Kafka messages grouped into slices, one for each partition.
 
 Headers are read here and nowhere else, once for each record: the client library raises on a header
-name that is not UTF-8, and crashes the process when the same message is asked again.
+name that is not UTF-8, and crashes the process when the headers of that message are read again.
 """
 
 import sys
@@ -18,57 +18,57 @@ from service.kafka.io import _runs, offsets_of, read_headers
 from state.model import PartitionId
 
 _READ_AT_ONCE: Final = 64
-"""How many records are read at most before their size is looked at."""
+"""How many records are parsed before their size is checked."""
 
 _LARGE_BYTES: Final = 1024 * 1024
-"""After records of this size together the next is read alone."""
+"""After a step of this size the next record is parsed alone."""
 
 _HEADER_BYTES: Final = 300
-"""What a header takes in memory besides its name and its value, here and in the client."""
+"""Memory that a header takes besides its name and value, here and in the client."""
 
 
 class ParsedRecords(NamedTuple):
-    """Messages with the headers that were read of them."""
+    """Messages and their parsed headers."""
 
     messages: list[Message]
     headers: list[Headers | None]
-    """Of equal length."""
+    """As many as messages."""
     memory_bytes: int
-    """What they take in memory: a header takes more than its name and its value."""
+    """Estimated memory of all of them, per-header overhead included."""
 
 
 class Slice(NamedTuple):
-    """One partition's part of a batch, in order and never empty; columns of equal length."""
+    """The records of one partition in a batch, in order, never empty; columns of equal length."""
 
     partition: OwnedPartition
     messages: list[Message]
     headers: list[Headers | None]
     offsets: list[int]
     sizes_bytes: list[int]
-    """Of the values."""
+    """Sizes of the record values."""
 
     @classmethod
     def of(
         cls, partition: OwnedPartition, messages: list[Message], headers: list[Headers | None]
     ) -> "Slice":
-        """With what else is read from the messages."""
+        """Build a slice; offsets and sizes are read from the messages."""
         return cls(partition, messages, headers, offsets_of(messages), list(map(len, messages)))
 
 
 class Batch(NamedTuple):
-    """What one `consume` brought, with the wall time of its arrival."""
+    """The result of one `consume`, with the wall-clock time of its arrival."""
 
     slices: tuple[Slice, ...]
     now_ms: int
     memory_bytes: int = 0
-    """See `ParsedRecords`."""
+    """As in `ParsedRecords`."""
 
 
 def read(messages: Sequence[Message], bytes_max: int = sys.maxsize) -> ParsedRecords:
-    """Read the first of the messages: as many as take so much memory, but one at least.
+    """Parse the leading messages that fit into `bytes_max`, and at least one.
 
-    The client tells how large a value is, and of key and headers nothing before they are read. So
-    records are read a few at a time, until they are too many.
+    The client exposes the size of a value without reading it, but not those of key and headers. So
+    records are parsed a few at a time, until the limit is reached.
     """
     count = max(1, bisect_right(list(accumulate(map(len, messages))), bytes_max))
     column: list[Headers | None] = []
@@ -89,10 +89,11 @@ def batch_of(
     decided: Mapping[PartitionId, int],
     now_ms: int,
 ) -> Batch:
-    """Sort records by partition; drop those of partitions we lost and those seen before.
+    """Group records by partition; drop those of partitions we lost and those seen before.
 
-    librdkafka has delivered again after a seek, and offsets have gaps: so a record is new iff its
-    offset is not below the one that the partition expects: after what is committed, or `decided`.
+    librdkafka has redelivered records after a seek, and offsets have gaps. So a record is new iff
+    its offset is not below the next one that its partition expects: the one in `decided`, else the
+    committed one.
     """
     found: dict[PartitionId, tuple[list[Message], list[Headers | None]]] = {}
     for source, start, end in _runs(records.messages):
@@ -109,7 +110,7 @@ def batch_of(
 
 
 def _memory_bytes(messages: Sequence[Message], column: Sequence[Headers | None]) -> int:
-    """What they take, counted by callers written in C: every record is."""
+    """Estimate the memory of messages and headers; in C-level loops, since it runs per record."""
     headers = list(chain.from_iterable(filter(None, column)))
     try:
         header_bytes = sum(map(len, cast("Iterable[bytes]", chain.from_iterable(headers))))
@@ -122,7 +123,7 @@ def _memory_bytes(messages: Sequence[Message], column: Sequence[Headers | None])
 def _new(
     partition: OwnedPartition, messages: list[Message], headers: list[Headers | None], expected: int
 ) -> Slice:
-    """The records that the partition has not seen."""
+    """Return the slice of the records from the expected offset on."""
     part = Slice.of(partition, messages, headers)
     if min(part.offsets) >= expected:
         return part

@@ -1,6 +1,6 @@
-"""Checks: the contract's requirements of a record, one method each. `evaluator.py` has their order.
+"""Checks: what the contract requires of a record, one method each; `evaluator.py` has their order.
 
-A check that fails raises RejectedError, and the record goes to the dead letters with that reason.
+A check that fails raises RejectedError, and the record is dead-lettered with that reason.
 """
 
 import sys
@@ -34,38 +34,38 @@ from state.pending_group import PendingRecord
 
 @dataclass(frozen=True, slots=True)
 class DecisionContext:
-    """What decisions depend on, beside the records and the state."""
+    """What decisions depend on besides the records and the state."""
 
     cluster_id: str
     group_id: str
     epochs: Mapping[str, int]
-    """Of the publishers that have a session."""
+    """The session epoch of each publisher that has one."""
     book: AddressBook
     cache: Cache
     output_resolver: OutputResolver
     input_partitions: Callable[[bytes], InputPartition]
-    """By the names that carried records bear."""
+    """Resolves the input partition named in the origin header of a repartitioned record."""
     by_address: RepartitionTopic
-    """Where records go whose address has many partitions."""
+    """The topic that the first hop of scope `address` writes."""
     batch_bytes_max: int = sys.maxsize
-    """Of the groups that end in one transaction."""
+    """Limit on the size of the groups that end in one transaction."""
 
 
 @dataclass(slots=True)
 class DecisionProgress:
-    """How far a partition is decided in one transaction; all of its inlets share it."""
+    """How far a partition is decided in one transaction, shared by all input partitions in it."""
 
     source: PartitionId
     """The partition that decides."""
     time_ms: int
-    """Its own time."""
+    """The partition's own time, as in `OwnedPartition`."""
     now_ms: int = 0
     outputs: list[Output] = field(default_factory=list)
-    """Of the slice at hand."""
+    """The outputs of the current slice."""
 
 
 class Checks:
-    """For the records of one inlet in one transaction."""
+    """The checks for records of one input partition in one transaction."""
 
     def __init__(
         self,
@@ -87,19 +87,19 @@ class Checks:
         self._envelopes: dict[str, DeadLetterEnvelope] = {}
 
     def check_route(self) -> None:
-        """RejectedError where the record's input belongs to no route."""
+        """Raise RejectedError if the record's input belongs to no route."""
         self._input_partition.check()
 
     def address(self, record: Record, headers: Headers) -> str:
-        """RejectedError when the record names none."""
+        """Return the address of a record; RejectedError if it has none."""
         return self._input_partition.address(record.key(), headers)
 
     def context(self, record: Record, headers: Headers) -> AddressContext:
-        """Where the record is judged; RejectedError when it names no address."""
+        """Return the context of the record's address; RejectedError if it has no address."""
         return self._contexts.at(self.address(record, headers))
 
     def claim(self, record: Record, headers: Headers, context: AddressContext) -> Claim:
-        """What the record says of itself, as far as its address asks for it."""
+        """Read the claim of a record, as far as the strategy of its address uses it."""
         if self._identifier is None:
             claim = read_claim(headers)
         else:
@@ -113,7 +113,7 @@ class Checks:
         return published(claim, headers)
 
     def is_bridged(self, context: AddressContext, claim: Claim) -> bool:
-        """Whether all that the record claims was stamped on its way."""
+        """Whether all that the record claims is an id that a bridge stamped."""
         if self._identifier is not None or not is_stamp(claim.identifier):
             return False
         return context.settings.strategy not in COUNTING or not context.strategy.claims(claim)
@@ -121,7 +121,10 @@ class Checks:
     def with_id(
         self, record: Record, headers: Headers, context: AddressContext, claim: Claim
     ) -> Headers:
-        """The headers to send on, an id among them where the route makes one for who has none."""
+        """Return the headers to forward, with a stamped id if it has none and the route stamps.
+
+        RejectedError if the route requires an id and the record has none.
+        """
         if context.strategy.claims(claim) or context.settings.strategy == "sequence":
             return headers
         match self._settings.missing_id:
@@ -129,7 +132,7 @@ class Checks:
                 cause = f"it has no {DUPLICATE_ID}, and the route asks for one"
                 raise RejectedError(Reason.MISSING_ID, cause)
             case "stamp" if claim.identifier is None:
-                # The same on every attempt. The one that stamps does not remember it.
+                # Equal on every attempt. The instance that stamps an id does not remember it.
                 stamp = stamp_prefix(self._rules.cluster_id, self._source)
                 return [*headers, (DUPLICATE_ID, b"%b%d" % (stamp, record.offset() or 0))]
             case _:
@@ -138,9 +141,10 @@ class Checks:
     def bookmarked(
         self, record: Record, headers: Headers, context: AddressContext, claim: Claim
     ) -> Headers:
-        """The headers of what goes out of a sequence: its number, or its place for want of one.
+        """Return the headers to forward; of a sequence with a bookmark.
 
-        Nothing ever repeats a place, so it is neither judged nor remembered.
+        The bookmark is the publisher's number, or the input position of a record without one. A
+        position never repeats, so it is neither checked nor remembered.
         """
         if context.settings.strategy != "sequence":
             return headers
@@ -152,7 +156,7 @@ class Checks:
         return [*headers, (BOOKMARK, bookmark(publisher, number))]
 
     def check_epoch(self, headers: Headers) -> None:
-        """RejectedError when the publisher's name belongs to a later session."""
+        """Raise RejectedError if the publisher has opened a session with a later epoch."""
         epochs = self._rules.epochs
         session = read_epoch(headers) if epochs else None
         if session is None:
@@ -165,7 +169,7 @@ class Checks:
             raise RejectedError(Reason.NAME_IN_USE, cause)
 
     def check_time(self, context: AddressContext, claim: Claim) -> None:
-        """RejectedError when the record came too late."""
+        """Raise RejectedError if the record has expired."""
         if claim.expires_at_ms is not None and context.settings.process_expired:
             late_ms = self._progress.now_ms - claim.expires_at_ms
             if late_ms > 0:
@@ -173,7 +177,10 @@ class Checks:
                 raise RejectedError(Reason.EXPIRED, cause)
 
     def judged(self, record: Record, context: AddressContext, claim: Claim) -> Rejection | None:
-        """What the record repeats, if it does; RejectedError where it may not be remembered."""
+        """Return the rejection of a duplicate, else None.
+
+        RejectedError if the strategy refuses it for another reason, or its address finds no room.
+        """
         if not counts(context, claim):
             return None
         origin = self.origin_of(record)
@@ -189,7 +196,10 @@ class Checks:
     def with_mark(
         self, headers: Headers, context: AddressContext, repetition: Rejection | None
     ) -> Headers:
-        """The headers of what goes out; RejectedError for a duplicate that does not."""
+        """Return the headers to forward, with the mark of a duplicate.
+
+        RejectedError for a duplicate unless `on_duplicate` is `mark`.
+        """
         if repetition is not None and context.settings.on_duplicate != "mark":
             raise RejectedError(*repetition)
         if repetition is None:
@@ -197,28 +207,31 @@ class Checks:
         return [*headers, (MARK, (repetition.original or "").encode())]
 
     def check_refusal(self, offset: int) -> None:
-        """RejectedError where the broker has refused what was decided at this offset before."""
+        """Raise RejectedError if the broker refused the record at this offset before."""
         self._rules.output_resolver.check_refusal((self._progress.source, offset))
 
     def target(self, record: Record, headers: Headers, context: AddressContext) -> OutputTopic:
-        """Where the record goes; RejectedError when it names no such place, or does not fit."""
+        """Return the output topic; RejectedError if the record names none or does not fit."""
         output_resolver, key = self._rules.output_resolver, record.key()
         target = output_resolver.output(self._input_partition, key, headers, context.name)
         output_resolver.check_size(target, key, record.value(), headers)
         return target
 
     def origin_of(self, record: Record) -> Origin:
-        """The record's place in its input, and the time of the decision."""
+        """Return the record's input position, and the time of the decision."""
         return Origin(*self._source, record.offset() or 0, self._progress.time_ms)
 
     def with_origin(self, record: Record, headers: Headers) -> Headers:
-        """The headers to keep a record with: they name its inlet, where that is another one."""
+        """Return the headers to store a pending record with.
+
+        They name its input position if another partition decides it.
+        """
         if self._source == self._progress.source:
             return headers
         return [*headers, origin_header(name_of(self._source), record.offset() or 0)]
 
     def envelope(self, context: AddressContext) -> DeadLetterEnvelope:
-        """What the dead letters of an address have in common; most addresses have none."""
+        """Return the cached envelope of an address, made at its first dead letter."""
         found = self._envelopes.get(context.cache)
         if found is None:
             settings = context.settings
@@ -235,7 +248,7 @@ class Checks:
         claim: Claim,
         repetition: Rejection | None,
     ) -> None:
-        """Send the record on, and remember what it claims unless it repeats something."""
+        """Forward the record, and remember its claim unless it is a duplicate."""
         outputs = self._progress.outputs
         outputs.append(output_of(record, target, headers, max(record.timestamp()[1], 0)))
         label = (self._settings.name, context.name)
@@ -256,7 +269,10 @@ class Checks:
         why: Rejection,
         blamed: int,
     ) -> None:
-        """Send the record to the dead letters; the broker's refusal blames what is at an offset."""
+        """Dead-letter the record.
+
+        If the broker refuses the dead letter, the record at the offset `blamed` is at fault.
+        """
         tally, route = self._tally, self._settings.name
         if why.reason in REPEATED and context is not None:
             self._count(context, record, headers, claim, why)
@@ -282,7 +298,7 @@ class Checks:
         claim: Claim,
         why: Rejection,
     ) -> None:
-        """Count a duplicate, and tell what is known of it."""
+        """Count a duplicate; keep its distance, and itself as the example if it is the first."""
         tally, label = self._tally, (self._settings.name, context.name)
         tally.duplicates[label] += 1
         if why.accepted_ms is not None:
@@ -296,10 +312,11 @@ class Checks:
     def _is_first(
         self, record: Record, context: AddressContext, claim: Claim, why: Rejection
     ) -> bool:
-        """Whether a duplicate is to be dead-lettered: the first of its id, where that is asked.
+        """Whether to dead-letter a duplicate: with `dead_letter_audit` only the first of its id.
 
-        Counted from the record that was accepted, so an id that is forgotten starts over. A record
-        without what its strategy reads has no id: of a rejected group it comes each time.
+        The audit entry names the accepted record too, so a forgotten id starts over. A record
+        without the headers that its strategy reads has no id: each such record of a rejected group
+        is dead-lettered.
         """
         value = claim.identifier if claim.number is None else b"%d" % claim.number
         if not context.settings.dead_letter_audit or value is None or not counts(context, claim):
@@ -316,12 +333,12 @@ class Checks:
 
 
 def counts(context: AddressContext, claim: Claim) -> bool:
-    """Whether the claim is one that its address judges and remembers."""
+    """Whether the address checks and remembers this claim."""
     return context.settings.remembers and context.strategy.claims(claim)
 
 
 class GroupMember(NamedTuple):
-    """A record of a group, as its inlet has it, and what checks it."""
+    """A record of a group as its input has it, and the checks of that input."""
 
     checks: Checks
     record: Record
@@ -329,11 +346,11 @@ class GroupMember(NamedTuple):
 
 
 Open = Callable[[PendingRecord], GroupMember]
-"""Takes a record out of the state: it may have come by way of another inlet."""
+"""Restores a pending record from the state; it may come from another input partition."""
 
 
 def output_of(record: Record, target: OutputTopic, headers: Headers, timestamp_ms: int) -> Output:
-    """A record on its way to a topic."""
+    """Build the output that forwards a record to a topic."""
     key = record.key()
     partition = target.partition(key)
     return (target.topic, record.value(), key, partition, None, None, timestamp_ms, headers)

@@ -31,10 +31,13 @@ from service.kafka.io import UNREADABLE
 from state.model import NO_CLAIM, Claim, PartitionId
 
 NOT_PLAIN: Final = frozenset({EXPIRES_AT, GROUP})
-"""What is looked at whatever the strategy; the other headers of a group need not be known."""
+"""Headers that take a record off the fast path, whatever the strategy.
+
+The other headers of a group only count beside GROUP.
+"""
 
 NOT_PLAIN_IN_SESSIONS: Final = NOT_PLAIN | {PUBLISHER}
-"""The same while some publisher has a session."""
+"""The same while any publisher has a session."""
 
 _OF_GROUPS: Final = frozenset({GROUP, GROUP_SIZE, GROUP_POSITION})
 
@@ -50,7 +53,7 @@ _MILLISECONDS: Final = re.compile(rb"[0-9]{1,18}")
 
 
 class GroupClaim(NamedTuple):
-    """The place of a record in a transaction group: `position`, from 1 on, of `size`."""
+    """A record's position in a transaction group: from 1 to `size`."""
 
     group: bytes
     size: int
@@ -58,9 +61,10 @@ class GroupClaim(NamedTuple):
 
 
 def read_claim(headers: Headers, ids: AbstractSet[str] = DUPLICATE_ID_ALIASES) -> Claim:
-    """What the headers claim. Of several with one name the first counts, null is absent.
+    """Read id and expiry. Of several headers with one name the first counts; null is absent.
 
-    `ids` are the names of headers that hold an id; none where a route makes ids of its own.
+    `ids` are the names of headers that hold an id; empty if the route has an id template.
+    RejectedError for an invalid expiry, for ids that differ, and for an id that is too long.
     """
     found: dict[str, bytes] = {}
     for name, value in headers:
@@ -70,7 +74,7 @@ def read_claim(headers: Headers, ids: AbstractSet[str] = DUPLICATE_ID_ALIASES) -
         return NO_CLAIM
     expires = found.pop(EXPIRES_AT, None)
     if expires is not None and not _MILLISECONDS.fullmatch(expires):
-        raise RejectedError(Reason.INVALID_CLAIM, f"{EXPIRES_AT} is no number of milliseconds")
+        raise RejectedError(Reason.INVALID_CLAIM, f"{EXPIRES_AT} is not a number of milliseconds")
     distinct = set(found.values())
     if len(distinct) > 1:
         raise RejectedError(Reason.INVALID_CLAIM, f"{' and '.join(sorted(found))} differ")
@@ -79,7 +83,7 @@ def read_claim(headers: Headers, ids: AbstractSet[str] = DUPLICATE_ID_ALIASES) -
 
 
 def named(claim: Claim, identifier: bytes | None) -> Claim:
-    """A claim with this id; RejectedError where it is too long to be one."""
+    """Return the claim with this id; RejectedError if the id is too long."""
     if identifier is not None and len(identifier) > ID_BYTES_MAX:
         cause = f"the id has {len(identifier)} bytes; at most {ID_BYTES_MAX} are allowed"
         raise RejectedError(Reason.INVALID_CLAIM, cause)
@@ -87,7 +91,7 @@ def named(claim: Claim, identifier: bytes | None) -> Claim:
 
 
 def published(claim: Claim, headers: Headers, names: AbstractSet[str] = OF_PUBLISHERS) -> Claim:
-    """A claim with what its publisher tells under these names: its own, and numbers."""
+    """Return the claim with the publisher's name and numbers, read from the headers in `names`."""
     found: dict[str, bytes] = {}
     for name, value in headers:
         if value is not None and name in names:
@@ -103,12 +107,12 @@ def published(claim: Claim, headers: Headers, names: AbstractSet[str] = OF_PUBLI
 
 
 def is_stamp(identifier: bytes | None) -> bool:
-    """Whether an id was stamped on the way; one of an application may look alike."""
+    """Whether an id has the shape of a bridge's stamp; an application's id may look the same."""
     return identifier is not None and _STAMP.fullmatch(identifier) is not None
 
 
 def read_epoch(headers: Headers) -> tuple[str, int] | None:
-    """A publisher and the epoch of its session, 0 where none is told; None without a publisher."""
+    """Return the publisher and its session epoch, 0 without one; None without a publisher."""
     found: dict[str, bytes] = {}
     for name, value in headers:
         if value is not None:
@@ -119,7 +123,7 @@ def read_epoch(headers: Headers) -> tuple[str, int] | None:
 
 
 def read_membership(headers: Headers) -> GroupClaim | None:
-    """The group that a record belongs to; RejectedError where it does not tell its place."""
+    """Return the group of a record, None without one; RejectedError for an invalid position."""
     found: dict[str, bytes] = {}
     for name, value in headers:
         if value is not None and name in _OF_GROUPS:
@@ -151,24 +155,27 @@ def _publisher(value: bytes) -> str:
 
 def _number(name: str, value: bytes) -> int:
     if not _DIGITS.fullmatch(value) or int(value) > NUMBER_MAX:
-        raise RejectedError(Reason.INVALID_CLAIM, f"{name} is no number from 0 to {NUMBER_MAX}")
+        raise RejectedError(Reason.INVALID_CLAIM, f"{name} is not a number from 0 to {NUMBER_MAX}")
     return int(value)
 
 
 def stamp_prefix(cluster_id: str, source: PartitionId) -> bytes:
-    """What is stamped on a record that claims nothing, but for its offset at the end."""
+    """Return the stamp of records without an id, except for the offset at its end."""
     return f"{cluster_id}/{source.topic}/{source.partition}/".encode()
 
 
 def is_plain(headers: Headers, not_plain: AbstractSet[str]) -> bool:
-    """Whether the headers claim nothing besides an id."""
+    """Whether no header takes the record off the fast path."""
     return all(name not in not_plain for name, _ in headers)
 
 
 def plain_ids(
     records: Iterable[Headers | None], not_plain: AbstractSet[str] = NOT_PLAIN
 ) -> list[bytes | None]:
-    """For each record its id, where one header of ours says it all; else `read_claim` looks."""
+    """Return the id of each record whose one relevant header is a duplicate id.
+
+    None for the others: they need `read_claim`.
+    """
     read = DUPLICATE_ID_ALIASES | not_plain
     found: list[bytes | None] = []
     add = found.append
@@ -179,7 +186,7 @@ def plain_ids(
             add(value if is_id and value is not None and len(value) <= ID_BYTES_MAX else None)
         else:
             add(_plain_id(headers or (), read))
-    if b"/" in b"".join(filter(None, found)):  # at once, since hardly any id has one
+    if b"/" in b"".join(filter(None, found)):  # one check for all, since hardly any id has one
         return [None if is_stamp(identifier) else identifier for identifier in found]
     return found
 
@@ -200,13 +207,13 @@ Part = Callable[[Record, Headers], bytes | None]
 
 
 class ClaimReader:
-    """The ids of one route's records."""
+    """Reads the ids of a route's records by its id template."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts
 
     def of(self, record: Record, headers: Headers) -> bytes | None:
-        """The id of a record, or None where a field is missing."""
+        """Return the id of a record, or None if a field of the template is missing."""
         found = []
         for part in self._parts:
             value = part(record, headers)
@@ -221,7 +228,7 @@ class ClaimReader:
         column: Sequence[Headers | None],
         not_plain: AbstractSet[str] = NOT_PLAIN,
     ) -> list[bytes | None]:
-        """The ids of records of which nothing else has to be looked at; None for the others."""
+        """Return the ids of records that qualify for the fast path; None for the others."""
         found: list[bytes | None] = []
         for message, headers in zip(messages, column, strict=True):
             identifier = None
@@ -234,7 +241,7 @@ class ClaimReader:
 
 @lru_cache
 def identifier_of(template: str) -> ClaimReader | None:
-    """What makes the ids of a route; None where the headers tell."""
+    """Return the reader of an id template; None if it is empty and headers hold the ids."""
     pieces = _FIELD.split(template)
     parts = [
         _part(piece) if index % 2 else _text(piece) for index, piece in enumerate(pieces) if piece

@@ -11,10 +11,10 @@ from service.dedup.record import Record
 from state.model import IMPORTED, Origin, PartitionId, Rejection
 
 ID_CHARS_MAX: Final = 1024
-"""A longer id is cut in the envelope; whole, it stands in the record's own header."""
+"""A longer id is cut in the envelope; the record's own header still has it in full."""
 
 
-# Plain strings, made once: the binding takes no other, and duplicates may be most of the records.
+# Plain strings, made once: the binding accepts nothing else, and most records may be duplicates.
 _REASON, _CAUSE, _TOPIC, _PARTITION, _OFFSET, _TIMESTAMP, _ADDRESS, _STRATEGY, _ID, _ORIGINAL = (
     name.value for name in DeadLetter if name is not DeadLetter.REDRIVES
 )
@@ -23,7 +23,7 @@ _DUPLICATE: Final = (_REASON, Reason.DUPLICATE.value.encode())
 
 
 class DeadLetterEnvelope:
-    """What is the same for all dead letters of one partition and address, made once."""
+    """The envelope headers that all dead letters of one partition and address share, made once."""
 
     __slots__ = ("_address", "_source_headers")
 
@@ -37,7 +37,7 @@ class DeadLetterEnvelope:
     def letter(
         self, record: Record, headers: Headers, identifier: bytes | None, why: Rejection
     ) -> Headers:
-        """The original headers, then ours; what is not known is left out."""
+        """Return the original headers, then the envelope without what is unknown."""
         letter = [
             *headers,
             (_REASON, why.reason.encode()),
@@ -56,9 +56,9 @@ class DeadLetterEnvelope:
     def repetition(
         self, headers: Headers, offset: int, timestamp_ms: int, identifier: bytes, origin: Origin
     ) -> Headers:
-        """The letter of a duplicate, of which there may be as many as there are records.
+        """Return the dead letter of a duplicate; fast, since every record may be one.
 
-        The same as `letter` with `repetition_of(origin)`, in bytes from the beginning.
+        Equal to `letter` with `repetition_of(origin)`, but built from bytes.
         """
         topic, partition, accepted_at, _ = origin
         if accepted_at == IMPORTED:
@@ -79,7 +79,7 @@ class DeadLetterEnvelope:
     def _imported(
         self, headers: Headers, offset: int, timestamp_ms: int, identifier: bytes
     ) -> Headers:
-        """The letter of a duplicate of which nobody knows the original."""
+        """Return the dead letter of a duplicate whose original is unknown: its id was imported."""
         return [
             *headers,
             _DUPLICATE,
@@ -104,7 +104,7 @@ State = Literal["running", "done", "cancelled", "failed"]
 
 
 class DeadLetterPosition(NamedTuple):
-    """Where a dead letter stands."""
+    """The position of a dead letter in its topic."""
 
     topic: str
     partition: int
@@ -112,10 +112,10 @@ class DeadLetterPosition(NamedTuple):
 
 
 class RedrivenRecord(NamedTuple):
-    """A dead letter as its input had it, on its way to be decided anew; see `Record`."""
+    """The original record of a dead letter, to be decided again; a `Record`."""
 
     at: int
-    """Where it stands among the dead letters of its partition."""
+    """The offset of the dead letter in its dead-letter partition."""
     topic: str
     partition: int
     own_offset: int
@@ -124,52 +124,52 @@ class RedrivenRecord(NamedTuple):
     own_value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     redrives: int
-    """How often it was redriven before."""
+    """How often the record was redriven before."""
 
     @property
     def source(self) -> PartitionId:
-        """The partition of the input that it came from."""
+        """The input partition that the record came from."""
         return PartitionId(self.topic, self.partition)
 
     def key(self) -> bytes | None:
-        """See `Record.key`."""
+        """Return the key of the original record."""
         return self.own_key
 
     def value(self) -> bytes | None:
-        """See `Record.value`."""
+        """Return the value of the original record."""
         return self.own_value
 
     def offset(self) -> int:
-        """See `Record.offset`."""
+        """Return the offset of the original record in its input."""
         return self.own_offset
 
     def timestamp(self) -> tuple[int, int]:
-        """A kind that nobody asks for, and its time."""
+        """Return the timestamp; the kind is a constant that nothing reads."""
         return 1, self.timestamp_ms
 
 
 class DeadLetterFilter(NamedTuple):
-    """Which dead letters are meant; what is empty or None leaves none out."""
+    """Which dead letters a request selects; an empty or None field selects all."""
 
     topics: tuple[str, ...] = ()
     address: str | None = None
     reasons: tuple[str, ...] = ()
     from_ms: int | None = None
-    """Of the decision, inclusive."""
+    """Start of the decision times, inclusive."""
     to_ms: int | None = None
-    """Of the decision, exclusive."""
+    """End of the decision times, exclusive."""
     headers: tuple[tuple[str, bytes], ...] = ()
-    """Of the original headers; one of that name has that value, for each of them."""
+    """Names and values that the original headers must all contain."""
     key: bytes | None = None
 
     @property
     def looks_into_payload(self) -> bool:
-        """Whether who asks learns something of keys or headers."""
+        """Whether the result reveals something about keys or headers."""
         return bool(self.headers) or self.key is not None
 
 
 class SourcePosition(NamedTuple):
-    """The input record that a dead letter was made of."""
+    """The input position and timestamp of the record that was dead-lettered."""
 
     topic: str
     partition: int
@@ -178,59 +178,59 @@ class SourcePosition(NamedTuple):
 
 
 class DeadLetterView(NamedTuple):
-    """A dead letter as it is read; of one that is not ours, `reason` and `source` are None."""
+    """A dead letter as read; `reason` and `source` are None if Ringfence did not write it."""
 
     place: DeadLetterPosition
     time_ms: int
-    """Of the decision."""
+    """Time of the decision."""
     reason: str | None
     cause: str | None
     source: SourcePosition | None
     address: str | None
     strategy: str | None
     identifier: str | None
-    """In REST notation, perhaps cut."""
+    """In REST notation, cut if it is long."""
     original: str | None
     redrives: int
-    """How often it was redriven before it came here."""
+    """How often the record was redriven before it was dead-lettered."""
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
-    """The original ones."""
+    """The original headers, without the envelope."""
 
 
 class DeadLetterPage(NamedTuple):
-    """Dead letters that a search has found."""
+    """One page of a search for dead letters."""
 
     letters: tuple[DeadLetterView, ...]
     scanned: int
     place: object | None
-    """Where the search goes on, which JSON can hold; None at the end."""
+    """The JSON-serialisable cursor of the next page; None at the end."""
 
 
 class DeadLetterCounts(NamedTuple):
-    """What was counted of dead letters."""
+    """Counts of dead letters by several keys."""
 
     scanned: int
     matched: int
     foreign: int
-    """Records that no Ringfence has written."""
+    """Records that Ringfence did not write."""
     by_reason: dict[str, int]
     by_address: dict[str, int]
     by_topic: dict[str, int]
     by_hour_ms: dict[int, int]
-    """By the beginning of the hour."""
+    """By the start of the hour, in ms."""
     place: object | None
-    """Where the count goes on; None at the end."""
+    """The cursor where the count continues; None at the end."""
 
 
 class RedriveRequest(NamedTuple):
-    """What somebody wants redriven, and how."""
+    """Which dead letters to redrive, and how."""
 
     mode: Mode
     filter: DeadLetterFilter
     letters: tuple[DeadLetterPosition, ...] = ()
-    """These and no others; empty for all that the filter lets through."""
+    """Only these dead letters; empty for all that the filter selects."""
     max_per_second: float | None = None
     limit: int | None = None
     reason: str = ""
@@ -238,7 +238,7 @@ class RedriveRequest(NamedTuple):
 
 
 class RedriveProgress(NamedTuple):
-    """How far a redrive has come, in records."""
+    """Progress of a redrive, in records."""
 
     scanned: int = 0
     matched: int = 0
@@ -246,17 +246,17 @@ class RedriveProgress(NamedTuple):
     accepted: int = 0
     """Written to an output."""
     refused: int = 0
-    """Refused again: a dead letter once more, or dropped."""
+    """Rejected again: dead-lettered once more, or dropped."""
     waiting: int = 0
-    """Parked until its transaction group is whole."""
+    """Pending until their transaction group is complete."""
     failed: int = 0
-    """Given up: the broker or the route does not take them."""
+    """Given up: the broker or the route does not accept them."""
     skipped: dict[str, int] = {}  # noqa: RUF012 - a default of a tuple, never changed
-    """Not redriven, by reason."""
+    """Records that were not redriven, by reason."""
 
 
 class RedriveView(NamedTuple):
-    """A redrive as it stands."""
+    """A redrive and its current state."""
 
     id: str
     order: RedriveRequest
@@ -265,19 +265,19 @@ class RedriveView(NamedTuple):
     updated_at_ms: int
     ended_at_ms: int | None
     records_total: int
-    """How many records there were to look at when it was ordered, about."""
+    """About how many records there were to scan when it was ordered."""
     progress: RedriveProgress
     rate_per_second: float
     eta_s: float | None
-    """None while nobody can tell."""
+    """None while it cannot be estimated."""
     waiting_for: str | None
-    """Why it does not go on, in a sentence."""
+    """Why it does not continue, as a sentence."""
     error: str | None
-    """Why it has failed, in a sentence."""
+    """Why it failed, as a sentence."""
 
     @property
     def share(self) -> float:
-        """How much of it is done, from 0 to 1: of the records, or of its limit."""
+        """How much is done, from 0 to 1: of the records, or of the limit if that is further."""
         if self.state == "done":
             return 1.0
         shares = [self.progress.scanned / max(1, self.records_total)]
@@ -287,25 +287,25 @@ class RedriveView(NamedTuple):
 
 
 class RedriveEstimate(NamedTuple):
-    """What a redrive would be about."""
+    """What a redrive would do, from a dry run."""
 
     order: RedriveRequest
     records_total: int
     counts: DeadLetterCounts
     skipped: dict[str, int]
-    """What cannot be redriven, by reason; foreign records do not count as matched."""
+    """Dead letters that cannot be redriven, by reason; foreign records are not in `matched`."""
     samples: tuple[DeadLetterView, ...]
 
     @property
     def redrives(self) -> int:
-        """How many of those that were counted would be redriven, at most."""
+        """How many of the counted dead letters would be redriven, at most."""
         unable = sum(number for why, number in self.skipped.items() if why != "foreign")
         able = self.counts.matched - unable
         return able if self.order.limit is None else min(able, self.order.limit)
 
     @property
     def doubles(self) -> int:
-        """How many of those that match the output would then hold twice, at most."""
+        """How many records the output would then contain twice, at most."""
         if self.order.mode == "through":
             return 0
         found = sum(self.counts.by_reason.get(reason, 0) for reason in REPEATED)
@@ -320,16 +320,16 @@ _OFFSETS_MAX: Final = 2**63
 
 
 class ParsedHeaders(NamedTuple):
-    """The headers of a dead letter: the original ones, and what ours say."""
+    """The headers of a dead letter: the original ones, and the envelope by name."""
 
     original: Headers
     envelope: dict[str, str]
     source: SourcePosition | None
-    """None of a record that is not ours."""
+    """None if Ringfence did not write the record."""
 
 
 def parse_headers(headers: Headers) -> ParsedHeaders:
-    """What the headers of a record in a dead-letter topic tell."""
+    """Split the headers of a record in a dead-letter topic; the last envelope counts."""
     start = next(
         (row for row in reversed(range(len(headers))) if _starts_envelope(headers[row])), None
     )
@@ -354,7 +354,7 @@ def view_of(
     value: bytes | None,
     headers: Headers,
 ) -> DeadLetterView:
-    """A record of a dead-letter topic as it is shown."""
+    """Build the view of a record in a dead-letter topic."""
     original, envelope, source = parse_headers(headers)
     return DeadLetterView(
         place=position,
@@ -374,7 +374,7 @@ def view_of(
 
 
 def letter_of(view: DeadLetterView) -> RedrivenRecord | None:
-    """The record that a dead letter was made of; None where it is not ours."""
+    """Return the original record of a dead letter; None if Ringfence did not write it."""
     if view.source is None:
         return None
     topic, partition, offset, timestamp_ms = view.source
@@ -392,7 +392,7 @@ def letter_of(view: DeadLetterView) -> RedrivenRecord | None:
 
 
 def matches(view: DeadLetterView, criteria: DeadLetterFilter) -> bool:
-    """Whether a filter lets a dead letter through; its topics are not looked at."""
+    """Whether a filter selects a dead letter; its topics are not compared."""
     if criteria.address is not None and view.address != criteria.address:
         return False
     if criteria.reasons and view.reason not in criteria.reasons:

@@ -55,7 +55,7 @@ _SOURCE_HEADERS: Final = (
 
 
 class WrongPartitionError(Exception):
-    """A letter was sent to a partition that does not decide it."""
+    """A dead letter was sent to a partition that does not decide it."""
 
 
 def redecided(
@@ -67,9 +67,9 @@ def redecided(
     outputs: list[Output],
     tally: BatchCounts,
 ) -> Outcome:
-    """Give it its fate; what goes out for it is added to the outputs.
+    """Decide a dead letter again; add its outputs to `outputs` and return the outcome.
 
-    `offset` stands for its place in the partition that decides.
+    `offset` stands in for its offset in the partition that decides.
     """
     if mode == "bypass":
         outcome = _bypassed(letter, evaluator)
@@ -109,7 +109,7 @@ def _decided(
         return "refused"
     if len(outputs) > first:
         return "accepted"
-    # Dropped, or told of before; else it waits for its group.
+    # A duplicate that is dropped, or dead-lettered once already; else it waits for its group.
     return "refused" if tally.duplicates.total() > repeats else "waiting"
 
 
@@ -118,7 +118,7 @@ def _letters(tally: BatchCounts) -> int:
 
 
 def _count_up(letter: RedrivenRecord, outputs: list[Output], first: int) -> None:
-    """Tell in its new dead letter how often it was redriven; its group may have brought others."""
+    """Count the redrive in the record's new dead letter; its group may have added others."""
     source = (letter.topic.encode(), b"%d" % letter.partition, b"%d" % letter.own_offset)
     for row in range(first, len(outputs)):
         topic, value, key, partition, _, _, time_ms, headers = outputs[row]
@@ -128,7 +128,7 @@ def _count_up(letter: RedrivenRecord, outputs: list[Output], first: int) -> None
 
 
 def _source_of(headers: Headers) -> tuple[bytes | None, ...]:
-    """Where a dead letter says that it comes from: of several sets the last is ours."""
+    """Return the source position in the last envelope of a dead letter's headers."""
     values = dict(headers)
     return tuple(values.get(name) for name in _SOURCE_HEADERS)
 
@@ -143,10 +143,10 @@ _NOT_BLAMED_ON_RECORDS: Final = (
     StoreCorruptError,
     StoreFailedError,
     UnknownFormatError,
-    # A failed assert means that memory and store are not what they must be. A process that starts
-    # again reads both from the changelog; this one would dead-letter record after record.
+    # A failed assert means that memory and store are inconsistent. A restarted process reads both
+    # from the changelog; this one would dead-letter record after record.
     AssertionError,
-    # Raised on purpose: the loop knows what to do.
+    # Raised on purpose: the loop handles these.
     KafkaFailureError,
     WrongPartitionError,
     TargetMissingError,
@@ -162,19 +162,19 @@ class UndecidedError(KafkaFailureError):
 
 @contextmanager
 def blaming_records() -> Iterator[None]:
-    """Raise UndecidedError for whatever nobody foresaw."""
+    """Turn an unforeseen exception into UndecidedError."""
     try:
         yield
     except _NOT_BLAMED_ON_RECORDS:
         raise
-    except Exception as error:  # noqa: BLE001 - what a record holds may raise any
+    except Exception as error:  # noqa: BLE001 - the content of a record may raise any
         raised = error
     else:
         return
     text = f"{type(raised).__name__}: {str(raised)[:_CAUSE_CHARS_MAX]}"
     cause = text.encode(errors="backslashreplace").decode()
     _log.error("record_not_decided", cause=cause, exc_info=raised)
-    without_frames(raised)  # the client is called while it is kept
+    without_frames(raised)  # the client is called while the exception is kept
     fault = KafkaFailure(Recovery.ABORT, of_record=True, fenced=False, cause=cause, raised=raised)
     raise UndecidedError(fault)
 
@@ -182,10 +182,11 @@ def blaming_records() -> Iterator[None]:
 def decide(
     batches: Iterable[Batch], rules: DecisionContext, plan: Plan
 ) -> Iterator[Sequence[Output]]:
-    """Fill the plan for the batches of one transaction, read as it asks for them.
+    """Fill the plan for the batches of one transaction; `batches` is read lazily.
 
-    Gives the outputs as soon as they are decided. Raises TargetMissingError for a target that is
-    absent, and for one that nobody has asked for: refresh the targets and decide again.
+    Yields outputs as soon as they are decided. Raises TargetMissingError for a target topic that is
+    absent, or not looked up yet: the caller refreshes the targets and decides again. UndecidedError
+    for an unforeseen exception.
     """
     deciders: dict[PartitionId, _Decider | Repartitioner] = {}
     for batch in batches:
@@ -195,7 +196,7 @@ def decide(
             decider = deciders.get(source)
             if decider is None:
                 decider = deciders[source] = _decider(part.partition, rules, plan)
-            # First: whatever comes of them, these were read.
+            # First, since these records count as read whatever the decision raises.
             plan.next_offsets[source] = part.offsets[-1] + 1
             plan.tally.records_read += len(part.offsets)
             with blaming_records():
@@ -214,7 +215,7 @@ def give_up(
     plan: Plan,
     now_ms: int,
 ) -> Iterator[Sequence[Output]]:
-    """Fill the plan with what becomes of groups that have waited for too long; nothing is read."""
+    """Fill the plan with the dead letters of groups that timed out; no record is read."""
     decider = _Decider(partition, rules, plan)
     yield decider.give_up(groups, now_ms)
     plan.next_offsets[partition.source] = partition.next_offset
@@ -230,9 +231,10 @@ def set_publisher_position(
     plan: Plan,
     missing: Iterable[int] = (),
 ) -> Iterator[Sequence[Output]]:
-    """Fill the plan with a publisher standing where an administrator says; nothing is read.
+    """Fill the plan with a publisher's position that an administrator sets; no record is read.
 
-    `writes` is the partition of an input that the publisher writes; see `PublisherDraft.place`.
+    `writes` is the input partition that the publisher writes; `PublisherDraft.place` describes
+    `missing`.
     """
     decider = _Decider(partition, rules, plan)
     decider.set_position(address, claim, writes, missing)
@@ -248,9 +250,9 @@ def import_ids(
     plan: Plan,
     now_ms: int,
 ) -> Iterator[Sequence[Output]]:
-    """Fill the plan with ids that an address is to know; what it knows already stays.
+    """Fill the plan with ids that an address is to remember; known ids stay as they are.
 
-    Each names the topic and the partition that its offset belongs to.
+    Each id names the topic and the partition that its offset belongs to.
     """
     decider = _Decider(partition, rules, plan)
     plan.times_ms[partition.source] = decider.remember(address, ids, now_ms)
@@ -259,14 +261,14 @@ def import_ids(
 
 
 def identifier_of(known: KnownId) -> bytes:
-    """An id that was told, as a strategy takes it."""
+    """Return an imported id in the form that a strategy takes."""
     return Digest(known.identifier) if known.hashed else known.identifier
 
 
 def apply_settings(
     partition: OwnedPartition, caches: Iterable[str], rules: DecisionContext, plan: Plan
 ) -> Iterator[Sequence[Output]]:
-    """Fill the plan with what new settings make of caches that are held; nothing is read."""
+    """Fill the plan with the edits that new settings require of caches; no record is read."""
     decider = _Decider(partition, rules, plan)
     for cache in caches:
         decider.apply_settings(cache)
@@ -283,9 +285,10 @@ def redrive(
     now_ms: int,
     outcomes: list[Outcome],
 ) -> Iterator[Sequence[Output]]:
-    """Fill the plan with what becomes of dead letters; nothing is read.
+    """Fill the plan with the decisions on dead letters; no record of the input is read.
 
-    Adds what became of each to `outcomes`. WrongPartitionError for a letter that others decide.
+    Appends the outcome of each to `outcomes`. WrongPartitionError for a dead letter that another
+    partition decides.
     """
     decider = _Decider(partition, rules, plan)
     with blaming_records():
@@ -306,7 +309,7 @@ def _decider(
 
 
 class _Decider:
-    """The records of one partition, in order, on drafts over its committed rings."""
+    """Decides the records of one partition, in order, on drafts over its committed state."""
 
     def __init__(self, partition: OwnedPartition, rules: DecisionContext, plan: Plan) -> None:
         self._partition = partition
@@ -321,14 +324,14 @@ class _Decider:
         self._contexts = AddressContexts(partition, rules.book, rules.cache, self._groups.waiting)
         self._progress = DecisionProgress(partition.source, partition.time_ms)
         self._evaluators: dict[bytes, Evaluator] = {}
-        """By the inlet as records tell it; of those that tell none there is one."""
+        """By the input partition's name in the origin header; one for records without it."""
         self._unrouted: list[bytes] = []
-        """Inlets that belong to no route."""
+        """Names of input partitions that belong to no route."""
         self._routes: dict[PartitionId, str] = {}
-        """The names of their routes."""
+        """The route name of each input partition."""
 
     def decide(self, part: Slice, now_ms: int) -> list[Output]:
-        """Give every record its fate, in order; what goes out for it."""
+        """Decide every record, in order; return the outputs."""
         progress = self._progress
         progress.outputs, progress.now_ms = [], now_ms
         self._forget_unrouted()
@@ -354,7 +357,7 @@ class _Decider:
         return progress.outputs
 
     def give_up(self, groups: Sequence[GroupName], now_ms: int) -> list[Output]:
-        """Dead-letter what waits in these groups."""
+        """Dead-letter the pending records of these groups; return the outputs."""
         progress = self._progress
         progress.outputs, progress.now_ms = [], now_ms
         grouping = self._grouping()
@@ -368,12 +371,12 @@ class _Decider:
     def redrive(
         self, letters: Iterable[RedrivenRecord], mode: Mode, now_ms: int, outcomes: list[Outcome]
     ) -> list[Output]:
-        """See `redrive`."""
+        """Decide dead letters again; return the outputs."""
         progress, partition = self._progress, self._partition
         progress.outputs, progress.now_ms = [], now_ms
         grouping, outputs, tally = self._grouping(), progress.outputs, self._plan.tally
         for letter in letters:
-            # What was passed on by address has no place here any more: the last one stands for it.
+            # A repartitioned record has no offset here any more: the last one stands in for it.
             offset = (
                 letter.own_offset
                 if partition.input_partition
@@ -391,25 +394,26 @@ class _Decider:
         by_address = self._rules.by_address
         home, input_partition = letter.source, evaluator.input_partition
         if self._partition.input_partition is None:
-            with suppress(RejectedError):  # which will be told of the letter itself
+            with suppress(RejectedError):  # the decision itself will raise it
                 home = self._source
                 address = input_partition.address(letter.own_key, letter.headers)
                 home = PartitionId(by_address.topic, by_address.partition_of(address))
         if home != self._source and input_partition.fault is None:
             raise WrongPartitionError(
-                f"{home.topic}-{home.partition} decides a letter sent to another."
+                f"{home.topic}-{home.partition} decides a dead letter that was sent to another "
+                "partition."
             )
 
     def set_position(
         self, address: str, claim: Claim, writes: PartitionId, missing: Iterable[int]
     ) -> None:
-        """See `place_publisher`."""
+        """Set the position of a publisher on an address."""
         context = self._contexts.at(address)
-        assert isinstance(context.draft, PublisherDraft)  # the settings were looked at
+        assert isinstance(context.draft, PublisherDraft)  # the settings were checked
         context.draft.place(claim, Origin(*writes, 0, self._progress.time_ms), missing)
 
     def remember(self, address: str, ids: Sequence[KnownId], now_ms: int) -> int:
-        """See `import_ids`; the partition's time after it, as if their records had come."""
+        """Remember imported ids; return the partition's time afterwards, as if read as records."""
         context = self._contexts.at(address)
         self._contexts.check_room(context)
         accepted_ms = [min(known.time_ms, now_ms) for known in ids if known.time_ms]
@@ -424,21 +428,21 @@ class _Decider:
         return time_ms
 
     def apply_settings(self, cache: str) -> None:
-        """See `resettle`."""
+        """Delete what a cache stored under its earlier strategy or persistence."""
         context = self._contexts.of_cache(cache)
         foreign = self._partition.foreign(context.settings, context.strategy.kind, cache)
         self._write(foreign.kept)
         self._contexts.volatile += foreign.volatile
 
     def seal(self) -> list[Output]:
-        """Close the drafts: what to remember, edits for the changelog, and acknowledgements."""
+        """Close the drafts into the plan; return the acknowledgement records."""
         plan, partition = self._plan, self._partition
         accepted, edits = plan.tally.accepted, self._contexts.deletions()
         for context in self._contexts:
             if not context.is_audit:
                 for source, count in context.draft.accepted().items():
                     route = self._routes.get(source)
-                    if route is not None:  # else it was imported
+                    if route is not None:  # else its ids were imported
                         accepted[route, context.name] += count
             change = context.draft.change(context.cache)
             if change is not None:
@@ -458,15 +462,15 @@ class _Decider:
         return acknowledged(self._rules.group_id, self._contexts, self._progress.now_ms)
 
     def _grouping(self) -> TransactionGroups:
-        """What decides groups, for as long as one call takes.
+        """Build the decider of groups, for one call only.
 
-        It refers to this decider. If this kept it, each transaction would leave a cycle behind,
-        with all that goes out for its last records, until the next search for cycles.
+        It refers to this decider. Keeping it in an attribute would make a reference cycle: each
+        transaction and its last outputs would stay in memory until the next garbage collection.
         """
         return TransactionGroups(self._groups, self._contexts, self._opened)
 
     def _opened(self, pending_record: PendingRecord) -> GroupMember:
-        """A record that waited, as its inlet has it."""
+        """Restore a pending record as its input has it."""
         if self._partition.input_partition is not None:
             return GroupMember(
                 self._evaluator(NO_ORIGIN).checks, pending_record, pending_record.headers
@@ -476,7 +480,7 @@ class _Decider:
         return GroupMember(self._evaluator(input_partition).checks, record, headers or ())
 
     def _by_input(self, columns: Columns) -> Iterator[tuple[Evaluator, Columns]]:
-        """Runs of records that came from one inlet, in order."""
+        """Yield runs of consecutive records from one input partition, with its evaluator."""
         if self._partition.input_partition is not None:
             yield self._evaluator(NO_ORIGIN), columns
             return
@@ -510,7 +514,7 @@ class _Decider:
         return evaluator
 
     def _forget_unrouted(self) -> None:
-        """What belongs to no route may belong to one by the next slice, which came later."""
+        """Look unrouted inputs up again: by the next slice they may belong to a new route."""
         for input_name in self._unrouted:
             del self._evaluators[input_name]
         self._unrouted.clear()
@@ -519,11 +523,11 @@ class _Decider:
         if self._partition.input_partition is not None:
             return self._partition.input_partition
         if input_name == NO_ORIGIN:
-            return unrouted(self._source, "it does not tell which input it came from")
+            return unrouted(self._source, "it does not say which input it came from")
         return self._rules.input_partitions(input_name)
 
     def _count(self, times_ms: list[int]) -> None:
-        """How far time has come."""
+        """Advance the partition's time and the batch's time range."""
         plan, tally = self._plan, self._plan.tally
         plan.times_ms[self._source] = self._progress.time_ms
         oldest_ms = min(times_ms)
@@ -536,8 +540,8 @@ class _Decider:
     def _delete_expired(self) -> None:
         """Write tombstones with the first records.
 
-        So the changelog's partition joins the transaction while there is still something to
-        decide, and the end need not wait for it.
+        So the changelog's partition joins the transaction while records are still being decided,
+        and the commit need not wait for that.
         """
         self._write(self._contexts.deletions())
 

@@ -32,17 +32,17 @@ from service.kafka.io import UNREADABLE, UNREADABLE_CAUSE
 from state.model import NO_CLAIM, Rejection, repetition_of
 from state.strategies.ring import RingDraft
 
-# For the key, the headers and the envelope of any plain record: an id has 64 KiB at most.
+# For the key, headers and envelope of a fast-path record: an id has at most 64 KiB.
 _ROOM_BYTES: Final = 2 * ID_BYTES_MAX
 
 
-# Where a dropped duplicate's original is has to be looked up for the sake of metrics alone.
+# The original of a dropped duplicate is looked up for metrics only.
 _LOOKUPS_MAX: Final = 16
 
 
 @dataclass(slots=True)  # not frozen: one is made for each address of a slice, and read often
 class FastPath:
-    """What no plain record of the slice changes."""
+    """What all fast-path records of an address share, and their counts."""
 
     admit: Callable[[bytes, int, int], int | None]
     topic: str
@@ -53,15 +53,15 @@ class FastPath:
     context: AddressContext
     draft: RingDraft
     dead_letter: OutputTopic | None
-    """None where it depends on more than the address."""
+    """The dead-letter topic; None if it depends on more than the address."""
     repeats: int = 0
-    """Duplicates that it has answered; counted at the end of the slice."""
+    """Number of duplicates found; counted when the transaction is sealed."""
     dropped: tuple[int, int, int, bytes, Headers] | None = None
-    """The first that left no trace: its number, its offset, its time, its id, its headers."""
+    """The first dropped duplicate: ring number, offset, time, id, headers."""
 
 
 class FastPaths:
-    """The lanes of one inlet in one transaction, opened when an address is met first."""
+    """The fast paths of one input partition in one transaction, each opened on first use."""
 
     def __init__(
         self,
@@ -75,22 +75,22 @@ class FastPaths:
         self._value_bytes_max = 0
         route = input_partition.route
         self.field = route.address.field
-        """The one field that decides the address, if it is one."""
+        """The field that alone decides the address, if there is one."""
         self.by_value: dict[bytes | None, FastPath | None] = {}
-        """By the value of that field; None where the address is the same for all."""
+        """By the value of that field; by None if the address is constant."""
         self._has_any = (
             not output_resolver.refused
             and input_partition.fault is None
             and route.output.is_fixed_by_address
-            # Several fields: no single value stands for the address.
+            # With several fields no single value identifies the address.
             and (route.address.constant is not None or self.field is not None)
         )
         self._closed: list[FastPath] = []
         self._fixed: dict[str, OutputTopic | None] = {}
-        """Targets that are the same for all addresses."""
+        """Target topics that are the same for all addresses."""
 
     def make_room(self, value_bytes_max: int) -> None:
-        """Records so large come next: a lane that was opened for smaller ones is opened anew."""
+        """Close fast paths that were opened for smaller values than these."""
         if value_bytes_max > self._value_bytes_max:
             self._value_bytes_max = 2 * value_bytes_max
             self._closed += [
@@ -99,7 +99,7 @@ class FastPaths:
             self.by_value.clear()
 
     def count(self, tally: BatchCounts) -> None:
-        """Tell of the duplicates that lanes have answered."""
+        """Add the duplicates found on fast paths to the tally."""
         lookups = _LOOKUPS_MAX
         for fast_path in (*self._closed, *self.by_value.values()):
             if fast_path is not None and fast_path.repeats:
@@ -111,7 +111,7 @@ class FastPaths:
                     self._sample_dropped(fast_path, tally)
 
     def _sample_dropped(self, fast_path: FastPath, tally: BatchCounts) -> None:
-        """One of the duplicates that a lane has dropped stands for the rest."""
+        """Report one dropped duplicate as a sample for the rest."""
         assert fast_path.dropped is not None  # it has dropped some
         number, offset, time_ms, identifier, headers = fast_path.dropped
         origin = fast_path.draft.origin(number)
@@ -123,7 +123,7 @@ class FastPaths:
             )
 
     def open(self, value: bytes | None, key: bytes | None, headers: Headers) -> FastPath | None:
-        """Let plain records of this address pass from now on, where nothing else can differ."""
+        """Open the fast path of this address; None if more than the id can decide."""
         if not self._has_any or value in self.by_value:
             return None
         fast_path = None
@@ -141,7 +141,7 @@ class FastPaths:
         target = self._target(route.output, context)
         if target is None or not (output_resolver.compressing or self._has_room(target)):
             return None
-        # A plain record is remembered, or its address is not new.
+        # A fast-path record is remembered, or its address is not new.
         self._contexts.admit(context)
         return FastPath(
             context.draft.admit,
@@ -156,7 +156,7 @@ class FastPaths:
         )
 
     def _dead_letter(self, context: AddressContext) -> OutputTopic | None:
-        """Where every plain duplicate of an address goes, if that is one topic with room."""
+        """Return the one topic for all duplicates of an address, if it is one and has room."""
         if context.settings.on_duplicate == "mark" or context.settings.dead_letter_audit:
             return None
         template = self._input_partition.route.dead_letter
@@ -164,7 +164,7 @@ class FastPaths:
         return target if target is not None and self._has_room(target) else None
 
     def _target(self, template: Template, context: AddressContext) -> OutputTopic | None:
-        """What a template names that depends on the address alone; None if that is not allowed."""
+        """Return the target that the address alone decides; None if it is not allowed."""
         if template.constant in self._fixed:
             return self._fixed[template.constant]
         target = None
@@ -177,15 +177,15 @@ class FastPaths:
         return target
 
     def _has_room(self, target: OutputTopic) -> bool:
-        """Whether every record of the slice fits, unless key or headers are enormous.
+        """Whether every record of the slice fits, unless its key or headers are enormous.
 
-        Then the broker refuses it, and the loop finds it out.
+        Such a record is refused by the broker, and the loop finds it by halving the batch.
         """
         return 2 * self._value_bytes_max + _ROOM_BYTES <= target.record_bytes_max
 
 
 class FullPath:
-    """The records of one inlet in one transaction."""
+    """Decides records of one input partition in one transaction, by every check."""
 
     def __init__(self, contexts: AddressContexts, checks: Checks) -> None:
         self._contexts = contexts
@@ -200,9 +200,9 @@ class FullPath:
         *,
         forgives: bool = False,
     ) -> None:
-        """Give one record its fate; `offset` is where it stands in the partition that decides.
+        """Decide one record; `offset` is its offset in the partition that decides.
 
-        With `forgives`, what it repeats is forgotten and it goes out.
+        With `forgives`, the id that it repeats is forgotten and the record is forwarded.
         """
         checks, claim = self._checks, NO_CLAIM
         context: AddressContext | None = None
@@ -245,7 +245,7 @@ class FullPath:
     ) -> None:
         """Dead-letter a record whose checks failed, and the group that it would complete.
 
-        Only its group is read again; where that fails too, it has none.
+        Only the group membership is read again; if that raises too, the record has no group.
         """
         checks = self._checks
         if headers is UNREADABLE:
@@ -265,21 +265,21 @@ class FullPath:
 
 
 class Columns(NamedTuple):
-    """Records of one inlet, in order; columns of equal length."""
+    """Records of one input partition, in order; columns of equal length."""
 
     messages: Sequence[Message]
     offsets: Sequence[int]
-    """In the partition that decides."""
+    """Offsets in the partition that decides."""
     own_offsets: Sequence[int]
-    """In the inlet."""
+    """Offsets in the input partition."""
     times_ms: Sequence[int]
     headers: Sequence[Headers | None]
     sizes_bytes: Sequence[int]
-    """Of the values."""
+    """Sizes of the record values."""
 
 
 class Evaluator:
-    """See the module."""
+    """Decides the records of one input partition in one transaction."""
 
     def __init__(
         self,
@@ -303,11 +303,11 @@ class Evaluator:
         self._not_plain = NOT_PLAIN_IN_SESSIONS if rules.epochs else NOT_PLAIN
 
     def decide(self, columns: Columns, grouping: TransactionGroups) -> None:
-        """Give every record its fate; what goes out for it is added to the progress.
+        """Decide every record; add the outputs to the progress.
 
-        This is the one loop that runs for each record. What all records have is read in columns,
-        by callers written in C; a record's parts are not kept once it is sent, so they stay in
-        the processor's cache.
+        This is the only Python loop that runs once per record. Fields that every record has are
+        read as columns, in C-level loops. The parts of a record are dropped once it is sent, so
+        they stay in the processor's cache.
         """
         progress, base = self._progress, self._base
         field, path_of = self.fast_paths.field, self.fast_paths.by_value.get
@@ -381,7 +381,7 @@ class Evaluator:
         progress.time_ms = time_ms
 
     def fail(self, columns: Columns, grouping: TransactionGroups, why: Rejection) -> None:
-        """Dead-letter records whose checks failed; no check runs again."""
+        """Dead-letter records whose checks failed, without running the checks again."""
         rows = zip(
             columns.messages, columns.offsets, columns.own_offsets, columns.headers, strict=True
         )
@@ -400,9 +400,9 @@ class Evaluator:
         fast_path: FastPath,
         number: int,
     ) -> Output:
-        """A plain duplicate on its way to its dead-letter topic."""
+        """Build the dead letter of a duplicate found on a fast path."""
         context, target = fast_path.context, fast_path.dead_letter
-        assert target is not None  # the caller looked
+        assert target is not None  # the caller checked
         origin = fast_path.draft.origin(number)
         self._distance(time_ms - origin.time_ms)
         if self._tally.example is None:

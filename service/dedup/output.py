@@ -1,7 +1,7 @@
 """Output: the topic and partition that a record goes to, and the records that the broker refuses.
 
-A record that names a topic which is not allowed or does not exist is rejected. A topic that the
-configuration names and that does not exist is the broker's fault, and the loop waits for it.
+A record that names a topic which is not allowed or does not exist is rejected. If a topic that the
+configuration names does not exist, no record is at fault: the loop waits for the topic.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ from service.kafka.errors import KafkaFailure
 from service.kafka.topics import OutputTopics
 from state.model import PartitionId
 
-# A record in a batch of its own: batch header, record header and lengths, rounded down:
-# what may still fit is for the broker to refuse.
+# Overhead of a record in a batch of its own: batch header, record header and lengths. Rounded down:
+# the broker decides on records at the limit.
 _RECORD_OVERHEAD_BYTES: Final = 68
 
 
 class TargetMissingError(Exception):
-    """A topic is absent as far as is known: that is the broker's fault, not the record's."""
+    """A target topic is missing as far as is known; no record is to blame."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(topic)
@@ -34,7 +34,7 @@ class TargetMissingError(Exception):
 
 
 class OutputTopic(NamedTuple):
-    """A topic, and where in it: the partition for records with a key, and for those without."""
+    """A topic, with the partition for records with a key and that for records without."""
 
     topic: str
     record_bytes_max: int
@@ -42,39 +42,39 @@ class OutputTopic(NamedTuple):
     unkeyed: int
 
     def partition(self, key: bytes | None) -> int:
-        """The partition of one record, or BY_KEY."""
+        """Return the partition for a record with this key, or BY_KEY."""
         return self.unkeyed if key is None else self.keyed
 
 
 @dataclass(frozen=True, slots=True)
 class OutputResolver:
-    """What decides where records of all partitions go."""
+    """Resolves target topics for records of all partitions."""
 
     targets: OutputTopics
     fallback: str
     compressing: bool
-    """Only the broker knows then whether a record fits its topic."""
+    """Whether the producer compresses: then only the broker knows if a record fits its topic."""
     refused: Mapping[tuple[PartitionId, int], RejectedError]
-    """Records that the broker refused by themselves, found by halving a batch."""
+    """Records that the broker refused when sent alone, found by halving a batch."""
     undeliverable: AbstractSet[tuple[PartitionId, int]]
-    """Those of them that their dead-letter topic refused as well."""
+    """Those whose dead-letter topic refused them as well."""
 
     def output(
         self, input_partition: InputPartition, key: bytes | None, headers: Headers, address: str
     ) -> OutputTopic:
-        """Where an accepted record goes; RejectedError when it names no allowed topic."""
+        """Return the topic of an accepted record; RejectedError if it names no allowed topic."""
         return self.named(input_partition, input_partition.route.output, key, headers, address)
 
     def check_refusal(self, position: tuple[PartitionId, int]) -> None:
-        """RejectedError where the broker has refused the record before."""
+        """Raise RejectedError if the broker refused the record at this position before."""
         refusal = self.refused.get(position)
         if refusal is not None:
             raise refusal
 
     def failure(self, source: PartitionId, offsets: Sequence[int]) -> RejectedError | None:
-        """Why the checks of a record are not run again: it was alone when they failed.
+        """Return why a record's checks are not run again: they failed when it was read alone.
 
-        It is read alone again, since batches do not grow before it is passed.
+        It is read alone again, since batches do not grow until it is behind us.
         """
         refusal = self.refused.get((source, offsets[0]))
         is_failure = refusal is not None and refusal.why.reason is Reason.FAILED_CHECK
@@ -83,7 +83,7 @@ class OutputResolver:
     def check_size(
         self, target: OutputTopic, key: bytes | None, value: bytes | None, headers: Headers
     ) -> None:
-        """RejectedError where the record is known not to fit."""
+        """Raise RejectedError if the record is known not to fit its topic."""
         if self.compressing:
             return
         size = size_bytes(key, value, headers)
@@ -100,9 +100,9 @@ class OutputResolver:
         reason: Reason,
         blamed: tuple[PartitionId, int],
     ) -> OutputTopic:
-        """The route's own topic where it takes the letter whole, else the fallback.
+        """Return the route's dead-letter topic if the dead letter fits, else the fallback topic.
 
-        `blamed` is the place of the record which the broker refuses where it refuses the letter.
+        `blamed` is the position of the record at fault if the broker refuses the dead letter.
         """
         key, template = record.key(), input_partition.route.dead_letter
         has_own = (
@@ -125,7 +125,7 @@ class OutputResolver:
         headers: Headers,
         address: str,
     ) -> OutputTopic:
-        """The topic of a template; RejectedError when the record names none that is allowed."""
+        """Return the topic of a template; RejectedError if the record names no allowed one."""
         name = template.constant
         if name is None:
             try:
@@ -149,14 +149,14 @@ class OutputResolver:
 
 
 def _target(input_partition: InputPartition, name: str, info: TopicInfo) -> OutputTopic:
-    """The input's partition where both topics have as many, else by key, else folded."""
+    """Keep the partition number if both topics have as many; else by key, or modulo."""
     number = input_partition.source.partition
     keyed = number if info.partitions == input_partition.partitions else BY_KEY
     return OutputTopic(name, info.record_bytes_max, keyed, number % info.partitions)
 
 
 def size_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """What a record takes in a batch of its own, uncompressed; a little less than it really is."""
+    """Return the uncompressed size of a batch with this record alone, slightly underestimated."""
     size = _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
     for name, header in headers:
         size += 2 + len(name) + len(header or b"")
@@ -165,20 +165,21 @@ def size_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
 
 @dataclass(slots=True)
 class PoisonRecords:
-    """Records that were refused by themselves, and the batch size that finds them."""
+    """Records that the broker refused when sent alone, and the batch size that isolates them."""
 
     records_max: int
     by_position: dict[tuple[PartitionId, int], RejectedError] = field(default_factory=dict)
     undeliverable: set[tuple[PartitionId, int]] = field(default_factory=set)
-    """Records whose dead letters, or those of records that they displaced, were refused."""
+    """Records whose dead letter was refused, or that of a record which they displaced."""
     suspects: dict[PartitionId, int] = field(default_factory=dict)
-    """Where the refused records end, by partition."""
+    """By partition the offset after the last record of refused transactions."""
 
     def narrow(self, plan: Plan, fault: KafkaFailure) -> bool:
-        """Halve; of one record we know which: dead letters next, the fallback at last.
+        """Prepare the next attempt: half the batch, or dead-letter the record if it was alone.
 
-        False when the fallback refused it too, and when nothing was read: nothing is left to try.
-        An exception is then raised again, for it is no record that causes it.
+        A record whose dead letter is refused too goes to the fallback topic. Returns False if the
+        fallback refused it as well, or if the plan read no record: nothing is left to try. If the
+        failure was an exception, it is raised again then, since no record causes it.
         """
         if self._narrows(plan, fault):
             return True
@@ -201,7 +202,7 @@ class PoisonRecords:
         ((source, end),) = plan.next_offsets.items()
         position = (source, end - 1)
         is_dead_lettered = self._is_dead_lettered(position, fault)
-        # A record may have been accepted while a dead letter beside it was refused.
+        # The record itself may have been accepted, and a dead letter in its transaction refused.
         has_dead_letter = fault.raised is None and plan.tally.dead_letters.total() > 0
         if position not in self.undeliverable and (is_dead_lettered or has_dead_letter):
             self.undeliverable.add(position)
@@ -213,19 +214,19 @@ class PoisonRecords:
         return True
 
     def halve(self, plan: Plan) -> None:
-        """Read half as much as this plan did, though no record is to blame."""
+        """Halve the batch size, although no record is to blame."""
         if plan.tally.records_read:
             self.records_max = max(1, plan.tally.records_read // 2)
 
     def _is_dead_lettered(self, position: tuple[PartitionId, int], fault: KafkaFailure) -> bool:
-        """Whether the record is dead-lettered already, without its checks where they failed."""
+        """Whether the record is dead-lettered already, without its checks if they failed."""
         known = self.by_position.get(position)
         if known is None or fault.raised is None:
             return known is not None
         return known.why.reason is Reason.FAILED_CHECK
 
     def passed(self, running: Mapping[PartitionId, OwnedPartition], records_max: int) -> None:
-        """A transaction went through; batches grow again when all that was refused is behind us."""
+        """Forget refused records behind a commit; batches grow again when none is ahead."""
 
         def is_ahead(source: PartitionId, offset: int) -> bool:
             return source in running and running[source].next_offset <= offset
@@ -242,7 +243,7 @@ class PoisonRecords:
 
 
 def _rejection(fault: KafkaFailure) -> RejectedError:
-    """Why a record is dead-lettered that caused a fault when it was alone."""
+    """Return the rejection of a record that caused a failure when it was read alone."""
     if fault.raised is not None:
         return RejectedError(Reason.FAILED_CHECK, f"its checks failed with {fault.cause}")
     reason = Reason.TOO_LARGE if "SIZE" in fault.cause else Reason.NO_OUTPUT

@@ -1,7 +1,7 @@
 """Partition: a partition that this instance owns, from its assignment to its revocation.
 
-Most partitions decide their records. A partition of an input with scope `address` only passes them
-on: it remembers nothing, and has neither changelog nor store.
+Most partitions decide their records. A partition of an input with scope `address` only forwards
+them to the topic by-address: it remembers nothing, and has neither changelog nor store.
 A partition is `ASSIGNED` until its committed offset is known, `RESTORING` until its store equals
 the changelog, and `RUNNING` from then on. Only a running partition is read.
 """
@@ -28,37 +28,37 @@ from state.strategies.registry import STRATEGIES
 
 
 class OccupancyStats:
-    """Of one partition, from its takeover to its loss."""
+    """Cached occupancy of the addresses of one partition, and which entries are stale."""
 
     __slots__ = ("_book", "_stale", "extents", "rooms")
 
     def __init__(self) -> None:
         self.extents: dict[str, Occupancy] = {}
-        """Of those that are known."""
+        """Occupancy by address, where it is known."""
         self.rooms: dict[str, int] = {}
-        """How much each of those may hold."""
+        """Capacity of the same addresses."""
         self._stale: dict[str, None] = {}
-        """Addresses to be looked at, in the order in which they came to be."""
+        """Addresses to measure again, in the order in which they became stale."""
         self._book: AddressBook | None = None
-        """By which settings all of this was found."""
+        """The settings with which all of this was measured."""
 
     def changed(self, address: str) -> None:
-        """What it holds has changed."""
+        """Mark an address as stale."""
         self._stale[address] = None
 
     def begin(self, addresses: Iterable[str], book: AddressBook) -> bool:
-        """Whether there is anything to be looked at; all of it, when the settings are others."""
+        """Return whether any address is stale; new settings make all of them stale."""
         if book is not self._book:
             self._book = book
             self._stale.update(dict.fromkeys(addresses))
         return bool(self._stale)
 
     def next(self, limit: int) -> list[str]:
-        """Those to be looked at now."""
+        """Return up to `limit` stale addresses."""
         return list(islice(self._stale, limit))
 
     def found(self, address: str, occupancy: Occupancy | None, room: int) -> None:
-        """What a look has told; None where only loading it would."""
+        """Record a measurement; None if it is unknown until the address is loaded."""
         self._stale.pop(address, None)
         if occupancy is None:
             self.extents.pop(address, None)
@@ -68,7 +68,7 @@ class OccupancyStats:
             self.rooms[address] = room
 
     def is_current(self, address: str, book: AddressBook) -> bool:
-        """Whether nothing has changed since it was looked at."""
+        """Whether the cached occupancy of an address is up to date."""
         return book is self._book and address not in self._stale and address in self.extents
 
 
@@ -76,7 +76,7 @@ KINDS: Final = tuple(strategy.kind for strategy in STRATEGIES.values())
 
 
 class PartitionPhase(Enum):
-    """Where a partition stands; the values are what status shows."""
+    """The phase of a partition; the values appear in the status."""
 
     ASSIGNED = "assigned"
     RESTORING = "restoring"
@@ -84,14 +84,14 @@ class PartitionPhase(Enum):
 
 
 class LogRange(NamedTuple):
-    """The offsets that a log has: from `start` up to, not including, `end`."""
+    """The offsets of a log: from `start` up to, not including, `end`."""
 
     start: int
     end: int
 
 
 class TakeoverFacts(NamedTuple):
-    """What the broker says of a partition when it is taken over."""
+    """What the broker reports about a partition when it is taken over."""
 
     committed_offset: int | None
     metadata: OffsetMetadata | None
@@ -99,13 +99,13 @@ class TakeoverFacts(NamedTuple):
     changelog: LogRange
     identity: Identity
     tombstones_kept_ms: int = TOMBSTONES_KEPT_MS
-    """Of the changelog."""
+    """`delete.retention.ms` of the changelog."""
     problems: Sequence[ConfigIssue] = ()
-    """What is wrong with the settings of internal topics."""
+    """Issues with the configuration of internal topics."""
 
 
 class LeftoverCache(NamedTuple):
-    """What a cache has left behind."""
+    """Tombstones for a cache's entries of an earlier strategy or place of storage."""
 
     kept: list[Edit]
     volatile: list[Edit]
@@ -113,13 +113,13 @@ class LeftoverCache(NamedTuple):
 
 @dataclass(slots=True)
 class OwnedPartition:
-    """Owned by the loop; changed only between batches and in the group's callbacks."""
+    """A partition and its local state; changed only between batches and in group callbacks."""
 
     source: PartitionId
     input_partition: InputPartition | None
-    """Itself, where it is one of an input; what was passed on by address comes from many."""
+    """This partition as an input; None for by-address, which has records of many inputs."""
     changelog: PartitionId | None
-    """Where its decisions are remembered; None where it decides nothing."""
+    """Its changelog partition; None if it decides nothing."""
     phase: PartitionPhase = PartitionPhase.ASSIGNED
     store: Store | None = None
     facts: TakeoverFacts | None = None
@@ -127,38 +127,38 @@ class OwnedPartition:
     next_offset: int = 0
     changelog_next: int = 0
     written_at: int | None = None
-    """Offset at which the changelog took a record although it had reached further; else None."""
+    """Offset at which the changelog took a record although it had been longer; else None."""
     restored_records: int = 0
-    """Changelog records that were replayed when it was taken over."""
+    """Number of changelog records replayed at the takeover."""
     to_clear: bool = False
-    """Its state is to be forgotten, by a transaction, before it is read."""
+    """Whether a transaction has to clear its state before it is read."""
     time_ms: int = 0
     """The largest of min(record timestamp, wall clock) so far; it never goes back."""
     revision: int = 0
-    """Of the config topic, as its committed offset tells it."""
+    """Revision of the metadata topic, from the metadata of its committed offset."""
     applied: int = 0
-    """Of the newest settings document that is wholly applied here, as that offset tells it."""
+    """Revision of the newest fully applied settings document, from the same metadata."""
     addresses: set[str] = field(default_factory=set)
     survey: OccupancyStats = field(default_factory=OccupancyStats)
-    """What they hold, as far as it was looked at."""
+    """Occupancy of these addresses, as far as it was measured."""
     groups: PendingGroups = field(default_factory=PendingGroups)
-    """Transaction groups that wait for the rest of their records."""
+    """Transaction groups that wait for further records."""
     volatile: MemoryStore = field(default_factory=MemoryStore)
-    """What addresses with `persist_id_cache = false` remember; gone with the partition."""
+    """State of addresses with `persist_id_cache = false`; lost with the partition."""
 
     @property
     def logs(self) -> list[PartitionId]:
-        """The topics that it is read from and remembered in."""
+        """Its input and changelog partitions."""
         return [self.source] if self.changelog is None else [self.source, self.changelog]
 
     @property
     def kept_store(self) -> Store:
-        """The store of a partition that runs."""
+        """The store of a running partition that decides."""
         assert self.store is not None
         return self.store
 
     def drop(self) -> None:
-        """Let go of everything local."""
+        """Close the store and drop all local state."""
         if self.store is not None:
             self.store.close()
             self.store = None
@@ -168,11 +168,11 @@ class OwnedPartition:
         self.survey = OccupancyStats()
 
     def store_of(self, settings: AddressSettings) -> Store:
-        """Where an address is kept; the partition runs."""
+        """Return the store of an address with these settings; the partition is running."""
         return self.kept_store if settings.persist_id_cache else self.volatile
 
     def foreign(self, settings: AddressSettings, kind: bytes, cache: str) -> LeftoverCache:
-        """Tombstones for what was remembered under a name in another way, or elsewhere."""
+        """Return tombstones for what a cache stored with another strategy or in the other store."""
         others = [each for each in KINDS if each != kind]
         held = KINDS if settings.persist_id_cache else others
         return LeftoverCache(
@@ -185,14 +185,14 @@ class OwnedPartition:
         )
 
     def kept(self, kind: bytes, address: str) -> list[Edit]:
-        """Tombstones for what was remembered while the address was to be kept."""
+        """Return tombstones for an address in the persistent store."""
         return [Edit(key, None) for key, _ in self.kept_store.scan(prefix(kind, address))]
 
 
 def addresses_of(store: Store) -> set[str]:
-    """Every address that a store remembers something of, found by skipping from one to the next.
+    """Return every address with entries in a store, found by skipping from one to the next.
 
-    What waits for its group is not remembered, and how far a redrive has come is no address.
+    Pending records of groups and redrive checkpoints do not count.
     """
     found: set[str] = set()
     key = store.next_key(FIRST)

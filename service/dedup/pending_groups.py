@@ -1,7 +1,7 @@
 """Pending groups: the transaction groups of a partition that wait for the rest of their records.
 
-A group is a name on an address. Its records are in the state (`state/pending_group.py`); this
-module tracks which of them have arrived. Invariant: `PendingGroups` equals the content of the
+A group has a name within an address. Its records are in the state (`state/pending_group.py`);
+this module tracks which of them have arrived. Invariant: `PendingGroups` equals the content of the
 store, and additions and removals of a transaction are visible to its `PendingGroupsDraft` alone
 until the commit.
 """
@@ -18,7 +18,7 @@ from state.store import Store
 
 
 class GroupName(NamedTuple):
-    """A group of an address."""
+    """The name of a group within an address."""
 
     address: str
     group: bytes
@@ -26,30 +26,30 @@ class GroupName(NamedTuple):
 
 @dataclass(slots=True)
 class PendingGroup:
-    """Which positions are there, with the bytes of each record."""
+    """Which positions of a group have arrived, with the size of each record."""
 
     size: int
     begun: int
-    """The offset of the record that began it."""
+    """The offset of the first record that arrived."""
     bytes_of: dict[int, int] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is missing."""
+        """Whether all records have arrived."""
         return len(self.bytes_of) == self.size
 
     @property
     def bytes(self) -> int:
-        """Of all records that are there."""
+        """Size of all records that have arrived."""
         return sum(self.bytes_of.values())
 
 
 GroupsChange = Mapping[GroupName, PendingGroup | None]
-"""Groups as a transaction leaves them; None: ended."""
+"""Groups after a transaction; None for one that ended."""
 
 
 class PendingGroups:
-    """What waits on one partition."""
+    """The pending groups of one partition."""
 
     def __init__(self) -> None:
         self.open: dict[GroupName, PendingGroup] = {}
@@ -57,7 +57,7 @@ class PendingGroups:
 
     @classmethod
     def of(cls, store: Store) -> "PendingGroups":
-        """What a store holds; their time begins anew."""
+        """Load the groups from a store; their timeouts start again."""
         groups = cls()
         for group_position, record in parked_in(store):
             name = GroupName(group_position.address, group_position.group)
@@ -66,18 +66,18 @@ class PendingGroups:
         return groups
 
     def apply(self, change: GroupsChange) -> None:
-        """Take over what a transaction has committed."""
+        """Apply the change of a committed transaction."""
         for name, group in change.items():
             earlier = self.open.pop(name, None)
             if group is not None:
                 self.open[name] = group
             if group is None or earlier is None or earlier.begun != group.begun:
-                self._seen_s.pop(name, None)  # one that begins where another ended has its own
+                self._seen_s.pop(name, None)  # a new group has its own timeout
 
     def overdue(self, now_s: float, timeout_s: Callable[[str], float]) -> list[GroupName]:
-        """Those that wait for longer than the timeout of their address.
+        """Return the groups that have waited longer than the timeout of their address.
 
-        The time counts from the first call that finds a group, so it begins anew with each owner.
+        The time counts from the first call that finds a group, so it starts again with each owner.
         """
         return [
             name
@@ -88,7 +88,7 @@ class PendingGroups:
     def first(
         self, names: Sequence[GroupName], records_max: int, bytes_max: int
     ) -> list[GroupName]:
-        """As many of these as one transaction may end; one at least."""
+        """Return the leading groups that one transaction may end, and at least one."""
         groups = [self.open[name] for name in names]
         records = accumulate(len(group.bytes_of) for group in groups)
         sizes = accumulate(group.bytes for group in groups)
@@ -99,7 +99,7 @@ class PendingGroups:
 
 
 class PendingGroupsDraft:
-    """One transaction on the groups of a partition."""
+    """The changes of one transaction to the groups of a partition."""
 
     def __init__(
         self,
@@ -107,26 +107,26 @@ class PendingGroupsDraft:
         store: Store,
         release: Callable[[int], bool] = lambda _bytes: True,
     ) -> None:
-        """`release` is told the bytes of each group that ends, before its records are read.
+        """`release` gets the size of each group that ends, before its records are read.
 
-        It answers whether more may end in this transaction than has to.
+        It returns whether the transaction has room for more groups than have to end.
         """
         self._open = groups.open
         self._store = store
         self._release = release
         self._entries: dict[GroupPosition, bytes] = {}
         self.has_room = True
-        """Whether more groups may end in this transaction than have to."""
+        """Whether the transaction has room for more groups than have to end."""
         self.change: dict[GroupName, PendingGroup | None] = {}
         self.waiting = Counter(name.address for name in groups.open)
-        """How many groups wait, by address."""
+        """Number of pending groups by address."""
 
     def find(self, name: GroupName) -> PendingGroup | None:
-        """A group that waits."""
+        """Return a pending group, or None."""
         return self.change[name] if name in self.change else self._open.get(name)
 
     def park(self, name: GroupName, position: int, record: PendingRecord) -> PendingRecord | None:
-        """Keep a record for its group; gives the copy whose place it takes."""
+        """Store a record for its group; return the copy that it replaces."""
         group, group_position = self._own(name, record), GroupPosition(*name, position)
         earlier = self._record(group_position) if position in group.bytes_of else None
         entry = self._entries[group_position] = encode(record._replace(begun=group.begun))
@@ -134,7 +134,7 @@ class PendingGroupsDraft:
         return earlier
 
     def end(self, name: GroupName) -> list[PendingRecord]:
-        """What waited in a group, by position; it waits no longer."""
+        """Remove a group; return its records by position."""
         group = self.find(name)
         assert group is not None  # the caller found it
         self.has_room = self._release(group.bytes)
@@ -147,13 +147,13 @@ class PendingGroupsDraft:
         return records
 
     def eldest(self, address: str) -> GroupName:
-        """The group of an address that was begun first; there is one."""
+        """Return the oldest group of an address, which has at least one."""
         names = (name for name in (*self._open, *self.change) if name.address == address)
         found = ((name, self.find(name)) for name in names)
         return min((group.begun, name) for name, group in found if group is not None)[1]
 
     def edits(self) -> list[Edit]:
-        """What store and changelog have to learn."""
+        """Return the edits for store and changelog."""
         ended = [(name, self._open[name]) for name in self.change if name in self._open]
         positions = [
             GroupPosition(*name, position) for name, group in ended for position in group.bytes_of
@@ -168,7 +168,7 @@ class PendingGroupsDraft:
         return group is None or group_position.position not in group.bytes_of
 
     def _own(self, name: GroupName, record: PendingRecord) -> PendingGroup:
-        """The group as this transaction may change it; begun by the record if it is new."""
+        """Return the group for this transaction to change; the record starts it if it is new."""
         group = self.find(name)
         if group is None:
             group = self.change[name] = PendingGroup(record.size, record.own_offset)
@@ -181,5 +181,5 @@ class PendingGroupsDraft:
         entry = self._entries.get(group_position)
         if entry is None:
             entry = self._store.get(group_position.key)
-        assert entry is not None  # what waits is in the store
+        assert entry is not None  # a pending record is in the store
         return decode(entry)

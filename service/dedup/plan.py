@@ -17,28 +17,28 @@ from state.strategies.base import CommittedState
 from state.strategies.per_publisher import PublisherDraft
 
 Output = tuple[str, bytes | None, bytes | None, int, None, None, int, Headers]
-"""What `Producer.produce` takes, in its order: topic, value, key, partition or BY_KEY, no delivery
+"""Arguments of `Producer.produce`, in order: topic, value, key, partition or BY_KEY, no delivery
 report, no partitioner, timestamp in ms since the epoch (0: now), headers."""
 
 NO_TIME_MS = sys.maxsize
-"""Later than any record."""
+"""A time later than that of any record."""
 
 BY_KEY = -1
-"""Let the producer choose by murmur2 of the key, as Java's clients do."""
+"""The producer chooses by murmur2 of the key, like the Java client."""
 
 
 class AddressChange(NamedTuple):
-    """What the commit makes known of one address on one partition."""
+    """The committed change of one address on one partition."""
 
     partition: OwnedPartition
     address: str
     memory: CommittedState
     content: object
-    """What the memory takes over."""
+    """What `memory` applies; its type depends on the strategy."""
 
 
 class DuplicateExample(NamedTuple):
-    """One duplicate of a transaction, for a person to look at."""
+    """One duplicate of a transaction, for the log."""
 
     route: str
     address: str
@@ -51,65 +51,65 @@ class DuplicateExample(NamedTuple):
 
 @dataclass(slots=True)
 class BatchCounts:
-    """How many records met which fate: by (route, address), and rejected by (route, reason)."""
+    """Record counts of a transaction by (route, address); dead letters by (route, reason)."""
 
     accepted: Counter[tuple[str, str]] = field(default_factory=Counter)
     duplicates: Counter[tuple[str, str]] = field(default_factory=Counter)
     dead_letters: Counter[tuple[str, str]] = field(default_factory=Counter)
     consumed: Counter[str] = field(default_factory=Counter)
-    """Records that met their fate here, by route."""
+    """Records decided here, by route."""
     bytes_consumed: Counter[str] = field(default_factory=Counter)
     carried: Counter[str] = field(default_factory=Counter)
-    """Records that meet it elsewhere, by route."""
+    """Records forwarded to the second hop, by route."""
     redriven: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Dead letters that were decided anew, by mode and what became of them."""
+    """Dead letters that were decided again, by mode and outcome."""
     records_read: int = 0
     bytes_read: int = 0
-    """In memory."""
+    """Estimated size in memory, headers included."""
     oldest_ms: int = NO_TIME_MS
-    """The least timestamp."""
+    """The smallest timestamp."""
     newest_ms: int = 0
-    """The greatest."""
+    """The largest timestamp."""
     distances_ms: list[int] = field(default_factory=list, compare=False)
-    """Times from accepted records to their duplicates, as far as they are known at no cost."""
+    """Times from accepted records to their duplicates, where known at no extra cost."""
     example: DuplicateExample | None = field(default=None, compare=False)
-    """The first duplicate that was met."""
+    """The first duplicate."""
 
 
 @dataclass(slots=True)
 class Plan:
-    """Filled by `decide`; read by the commit. The outputs go out meanwhile and are not kept."""
+    """Filled by the decider, read by the commit. Outputs are sent meanwhile and not kept."""
 
     edits: dict[PartitionId, list[Edit]] = field(default_factory=dict)
     """By changelog partition."""
     volatile: dict[PartitionId, list[Edit]] = field(default_factory=dict)
-    """By input partition: what is remembered in no log."""
+    """By input partition: edits that go to no changelog."""
     next_offsets: dict[PartitionId, int] = field(default_factory=dict)
     """By input partition: the offset after the last record decided."""
     times_ms: dict[PartitionId, int] = field(default_factory=dict)
     groups: dict[PartitionId, GroupsChange] = field(default_factory=dict)
-    """By input partition: groups that were begun, grew or ended."""
+    """By input partition: groups that started, grew or ended."""
     is_bounded: bool = False
-    """Whether it may be read again in smaller pieces, so that it must not take too much memory."""
+    """Whether to fail rather than exceed memory: it can be read again in smaller pieces."""
     released_bytes: int = 0
-    """Of the groups that end with this transaction."""
+    """Size of the groups that end in this transaction."""
     is_partial: bool = False
-    """Whether it clears a part of what a partition remembers, and others follow."""
+    """Whether it clears only a part of a partition's state, and further plans follow."""
     given_up: set[tuple[PartitionId, int]] = field(default_factory=set)
-    """Places of records that are dead-lettered without any being read."""
+    """Positions of pending records that are dead-lettered without reading a record."""
     rewritten: list[tuple[PartitionId, str]] = field(default_factory=list)
-    """Caches of which some runs are written anew."""
+    """Caches of which some segments are rewritten."""
     replaced: list[tuple[PartitionId, str]] = field(default_factory=list)
-    """Caches of which all is written anew."""
+    """Caches that are rewritten as a whole."""
     sealed: list[AddressChange] = field(default_factory=list)
     tally: BatchCounts = field(default_factory=BatchCounts)
     on_headers: Callable[[Sequence[Headers | None]], None] | None = None
-    """Is shown the headers of what is read, where the transaction is traced."""
+    """Callback for the headers of each slice, if the transaction is traced."""
 
     def release(self, size_bytes: int, bytes_max: int) -> bool:
-        """Count a group of this size that ends; returns whether more may end than have to.
+        """Count a group of this size that ends; return whether more may end than have to.
 
-        BatchTooLargeError where several are larger than allowed.
+        BatchTooLargeError if several groups together are larger than `bytes_max`.
         """
         is_first = not self.released_bytes
         self.released_bytes += size_bytes
@@ -119,7 +119,7 @@ class Plan:
 
 
 def acknowledged(group_id: str, contexts: Iterable[AddressContext], now_ms: int) -> list[Output]:
-    """The records for the addresses of one transaction."""
+    """Build the acknowledgement records of one transaction."""
     topic = acknowledgements(group_id)
     found: list[Output] = []
     for context in contexts:

@@ -1,6 +1,6 @@
 """Record: the fields of a Kafka message that decisions read, without its headers.
 
-Also the position that a record came from, its rejection, and its `traceparent`.
+Also the origin header, the rejection of a record, and its `traceparent`.
 """
 
 import re
@@ -12,27 +12,27 @@ from state.model import PartitionId, Rejection
 
 
 class Record(Protocol):
-    """A message as it came, or one that waited in the state."""
+    """A Kafka message, or a record that was restored from the state."""
 
     def key(self) -> bytes | None:
-        """Its key; empty is not absent."""
+        """Return the key; empty is not absent."""
         ...
 
     def value(self) -> bytes | None:
-        """Its value; empty is not absent."""
+        """Return the value; empty is not absent."""
         ...
 
     def offset(self) -> int | None:
-        """Its place in the partition; a record that was read always has one."""
+        """Return the offset in the partition; a record that was read always has one."""
         ...
 
     def timestamp(self) -> tuple[int, int]:
-        """The kind of its timestamp, and milliseconds since the epoch."""
+        """Return the kind of the timestamp, and milliseconds since the epoch."""
         ...
 
 
 class RejectedError(Exception):
-    """The record goes to the dead letters."""
+    """The record is rejected and goes to the dead letters."""
 
     def __init__(
         self,
@@ -46,21 +46,21 @@ class RejectedError(Exception):
 
 
 class UnrenderableError(ValueError):
-    """A template that this record does not fill: the sentence says which part is missing."""
+    """The record lacks a field of the template; the message names it."""
 
 
 class Field(NamedTuple):
-    """One field of a template: the key, or a header by its name, as it came."""
+    """One field of a template: the key (None), or a header by its name."""
 
     header: str | None
 
     @property
     def name(self) -> str:
-        """As it is written."""
+        """The field as it is written in a template."""
         return "{key}" if self.header is None else f"{{header:{self.header}}}"
 
     def text(self, key: bytes | None, headers: Headers) -> str:
-        """Its text in one record; UnrenderableError when there is none."""
+        """Return the text of the field in a record; UnrenderableError if there is none."""
         value = self.of(key, headers)
         if value is None:
             raise UnrenderableError(f"the record has nothing for {self.name}")
@@ -70,7 +70,7 @@ class Field(NamedTuple):
             raise UnrenderableError(f"{self.name} is not UTF-8 text in this record") from None
 
     def of(self, key: bytes | None, headers: Headers | None) -> bytes | None:
-        """The first value that is not null."""
+        """Return the first value that is not null, or None."""
         if self.header is None:
             return key
         for name, value in headers or ():
@@ -79,61 +79,61 @@ class Field(NamedTuple):
         return None
 
 
-# Whoever may write the topic may write anything; these fit wherever a place is kept.
+# Any client may write anything to the topic; numbers with so many digits fit every stored format.
 _PARTITION_DIGITS_MAX: Final = 9
 
 _OFFSET_DIGITS_MAX: Final = 18
 
 NO_ORIGIN = b""
-"""The inlet of a record that does not tell."""
+"""The input partition's name for a record without an origin header."""
 
 
 class RepartitionedRecord(NamedTuple):
-    """A record as its input has it; see `Record`."""
+    """A record of the topic by-address, with its offset in the input; a `Record`."""
 
     record: Record
     own_offset: int
-    """In its input."""
+    """Offset in the input."""
 
     def key(self) -> bytes | None:
-        """See `Record.key`."""
+        """Return the key of the record."""
         return self.record.key()
 
     def value(self) -> bytes | None:
-        """See `Record.value`."""
+        """Return the value of the record."""
         return self.record.value()
 
     def offset(self) -> int:
-        """See `Record.offset`."""
+        """Return the offset in the input."""
         return self.own_offset
 
     def timestamp(self) -> tuple[int, int]:
-        """See `Record.timestamp`."""
+        """Return the timestamp of the record."""
         return self.record.timestamp()
 
 
 class OriginColumns(NamedTuple):
-    """Records with what their traces tell; columns of equal length."""
+    """The contents of the origin headers of records; columns of equal length."""
 
     input_partitions: list[bytes]
-    """Topic and partition as they were written; `NOWHERE` where nothing tells."""
+    """Names as in the origin header; `NO_ORIGIN` for a record without one."""
     own_offsets: list[int]
     headers: list[Headers | None]
-    """As the input has them."""
+    """The headers of the input, without the origin header."""
 
 
 def name_of(source: PartitionId) -> bytes:
-    """An inlet as it is written."""
+    """Return the name of an input partition, as in the origin header."""
     return b"%b-%d" % (source.topic.encode(), source.partition)
 
 
 def origin_header(input_partition: bytes, offset: int) -> tuple[str, bytes]:
-    """The header that tells where a record comes from."""
+    """Return the origin header: the input partition and offset of a record."""
     return ORIGIN, b"%b@%d" % (input_partition, offset)
 
 
 def source_of(input_partition: bytes) -> PartitionId | None:
-    """The partition that is written so; None for anything else."""
+    """Parse the name of an input partition; None if it is not one."""
     topic, _, digits = input_partition.rpartition(b"-")
     if not digits.isdigit() or len(digits) > _PARTITION_DIGITS_MAX:
         return None
@@ -141,7 +141,7 @@ def source_of(input_partition: bytes) -> PartitionId | None:
 
 
 def strip_origins(column: Iterable[Headers | None]) -> OriginColumns:
-    """Take the traces off."""
+    """Split the origin header, which is the last one, off the headers of each record."""
     columns = OriginColumns([], [], [])
     for headers in column:
         name, value = headers[-1] if headers else ("", None)
@@ -159,16 +159,16 @@ def strip_origins(column: Iterable[Headers | None]) -> OriginColumns:
 
 
 class KnownId(NamedTuple):
-    """An id that an address is to know, and where and when it was accepted, if that is known."""
+    """An id to import, and where and when it was accepted, if that is known."""
 
     identifier: bytes
     offset: int | None = None
     time_ms: int | None = None
     topic: str | None = None
-    """Of the accepted record; None where the import names one for all."""
+    """Topic of the accepted record; None if the import names one for all ids."""
     partition: int | None = None
     hashed: bool = False
-    """Whether it is a long id as a ring keeps it, and not as a record bears it."""
+    """Whether the id is in stored (hashed) form already."""
 
 
 HEADER: Final = "traceparent"
@@ -177,7 +177,7 @@ _SHAPE: Final = re.compile(rb"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([
 
 
 class TraceContext(NamedTuple):
-    """A trace, and the span that sent the record."""
+    """A W3C trace, and the span that sent the record."""
 
     trace_id: str
     span_id: str
@@ -185,7 +185,7 @@ class TraceContext(NamedTuple):
 
 
 def trace_of(headers: Headers) -> TraceContext | None:
-    """What the first such header tells, if it is valid."""
+    """Parse the first `traceparent` header; None if there is none or it is invalid."""
     value = next((value for name, value in headers if name == HEADER), None)
     found = None if value is None else _SHAPE.fullmatch(value)
     if found is None:

@@ -1,7 +1,7 @@
 """Repartitioner: the first hop of scope `address`, to the partition that decides an address.
 
 Nothing is decided or remembered here. The record goes unchanged to the topic by-address, to the
-partition of its address, with a header that names the position it came from.
+partition of its address, with one more header: the origin, its position in the input.
 """
 
 from collections.abc import Sequence
@@ -23,23 +23,23 @@ _KNOWN_MAX: Final = 100_000
 
 
 class Repartitioner:
-    """The records of one partition in one transaction."""
+    """Forwards the records of one input partition in one transaction."""
 
     def __init__(self, partition: OwnedPartition, rules: DecisionContext, plan: Plan) -> None:
-        assert partition.input_partition is not None  # what is carried comes from an input
+        assert partition.input_partition is not None  # repartitioned records come from an input
         self._input_partition = input_partition = partition.input_partition
         self._rules = rules
         self._plan = plan
         self._progress = DecisionProgress(partition.source, partition.time_ms)
-        contexts = AddressContexts(partition, rules.book, rules.cache)  # none is opened
+        contexts = AddressContexts(partition, rules.book, rules.cache)  # no context is opened
         self._checks = Checks(input_partition, rules, plan.tally, contexts, self._progress)
         self._name = name_of(input_partition.source)
         self._field = input_partition.route.address.field
         self._partitions: dict[bytes | None, int] = {}
-        """The partition of an address, by the value of the one field that decides it."""
+        """The target partition, by the value of the one field that decides the address."""
 
     def decide(self, part: Slice, now_ms: int) -> list[Output]:
-        """Where every record goes, in order."""
+        """Return the outputs that forward the records, in order."""
         progress, name = self._progress, self._name
         progress.outputs, progress.now_ms = [], now_ms
         topic, rejected = self._rules.by_address.topic, 0
@@ -65,11 +65,11 @@ class Repartitioner:
         return progress.outputs
 
     def seal(self) -> Sequence[Output]:
-        """Nothing is left to tell."""
+        """Return no outputs: there is nothing to acknowledge."""
         return ()
 
     def _partition_of(self, key: bytes | None, headers: Headers, offset: int) -> int:
-        """The partition that decides a record; RejectedError where it names no address."""
+        """Return the partition that decides a record; RejectedError if it has no address."""
         if self._rules.output_resolver.refused:
             self._checks.check_refusal(offset)
         field, constant = self._field, self._input_partition.route.address.constant

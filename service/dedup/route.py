@@ -1,7 +1,7 @@
-"""Route: the topics that are read, and for each record its address and its possible target topics.
+"""Route: the topics to read, and for each record its address and its possible target topics.
 
-Templates may contain {topic}, {key}, {header:NAME}, and for targets {address}. Bound to one input
-topic most templates are constant, and cost nothing per record.
+Templates may contain {topic}, {key}, {header:NAME}, and for targets {address}. Once bound to an
+input topic most templates are constant, and cost nothing per record.
 Invariants: a topic that a route writes, and every internal topic, is never an input; a topic that
 matches two routes belongs to the first.
 """
@@ -29,20 +29,20 @@ _LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class Template(NamedTuple):
-    """Text with fields."""
+    """Text with fields, bound to one input topic."""
 
     pieces: tuple[str | Field | None, ...]
-    """Text that stands for itself, fields of the record, and None for the address."""
+    """Literal text, fields of the record, and None for the address."""
     constant: str | None
-    """The text, when no record changes it."""
+    """The text, if it is the same for all records."""
     field: Field | None
-    """The field that alone decides the text, if it is one."""
+    """The field that alone decides the text, if there is one."""
     is_fixed_by_address: bool
-    """Whether records of one address all have the same text."""
+    """Whether all records of an address have the same text."""
 
     @classmethod
     def parse(cls, text: str, topic: str) -> "Template":
-        """Read a template and bind {topic}."""
+        """Parse a template and bind {topic}."""
         bound = text.replace("{topic}", topic)
         parts = _FIELD.split(bound)
         pieces = [_field(part) if index % 2 else part for index, part in enumerate(parts)]
@@ -56,7 +56,7 @@ class Template(NamedTuple):
         )
 
     def render(self, key: bytes | None, headers: Headers, address: str) -> str:
-        """The text for one record; UnrenderableError when a field has no text in it."""
+        """Return the text for one record; UnrenderableError if a field has no text in it."""
         return "".join([_rendered(piece, key, headers, address) for piece in self.pieces])
 
 
@@ -83,7 +83,7 @@ class InputRoute(NamedTuple):
 
     @classmethod
     def bind(cls, settings: RouteSettings, topic: str) -> "InputRoute":
-        """Bind a route to an input topic; what the address is bound to reaches the targets."""
+        """Bind a route to an input topic; a constant address is bound into the targets."""
         address = Template.parse(settings.address, topic)
         fixed = address.constant
         targets = [
@@ -93,20 +93,20 @@ class InputRoute(NamedTuple):
         return cls(settings, topic, address, *targets)
 
     def targets(self) -> set[str]:
-        """Every topic that it names without looking at a record."""
+        """Return every target topic that does not depend on a record, and `allowed_outputs`."""
         fixed = {self.output.constant, self.dead_letter.constant} - {None}
         return {name for name in fixed if name is not None} | set(self.settings.allowed_outputs)
 
 
 def is_legal_topic(name: str) -> bool:
-    """Whether Kafka takes it as a topic's name."""
+    """Whether Kafka accepts a topic name."""
     return _LEGAL_TOPIC.fullmatch(name) is not None and name not in {".", ".."}
 
 
 def resolve(
     routes: Iterable[RouteSettings], topics: Iterable[str], group_id: str
 ) -> dict[str, InputRoute]:
-    """The inputs among the topics that exist, each with its route."""
+    """Return the inputs among the existing topics, each with its route."""
     routes = tuple(routes)
     candidates = {
         name: InputRoute.bind(route, name)
@@ -120,13 +120,13 @@ def resolve(
 
 
 def missing_inputs(routes: Iterable[RouteSettings], topics: Collection[str]) -> list[str]:
-    """Topics that routes name as their inputs and that do not exist."""
+    """Return the inputs that routes name and that do not exist, sorted."""
     named = [name for route in routes for name in route.inputs]
     return absent(named, topics)
 
 
 def absent(named: Iterable[str], topics: Collection[str]) -> list[str]:
-    """Those of the topics to read that are named and do not exist."""
+    """Return the named topics that do not exist, sorted; regular expressions are skipped."""
     return sorted({name for name in named if name not in topics and not name.startswith("^")})
 
 
@@ -149,12 +149,12 @@ class InputPartition(NamedTuple):
     source: PartitionId
     route: InputRoute
     partitions: int
-    """How many partitions the input has; 0 where that is not known."""
+    """How many partitions the input has; 0 if unknown."""
     fault: str | None = None
-    """Why nothing of it can be decided: it belongs to no route."""
+    """Why its records cannot be decided: it belongs to no route."""
 
     def address(self, key: bytes | None, headers: Headers) -> str:
-        """The address of a record; RejectedError when it names none."""
+        """Return the address of a record; RejectedError if it has no valid one."""
         address = self.route.address.constant
         if address is not None:
             return address
@@ -171,7 +171,7 @@ class InputPartition(NamedTuple):
         return address
 
     def check(self) -> None:
-        """RejectedError where nothing of it can be decided."""
+        """Raise RejectedError if it belongs to no route."""
         if self.fault is not None:
             raise RejectedError(Reason.NO_OUTPUT, self.fault)
 
@@ -185,11 +185,11 @@ def finder(
     topics: Callable[[], Mapping[str, TopicInfo]],
     doubt: Callable[[str], None] = lambda _topic: None,
 ) -> Find:
-    """What finds the inlets of these routes; `topics` are the inputs that exist now.
+    """Return a function from a name in an origin header to the input partition.
 
-    An input that was deleted is known all the same: what has come from it is decided. `doubt` is
-    called with the topic of one before it is said to belong to no route, and raises where its route
-    may be a new one.
+    `topics` returns the inputs that exist now. A deleted input is found as well, since records of
+    it are still to be decided. `doubt` is called with a topic before it counts as without a route,
+    and raises if another instance may know a newer route.
     """
     settings = tuple(routes)
 
@@ -197,7 +197,7 @@ def finder(
         source = source_of(input_name)
         if source is None or not is_legal_topic(source.topic):
             name = input_name.decode(errors="replace")[:300]
-            return unrouted(PartitionId(name, 0), "it does not tell which input it came from")
+            return unrouted(PartitionId(name, 0), "it does not say which input it came from")
         bound = resolve(settings, [source.topic], group_id).get(source.topic)
         if bound is None:
             doubt(source.topic)
@@ -209,22 +209,22 @@ def finder(
 
 
 def unrouted(source: PartitionId, fault: str) -> InputPartition:
-    """An inlet that belongs to no route."""
+    """Return an input partition without a route; checks reject its records with `fault`."""
     stand_in = RouteSettings(name=source.topic, inputs=(source.topic,))
     return InputPartition(source, InputRoute.bind(stand_in, source.topic), 0, fault)
 
 
 class InputTopic(NamedTuple):
-    """A topic that is read."""
+    """A topic to read."""
 
     partitions: int
     route: InputRoute | None
-    """None where records of many inputs come together."""
+    """None for by-address, which has records of many inputs."""
     changelog: str | None
-    """Where the decisions on it are remembered; None where it is only passed on."""
+    """Its changelog topic; None if its records are only forwarded to by-address."""
     topic_id: str = ""
     changelog_id: str = ""
-    """Ids of both topics: one that is deleted and created again has another id."""
+    """Topic ids of both: a topic that is deleted and created again has another id."""
 
 
 def readings_of(
@@ -234,7 +234,7 @@ def readings_of(
     topics: Mapping[str, TopicInfo],
     own_ids: Mapping[str, str],
 ) -> dict[str, InputTopic]:
-    """What a hop reads, given the inputs that exist and the ids of our own topics."""
+    """Return the topics that a hop reads, given the existing inputs and internal topics' ids."""
     group_id = service.group_id
     if hop is Hop.ADDRESSES:
         name, log = by_address(group_id), changelog(group_id, BY_ADDRESS)
@@ -254,10 +254,10 @@ def readings_of(
 
 
 def decides_by_address(config: Config) -> bool:
-    """Whether some route has two hops."""
+    """Whether any route has two hops."""
     return any(route.scope == "address" for route in config.routes)
 
 
 def _log(group_id: str, route: InputRoute) -> str | None:
-    """The changelog of an input whose records are decided where they stand."""
+    """Return the changelog of an input with scope `partition`, else None."""
     return changelog(group_id, route.topic) if route.settings.scope == "partition" else None

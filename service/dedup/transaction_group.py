@@ -1,6 +1,6 @@
-"""Transaction group: records that are accepted together, or none of them is.
+"""Transaction group: records that are accepted or rejected together.
 
-A group takes effect at its last record, as if all its records stood there in the order of their
+A group takes effect at its last record, as if all its records arrived there in the order of their
 positions. Nothing of an incomplete group is remembered, so a resent group is decided as a whole. As
 in Artemis, a duplicate rejects its transaction, but two records of one id within it are accepted.
 """
@@ -19,9 +19,9 @@ from state.model import NO_CLAIM, Claim, Rejection
 from state.pending_group import HEADERS_MAX, PendingRecord
 
 _GIVEN_UP_AT_ONCE: Final = 8
-"""Groups that one record may displace where fewer may wait than before; later records go on.
+"""How many groups one record may displace after `groups_open_max` was lowered.
 
-It is one where the transaction has no room for more.
+Later records displace the rest. It is only one if the transaction has no room for more.
 """
 
 
@@ -29,7 +29,7 @@ class TransactionGroups:
     """The groups of one partition in one transaction."""
 
     def __init__(self, draft: PendingGroupsDraft, contexts: AddressContexts, open_: Open) -> None:
-        """`open_` takes what waited out of the state."""
+        """`open_` restores a pending record from the state."""
         self._draft = draft
         self._contexts = contexts
         self._open = open_
@@ -45,10 +45,10 @@ class TransactionGroups:
         *,
         forgives: bool,
     ) -> None:
-        """Keep a record for its group, and decide the group where nothing is missing any more.
+        """Store a record for its group, and decide the group if it is complete.
 
-        RejectedError for a record that its group cannot take. `offset` is where it stands in the
-        partition that decides. With `forgives`, what a group repeats that it completes is
+        RejectedError for a record that its group cannot take. `offset` is the record's offset in
+        the partition that decides. With `forgives`, ids that the completed group repeats are
         forgotten.
         """
         name, settings = GroupName(context.name, member.group), context.settings
@@ -80,9 +80,10 @@ class TransactionGroups:
     def give_up(
         self, name: GroupName, why: Rejection, blamed: int | None = None
     ) -> list[PendingRecord]:
-        """Dead-letter what waits in a group; `blamed` is the offset of the record that ends it.
+        """Dead-letter the pending records of a group, and return them.
 
-        None where no record does: then each of the group stands for itself.
+        `blamed` is the offset of the record that ends the group. If it is None, no record does, and
+        each dead letter that the broker refuses is blamed on its own record.
         """
         context, records = self._contexts.at(name.address), self._draft.end(name)
         for pending_record in records:
@@ -95,7 +96,7 @@ class TransactionGroups:
         return records
 
     def fail(self, name: GroupName, position: int, why: Rejection, blamed: int) -> None:
-        """Dead-letter what waits in a group that lacks only a record which is not decided."""
+        """Dead-letter a group that lacks only this position, whose record cannot be decided."""
         group = self._draft.find(name)
         if group is not None and _would_complete(group, position):
             self.give_up(name, why, blamed)
@@ -108,7 +109,7 @@ class TransactionGroups:
         checks: Checks,
         offset: int,
     ) -> None:
-        """RejectedError for a record that does not fit into its group."""
+        """Raise RejectedError for a record that does not fit into its group."""
         limit = context.settings.group_records_max
         if member.size > limit:
             cause = f"its group has {member.size} records; group_records_max is {limit}"
@@ -130,7 +131,7 @@ class TransactionGroups:
         later: str,
         blamed: int,
     ) -> None:
-        """The copy that came before repeats this one."""
+        """Dead-letter the earlier copy of a position as a duplicate of the later one."""
         cause = f"position {member.position} of its group came again at {later}, and that counts"
         self._reject(earlier, context, Rejection(Reason.DUPLICATE, cause, later), blamed)
 
@@ -143,14 +144,14 @@ class TransactionGroups:
     def _decide(
         self, name: GroupName, context: AddressContext, closed_by: int, *, forgives: bool
     ) -> None:
-        """A group of which nothing is missing; what the broker refuses of it, its last one did."""
+        """Decide a complete group; `closed_by` is blamed for what the broker refuses of it."""
         records = [self._open(pending_record) for pending_record in self._draft.end(name)]
         claims = [NO_CLAIM] * len(records)
         try:
             claims = [checks.claim(record, headers, context) for checks, record, headers in records]
             for checks, _, headers in records:
                 checks.check_route()
-                checks.check_epoch(headers)  # another session may have begun meanwhile
+                checks.check_epoch(headers)  # a later session may have opened meanwhile
             known = _verdicts(records, claims, context)
             verdicts = [None if forgives and _repeats(why) else why for why in known]
             _check_verdicts(verdicts, context)
@@ -180,7 +181,7 @@ class TransactionGroups:
 def _verdicts(
     records: Sequence[GroupMember], claims: Sequence[Claim], context: AddressContext
 ) -> list[Rejection | None]:
-    """Why each record of a group is refused, in their order."""
+    """Return for each record of a group why it is rejected, or None."""
     origins = [checks.origin_of(record) for checks, record, _ in records]
     is_counted = [counts(context, claim) for claim in claims]
     counting = list(compress(claims, is_counted)), list(compress(origins, is_counted))
@@ -199,7 +200,7 @@ def _repeats(why: Rejection | None) -> bool:
 def _with_ids(
     records: Sequence[GroupMember], claims: Sequence[Claim], context: AddressContext
 ) -> list[Headers]:
-    """The headers to send on; one id suffices for the group."""
+    """Return the headers to forward; one id in the group is enough."""
     if any(map(context.strategy.claims, claims)):
         return [headers for _, _, headers in records]
     pairs = zip(records, claims, strict=True)
@@ -207,7 +208,7 @@ def _with_ids(
 
 
 def _check_verdicts(verdicts: Sequence[Rejection | None], context: AddressContext) -> None:
-    """RejectedError where one of them rejects the group."""
+    """Raise RejectedError if one of them rejects the group."""
     for position, why in enumerate(verdicts, 1):
         if why is None:
             continue
@@ -219,7 +220,7 @@ def _check_verdicts(verdicts: Sequence[Rejection | None], context: AddressContex
 
 
 def _would_complete(group: PendingGroup, position: int) -> bool:
-    """Whether nothing is missing once a record at this position is there."""
+    """Whether the group is complete with a record at this position."""
     return len(group.bytes_of.keys() | {position}) == group.size
 
 

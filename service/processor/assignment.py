@@ -1,18 +1,17 @@
-"""Assignment: assigned partitions and what has to be done before one is read.
+"""Assignment: the assigned partitions, and their phases up to the first record read.
 
-    granted ──▶ ASSIGNED ──▶ RESTORING ──▶ RUNNING
+    assigned ─▶ ASSIGNED ──▶ RESTORING ──▶ RUNNING
                    ▲  │           │           │
                    └──┼── retake ─┴───────────┤   (store damaged, offset lost)
                       ▼                       ▼
                    revoked or lost: everything local is dropped
 
 The group's callbacks only record; the work is done by `step`, in the loop. A partition is given
-to the consumer's fetcher only when it runs, with its exact offset, so that nothing is fetched
+to the consumer's fetcher only when it is RUNNING, with its exact offset, so that nothing is fetched
 before and no position has to be corrected. Invariant: a store is open iff its partition is owned
 and past ASSIGNED.
 
-Also detects partitions that no member reads, and logs that an open transaction keeps from being
-read.
+Also detects input partitions that no group member is assigned, and hanging transactions.
 """
 
 import contextlib
@@ -43,26 +42,29 @@ from state.store import (
 _EVERY_S: Final = 5.0
 
 HELD_S: Final = 20.0
-"""So long a log stands still before it is told: a transaction is mostly shorter."""
+"""A log that stands still for this long is reported: most transactions are shorter."""
 
 
 class HangingTransactions:
-    """Asks from time to time, of the logs that stood still meanwhile."""
+    """Detects logs whose last stable offset is stuck behind an open transaction (KIP-664)."""
 
     def __init__(
         self, cluster: ClusterAdmin, clock: Clock, last_stable_offset: Callable[[PartitionId], int]
     ) -> None:
-        """`stable` asks the broker for the offset up to which a log can be read."""
+        """`last_stable_offset` asks the broker up to which offset a log can be read."""
         self._cluster = cluster
         self._clock = clock
         self._last_stable_offset = last_stable_offset
         self._checked_s = clock.monotonic_s()
         self._since: dict[PartitionId, tuple[int, float]] = {}
         self.offsets: Mapping[PartitionId, int] = {}
-        """From which offset on each log is held back."""
+        """The offset from which on each such log is held back."""
 
     def poll(self, positions: Callable[[], Mapping[PartitionId, int]]) -> None:
-        """Told where all reading stands. What is not answered now is asked later."""
+        """Check the logs that stand still, if it is time; `positions` returns all read positions.
+
+        If the broker does not answer, it is asked again later.
+        """
         now_s = self._clock.monotonic_s()
         if now_s - self._checked_s < _EVERY_S:
             return
@@ -81,12 +83,12 @@ class HangingTransactions:
     def _held_back(self, still: Mapping[PartitionId, int]) -> dict[PartitionId, int]:
         ends = self._cluster.ends(still) if still else {}
         behind = {log: at for log, at in still.items() if at < ends[log]}
-        # Who stands still for another reason could read on; and markers alone hold nobody back.
+        # A log may stand still for another reason, and markers alone hold no reader back.
         return {log: at for log, at in behind.items() if self._last_stable_offset(log) <= at}
 
 
 def describe_held(held: Mapping[PartitionId, int]) -> str | None:
-    """What is waited for, for people; None for nothing."""
+    """Return the sentence about logs that a transaction holds back; None for no logs."""
     if not held:
         return None
     log, offset = min(held.items())
@@ -99,7 +101,7 @@ def describe_held(held: Mapping[PartitionId, int]) -> str | None:
 
 
 class UnassignedPartitions:
-    """Asks the group from time to time."""
+    """Detects input partitions that no group member is assigned."""
 
     def __init__(self, cluster: ClusterAdmin, group_id: str, clock: Clock) -> None:
         self._cluster = cluster
@@ -107,16 +109,16 @@ class UnassignedPartitions:
         self._clock = clock
         self._asked_s = clock.monotonic_s()
         self.partitions: frozenset[PartitionId] = frozenset()
-        """What nobody read when the group was asked last."""
+        """Unassigned partitions when the group was last asked."""
 
     def forget(self) -> None:
-        """Everything is read."""
+        """Forget earlier results: every partition is assigned."""
         self.partitions, self._asked_s = frozenset(), self._clock.monotonic_s()
 
     def poll(self, expected: frozenset[PartitionId]) -> bool:
-        """Ask if it is time; tells whether some were unread the last time too.
+        """Ask the group if it is time; return whether some were unassigned the last time too.
 
-        Once is no proof: between two generations partitions are on their way.
+        Once is no proof: between two generations partitions are in transit.
         """
         if self._clock.monotonic_s() - self._asked_s < _EVERY_S:
             return False
@@ -142,7 +144,7 @@ _CHECK_S: Final = 5.0
 
 
 class Assignment:
-    """The partitions that the group has given to this consumer."""
+    """The partitions that the group has assigned to this consumer."""
 
     def __init__(
         self,
@@ -153,11 +155,13 @@ class Assignment:
         clock: Clock,
         on_doubt: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_doubt`: see `Clients.consumer`."""
+        """`on_doubt` is passed to `Clients.consumer`."""
         self._cache = cache
         self._settings = settings
         self._clock = clock
-        cluster_id = clients.cluster.cluster_id()  # what may fail comes before what must be closed
+        cluster_id = (
+            clients.cluster.cluster_id()
+        )  # may raise, so before any client that must be closed
         self._consumer: Consumer = clients.consumer(on_doubt)
         self._initializer = PartitionInitializer(
             clients, cluster_id, self._consumer, stores, settings, clock, self._run, self._retake
@@ -165,38 +169,38 @@ class Assignment:
         self.fetching = Fetcher(self._consumer, clients.cluster, clock)
         self._readings: Mapping[str, InputTopic] = {}
         self._idle: set[PartitionId] = set()
-        """Granted partitions of topics that are not to be read."""
+        """Assigned partitions of topics that are not to be read."""
         self.partitions: dict[PartitionId, OwnedPartition] = {}
         self.running: dict[PartitionId, OwnedPartition] = {}
         self.rebalances = 0
-        """How often the group has spoken; none before it was joined."""
+        """Number of rebalance callbacks so far; 0 until the group is joined."""
         self.changes: Counter[RebalanceKind] = Counter()
-        """The same by what it said."""
+        """The same by kind."""
         self._unassigned = UnassignedPartitions(clients.cluster, clients.group_id, clock)
         self._held = HangingTransactions(clients.cluster, clock, self._last_stable_offset)
         self._has_extra_topic = False
         self._checked_s = clock.monotonic_s()
         self.has_no_broker = False
-        """Whether our consumer finds no broker."""
+        """Whether our consumer cannot find a broker."""
         self._member: object | None = None
 
     @property
     def consumer(self) -> Consumer:
-        """The member of the group."""
+        """The consumer that is a member of the group."""
         return self._consumer
 
     @property
     def restorer(self) -> Restorer:
-        """What is being restored."""
+        """The restorer of changelogs."""
         return self._initializer.restorer
 
     @property
     def settled(self) -> bool:
-        """Whether every partition that we own runs."""
+        """Whether every partition that we own is RUNNING."""
         return len(self.running) == len(self.partitions)
 
     def subscribe(self, readings: Mapping[str, InputTopic]) -> None:
-        """Read these topics; called again when the inputs change."""
+        """Subscribe to these topics; called again when the inputs change."""
         before, self._readings = self._readings, readings
         for partition in list(self.partitions.values()):
             self._adapt(partition, readings.get(partition.source.topic))
@@ -208,7 +212,7 @@ class Assignment:
             self._subscribe()
 
     def _adapt(self, partition: OwnedPartition, reading: InputTopic | None) -> None:
-        """The topic of a partition belongs to another route, or to none, or is another topic."""
+        """Update a partition whose topic belongs to another route, or to none, or was replaced."""
         source = partition.source
         if reading is None:
             self._release(partition)
@@ -236,15 +240,15 @@ class Assignment:
         )
 
     def membership(self) -> object | None:
-        """The group metadata of the generation that we were told of last; None without one.
+        """Return the group metadata of the last generation a callback reported; None without one.
 
-        Taken in the callbacks: what the client knows by now may be of a generation in which our
-        partitions are somebody else's, and the broker checks the generation alone.
+        It is taken in the callbacks. The client may know a newer generation by now, in which our
+        partitions belong to another member, and the broker checks the generation alone.
         """
         return self._member
 
     def step(self) -> str | None:
-        """Move every partition that does not run yet a little; tells what it waits for, if so."""
+        """Advance every partition that is not RUNNING; return what they wait for, or None."""
         waiting, restorer = self._initializer.step(self.partitions), self.restorer
         self._held.poll(self._positions)
         self.fetching.refresh_ends(self.running)
@@ -258,20 +262,20 @@ class Assignment:
 
     @property
     def held(self) -> Mapping[PartitionId, int]:
-        """Inputs that cannot be read beyond an offset: a transaction is open there."""
+        """Inputs that cannot be read beyond an offset, because a transaction is open there."""
         return {log: at for log, at in self._held.offsets.items() if log in self.running}
 
     def _positions(self) -> dict[PartitionId, int]:
-        """Where all reading stands, behind whatever markers were passed."""
+        """Return the read position of every log, past any transaction markers."""
         found = {log: each.position.changelog_next for log, each in self.restorer.replays.items()}
         read = {log: at for log, at in self.reached().items() if self.fetching.is_fetching(log)}
         return found | read
 
     def reached(self) -> dict[PartitionId, int]:
-        """How far each running partition is read: behind its last record, and markers after it."""
+        """Return the read position of each running partition, past any transaction markers."""
         reached = {source: each.next_offset for source, each in self.running.items()}
         positions: list[TopicPartition] = []
-        with contextlib.suppress(KafkaException):  # what is not told now is told the next time
+        with contextlib.suppress(KafkaException):  # the next call asks again
             read = [
                 each for each in self.running.values() if self.fetching.is_fetching(each.source)
             ]
@@ -286,11 +290,11 @@ class Assignment:
         return int(self._consumer.get_watermark_offsets(partition, timeout=_STABLE_TIMEOUT_S)[1])
 
     def rewind(self) -> None:
-        """Read every running partition again from what is committed: an abort rewinds nothing."""
+        """Seek every running partition to its committed offset; an abort does not do that."""
         self.fetching.rewind(self.running)
 
     def retake(self, source: PartitionId, *, wipe: bool) -> None:
-        """Take a partition over anew: its store is damaged or its offset is gone."""
+        """Take a partition over again: its store is damaged or its offset is out of range."""
         partition = self.partitions.get(source)
         if partition is not None:
             self._retake(partition)
@@ -300,14 +304,14 @@ class Assignment:
     def close(self, *, leaves: bool) -> None:
         """Close every store and the consumer.
 
-        A static member that only closes keeps its partitions until its session ends; one that
-        leaves has the others take them at once.
+        A static member that only closes keeps its partitions until its session times out. If it
+        leaves, the other members get them at once.
         """
         if leaves:
             with contextlib.suppress(KafkaException):
                 self._leave()
         self._consumer.close()
-        self.fetching.clear()  # nothing is fetched any more; a closed consumer must not be asked
+        self.fetching.clear()  # a closed consumer fetches nothing, and must not be called
         for partition in list(self.partitions.values()):
             self._release(partition)
         self.partitions.clear()
@@ -317,10 +321,12 @@ class Assignment:
         self._consumer.unsubscribe()
         deadline_s = self._clock.monotonic_s() + _LEAVE_S
         while self.partitions and self._clock.monotonic_s() < deadline_s:
-            self._consumer.consume(1, _LEAVE_SLICE_S)  # it has the group take back what it gave
+            self._consumer.consume(
+                1, _LEAVE_SLICE_S
+            )  # runs the callback that revokes our partitions
 
     def replay(self, partition: OwnedPartition) -> ChangelogReplay | None:
-        """What a partition that is being restored has still to read."""
+        """Return the running replay of a partition, or None."""
         return self._initializer.replay(partition)
 
     # The callbacks run inside `consume`; an exception there would lose the batch it returns.
@@ -352,7 +358,7 @@ class Assignment:
 
     def _drop(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         gone = [PartitionId(each.topic, each.partition) for each in taken]
-        consumer.incremental_unassign([])  # else the client takes back what it was never given
+        consumer.incremental_unassign([])  # else the client unassigns partitions that it never got
         self.fetching.stop(gone)
         self._idle.difference_update(gone)
         for source in gone:
@@ -361,17 +367,17 @@ class Assignment:
                 self._release(partition)
 
     def _no_broker_sentence(self) -> str | None:
-        """Look from time to time: a client without a broker is not told what it has lost."""
+        """Check from time to time: a client without any broker reports nothing."""
         if self._readings and self._clock.monotonic_s() - self._checked_s > _CHECK_S:
             self.has_no_broker = not finds_a_broker(self._consumer, min(self._readings))
             self._checked_s = self._clock.monotonic_s()
-        return "the broker, which our consumer does not find" if self.has_no_broker else None
+        return "the broker, which our consumer cannot find" if self.has_no_broker else None
 
     def _unassigned_sentence(self) -> str | None:
-        """Have the group share out partitions that it settled without, and tell of them.
+        """Make the group reassign partitions that no member has; return the sentence about them.
 
-        The client joins anew only for a different subscription: it gets a topic more, of which
-        nothing is ever fetched, or one less.
+        The client rejoins only for a different subscription. So the subscription gets one more
+        topic, from which nothing is ever fetched, or loses it again.
         """
         if not self.rebalances or self.has_all:
             self._unassigned.forget()
@@ -382,7 +388,7 @@ class Assignment:
         if not unread:
             return None
         names = ", ".join(f"{source.topic}-{source.partition}" for source in unread[:5])
-        return f"the group to share out {len(unread)} partitions that nobody reads: {names}"
+        return f"the group to assign {len(unread)} partitions that no member reads: {names}"
 
     @property
     def has_all(self) -> bool:
@@ -391,7 +397,7 @@ class Assignment:
 
     @property
     def partitions_total(self) -> int:
-        """How many partitions the inputs have, whoever owns them."""
+        """How many partitions the inputs have, in all instances."""
         return sum(reading.partitions for reading in self._readings.values())
 
     def _all(self) -> frozenset[PartitionId]:
@@ -401,7 +407,7 @@ class Assignment:
         )
 
     def _release(self, partition: OwnedPartition) -> None:
-        """Drop everything local: fetching, memory, store."""
+        """Stop fetching a partition and drop its memory and store."""
         self.running.pop(partition.source, None)
         self.fetching.stop([partition.source])
         self._initializer.drop(partition)
@@ -413,7 +419,7 @@ class Assignment:
         partition.phase = PartitionPhase.ASSIGNED
 
     def _run(self, partition: OwnedPartition, offset: int) -> None:
-        """Have it read from this offset on."""
+        """Start reading a partition from this offset."""
         partition.next_offset = offset
         self.fetching.start(partition)
         partition.phase = PartitionPhase.RUNNING
@@ -421,9 +427,9 @@ class Assignment:
 
 
 def _metadata(consumer: Consumer) -> object | None:
-    """What the group knows us by; None where the client does not tell.
+    """Return the consumer's group metadata; None if the client has none.
 
-    One that is being closed raises a RuntimeError once it has left the group.
+    A consumer that is being closed raises RuntimeError once it has left the group.
     """
     known: object | None = None
     with contextlib.suppress(KafkaException, RuntimeError):
@@ -434,7 +440,7 @@ def _metadata(consumer: Consumer) -> object | None:
 def _is_replaced(partition: OwnedPartition, reading: InputTopic) -> bool:
     """Whether the topic, or its changelog, was deleted and created again since the takeover.
 
-    Without an id the broker does not describe the topic now: that says nothing.
+    An empty id means that the broker does not describe the topic now: that proves nothing.
     """
     if partition.facts is None:
         return False
@@ -445,7 +451,7 @@ def _is_replaced(partition: OwnedPartition, reading: InputTopic) -> bool:
 
 
 def _partition(source: PartitionId, reading: InputTopic) -> OwnedPartition:
-    """One that was granted just now."""
+    """Create the state of a newly assigned partition."""
     route, log = reading.route, reading.changelog
     input_partition = None if route is None else InputPartition(source, route, reading.partitions)
     return OwnedPartition(

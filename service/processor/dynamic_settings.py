@@ -1,8 +1,8 @@
 """Dynamic settings: the configuration that a loop decides by, and how it changes.
 
-It holds the effective settings, the topics that they name, and the decision rules of both. All
-three change together, between two batches and nowhere else. A document that the topics contradict
-changes none of them: the previous settings stay, and the error is reported.
+It holds the effective settings, the topics that they name, and the decision rules derived from
+both. All three change together, between two batches and nowhere else. A document that the topics
+contradict changes none of them: the previous settings stay, and the error is reported.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,18 +46,18 @@ from state.offset_metadata import OffsetMetadata, encode
 from state.segment import FORMAT
 
 PIECE_CACHES_MAX: Final = 256
-"""How many caches one transaction settles."""
+"""Maximum number of caches that one transaction brings in line with new settings."""
 
 
 class PendingSettings(NamedTuple):
-    """A document that is to come into force."""
+    """A document that is to become effective."""
 
     document: SettingsRevision
     effective: EffectiveSettings
 
 
 class _UnappliedCaches(NamedTuple):
-    """What is left to settle on a partition, since one takeover, from one document to another."""
+    """Caches that a change of documents still has to be applied to, since one takeover."""
 
     facts: TakeoverFacts | None
     applied: int
@@ -66,19 +66,19 @@ class _UnappliedCaches(NamedTuple):
 
 
 class SettingsFollower:
-    """See the module."""
+    """Follows the metadata topic; holds the effective settings and which caches lack them."""
 
     def __init__(self, file: Config, clients: Clients, clock: Clock) -> None:
         self._file = file
         self._considered: int
         self._unapplied: dict[PartitionId, _UnappliedCaches] = {}
         self.revision: int
-        """Of the config topic, by which is decided."""
+        """The revision of the metadata topic by which the loop decides."""
         self.document: int
-        """The revision of the document in force; 0 while the file alone holds."""
+        """The revision of the effective document; 0 while only the file applies."""
         self.effective: EffectiveSettings
         self.fault: str | None = None
-        """Why the newest document does not hold here."""
+        """Why the newest document cannot become effective here."""
         self.follower = MetadataReader(clients, config_topic(file.service.group_id), clock)
         try:
             self.follower.catch_up()
@@ -89,27 +89,27 @@ class SettingsFollower:
 
     @property
     def settings(self) -> MetadataImage:
-        """As far as the topic was read."""
+        """The metadata, as far as the topic was read."""
         return self.follower.settings
 
     def poll(self, running: Iterable[OwnedPartition]) -> None:
-        """Read what has come; up to the end where a partition knows of more."""
+        """Read new records; read to the end if a partition has a newer revision than we."""
         settings = self.settings
         self.follower.poll()
         if any(partition.revision > settings.revision for partition in running):
             self.follower.catch_up()
-            for partition in running:  # less than it was: the topic was made anew
+            for partition in running:  # lower than before: the topic was created again
                 partition.revision = min(partition.revision, settings.revision)
 
     def has_more(self) -> bool:
-        """Read to the end; tells whether there is something by which is not decided yet."""
+        """Read to the end; return whether there are records that are not effective yet."""
         self.follower.catch_up()
         return self.settings.revision != self.revision
 
     def missing_for(self, topic: str) -> str | None:
-        """What this process has to have before it may say that no route reads an input.
+        """Return what this process lacks to conclude that no route reads an input, as a sentence.
 
-        None where all has been read, and nobody with a newer file reads it.
+        None if all settings are effective, and no instance with a newer file reads the input.
         """
         if self.fault is not None:
             return f"settings that may have a route for {topic}: {self.fault}"
@@ -124,7 +124,7 @@ class SettingsFollower:
         )
 
     def pending(self) -> PendingSettings | None:
-        """A document that came since and can hold; one that cannot is refused."""
+        """Return a new document that can become effective; refuse one that cannot."""
         newest = self.settings.documents.newest
         if newest is None or newest.revision == self._considered or is_alone(self._file):
             return None
@@ -135,24 +135,27 @@ class SettingsFollower:
         return PendingSettings(newest, effective)
 
     def config_of(self, document: SettingsRevision | None) -> Config:
-        """What would hold with a document; what holds, where it cannot."""
+        """Return the configuration with a document; the effective one if it is invalid."""
         if document is None or is_alone(self._file):
             return self._file
         effective, fault = tried(self._file, document)
         return (self.effective if fault else effective).config
 
     def accept(self, pending: PendingSettings) -> None:
-        """It is in force from now on."""
+        """Make a document effective."""
         self._considered = self.document = pending.document.revision
         self.effective, self.fault = pending.effective, None
 
     def refuse(self, document: SettingsRevision, sentence: str) -> None:
-        """It does not hold here; what held before does."""
+        """Record why a document is not effective here; the previous settings stay."""
         self._considered = document.revision
         self.fault = f"the settings of revision {document.revision} do not hold here: {sentence}"
 
     def fall_back(self, sentence: str) -> bool:
-        """The topics contradict the document in force: an older one holds; False for the file."""
+        """Make an older document effective, since the topics contradict the current one.
+
+        Returns False if the file alone applies: there is nothing older.
+        """
         documents = self.settings.documents
         document = documents.at(self.document)
         if document is None:
@@ -164,20 +167,20 @@ class SettingsFollower:
         return True
 
     def mark_current(self) -> None:
-        """All that was read is in force, or refused."""
+        """Note that all metadata read so far is effective, or refused."""
         self.revision = self.settings.revision
 
     def is_late(self, partition: OwnedPartition) -> bool:
-        """Whether its committed offset has something to tell that it does not."""
+        """Whether the metadata of its committed offset is behind the effective settings."""
         is_behind = partition.revision < self.revision
         return is_behind or self.applied_by(partition) != partition.applied
 
     def applied_by(self, partition: OwnedPartition) -> int:
-        """The revision of the document that a partition has wholly applied."""
+        """Return the revision of the document that a partition has fully applied."""
         return partition.applied if self.unapplied_caches(partition) else self.document
 
     def unapplied_caches(self, partition: OwnedPartition) -> list[str]:
-        """The caches of a partition that are still to be settled; take out what is done."""
+        """Return the live list of caches that the effective document is not applied to yet."""
         if partition.applied == self.document:
             return []
         steps = (partition.facts, partition.applied, self.document)
@@ -191,29 +194,29 @@ class SettingsFollower:
     def apply_to(
         self, partition: OwnedPartition, rules: DecisionContext, plan: Plan
     ) -> Iterator[Sequence[Output]]:
-        """Fill the plan with what new settings make of caches of a partition: so many at once.
+        """Fill the plan with the new settings' changes to up to `PIECE_CACHES_MAX` caches.
 
-        Of one partition, so that all of them are loaded before the transaction begins.
+        They are of one partition, so that all of them are loaded before the transaction begins.
         """
         return apply_settings(
             partition, self.unapplied_caches(partition)[:PIECE_CACHES_MAX], rules, plan
         )
 
     def mark_applied(self, partition: OwnedPartition) -> None:
-        """What was settled last on a partition is committed."""
+        """Remove the caches of the last `apply_to` from the list: its transaction is committed."""
         del self.unapplied_caches(partition)[:PIECE_CACHES_MAX]
 
     def applied(self, running: Iterable[OwnedPartition]) -> int:
-        """The least that is applied in this process."""
+        """Return the oldest document revision that a partition of this process has applied."""
         deciding = [each.applied for each in running if each.changelog is not None]
         return min([self.document, *deciding])
 
     def close(self) -> None:
-        """Let the consumer go."""
+        """Close the consumer."""
         self.follower.close()
 
     def _begin(self) -> None:
-        """The newest document that can hold; the fault is that of the newest of all."""
+        """Start with the newest valid document; `fault` is that of the newest of all."""
         documents = self.settings.documents
         self.effective, self.document = in_force(self._file, documents)
         newest = documents.newest
@@ -222,7 +225,7 @@ class SettingsFollower:
         self._considered, self.revision = documents.revision, self.settings.revision
 
     def _changed(self, partition: OwnedPartition) -> list[str]:
-        """The caches whose settings are others than those by which they were settled last."""
+        """Return the caches whose settings differ from those that were last applied to them."""
         base = self.settings.documents.overlay_at(partition.applied)
         held = sorted(partition.addresses)
         if base is None:
@@ -233,11 +236,11 @@ class SettingsFollower:
 
 
 _ABSENT_S: Final = 3.0
-"""For how long a topic that was absent counts as absent: a record that names it is rejected."""
+"""How long a missing topic counts as missing; records that name it are rejected meanwhile."""
 
 
 class ActiveSettings:
-    """See the module."""
+    """The configuration that the loop decides by: settings, topics and decision rules."""
 
     def __init__(
         self,
@@ -276,24 +279,24 @@ class ActiveSettings:
 
     @property
     def config(self) -> Config:
-        """The file, and what was set over REST."""
+        """The file overlaid with the settings made over REST."""
         return self.settings_follower.effective.config
 
     def layout(self, settings: MetadataImage) -> Topology:
-        """As it is with what is set."""
+        """Return the topology under the newest document."""
         config = self.settings_follower.config_of(settings.documents.newest)
         return Topology.of(config, self.inputs.topics)
 
     def find_inputs(self) -> bool:
-        """Ask for the inputs when it is time; tells whether others are to be read."""
+        """Refresh the inputs if it is time; return whether they changed."""
         are_new = self.inputs.refresh()
         self._are_targets_stale = self._are_targets_stale or are_new
         return are_new
 
     def find_targets(self) -> None:
-        """Ask what the topics are that are written, where they may be others than is known."""
+        """Refresh the target topics if they may have changed."""
         if self._clock.monotonic_s() - self._targets_asked_s >= _ABSENT_S:
-            # Where records go on naming them, it is asked; else it is not known any more.
+            # Missing topics that records still name are asked for again; the others are forgotten.
             self._are_targets_stale = self._are_targets_stale or self.targets.is_missed
             self.targets.forget_absences()
         if self._are_targets_stale:
@@ -305,11 +308,11 @@ class ActiveSettings:
         self._targets_asked_s = self._clock.monotonic_s()
 
     def doubt_targets(self) -> None:
-        """One that did not exist may have been made meanwhile."""
+        """Have the target topics refreshed: a missing one may have been created."""
         self._are_targets_stale = True
 
     def activate(self, pending: PendingSettings) -> bool:
-        """A settings document comes into force; False where the topics contradict it."""
+        """Make a settings document effective; return False if the topics contradict it."""
         before = self.config.addresses
         try:
             self.inputs.configure(pending.effective.config)
@@ -326,7 +329,7 @@ class ActiveSettings:
         return True
 
     def _first_inputs(self, clients: Clients, clock: Clock) -> InputTopics:
-        """By the newest document that the topics allow: what is refused later is so at a start."""
+        """Resolve the inputs by the newest document that the topics allow, as at run time."""
         while True:
             try:
                 return InputTopics(self.config, clients.cluster, clock, clients.part.hop)
@@ -335,12 +338,15 @@ class ActiveSettings:
                     raise
 
     def _finder(self) -> Find:
-        """What finds inlets by the routes in force."""
+        """Return the finder of input partitions by the effective routes."""
         group_id = self.config.service.group_id
         return finder(self.config.routes, group_id, lambda: self.inputs.topics, self._doubt)
 
     def _doubt(self, topic: str) -> None:
-        """Whoever carried a record may know more than we: from what is set, or from its file."""
+        """Raise TransactionAbortedError if another instance may know a route for this topic.
+
+        The instance that repartitioned a record may have newer settings, or a newer file.
+        """
         if self.settings_follower.has_more():
             raise TransactionAbortedError(OUTDATED)
         awaited = self.settings_follower.missing_for(topic)
@@ -363,12 +369,12 @@ def check_layout(
     clock: Clock,
     beat: Callable[[], None],
 ) -> None:
-    """Write down what is new of the layout; ExitError 5 where it contradicts what was written.
+    """Write what is new of the topology; ExitError 5 if it contradicts the one that was written.
 
-    `now` tells it as it should be with what is set; `own` are the routes of this instance's file,
-    which are written where they are not yet.
-    All processes of a group start at once and fence each other: whoever is fenced looks again.
-    KafkaException where the broker refuses.
+    `now` returns the topology that the settings require. `own` are the routes of this instance's
+    file, which are written if they are missing.
+    All processes of a group start at once and fence each other: one that is fenced tries again.
+    KafkaException if the broker refuses.
     """
     writer = MetadataWriter(lambda: clients, topic, clock)
     for attempt in range(1, _ATTEMPTS_MAX + 1):
@@ -387,10 +393,10 @@ def check_layout(
 
 
 def _final(error: KafkaException) -> KafkaException:
-    """What to go by after the last attempt: to be fenced here tells of no process of our name."""
+    """Return the error of the last attempt; being fenced here does not mean a second instance."""
     if not fault_of(error.args[0]).fenced:
         return error
-    reason = "others write the layout; it is tried again"
+    reason = "other processes write the layout; it is tried again"
     return KafkaException(KafkaError(KafkaError._TIMED_OUT, reason))  # noqa: SLF001 - its name
 
 
@@ -398,7 +404,7 @@ def _change(
     now: Callable[[MetadataImage], Topology], own: InstanceFileRoutes
 ) -> Callable[[MetadataImage], Sequence[MetadataRecord]]:
     def change(settings: MetadataImage) -> Sequence[MetadataRecord]:
-        expected = now(settings)  # what is set may be newer than what we have read
+        expected = now(settings)  # the settings may be newer than what we have read
         _checked(settings, expected)
         if settings.file_routes.has(own):  # another process of this instance was first
             return [expected.record]
@@ -408,7 +414,7 @@ def _change(
 
 
 def _checked(settings: MetadataImage, now: Topology) -> Topology | None:
-    """The layout that was written, which now does not contradict."""
+    """Return the written topology; ExitError 5 if the current one contradicts it."""
     sentence = None if settings.layout is None else contradiction(settings.layout, now)
     if sentence is not None:
         raise ExitError(ExitCode.CONTRADICTION, sentence)
@@ -422,7 +428,10 @@ def offset_to_commit(
     plan: Plan,
     settings_follower: SettingsFollower,
 ) -> TopicPartition:
-    """The offset to commit, and beside it what a takeover will check; see `clearing` too."""
+    """Return the offset to commit, with the metadata that a takeover checks.
+
+    A plan that clears only a part of the state gets no metadata, see `clear_plans`.
+    """
     facts, source = partition.facts, partition.source
     assert facts is not None  # it runs
     log, log_next = partition.changelog, partition.changelog_next
@@ -445,9 +454,9 @@ def offset_to_commit(
 
 
 def _check_changelog(partition: OwnedPartition, first: int) -> None:
-    """What was written follows what stood in the changelog, or that has lost something.
+    """Check that new changelog records follow the earlier ones, else abort and note the offset.
 
-    Then it is another topic by now, which its id shows, or it was truncated.
+    If they do not, the changelog is another topic by now, which its id shows, or was truncated.
     """
     if first < partition.changelog_next:
         partition.written_at = first

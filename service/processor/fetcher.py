@@ -1,7 +1,7 @@
 """Fetcher: which of the running partitions are read, and from which offset.
 
 Partitions of a paused route are not read, but stay owned and restored. Because nothing is fetched
-from them, their end offsets are unknown to the consumer, and the cluster is asked from time to
+from them, the consumer does not know their end offsets, and the cluster is asked from time to
 time.
 """
 
@@ -30,15 +30,15 @@ class Fetcher:
         self._asked_s = float("-inf")
         self._paused_routes: frozenset[str] = frozenset()
         self.ends: Mapping[PartitionId, int] = {}
-        """Of paused partitions, as told last."""
+        """The last known end offsets of paused partitions."""
 
     def pause(self, routes: frozenset[str], running: Iterable[OwnedPartition]) -> None:
-        """Read no partition of these routes, and all others."""
+        """Set the paused routes; stop and start fetching accordingly."""
         self._paused_routes = routes
         self.update(running)
 
     def update(self, running: Iterable[OwnedPartition]) -> None:
-        """Read what is to be read, and nothing else."""
+        """Fetch all running partitions except the paused ones."""
         partitions = list(running)
         idle = [
             each for each in partitions if self.is_paused(each) and self.is_fetching(each.source)
@@ -50,7 +50,7 @@ class Fetcher:
         self._asked_s = float("-inf")
 
     def start(self, partition: OwnedPartition) -> None:
-        """Read one from where it stands, unless its route is paused."""
+        """Fetch a partition from its next offset on, unless its route is paused."""
         if not self.is_paused(partition):
             self._consumer.incremental_assign(
                 [topic_partition_of(partition, partition.next_offset)]
@@ -58,21 +58,21 @@ class Fetcher:
             self._fetched.add(partition.source)
 
     def stop(self, sources: Iterable[PartitionId]) -> None:
-        """Read these no more."""
+        """Stop fetching these partitions."""
         gone = [source for source in sources if source in self._fetched]
         self._fetched.difference_update(gone)
         if gone:
             self._consumer.incremental_unassign([TopicPartition(*source, -1001) for source in gone])
 
     def rewind(self, running: Mapping[PartitionId, OwnedPartition]) -> None:
-        """Read all again from what is committed."""
+        """Fetch all partitions again from their committed offsets."""
         fetched = [each for each in running.values() if self.is_fetching(each.source)]
         positions = [topic_partition_of(each, each.next_offset) for each in fetched]
         self._consumer.incremental_unassign(positions)
         self._consumer.incremental_assign(positions)
 
     def is_fetching(self, source: PartitionId) -> bool:
-        """Whether a partition is being read."""
+        """Whether a partition is being fetched."""
         return source in self._fetched
 
     def is_paused(self, partition: OwnedPartition) -> bool:
@@ -84,19 +84,19 @@ class Fetcher:
         )
 
     def refresh_ends(self, running: Mapping[PartitionId, OwnedPartition]) -> None:
-        """Ask where paused partitions end, if it is time."""
+        """Refresh the end offsets of paused partitions, if it is time."""
         paused = [source for source, each in running.items() if self.is_paused(each)]
         if self._clock.monotonic_s() - self._asked_s < _EVERY_S:
             return
         self._asked_s = self._clock.monotonic_s()
-        with contextlib.suppress(KafkaException):  # what is not told now is told the next time
+        with contextlib.suppress(KafkaException):  # the next call asks again
             self.ends = self._cluster.ends(paused) if paused else {}
 
     def clear(self) -> None:
-        """A closed consumer reads nothing, and is not to be asked."""
+        """Forget all fetched partitions, since the consumer was closed."""
         self._fetched.clear()
 
 
 def topic_partition_of(partition: OwnedPartition, offset: int = -1001) -> TopicPartition:
-    """As the client names it; -1001 is no offset."""
+    """Return the client's value for a partition; -1001 means no offset."""
     return TopicPartition(partition.source.topic, partition.source.partition, offset)

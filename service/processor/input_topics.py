@@ -1,6 +1,6 @@
-"""Input topics: the topics that are read now, refreshed from time to time, and the logs they need.
+"""Input topics: the topics to read, refreshed from time to time, and the internal topics they need.
 
-Also deletes decided records of the topic by-address.
+Also purges decided records from the topic by-address.
 """
 
 from collections.abc import Iterable, Mapping
@@ -50,7 +50,7 @@ _MISSING_REFRESH_S: Final = 3.0
 def internal_topics(
     config: Config, routes: Mapping[str, InputRoute], topics: Mapping[str, TopicInfo]
 ) -> list[TopicSpec]:
-    """Our own topics as they have to be, given the inputs that exist."""
+    """Return the internal topics that the existing inputs require."""
     service = config.service
     group, replication = service.group_id, service.internal_replication
     expected = [
@@ -72,14 +72,14 @@ def internal_topics(
 
 
 def make_config_topic(service: ServiceSettings, cluster: ClusterAdmin) -> None:
-    """The topic that has to be read before anything else is known to be wanted."""
+    """Create the metadata topic, which is read before other topics are known to be needed."""
     name = config_topic(service.group_id)
     if name not in cluster.topics([name]):
         cluster.create([new_config_topic(service.group_id, service.internal_replication)])
 
 
 class InputTopics:
-    """The inputs of all routes, and what one hop reads."""
+    """The inputs of all routes, and the topics that one hop reads."""
 
     def __init__(self, config: Config, cluster: ClusterAdmin, clock: Clock, hop: Hop) -> None:
         self._config = config
@@ -88,18 +88,18 @@ class InputTopics:
         self._hop = hop
         self._asked_s = clock.monotonic_s()
         self.missing: tuple[str, ...] = ()
-        """Inputs that the configuration names and the broker does not have."""
+        """Inputs that the configuration names and that do not exist."""
         self.routes: Mapping[str, InputRoute]
         self.topics: Mapping[str, TopicInfo]
         self.readings: Mapping[str, InputTopic]
         self._own: Mapping[str, str]
-        """Internal topics, with their ids."""
+        """Internal topics and their ids."""
         self._not_raised: dict[str, int] = {}
-        """What such topics should take, and the broker refuses: asked for and logged once."""
+        """The record limits that the broker refused to set, by topic: tried and logged once."""
         self._resolve()
 
     def refresh(self) -> bool:
-        """Ask again when it is time; tells whether the answer is new."""
+        """Ask the cluster again if it is time; return whether topics have changed."""
         every_s = _MISSING_REFRESH_S if self.missing else _REFRESH_S
         if self._clock.monotonic_s() - self._asked_s < every_s:
             return False
@@ -109,7 +109,7 @@ class InputTopics:
         return (self.topics, self._own) != before
 
     def configure(self, config: Config) -> None:
-        """Go by other routes from now on; what is raised leaves everything as it was."""
+        """Switch to other routes; an exception leaves everything unchanged."""
         before, self._config = self._config, config
         try:
             self._resolve()
@@ -119,16 +119,16 @@ class InputTopics:
         self._asked_s = self._clock.monotonic_s()
 
     def suspect(self) -> None:
-        """Ask again at once: the broker may be gone, or a topic be another one of its name."""
+        """Refresh at once: the broker may be gone, or a topic was deleted and created again."""
         self._asked_s = float("-inf")
 
     @property
     def is_suspect(self) -> bool:
-        """Whether what was told last is doubted, and was not asked again yet."""
+        """Whether `suspect` was called and nothing was refreshed since."""
         return self._asked_s == float("-inf")
 
     def targets(self) -> set[str]:
-        """Every topic that we may write: those of the routes, and our own."""
+        """Return every topic that we may write: those of the routes, and the internal ones."""
         return written_topics(self.routes) | self._own.keys()
 
     def _resolve(self) -> None:
@@ -137,7 +137,7 @@ class InputTopics:
         routes = resolve(self._config.routes, names, service.group_id)
         topics = self._cluster.topics(routes)
         own = self._make_logs(routes, topics)
-        self.routes, self.topics, self._own = routes, topics, own  # all of it, or nothing
+        self.routes, self.topics, self._own = routes, topics, own  # all or nothing
         self.readings = readings_of(service, self._hop, routes, topics, self._own)
         if self._hop is Hop.INPUTS:
             self.missing = tuple(missing_inputs(self._config.routes, names))
@@ -145,7 +145,7 @@ class InputTopics:
     def _make_logs(
         self, routes: Mapping[str, InputRoute], topics: Mapping[str, TopicInfo]
     ) -> dict[str, str]:
-        """Create internal topics and grow those that are too small; gives them with their ids."""
+        """Create missing topics and grow changelogs; return the internal topics and their ids."""
         service = self._config.service
         decided = {name: log for name in topics if (log := _log(service.group_id, routes[name]))}
         self._check_own_log(decided, routes)
@@ -162,7 +162,7 @@ class InputTopics:
         for name, log in decided.items():
             if log in existing and existing[log].partitions < topics[name].partitions:
                 self._grow(log, routes[name], existing[log].partitions, topics[name].partitions)
-        # A topic that was just created may not be described yet: its id is asked the next time.
+        # A topic that was just created may not be described yet: the next refresh gets its id.
         ids = {name: topic.topic_id for name, topic in existing.items()}
         return {topic.name: ids.get(topic.name, "") for topic in expected}
 
@@ -172,7 +172,10 @@ class InputTopics:
         topics: Mapping[str, TopicInfo],
         existing: Mapping[str, TopicInfo],
     ) -> None:
-        """Our own topics take what their inputs take by now, or what is larger is dead-lettered."""
+        """Raise the record limits of internal topics to those of their inputs.
+
+        Where the broker refuses it, larger records are dead-lettered.
+        """
         group_id = self._config.service.group_id
         for name, needs in limits_to_raise(group_id, expected, topics, existing).items():
             if self._not_raised.get(name) == needs:
@@ -206,15 +209,15 @@ class InputTopics:
             sentence = (
                 f"{by_address(self._config.service.group_id)} has {topic.partitions} partitions, "
                 f"and service.by_address_partitions is {count}; write {topic.partitions}: the "
-                "number is fixed once the topic exists. Where somebody added partitions, addresses "
-                "have moved: take a new service.group_id."
+                "number is fixed once the topic exists. If partitions were added, addresses "
+                "have moved: use a new service.group_id."
             )
             raise ExitError(ExitCode.CONTRADICTION, sentence)
 
     def _outputs(
         self, routes: Mapping[str, InputRoute], topics: Mapping[str, TopicInfo]
     ) -> list[TopicSpec]:
-        """Outputs and dead-letter topics that are missing, with as many partitions as the input."""
+        """Return the missing output and dead-letter topics, with the input's partition count."""
         existing = self._cluster.topics(written_topics(routes))
         expected = {
             target: topics[name]
@@ -236,7 +239,7 @@ class InputTopics:
 
 
 def _log(group_id: str, route: InputRoute) -> str | None:
-    """The changelog of an input whose records are decided where they stand."""
+    """Return the changelog of an input with scope `partition`, else None."""
     return changelog(group_id, route.topic) if route.settings.scope == "partition" else None
 
 
@@ -244,7 +247,7 @@ _EVERY_S: Final = 30.0
 
 
 class RepartitionPurger:
-    """From time to time, between two batches."""
+    """Deletes decided records of by-address from time to time, between two batches."""
 
     def __init__(self, cluster: ClusterAdmin, clock: Clock) -> None:
         self._cluster = cluster
@@ -252,7 +255,7 @@ class RepartitionPurger:
         self._purged_s = clock.monotonic_s()
 
     def purge(self, partitions: Iterable[OwnedPartition]) -> None:
-        """Have the broker delete what lies behind the committed offsets, if it is time."""
+        """Delete the records before the committed offsets, if it is time."""
         if self._clock.monotonic_s() - self._purged_s < _EVERY_S:
             return
         self._purged_s = self._clock.monotonic_s()

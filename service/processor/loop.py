@@ -1,7 +1,7 @@
 """The loop: poll → decide → commit → apply, on one thread, with one consumer and one producer.
 
 A transaction is read, decided and sent in small pieces. A transaction during which the group
-rebalances is aborted, so none commits records of another owner. Nothing local changes before a
+rebalances is aborted, so none commits records of another owner. Local state changes only after a
 commit has succeeded, whatever fails.
 """
 
@@ -74,11 +74,11 @@ _GONE: Final = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,
     }
 )
-"""The broker may be gone, or a topic: what is read is asked again."""
+"""Errors after which the inputs are refreshed: the broker or a topic may be gone."""
 
 
 class NotAppliedError(Exception):
-    """What Kafka has committed did not reach store and memory: the process may not go on."""
+    """A committed transaction could not be applied to store and memory: the process must end."""
 
 
 class Loop:
@@ -92,10 +92,10 @@ class Loop:
         self.cache = Cache(service.cache_memory_mb * 1024 * 1024, on_load=reporter.beat)
         self._poison_records = PoisonRecords(service.batch_records_max)
         self._load_s_max = service.transaction_timeout_ms / 4000
-        """For how long a transaction may load; the rest of its time is for its end."""
+        """How long a transaction may load state; the rest of its timeout is for its commit."""
         self._began_s = 0.0
-        """When deciding began for the transaction in hand."""
-        # A client that is dropped without being closed may live on, with its threads.
+        """When deciding began for the current transaction."""
+        # A client that is dropped without being closed may stay alive, with its threads.
         with contextlib.ExitStack() as undo:
             self._transaction_manager = TransactionManager(
                 clients, service.transaction_timeout_ms, clock, reporter.on_wait
@@ -108,7 +108,8 @@ class Loop:
             self._active_settings = active_settings = ActiveSettings(
                 settings_follower, clients, clock, self.cache, self._poison_records
             )
-            # First, so that what an earlier producer left open is ended before offsets are asked.
+            # First, so that a transaction that an earlier producer left open is ended before
+            # committed offsets are read.
             self._transaction_manager.prepare(active_settings.targets.batch_bytes_max)
             reporter.beat()
             topic = config_topic(service.group_id)
@@ -130,9 +131,9 @@ class Loop:
         self._retry_policy = RetryPolicy(reporter, clock, service.session_timeout_ms)
 
     def turn(self) -> bool:
-        """One round: what comes in, what waits to be taken over; never longer than a batch.
+        """Run one turn: takeovers, changed settings, and at most one batch of records.
 
-        Tells whether records came in.
+        Returns whether there were records.
         """
         self._reporter.beat()
         is_busy = False
@@ -140,7 +141,7 @@ class Loop:
             waiting = self._prepare()
             batch = self._poller.poll(self._poison_records.records_max)
             if self._active_settings.inputs.is_suspect and self._find_inputs():
-                return False  # what was read may be of other topics than were taken over
+                return False  # the records may be of other topics than we took over
             is_busy = bool(batch.slices)
             if is_busy:
                 is_bounded = not self._poller.is_narrowest
@@ -173,11 +174,11 @@ class Loop:
     def change(
         self, fill: Callable[[DecisionContext, Plan, int], Iterable[Sequence[Output]]]
     ) -> None:
-        """Do what an administrator wants, in a transaction that sends the offsets again.
+        """Commit an administrator's change in a transaction that sends the offsets again.
 
-        `fill` is told the rules, the plan and the time in ms. Between two turns;
-        TransactionAbortedError, OutcomeUnknownError and NotAppliedError as from a commit. Not
-        after a rebalance that is heard of only now: the partitions that `fill` knows may be gone.
+        `fill` gets the rules, the plan and the time in ms. To be called between two turns. Raises
+        TransactionAbortedError, OutcomeUnknownError and NotAppliedError like a commit; the first
+        also after a rebalance whose callback runs only now, since partitions of `fill` may be gone.
         """
         rebalances = self.assignment.rebalances
         self._poller.run_callbacks()
@@ -191,7 +192,7 @@ class Loop:
             raise
 
     def aborted(self, fault: KafkaFailure) -> None:
-        """Read the batch again: in halves when one of its records is to blame."""
+        """Handle an abort: read the batch again, in halves if one of its records is to blame."""
         self._reporter.aborted(fault)
         self.rewind()
         if fault in {REBALANCED, OUTDATED}:
@@ -212,26 +213,26 @@ class Loop:
             self._retry_policy.back_off(fault.waits_for or sentence, until_commit=True)
 
     def unchanged(self, fault: KafkaFailure) -> None:
-        """A change left nothing behind. Its sender asks again: nothing here waits for that."""
+        """Handle the abort of an administrator's change without waiting: its client retries."""
         self._reporter.aborted(fault)
         self.rewind()
         self._doubt_topics(fault)
 
     def _doubt_topics(self, fault: KafkaFailure) -> None:
-        """Have the broker describe its topics again, where it aborted a transaction."""
+        """Refresh the topics if the broker caused the abort."""
         if not (fault.of_record or fault.of_group):
             self._active_settings.inputs.suspect()
             self._active_settings.doubt_targets()
 
     def damaged(self, error: StoreCorruptError) -> None:
-        """A store is wiped, and its partition taken over anew."""
+        """Handle a damaged store: wipe it and take its partition over again."""
         self._reporter.damaged(str(error))
         self.assignment.retake(error.source, wipe=True)
         self.rewind()
 
     def rewind(self) -> None:
-        """Nothing that was consumed but not committed may be passed over by the next commit."""
-        self.cache.begin()  # the transaction is over, and with it what it may not load
+        """Read again what was consumed and not committed; else the next commit would skip it."""
+        self.cache.begin()  # the transaction is over, and with it its limits on loading
         try:
             self._poller.discard()
             self.assignment.rewind()
@@ -239,9 +240,9 @@ class Loop:
             raise OutcomeUnknownError(fault_of(error.args[0])) from error
 
     def close(self, *, leaves: bool = False) -> None:
-        """Let everything go, whatever fails of it; every transaction has ended.
+        """Close all clients and stores, even if some of it fails; no transaction is open.
 
-        See `Assignment.close`.
+        With `leaves` the consumer leaves the group, see `Assignment.close`.
         """
         with contextlib.ExitStack() as undo:
             undo.callback(self._transaction_manager.close)
@@ -250,37 +251,37 @@ class Loop:
 
     @property
     def config(self) -> Config:
-        """By which is decided: the file, and what was set over REST."""
+        """The effective configuration: the file overlaid with the settings made over REST."""
         return self._active_settings.config
 
     @property
     def sessions(self) -> SessionTable:
-        """Of publishers, as far as the config topic was read."""
+        """The sessions of publishers, as far as the metadata topic was read."""
         return self._active_settings.settings_follower.settings.sessions
 
     @property
     def follower(self) -> MetadataReader:
-        """What reads the config topic."""
+        """The reader of the metadata topic."""
         return self._active_settings.settings_follower.follower
 
     @property
     def address_counters(self) -> AddressCounters:
-        """What came to each address since the process started."""
+        """Counts of each address since the process started."""
         return self._reporter.address_counters
 
     @property
     def decides(self) -> bool:
-        """Whether any partition here does; else records are only passed on."""
+        """Whether any partition here decides records; else they are only forwarded."""
         return any(each.changelog is not None for each in self.assignment.running.values())
 
     def extent(
         self, partition: OwnedPartition, address: str, memory: CommittedState | None = None
     ) -> Occupancy | None:
-        """See `OccupancyScanner.look`."""
+        """Return the occupancy of an address, like `OccupancyScanner.measure`."""
         return self._scanner.measure(partition, address, self.config.addresses, memory)
 
     def decider(self, address: str, source: PartitionId) -> OwnedPartition | None:
-        """What decides here for a cache of what comes from a partition of an input."""
+        """Return the partition here that decides records of an input for an address, or None."""
         running = self.assignment.running
         own = running.get(source)
         if own is not None and own.changelog is not None:
@@ -289,14 +290,16 @@ class Loop:
         input_partition, (topic, count) = rules.input_partitions(name_of(source)), rules.by_address
         if input_partition.fault is not None or input_partition.route.settings.scope != "address":
             return None
-        is_own = (
-            input_partition.route.address.constant == address
-        )  # it may begin as a cache of another does
+        # A constant address may begin with the prefix of another address's cache.
+        is_own = input_partition.route.address.constant == address
         home = address if is_own else home_of(address)
         return running.get(PartitionId(topic, murmur2(home.encode(), count)))
 
     def _prepare(self) -> str | None:
-        """Inputs that appeared, a producer beyond doubt, partitions to take over."""
+        """Do all that precedes reading; return what the loop waits for, or None.
+
+        Refreshes topics and settings, ensures the producer, and advances takeovers.
+        """
         self._find_inputs()
         for partition in self.assignment.running.values():
             check_written(partition)
@@ -315,7 +318,7 @@ class Loop:
         return waiting
 
     def _find_inputs(self) -> bool:
-        """Read what the inputs are now, if they are others; where they are, read on from there."""
+        """Refresh the inputs if it is time; if they changed, subscribe to them and return True."""
         if not self._active_settings.find_inputs():
             return False
         self.rewind()
@@ -323,13 +326,13 @@ class Loop:
         return True
 
     def _refresh_targets(self) -> None:
-        """Look at the topics that are written, where they may have changed."""
+        """Refresh the target topics, and adapt the producer to their record limits."""
         self._active_settings.find_targets()
-        self._reporter.beat()  # each question to the broker may have taken seconds
+        self._reporter.beat()  # each request to the broker may have taken seconds
         self._transaction_manager.prepare(self._active_settings.targets.batch_bytes_max)
 
     def _follow_settings(self) -> None:
-        """What was set meanwhile: from now on it decides, and the committed offsets say so."""
+        """Make new settings effective, apply them to caches, and commit their revision."""
         follower, running = self._active_settings.settings_follower, self.assignment.running
         follower.poll(running.values())
         pending = follower.pending()
@@ -351,14 +354,14 @@ class Loop:
         self._reporter.follows(follower, running.values())
 
     def _begins_at_an_end(self, partition: OwnedPartition) -> bool:
-        """Whether a policy chose the end: who takes it over may not choose another, later one."""
+        """Whether `latest` chose the offset: the next owner must not choose another, later one."""
         service = self.config.service
         if "latest" not in {service.on_missing_offset, service.on_lost_offset}:
             return False
         return partition.committed_offset != partition.next_offset
 
     def _give_up_groups(self) -> None:
-        """Groups that nobody completed in time, as many in a turn as a batch may hold."""
+        """Dead-letter groups that timed out, in each turn as many as a batch may hold."""
         now_s, timeout_s = self._clock.monotonic_s(), self._group_timeout_s
         service = self.config.service
         for partition in self._selected(lambda p: bool(p.groups.overdue(now_s, timeout_s))):
@@ -377,9 +380,9 @@ class Loop:
         return self.config.addresses.settings(address).group_timeout_ms / 1000
 
     def _selected(self, predicate: Callable[[OwnedPartition], bool]) -> list[OwnedPartition]:
-        """Partitions about which something is to be committed without anything being read.
+        """Return the partitions for which to commit something without reading records.
 
-        The group speaks first: until it is asked, we do not know that one was taken from us.
+        Pending rebalance callbacks run first: until then a partition may be another member's.
         """
         running = self.assignment.running
         if any(map(predicate, running.values())):
@@ -387,7 +390,10 @@ class Loop:
         return [partition for partition in running.values() if predicate(partition)]
 
     def _decided(self, batch: Batch, plan: Plan) -> Iterator[Sequence[Output]]:
-        """The outputs as they are decided, timed; then what may be done while the broker works."""
+        """Yield the outputs as they are decided, and time each step.
+
+        Afterwards tidy the cache, while the broker processes the records.
+        """
         parts = decide(self._read(batch, plan), self._active_settings.rules, plan)
         lookup_s, produce_s, poller, tally = 0.0, 0.0, self._poller, plan.tally
         while True:
@@ -409,11 +415,11 @@ class Loop:
         self.cache.tidy()
 
     def _read(self, batch: Batch, plan: Plan) -> Iterator[Batch]:
-        """A batch, and what follows it into the same transaction.
+        """Yield a batch and the further pieces of the same transaction.
 
-        Whatever the group decides meanwhile, the transaction is given up: it may hold records of
-        a partition that is not ours any more. It ends early when it uses most of the memory, or
-        when another piece might be late: one that has to load something would cost the others.
+        If the group rebalances meanwhile, the transaction is aborted: it may contain records of a
+        partition that we no longer own. It ends early if it uses most of the memory, or if another
+        piece might be late: a piece that has to load state would cost the others.
         """
         rebalances = self.assignment.rebalances
         while batch.slices:
@@ -429,11 +435,11 @@ class Loop:
         return self._clock.monotonic_s() - self._began_s
 
     def _is_late(self) -> bool:
-        """Whether the transaction in hand has been decided for too long to load anything."""
+        """Whether deciding the current transaction has taken too long to load more state."""
         return self._decided_for_s > self._load_s_max
 
     def _commit(self, plan: Plan, outputs: Iterable[Sequence[Output]]) -> None:
-        """The plan in one transaction; then, and only then, store and memory."""
+        """Commit the plan in one transaction; then, and only then, change store and memory."""
         started_s = self._clock.monotonic_s()
         self._plan = plan
         partitions = self.assignment.running
@@ -458,7 +464,7 @@ class Loop:
 
         member = self.assignment.membership()
         if member is None:
-            # The broker takes the offsets of a consumer that never joined without a check.
+            # The broker accepts the offsets of a consumer that never joined without a check.
             raise TransactionAbortedError(NOT_A_MEMBER)
         self._began_s = started_s
         self.cache.begin(is_bounded=plan.is_bounded, is_late=self._is_late)
@@ -471,7 +477,7 @@ class Loop:
             raise NotAppliedError(repr(error)) from error
 
     def _apply(self, plan: Plan, changelog_next: Mapping[PartitionId, int], took_s: float) -> None:
-        """What was committed becomes known here."""
+        """Apply a committed plan to store, memory, and the counts."""
         partitions = self.assignment.running
         self._retry_policy.committed()
         self._reporter.committed(plan, took_s)
@@ -479,7 +485,7 @@ class Loop:
         try:
             apply(plan, changelog_next, partitions, self.cache, self._clock.wall_ms())
         except StoreCorruptError:
-            # Kafka has committed all of it, and some was not applied: nothing here may be gone by.
+            # Kafka has committed all of it, and only a part was applied: no local state is valid.
             for source in plan.next_offsets:
                 self.assignment.retake(source, wipe=False)
             raise
@@ -493,7 +499,7 @@ class Loop:
         self._poison_records.passed(partitions, self.config.service.batch_records_max)
 
     def _scan_occupancy(self, *, is_busy: bool) -> None:
-        """At what the addresses hold, for who asks about all of them."""
+        """Measure some addresses, for queries about all of them."""
         self._scanner.scan(
             self.assignment.running.values(),
             self.config.addresses,
@@ -502,7 +508,7 @@ class Loop:
         )
 
     def _on_client_error(self, error: KafkaError, source: PartitionId | None) -> None:
-        """An error that came among the messages."""
+        """Handle an error that the consumer returned among the messages."""
         self._reporter.client_error(error.name(), error.str())
         fault = fault_of(error)
         if fault.remedy is Recovery.REBUILD:
@@ -515,10 +521,10 @@ class Loop:
             raise KafkaException(error)
 
     def _refused(self, error: KafkaError) -> None:
-        """The broker did not answer, or said no, outside of a transaction."""
+        """Handle an error or a missing response of the broker outside a transaction."""
         fault = fault_of(error)
         is_cut_off = self._retry_policy.is_cut_off(finds_broker=error.code() not in SILENT)
         if fault.remedy is Recovery.REBUILD or is_cut_off:
             raise OutcomeUnknownError(fault)
-        sentence = f"the broker, which answered {fault.cause}; see its log and our rights"
+        sentence = f"the broker, which answered {fault.cause}; see its log and our ACLs"
         self._retry_policy.back_off(sentence)

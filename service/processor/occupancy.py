@@ -30,7 +30,7 @@ _BUSY_PAUSE_S: Final = 0.25
 
 
 class OccupancyScanner:
-    """Looks around on all partitions of a loop."""
+    """Measures the addresses on all partitions of a loop."""
 
     def __init__(self, cache: Cache) -> None:
         self.cache = cache
@@ -44,7 +44,7 @@ class OccupancyScanner:
         *,
         is_busy: bool,
     ) -> None:
-        """Look at some of the addresses that have changed; seldom while there are records."""
+        """Measure some of the addresses that have changed; rarely while records arrive."""
         if is_busy and now_s - self._scanned_s < _BUSY_PAUSE_S:
             return
         self._scanned_s = now_s
@@ -61,9 +61,9 @@ class OccupancyScanner:
         book: AddressBook,
         memory: CommittedState | None = None,
     ) -> Occupancy | None:
-        """What an address holds now; None where only loading it would tell.
+        """Return the occupancy of an address; None if it is unknown until the address is loaded.
 
-        `memory` is what it remembers, where that was loaded for it.
+        `memory` is its committed state, if the caller has loaded it.
         """
         survey = partition.survey
         if not survey.is_current(address, book):
@@ -90,7 +90,7 @@ def _measure(
     try:
         return extent(partition.store_of(settings), address, settings.capacity)
     except UnknownFormatError:
-        return None  # the store is damaged: what decides by it will find that, and mend it
+        return None  # the store is damaged: the next decision finds and restores it
 
 
 PERIOD_S: Final = 5.0
@@ -101,7 +101,7 @@ _WITH_IDS: Final = frozenset({"ring", "window"})
 
 
 class StateSampler:
-    """Remembers what it measured last."""
+    """Samples the state of a loop for metrics; keeps the previous sample for differences."""
 
     def __init__(self) -> None:
         self._floors: dict[tuple[PartitionId, str], int] = {}
@@ -114,7 +114,7 @@ class StateSampler:
         book: AddressBook,
         labels: set[str],
     ) -> StateSample:
-        """Measure; between two batches."""
+        """Take a sample; call it between two batches."""
         cache, evicted = scanner.cache, Counter[str]()
         fills: dict[str, AddressFill] = {}
         deciding = [p for p in running.values() if p.changelog is not None]
@@ -137,7 +137,7 @@ class StateSampler:
         )
 
     def _evicted(self, source: PartitionId, address: str, memory: CommittedState | None) -> int:
-        """How many ids a ring in memory has let go of since the last time."""
+        """Return how many ids a ring in memory has evicted since the last sample."""
         if not isinstance(memory, InMemoryRing | IndexedRing):
             return 0
         before = self._floors.get((source, address), memory.floor)
@@ -145,7 +145,7 @@ class StateSampler:
         return max(0, memory.floor - before)
 
     def _forget_all_but(self, sources: set[PartitionId]) -> None:
-        """Of partitions that are somebody else's now, nothing is told."""
+        """Forget the samples of partitions that we no longer own."""
         self._floors = {key: at for key, at in self._floors.items() if key[0] in sources}
         self._stalls = {source: n for source, n in self._stalls.items() if source in sources}
 
@@ -158,11 +158,11 @@ class StateSampler:
 def _fill(
     partition: OwnedPartition, address: str, scanner: OccupancyScanner, book: AddressBook
 ) -> AddressFill | None:
-    """How full one cache is, where it holds ids and that is known."""
+    """Return how full a cache of ids is; None for other caches, and if it is unknown."""
     settings = settings_of(book, address)
     if settings.strategy not in _WITH_IDS:
         return None
-    # What is damaged or contradicts itself, the next batch finds; to measure it ends nothing.
+    # The next batch finds a damaged or inconsistent store; a measurement must not end the loop.
     with suppress(StoreCorruptError, LookupError):
         occupancy = scanner.measure(partition, address, book)
         if occupancy is not None:
@@ -171,7 +171,10 @@ def _fill(
 
 
 def _others(cache: Cache, labels: set[str]) -> int:
-    """Of those that were used last, so that many addresses take no longer than a few."""
+    """Return the ids held by the most recently used unlabelled rings.
+
+    Bounded, so that many addresses take no longer than a few.
+    """
     rings = cache.recent(_OTHERS_MAX)
     return sum(
         len(memory)
@@ -181,7 +184,7 @@ def _others(cache: Cache, labels: set[str]) -> int:
 
 
 def _sum(stores: Mapping[PartitionId, StoreStats]) -> StoreStats:
-    """All of them; they share one cache of blocks."""
+    """Return the sum of the stores' figures; the block cache is shared and counts once."""
     if not stores:
         return StoreStats(0)
     total = StoreStats(*map(sum, zip(*stores.values(), strict=True)))

@@ -1,8 +1,8 @@
-"""Poller: reads the records of one transaction, a little at a time.
+"""Poller: reads the records of one transaction, in small pieces.
 
-A record is decided and sent while it is still in the processor's cache; ten thousand records at
-once are not. So a batch is read in pieces, and only the first piece waits for records. Pieces
-shrink while deciding is slow, since most of that time is spent on loading what addresses remember.
+A record is decided and sent while it is still in the processor's cache, which ten thousand records
+exceed. So a batch is read in pieces, and only the first piece waits for records. Pieces shrink
+while deciding is slow, since most of that time goes into loading the state of addresses.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,21 +22,21 @@ from state.model import PartitionId
 # Measured: with fewer the calls cost more, with more the cache is too small.
 _AT_ONCE: Final = 512
 _FIRST: Final = 64
-"""Of a life, whose memory is empty: each record may have to load what its address remembers."""
+"""The first piece of a life: memory is empty, so each record may load its address."""
 _PIECE_S: Final = 0.25
-"""How long deciding a piece may take."""
+"""Target time for deciding a piece."""
 _PIECE_BYTES: Final = 8 * 1024 * 1024
-"""What a piece may take in memory, by the records of the one before."""
+"""Memory limit of a piece, estimated from the records of the one before."""
 _NOTHING: Final = Batch((), 0)
 
 OnError = Callable[[KafkaError, PartitionId | None], None]
 
 
 class Poller:
-    """Reads for the loop; keeps what the transaction in hand cannot take.
+    """Polls records for the loop; keeps those that do not fit into the current transaction.
 
-    Invariant: what is kept follows the last record that was given out, so after a rewind it has
-    to be forgotten.
+    Invariant: kept messages directly follow the last record that was returned, so a rewind has to
+    discard them.
     """
 
     def __init__(
@@ -55,14 +55,17 @@ class Poller:
         self._kept: list[Message] = []
         self._at_once = min(_FIRST, _AT_ONCE)
         self._mean_bytes = 1
-        """What a record of the last piece took in memory."""
+        """Mean memory of a record in the last piece."""
         self._is_single_piece = False
         """Whether the next transaction has one piece."""
         self.spent_s = 0.0
-        """How long all reading has taken."""
+        """Total time spent in `consume`."""
 
     def poll(self, records_max: int) -> Batch:
-        """What was kept, has come, or comes while we wait; errors are told first."""
+        """Return the first piece of a transaction, waiting for records if there are none.
+
+        Errors go to `on_error` first.
+        """
         wait_s = self._settings.batch_wait_ms / 1000 if self._assignment.settled else 0.001
         messages = self._kept or self._consumed(self._settings.batch_records_max, wait_s)
         self._kept = []
@@ -75,7 +78,7 @@ class Poller:
         return self._fitting(records, records_max, self._settings.batch_bytes_max, {})
 
     def poll_more(self, plan: Plan, records_max: int) -> Batch:
-        """What has come since and fits into the plan's transaction; empty when that is full."""
+        """Return the next piece of the plan's transaction; empty if it is full or none came."""
         tally = plan.tally
         room_records = records_max - tally.records_read
         room_bytes = self._settings.batch_bytes_max - tally.bytes_read - plan.released_bytes
@@ -83,39 +86,39 @@ class Poller:
             return _NOTHING
         messages = self._consumed(room_records, 0)
         if any(map(Message.error, messages)):
-            self._kept = messages  # what follows from an error is done when nothing is open
+            self._kept = messages  # errors are handled while no transaction is open
             return _NOTHING
         return self._fitting(messages, room_records, room_bytes, plan.next_offsets)
 
     @property
     def is_narrowest(self) -> bool:
-        """Whether the next transaction cannot be smaller: it has one record."""
+        """Whether the next transaction has the minimum size of one record."""
         return self._at_once == 1 and self._is_single_piece
 
     def decided(self, records: int, took_s: float) -> None:
-        """Choose the size of the next piece by how long it took to decide so many records."""
+        """Adapt the size of the next piece to the time that this one took to decide."""
         if not records:
-            return  # what ends a transaction is decided as well
+            return  # the end of a transaction is timed as well
         if took_s > _PIECE_S:
             self._at_once = min(self._at_once, max(1, int(records * _PIECE_S / took_s)))
         elif self._at_once < _AT_ONCE:
             self._at_once = min(_AT_ONCE, self._at_once + max(1, self._at_once // 4))
 
     def narrow(self, records: int) -> None:
-        """A transaction of so many records was too much at once: the next has half a piece."""
+        """Halve the piece size, and read one piece only: so many records were too much."""
         self._at_once, self._is_single_piece = max(1, min(self._at_once, records) // 2), True
 
     def committed(self) -> None:
-        """A transaction came through."""
+        """Allow several pieces again after a commit."""
         self._is_single_piece = False
 
     def run_callbacks(self) -> None:
-        """Let the group speak, before something is committed that was not read just now."""
+        """Poll once, so that pending rebalance callbacks run before a commit without a read."""
         if not self._kept:
             self._kept = self._consumed(1, 0)
 
     def discard(self) -> None:
-        """Everything is read again from where it was committed."""
+        """Drop the kept messages: reading starts again from the committed offsets."""
         self._kept = []
 
     def _consumed(self, records_max: int, wait_s: float) -> list[Message]:
@@ -135,7 +138,7 @@ class Poller:
         bytes_max: int,
         decided: Mapping[PartitionId, int],
     ) -> Batch:
-        """As many as there is room for, but one at least; the rest is kept."""
+        """Return as many records as fit, and at least one; keep the rest."""
         records = read(messages[:records_max], bytes_max)
         self._kept = messages[len(records.messages) :]
         if records.messages:

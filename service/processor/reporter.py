@@ -1,7 +1,7 @@
 """Reporter: heartbeat, status, metrics and log lines of a loop.
 
-The loop reports events; the reporter turns them into status, counts and log lines. It outlives the
-lives of the loop, so that totals and phases do too.
+The loop reports events; the reporter turns them into status, counts and log lines. It lives longer
+than a loop, so that totals and phases survive a restart of the loop.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ from state.model import PartitionId
 
 @dataclass(slots=True)
 class RunningTotals:
-    """Since the process started."""
+    """Totals since the process started."""
 
     records_consumed: int = 0
     records_accepted: int = 0
@@ -59,7 +59,7 @@ class RunningTotals:
 
 
 def count(metrics: Metrics, plan: Plan, now_ms: int) -> None:
-    """Tell the metrics of a committed plan, once for each label."""
+    """Add a committed plan to the metrics, once for each label."""
     tally = plan.tally
     for route, records in tally.consumed.items():
         metrics.consumed(route, records, tally.bytes_consumed[route])
@@ -83,7 +83,7 @@ def count(metrics: Metrics, plan: Plan, now_ms: int) -> None:
 def _by_label(
     metrics: Metrics, tally: Mapping[tuple[str, str], int]
 ) -> Mapping[tuple[str, str], int]:
-    """Addresses without a label of their own together: there may be one for each record."""
+    """Sum up by label; addresses without their own label share one: there may be many."""
     found: dict[tuple[str, str], int] = {}
     for (route, address), records in tally.items():
         key = (route, metrics.address_label(address))
@@ -92,19 +92,19 @@ def _by_label(
 
 
 class LagEstimator:
-    """Remembers when each reader was at the end."""
+    """Estimates the lag in time; remembers when each partition was last read to its end."""
 
     def __init__(self) -> None:
         self._level_s: dict[PartitionId, float] = {}
 
     def keep(self, owned: Collection[PartitionId]) -> None:
-        """Forget all other partitions."""
+        """Forget all partitions except these."""
         self._level_s = {source: at for source, at in self._level_s.items() if source in owned}
 
     def of(
         self, source: PartitionId, lag_records: int | None, *, now_s: float, age_ms: int | None
     ) -> int | None:
-        """The bound in ms; None where nothing is known. `age_ms` is of the last record decided."""
+        """Return an upper bound in ms, None if unknown; `age_ms` is the last decided record's age."""
         if lag_records is None:
             return None
         if lag_records == 0:
@@ -117,43 +117,43 @@ class LagEstimator:
 
 
 class AddressCount(NamedTuple):
-    """What came to one address."""
+    """Record counts of one address."""
 
     accepted: int
     duplicates: int
 
 
 class AddressCounters:
-    """By address."""
+    """Record counts by address since the process started."""
 
     def __init__(self, since_ms: int) -> None:
         self.since_ms = since_ms
-        """From when on it was counted."""
+        """When counting started."""
         self._accepted: Counter[str] = Counter()
         self._duplicates: Counter[str] = Counter()
 
     def __contains__(self, address: object) -> bool:
-        """Whether anything came to an address."""
+        """Whether an address has any count."""
         return address in self._accepted or address in self._duplicates
 
     def of(self, address: str) -> AddressCount:
-        """What came to an address."""
+        """Return the counts of an address."""
         return AddressCount(self._accepted[address], self._duplicates[address])
 
     @property
     def addresses(self) -> AbstractSet[str]:
-        """Those to which anything came."""
+        """The addresses with any count."""
         return self._accepted.keys() | self._duplicates.keys()
 
     def counts(self, addresses: Sequence[str]) -> tuple[list[int], list[int]]:
-        """How many were accepted of each, and how many were duplicates."""
+        """Return for each address how many records were accepted, and how many duplicates."""
         accepted, duplicates = self._accepted.get, self._duplicates.get
         return [accepted(each, 0) for each in addresses], [
             duplicates(each, 0) for each in addresses
         ]
 
     def add(self, tally: BatchCounts, held: Collection[AbstractSet[str]]) -> None:
-        """Count what was committed; `held` are the addresses of the partitions that decided it."""
+        """Add a committed tally; `held` are the addresses that its partitions hold."""
         _add(self._accepted, tally.accepted, held)
         _add(self._duplicates, tally.duplicates, held)
 
@@ -172,14 +172,14 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 class DuplicatesLog:
-    """See the module."""
+    """Logs one duplicate per period as an example, with the number of the others."""
 
     def __init__(self) -> None:
         self._logged_s = float("-inf")
         self._suppressed = 0
 
     def log(self, tally: BatchCounts, now_s: float) -> None:
-        """A transaction has committed."""
+        """Log the example of a committed transaction if it is time."""
         example = tally.example
         if example is None:
             return
@@ -192,7 +192,7 @@ class DuplicatesLog:
 
 
 def _fields(example: DuplicateExample) -> dict[str, object]:
-    """Without what is not known."""
+    """Return the fields of the log line, without unknown ones."""
     trace = trace_of(example.headers)
     identifier = example.identifier
     fields = {
@@ -211,7 +211,7 @@ def _fields(example: DuplicateExample) -> dict[str, object]:
 _PUBLISH_S: Final = 0.25
 
 _SILENT_S: Final = 2.0
-"""An answer to a transaction that takes longer is a fault that shows."""
+"""A response to a transaction that takes longer shows in the status as a wait."""
 
 
 class WaitState(NamedTuple):
@@ -222,7 +222,7 @@ class WaitState(NamedTuple):
 
 
 class Reporter:
-    """Totals, and what is pinned on the board."""
+    """Turns the events of a loop into heartbeat, status, metrics and log lines."""
 
     def __init__(
         self,
@@ -252,30 +252,30 @@ class Reporter:
         self._statuses: tuple[PartitionStatus, ...] = ()
         self._held: frozenset[PartitionId] = frozenset()
         self.address_counters = AddressCounters(clock.wall_ms())
-        """What came to each address."""
+        """Record counts by address."""
         self.waiting: WaitState | None = None
         self._config_revision = 0
         self._config_fault: str | None = None
         self._hops: tuple[str, ...] = ()
         self._named_by: int | None = None
-        """The document in force when the metrics were told the addresses that are named."""
+        """The settings document whose addresses have labels in the metrics."""
 
     def beat(self) -> None:
-        """The loop lives."""
+        """Record a heartbeat of the loop."""
         self._board.beat()
 
     def on_wait(self, waited_s: float) -> None:
-        """The loop lives, and has waited for so long for the broker to answer a transaction."""
+        """Record a heartbeat during a transaction, after waiting this long for the broker."""
         self.beat()
-        if waited_s >= _SILENT_S and self.waiting is None:  # else why, it was told already
+        if waited_s >= _SILENT_S and self.waiting is None:  # else the status has the reason already
             self.wait("the broker, which leaves a transaction unanswered", until_commit=True)
 
     def stage(self, stage: Stage, duration_s: float) -> None:
-        """How long a stage of the batch at hand took."""
+        """Record how long a stage of the current batch took."""
         self._metrics.stage(stage, duration_s)
 
     def begun(self) -> Callable[[Sequence[Headers | None]], None] | None:
-        """A transaction begins that reads records; what is to be shown their headers, if any."""
+        """Note the start of a transaction; return the tracer's callback for headers, if any."""
         if self._tracer is None:
             return None
         self._fail_trace("it was given up")
@@ -283,13 +283,13 @@ class Reporter:
         return None if self._trace is None else self._trace.look
 
     def _fail_trace(self, cause: str) -> None:
-        """What was traced did not come to its end."""
+        """End the current trace as failed, if there is one."""
         if self._trace is not None:
             self._trace.fail(cause)
             self._trace = None
 
     def committed(self, plan: Plan, duration_s: float) -> None:
-        """A transaction has committed."""
+        """Count a committed transaction."""
         now_ms = self._clock.wall_ms()
         self._doubtful = False
         if self._trace is not None:
@@ -302,36 +302,37 @@ class Reporter:
         self._metrics.committed(duration_s)
 
     def aborted(self, fault: KafkaFailure) -> None:
-        """A transaction was aborted."""
+        """Count and log an aborted transaction."""
         self._totals.transactions_aborted += 1
         self._fail_trace(fault.cause)
         self._metrics.not_committed("aborted")
         _log.warning("transaction_aborted", cause=fault.cause, of_record=fault.of_record)
 
     def damaged(self, sentence: str) -> None:
-        """A store is wiped and restored."""
+        """Log that a store is wiped and restored."""
         _log.warning("store_damaged", cause=sentence)
 
     def unknown(self, fault: KafkaFailure) -> None:
-        """A life ends: what became of its last transaction, the broker says."""
+        """Count and log the end of a life whose last transaction has an unknown outcome."""
         self._metrics.not_committed("unknown")
         self._fail_trace(fault.cause)
         if fault.fenced:
             self._metrics.fenced()
         _log.warning("outcome_unknown", cause=fault.cause, fenced=fault.fenced)
-        sentence = f"the broker, which answered {fault.cause}; see its log and our rights"
+        sentence = f"the broker, which answered {fault.cause}; see its log and our ACLs"
         self._statuses = ()
         self.wait(sentence, until_commit=not fault.fenced)
 
     def client_error(self, name: str, text: str) -> None:
-        """The client reported an error beside the records."""
+        """Count and log an error that the client reported."""
         self._metrics.client_error(name)
         _log.warning("client_error", error=name, text=text)
 
     def wait(self, sentence: str, *, until_commit: bool = False) -> None:
-        """The loop waits for the world: not ready, and the sentence says for what.
+        """Set the status to waiting, and thus not ready; `sentence` says what for.
 
-        With `until_commit`, a round without a fault is no proof that it is over: a commit is.
+        With `until_commit` a turn without a failure does not prove that the wait is over: only a
+        commit does.
         """
         self._doubtful = self._doubtful or until_commit
         if self.waiting is None or self.waiting.sentence != sentence:
@@ -341,11 +342,11 @@ class Reporter:
         self.publish("waiting", self._statuses)
 
     def waited_s(self) -> float:
-        """How long nothing has gone well; 0 while nothing is waited for."""
+        """Return how long the loop has waited; 0 if it does not wait."""
         return self._clock.monotonic_s() - self.waiting.since_s if self.waiting else 0.0
 
     def go_on(self) -> bool:
-        """A round went well; tells whether nothing is waited for any more."""
+        """Note a turn without failure; return whether the loop does not wait any more."""
         if self.waiting is not None and not self._doubtful:
             _log.info("going_on", reason=self.waiting.sentence)
             self.waiting = None
@@ -353,7 +354,7 @@ class Reporter:
         return self.waiting is None
 
     def turned(self, assignment: Assignment, *, complete: bool) -> None:
-        """A round is over; a few times a second its status is published."""
+        """Note the end of a turn; publish the status a few times a second."""
         if assignment.rebalances != self._rebalances:
             self._rebalances = assignment.rebalances
             self._count_rebalances(assignment.changes)
@@ -371,7 +372,7 @@ class Reporter:
         self._statuses = statuses
         settled = assignment.rebalances and assignment.settled
         if settled and all(status.lag_records == 0 or status.paused for status in statuses):
-            self._doubtful = False  # there is nothing left that a commit could prove
+            self._doubtful = False  # nothing is left to commit that could prove it
         self._log_changes(statuses)
         self._log_held(assignment.held)
         phase: ServicePhase = "running" if assignment.rebalances else "starting"
@@ -382,7 +383,7 @@ class Reporter:
     def follows(
         self, settings_follower: SettingsFollower, running: Iterable[OwnedPartition]
     ) -> None:
-        """How far what is set was brought into force."""
+        """Report how far the settings are effective."""
         self._config_revision = settings_follower.applied(running)
         routes = settings_follower.effective.config.routes
         self._hops = tuple(hop.value for hop in hops_of(route.scope for route in routes))
@@ -402,7 +403,7 @@ class Reporter:
         scanner: OccupancyScanner,
         book: AddressBook,
     ) -> None:
-        """Between two batches; every few seconds what is held locally is measured."""
+        """Sample the local state every few seconds; call it between two batches."""
         now_s = self._clock.monotonic_s()
         if now_s - self._sampled_s >= PERIOD_S:
             self._sampled_s = now_s
@@ -410,7 +411,7 @@ class Reporter:
             self._metrics.sampled(self._sampler.take(running, scanner, book, labels))
 
     def _with_wait(self, status: PartitionStatus, partition: OwnedPartition) -> PartitionStatus:
-        """With the time that its next record may have waited."""
+        """Return the status with the lag in time."""
         age_ms = self._clock.wall_ms() - partition.time_ms if partition.time_ms else None
         now_s = self._clock.monotonic_s()
         lag_ms = self._lag_estimator.of(
@@ -420,13 +421,13 @@ class Reporter:
 
     def _count_rebalances(self, changes: Counter[RebalanceKind]) -> None:
         if changes.total() < self._changes.total():
-            self._changes = Counter()  # a new life counts anew
+            self._changes = Counter()  # a new life counts from 0
         for kind, times in (changes - self._changes).items():
             self._metrics.rebalance(kind, times)
         self._changes = Counter(changes)
 
     def _log_changes(self, statuses: tuple[PartitionStatus, ...]) -> None:
-        """A line for each partition that began to run or is gone."""
+        """Log each partition that became RUNNING or was released."""
         running = {
             (s.topic, s.partition): s for s in statuses if s.phase == PartitionPhase.RUNNING.value
         }
@@ -443,7 +444,7 @@ class Reporter:
         self._running = set(running)
 
     def _log_held(self, held: Mapping[PartitionId, int]) -> None:
-        """A line for each input that a transaction of somebody's keeps from being read."""
+        """Log each input that is newly held back by an open transaction."""
         self._metrics.held_back(len(held))
         for source in sorted(held.keys() - self._held):
             reason = describe_held({source: held[source]})
@@ -457,7 +458,7 @@ class Reporter:
         *,
         complete: bool = False,
     ) -> None:
-        """Pin a status on the board."""
+        """Publish a status on the board."""
         totals = self._totals
         status = ServiceStatus(
             phase=phase,
@@ -483,7 +484,7 @@ class Reporter:
 
 
 def _named(config: Config) -> Iterator[str]:
-    """Addresses that the configuration names: as what a route makes of an input, or by settings."""
+    """Yield the addresses that routes make of named inputs, and those with named settings."""
     for route in config.routes:
         for topic in route.inputs:
             address = Template.parse(route.address, topic).constant
@@ -519,7 +520,7 @@ def _status_of(
 
 
 def _end(partition: OwnedPartition, assignment: Assignment) -> int | None:
-    """What the fetcher last heard of the end, open transactions and all; None before that."""
+    """Return the last known end offset, open transactions included; None if unknown."""
     source = partition.source
     if assignment.fetching.is_paused(partition):
         return assignment.fetching.ends.get(source)

@@ -1,9 +1,9 @@
 """Restore: replays the tail of changelogs into their stores, on a consumer of its own.
 
-The end is the high watermark, asked after the committed offset was known, never the last stable
-offset: an open transaction would hide state that the committed offset already includes. Replay is
+The end is the high watermark, read after the committed offset, and never the last stable offset:
+an open transaction would hide state that the committed offset already includes. Replay is
 read_committed and done when the position has reached the end; control records advance it too.
-Invariant: a store only ever takes a prefix of its changelog, in order.
+Invariant: a store always holds a prefix of its changelog, applied in order.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class ChangelogReplay:
     records: int = 0
     edits: list[Edit] = field(default_factory=list)
     reached: int = field(init=False)
-    """The offset behind the last record, or marker, that was read."""
+    """The offset after the last record, or transaction marker, that was read."""
 
     def __post_init__(self) -> None:
         self.reached = self.position.changelog_next
@@ -53,24 +53,24 @@ class Restorer:
 
     @property
     def replays(self) -> dict[PartitionId, ChangelogReplay]:
-        """What is under way, by changelog partition."""
+        """Running replays by changelog partition."""
         return self._replays
 
     def add(self, replay: ChangelogReplay) -> None:
-        """Begin, or begin anew, at the store's position."""
+        """Start a replay, or restart it, at the store's position."""
         self._replays[replay.changelog] = replay
         self._assign()
 
     def remove(self, changelog: PartitionId) -> None:
-        """Stop: the partition is done or lost."""
+        """Stop a replay: the partition is restored or lost."""
         if self._replays.pop(changelog, None) is not None:
             self._assign()
 
     def step(self, timeout_s: float) -> None:
-        """Replay what comes within the timeout.
+        """Replay the records that arrive within the timeout.
 
-        Raises KafkaException for what the broker answers, UnknownFormatError for a record that is
-        not ours, and the store's own errors.
+        Raises KafkaException for an error from the broker, UnknownFormatError for a record that
+        Ringfence did not write, and the store's own errors.
         """
         consumer = self._consumer
         if consumer is None or not self._replays:
@@ -83,7 +83,7 @@ class Restorer:
         for replay in self._replays.values():
             _apply(replay)
         if errors:
-            self._assign()  # a log that was refused is asked for again
+            self._assign()  # the log that caused an error is fetched again
             raise KafkaException(errors[0])
         for position in consumer.position([TopicPartition(*log) for log in self._replays]):
             replay = self._replays[PartitionId(position.topic, position.partition)]
@@ -91,12 +91,12 @@ class Restorer:
             _apply(replay)
 
     def renew(self) -> None:
-        """Go on with a new consumer: the one at hand may have forgotten its brokers."""
+        """Continue with a new consumer: the current one may have forgotten its brokers."""
         self._drop_consumer()
         self._assign()
 
     def close(self) -> None:
-        """Let the consumer go."""
+        """Close the consumer and drop all replays."""
         self._drop_consumer()
         self._replays.clear()
 
@@ -117,7 +117,7 @@ class Restorer:
             return
         key, value = message.key() or b"", message.value()
         try:
-            if value is not None:  # whoever deletes what is foreign leaves a foreign key
+            if value is not None:  # deleting a foreign record leaves a foreign key
                 address_of(key)
                 check(key, value)
         except UnknownFormatError as error:
@@ -128,9 +128,9 @@ class Restorer:
 
 
 def _apply(replay: ChangelogReplay) -> None:
-    """Bring what was read into the store."""
+    """Apply the records read so far to the store."""
     if replay.reached > replay.position.changelog_next:
-        # Not its time: until the end is reached, tombstones may be missing that are gone then.
+        # The position's time stays: before the end, tombstones may be missing that expire by then.
         position = replay.position._replace(changelog_next=replay.reached)
         replay.store.apply(replay.edits, position)
         replay.position = position

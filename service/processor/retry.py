@@ -8,27 +8,27 @@ from service.kafka.errors import KafkaFailure
 from service.processor.reporter import Reporter
 
 _BACKOFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
-# A broker lets no transaction stay open for longer, unless it was told so.
+# The default of the broker's transaction.max.timeout.ms: no transaction stays open for longer.
 _OPEN_TRANSACTION_S: Final = 900.0
 _CUT_OFF_S: Final = 20.0
 BROKER_PATIENCE_S: Final = 300.0
-"""How long the broker may refuse everything before the process ends with exit code 3."""
+"""How long the broker may refuse all work before the process ends with exit code 3."""
 
 
 class RetryPolicy:
-    """Of one life of a loop."""
+    """Backoff and time limits of one life of a loop."""
 
     def __init__(self, reporter: Reporter, clock: Clock, session_timeout_ms: int) -> None:
         self._reporter, self._clock = reporter, clock
         self._group_s = 2 * session_timeout_ms / 1000
         self._failures = 0
         self._cut_off_since_s: float | None = None
-        """Since when this life's clients have found no broker."""
+        """Since when the clients of this life have found no broker."""
         self._unsettled: tuple[int, float] | None = None
-        """Since when the group has refused our commits, after so many rebalances."""
+        """The number of rebalances and the time at which the group began to refuse our commits."""
 
     def back_off(self, sentence: str, *, until_commit: bool = False) -> None:
-        """Nothing can be done now: say what for, wait, and end when it takes too long."""
+        """Report what is waited for, sleep, and raise ExitError 3 after `BROKER_PATIENCE_S`."""
         self._reporter.wait(sentence, until_commit=until_commit)
         if self._reporter.waited_s() > BROKER_PATIENCE_S:
             raise ExitError(ExitCode.BROKER, f"Gave up waiting for {sentence}.")
@@ -36,7 +36,7 @@ class RetryPolicy:
         self._failures += 1
 
     def turned(self, waiting: str | None) -> None:
-        """A round went well, but for what is waited for beside it."""
+        """Handle a turn without errors; `waiting` is what it still waits for, if anything."""
         if waiting is not None:
             self._reporter.wait(waiting)
             if self._reporter.waited_s() > _OPEN_TRANSACTION_S:
@@ -45,9 +45,9 @@ class RetryPolicy:
             self._failures = 0
 
     def is_cut_off(self, *, finds_broker: bool) -> bool:
-        """Told of each round; whether clients have long enough found no broker: others might.
+        """Return whether clients have found no broker for so long that new ones are needed.
 
-        librdkafka may forget every broker, and for good (its issue #5301).
+        Called once per turn. librdkafka may forget every broker permanently (its issue #5301).
         """
         now_s = self._clock.monotonic_s()
         if finds_broker:
@@ -58,13 +58,14 @@ class RetryPolicy:
         return now_s - self._cut_off_since_s > _CUT_OFF_S
 
     def committed(self) -> None:
-        """The group took our offsets."""
+        """Note that the group accepted our offsets."""
         self._unsettled = None
 
     def is_passing(self, fault: KafkaFailure, rebalances: int) -> bool:
-        """Whether the group is on its way to a generation that we are not told of yet.
+        """Whether a failure is due to a rebalance whose callback has not run yet.
 
-        For as long as somebody who died may hold it up; longer is a fault like another.
+        That may last as long as a dead member can delay the group. After that the failure is
+        handled like any other.
         """
         now_s = self._clock.monotonic_s()
         if not fault.of_group:

@@ -1,7 +1,7 @@
 """Takeover: the steps of a partition from its assignment to its first record, and what they check.
 
-In the order of the protocol: the committed offset, the ends of the logs, the store, the replay, the
-checks. A partition that only passes its records on has neither log nor store.
+The steps are, in order: the committed offset, the ends of the logs, the store, the replay, the
+checks. A partition that only forwards its records has neither changelog nor store.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,11 +41,11 @@ from state.store import (
 )
 
 STORE_AGE_MS_MAX: Final = TOMBSTONES_KEPT_MS // 2
-"""Where nobody has set another `delete.retention.ms`."""
+"""Maximum age of a store with the default `delete.retention.ms`."""
 
 
 def store_fault(position: StorePosition | None, facts: TakeoverFacts, now_ms: int) -> str | None:
-    """Why a store has to be wiped; None when its changelog tail is all that it lacks."""
+    """Return why a store has to be wiped; None if replaying the changelog tail is enough."""
     if position is None:
         return None
     if position.identity != facts.identity:
@@ -62,15 +62,16 @@ def store_fault(position: StorePosition | None, facts: TakeoverFacts, now_ms: in
 def is_too_old(
     position: StorePosition, now_ms: int, tombstones_kept_ms: int = TOMBSTONES_KEPT_MS
 ) -> bool:
-    """Whether tombstones may be gone that came after the store was last level with its log.
+    """Whether the changelog may have dropped tombstones that the store never saw.
 
-    Half of the time for which the changelog keeps them is believed.
+    The store counts as recent for half the time for which the changelog keeps tombstones, from when
+    it last equalled its log.
     """
     return now_ms - position.level_at_ms > tombstones_kept_ms // 2
 
 
 def short_logs(partition: OwnedPartition, facts: TakeoverFacts) -> list[PartitionId]:
-    """Of input and changelog, those that end before what was committed, and are the same topics."""
+    """Return which of input and changelog end before what was committed, unless recreated."""
     metadata, identity, log = facts.metadata, facts.identity, partition.changelog
     found = []
     is_same = metadata is None or metadata.input_topic_id == identity.input_topic_id
@@ -87,13 +88,13 @@ def short_logs(partition: OwnedPartition, facts: TakeoverFacts) -> list[Partitio
 
 
 def check_settings(facts: TakeoverFacts) -> None:
-    """No internal topic has settings under which records or ids are lost, or exit 5."""
+    """Raise ExitError 5 if an internal topic is configured to lose records or ids."""
     if facts.problems:
         raise _contradiction("; ".join(map(str, facts.problems)))
 
 
 def check_identity(partition: OwnedPartition, facts: TakeoverFacts) -> None:
-    """The committed offset and the changelog belong together, or exit 5."""
+    """Raise ExitError 5 unless the committed offset and the changelog belong together."""
     metadata = facts.metadata
     if metadata is None:
         return
@@ -103,16 +104,16 @@ def check_identity(partition: OwnedPartition, facts: TakeoverFacts) -> None:
             f"{name.topic}-{name.partition} was committed with state format {metadata.format}, "
             f"this version reads {FORMAT}; run the newer version."
         )
-    # Before, another route may have passed its records on, and remembered nothing here.
+    # Without a changelog id another route had forwarded the records, and remembered nothing here.
     log = partition.changelog if metadata.changelog_topic_id else None
     if log and metadata.changelog_topic_id != facts.identity.changelog_topic_id:
         raise _contradiction(
-            f"The changelog {log.topic} was deleted and made anew since the last "
+            f"The changelog {log.topic} was deleted and created again since the last "
             f"commit of {name.topic}-{name.partition}; {_RESET}"
         )
     if metadata.input_topic_id != facts.identity.input_topic_id:
         raise _contradiction(
-            f"The input {name.topic} was deleted and made anew since the last commit; {_RESET}"
+            f"The input {name.topic} was deleted and created again since the last commit; {_RESET}"
         )
     if log and facts.changelog.start > metadata.changelog_start:
         raise _contradiction(
@@ -122,7 +123,7 @@ def check_identity(partition: OwnedPartition, facts: TakeoverFacts) -> None:
 
 
 def check_changelog(partition: OwnedPartition, facts: TakeoverFacts, changelog_next: int) -> None:
-    """After the replay: everything that the offset metadata promises is there, or exit 5."""
+    """Raise ExitError 5 if the replay ended before the offset that the metadata names."""
     log = partition.changelog
     if log and facts.metadata is not None and changelog_next <= facts.metadata.last_offset:
         raise _contradiction(
@@ -133,10 +134,11 @@ def check_changelog(partition: OwnedPartition, facts: TakeoverFacts, changelog_n
 
 
 def check_written(partition: OwnedPartition) -> None:
-    """While it runs: the changelog took our records behind those that it had, or exit 5.
+    """Raise ExitError 5 if the running partition's changelog was truncated.
 
-    To be called once it is known to be the same topic. What an aborted transaction has written may
-    fill the gap, so a later takeover need not find it.
+    It was if it took our records at a lower offset than its earlier end. Call it once the topic is
+    known to be the same. The records of an aborted transaction may fill the gap, so a later
+    takeover need not find it.
     """
     log = partition.changelog
     if log and partition.written_at is not None:
@@ -149,16 +151,14 @@ def check_written(partition: OwnedPartition) -> None:
 def start_offset(
     partition: OwnedPartition, facts: TakeoverFacts, settings: ServiceSettings, *, remembered: bool
 ) -> tuple[int, bool]:
-    """Where to read from, and whether the state has to be cleared first.
+    """Return the offset to read from, and whether the state has to be cleared first.
 
-    `remembered` tells whether the replayed changelog holds anything, or, where there is none,
-    whether the partition was read before.
+    `remembered` is whether the replayed changelog holds anything; without a changelog, whether the
+    partition was read before. ExitError 5 where the settings allow no offset.
     """
     name = f"{partition.source.topic}-{partition.source.partition}"
     clear = False
-    if (
-        partition.input_partition is None
-    ):  # what was passed on is decided, whatever holds for the inputs
+    if partition.input_partition is None:  # repartitioned records are never skipped
         settings = replace(settings, on_missing_offset="earliest")
     if remembered and facts.metadata is None:
         if settings.on_reset_offset == "fail":
@@ -210,28 +210,28 @@ _BUSY_PAUSE_S: Final = 0.25
 _SHORT_S: Final = 10.0
 
 _SHORT_GAP_S: Final = 5.0
-"""Two short reports that are further apart may be those of two starts."""
+"""Two short reports that are further apart may come from two starts of a broker."""
 
 _STALLED_S: Final = 30.0
 
 
 class _Blocker(Enum):
-    """Why a partition is put off; the values are what status shows of those that are."""
+    """Why a partition is postponed; the values appear in the status, with the topics."""
 
     TOPIC = "the broker to describe the topics of {}, which were created just now, or deleted"
     RECORDS = "the broker to report the whole logs of {}, which seem to be truncated"
-    STORE = "the stores of {}, which another process of this instance has open still"
+    STORE = "the stores of {}, which another process of this instance still has open"
 
 
 class _TruncatedLog(NamedTuple):
-    """A log that ends too early, whenever it was asked for between two times."""
+    """The first and last time at which a log was reported to end too early."""
 
     since_s: float
     asked_s: float
 
 
 class PartitionInitializer:
-    """See the module."""
+    """Takes partitions over: from their assignment until they are read."""
 
     def __init__(
         self,
@@ -244,7 +244,7 @@ class PartitionInitializer:
         run: Callable[[OwnedPartition, int], None],
         retake: Callable[[OwnedPartition], None],
     ) -> None:
-        """`run` has a partition read from an offset on; `retake` has it arrive anew."""
+        """`run` starts reading a partition at an offset; `retake` starts its takeover again."""
         self._cluster: ClusterAdmin = clients.cluster
         self._cluster_id = cluster_id
         self._consumer = consumer
@@ -254,18 +254,18 @@ class PartitionInitializer:
         self._run = run
         self._retake = retake
         self._postponed: dict[PartitionId, float] = {}
-        """Partitions that were put off, and when to try again."""
+        """Postponed partitions, and when to try again."""
         self._blockers: dict[PartitionId, _Blocker] = {}
-        """What each of them lacked last."""
+        """The last blocker of each postponed partition."""
         self._short: dict[PartitionId, dict[PartitionId, _TruncatedLog]] = {}
-        """Of each partition its logs that were short when they were last asked for."""
+        """By partition the logs that were short when last checked."""
         self.restorer = Restorer(clients.restorer)
-        """What is being restored."""
+        """Replays the changelogs."""
         self._positions: dict[PartitionId, StorePosition] = {}
         self._stalled_since_s: float
 
     def step(self, partitions: Mapping[PartitionId, OwnedPartition]) -> str | None:
-        """Move every one of them that does not run a little; tells what it waits for, if so."""
+        """Advance every partition that is not RUNNING; return what they wait for, or None."""
         now_s = self._clock.monotonic_s()
         for source in self._postponed.keys() - partitions.keys():
             del self._postponed[source]
@@ -294,20 +294,20 @@ class PartitionInitializer:
             self.restorer.renew()
 
     def replay(self, partition: OwnedPartition) -> ChangelogReplay | None:
-        """What a partition that is being restored has still to read."""
+        """Return the running replay of a partition, or None."""
         return self.restorer.replays.get(partition.changelog) if partition.changelog else None
 
     def drop(self, partition: OwnedPartition) -> None:
-        """It is not ours any more, or arrives anew."""
+        """Stop the takeover of a partition: it is lost, or starts again."""
         if partition.changelog is not None:
             self.restorer.remove(partition.changelog)
 
     def wipe(self, source: PartitionId) -> None:
-        """Let its store begin from nothing."""
+        """Delete the store of a partition."""
         self._stores.wipe(source)
 
     def close(self) -> None:
-        """Let the consumer of changelogs go."""
+        """Close the consumer of changelogs."""
         self.restorer.close()
 
     def _take_over(self, partitions: Sequence[OwnedPartition]) -> str | None:
@@ -345,11 +345,12 @@ class PartitionInitializer:
         return None
 
     def _is_short(self, partition: OwnedPartition, facts: TakeoverFacts, asked_s: float) -> bool:
-        """Whether the input or the changelog seems to end before what was committed.
+        """Whether the input or the changelog ends too early, and not yet long enough to believe it.
 
-        A broker that has just started reports less than it has; only what lasts is believed, from
-        the first question to the last: the process may have stood still since. The two logs may
-        have leaders that start one after the other, and a leader may start again and again.
+        A broker that has just started reports less than it has, so a short log is believed only
+        after `_SHORT_S`. That time counts between requests, since the process may have been paused
+        after the last one. Each log counts on its own, since their leaders may start one after the
+        other, and a leader may start repeatedly.
         """
         before, now = self._short.get(partition.source, {}), dict[PartitionId, _TruncatedLog]()
         for log in short_logs(partition, facts):
@@ -365,7 +366,7 @@ class PartitionInitializer:
         self._postponed[partition.source] = self._clock.monotonic_s() + _BUSY_PAUSE_S
 
     def _postponed_sentence(self) -> str | None:
-        """What partitions wait for that were put off."""
+        """Return what the postponed partitions wait for, as a sentence; None without any."""
         for blocker in _Blocker:
             found = sorted(
                 source for source in self._postponed if self._blockers[source] is blocker
@@ -378,7 +379,7 @@ class PartitionInitializer:
     def _facts(
         self, partitions: Sequence[OwnedPartition], committed: Sequence[TopicPartition]
     ) -> dict[PartitionId, TakeoverFacts]:
-        """Of each partition whose topics the broker describes."""
+        """Return the facts of each partition whose topics the broker describes."""
         for position in committed:
             if position.error is not None:
                 raise KafkaException(position.error)
@@ -429,7 +430,7 @@ class PartitionInitializer:
             self.restorer.add(replay)
 
     def _opened(self, partition: OwnedPartition, facts: TakeoverFacts) -> Store:
-        """The store of a partition, wiped when it is damaged or not the copy that we need."""
+        """Open the store of a partition; wipe it if it is damaged or not a usable copy."""
         source = partition.source
         try:
             store = self._stores.open(source)
@@ -443,7 +444,7 @@ class PartitionInitializer:
         return self._stores.open(source)
 
     def _finish(self, partition: OwnedPartition, replay: ChangelogReplay) -> None:
-        """The store equals the changelog: check it against the offset, then read."""
+        """Check the restored store against the committed offset, then start reading."""
         self.restorer.remove(replay.changelog)
         facts, store = partition.facts, replay.store
         assert facts is not None  # set when the restore began
@@ -478,7 +479,7 @@ class PartitionInitializer:
         self._run(partition, offset)
 
     def _is_outdated(self, partition: OwnedPartition, facts: TakeoverFacts) -> bool:
-        """Whether another owner has committed since: then it was us who stood still."""
+        """Whether another owner has committed since: then this process was paused."""
         try:
             (now,) = self._consumer.committed(
                 [topic_partition_of(partition)], timeout=_COMMITTED_TIMEOUT_S
@@ -494,7 +495,7 @@ def _tombstones_kept_ms(partition: OwnedPartition, topics: Mapping[str, TopicInf
 
 
 def _problems(partition: OwnedPartition, topics: Mapping[str, TopicInfo]) -> list[ConfigIssue]:
-    """What is wrong with the settings of the internal topics of a partition."""
+    """Return the issues with the configuration of a partition's internal topics."""
     found, source, log = list[ConfigIssue](), partition.source, partition.changelog
     if partition.input_partition is None:
         found += by_address_problems(source.topic, topics[source.topic])

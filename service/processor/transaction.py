@@ -1,9 +1,9 @@
-"""Transaction: a plan becomes one Kafka transaction; only then do store and memory change.
+"""Transaction: commits a plan as one Kafka transaction, and only then changes store and memory.
 
 Outputs, dead letters, changelog and input offsets become visible together or not at all. A commit
-that timed out may only be committed again; past the deadline the broker alone knows the outcome.
-Invariants: local state may change iff `commit` returned; no transaction begins on a producer of
-which an earlier request may still be in transit to the broker.
+that timed out may only be committed again; past the deadline only the broker knows the outcome.
+Invariants: local state may change iff `commit` returned; no transaction begins on a producer with
+an earlier request that may still be in transit to the broker.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,14 +32,14 @@ _PAUSE_S: Final = 0.1
 _FLUSH_SLICE_S: Final = 0.25
 
 
-# The broker looks for transactions past their timeout every ten seconds by default.
+# By default the broker checks for timed-out transactions every ten seconds.
 _SCAN_S: Final = 10.0
 
 _NOT_DELIVERED: Final = KafkaFailure(
     Recovery.ABORT,
     of_record=False,
     fenced=False,
-    cause="_MSG_TIMED_OUT: a changelog record was not delivered in time, or nobody knows where",
+    cause="_MSG_TIMED_OUT: a changelog record was not delivered in time, or at an unknown offset",
 )
 
 _UNDECIDED: Final = _NOT_DELIVERED._replace(cause="its records could not be decided")
@@ -58,15 +58,15 @@ OffsetsBuilder = Callable[[Mapping[PartitionId, int]], list[TopicPartition]]
 
 
 class TransactionAbortedError(KafkaFailureError):
-    """The transaction left nothing behind: the batch has to be read again."""
+    """The transaction was aborted: the batch has to be read again."""
 
 
 class OutcomeUnknownError(KafkaFailureError):
-    """Only the broker knows what became of the transaction: begin again from what it says."""
+    """Only the broker knows the outcome of the transaction: start a new life from its state."""
 
 
 class TransactionManager:
-    """The transactional producer, and the order in which it is used."""
+    """The transactional producer, and the order of calls to it."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class TransactionManager:
         clock: Clock,
         on_wait: Callable[[float], None] = lambda _waited_s: None,
     ) -> None:
-        """`awaits` is told, wherever a wait for the broker goes on, how long it has taken."""
+        """`on_wait` is called repeatedly during a wait for the broker, with its duration in s."""
         self._clients = clients
         self._on_wait = on_wait
         self._timeout_s = transaction_timeout_ms / 1000
@@ -85,7 +85,7 @@ class TransactionManager:
         self._suspect = False
 
     def prepare(self, batch_bytes_max: int) -> None:
-        """Have a producer, which fences those of its name; its batches are to be no larger."""
+        """Ensure a producer, which fences others with its transactional id; set the batch limit."""
         self._batch_bytes_max = batch_bytes_max
         if self._producer is None:
             self._producer = self._initialised()
@@ -93,11 +93,11 @@ class TransactionManager:
             self._serve(self._producer)
 
     def _trusted(self) -> Producer:
-        """The producer for the next transaction: not one of which a request may still arrive.
+        """Return a producer without a request that may still arrive, for the next transaction.
 
-        librdkafka sends a request again when its connection breaks, and lacks part 2 of KIP-890:
-        the late first copy, an EndTxn above all, would take effect in a later transaction of the
-        same producer epoch. The epoch of the next producer makes the broker refuse it.
+        librdkafka sends a request again when its connection breaks, and lacks part 2 of KIP-890: a
+        late first copy, above all of EndTxn, would take effect in a later transaction of the same
+        producer epoch. A new producer has a new epoch, which makes the broker refuse the copy.
         """
         if self._producer is not None and not self._suspect:
             self._serve(self._producer)
@@ -107,9 +107,9 @@ class TransactionManager:
         return self._producer
 
     def _initialised(self) -> Producer:
-        """A new producer.
+        """Return a new, initialised producer.
 
-        One that reports something before its first transaction serves for that one alone: the
+        A producer that reports an error before its first transaction is replaced after it: the
         client does not log the same loss twice within 30 seconds.
         """
         self.close()
@@ -126,12 +126,12 @@ class TransactionManager:
         build_offsets: OffsetsBuilder,
         group: object,
     ) -> None:
-        """All of the plan, or TransactionAbortedError, or OutcomeUnknownError.
+        """Commit the plan; raise TransactionAbortedError or OutcomeUnknownError otherwise.
 
-        `outputs` fills the plan while it is read: what is decided is sent while the rest is still
-        being decided. Its first part is decided, and loads what it needs, before the transaction
-        begins. What it raises comes through, after an abort. `group` is the group metadata of the
-        generation in which the batch was read.
+        Iterating `outputs` fills the plan: outputs are sent while the rest is still being decided.
+        The first part is decided, and its state loaded, before the transaction begins. Other
+        exceptions that `outputs` raises propagate, after an abort. `group` is the group metadata of
+        the generation in which the batch was read.
         """
         parts = iter(outputs)
         try:
@@ -143,9 +143,9 @@ class TransactionManager:
         try:
             self._run(producer.begin_transaction)
             changelog = self._write(producer, plan, chain([first], parts), began_s)
-            # If a piece was not delivered, no offset shows what the changelog has taken.
+            # If a changelog piece was not delivered, its offset in the changelog is unknown.
             offsets = build_offsets({} if changelog.awaited else changelog.written)
-            # After a record that was not delivered this fails, and with that record's error.
+            # This fails if a record was not delivered, with the error of that record.
             self._run(lambda: producer.send_offsets_to_transaction(offsets, group, _STEP_TIMEOUT_S))
             if changelog.awaited:
                 raise TransactionAbortedError(_NOT_DELIVERED)
@@ -159,48 +159,48 @@ class TransactionManager:
             if aborted is None:
                 return
             fault = aborted
-        # When nothing is handled any more, see `without_frames`.
+        # Outside the `except` blocks, for the reason in `without_frames`.
         raise TransactionAbortedError(self._abort(producer, fault, began_s))
 
     def _serve(self, producer: Producer) -> None:
         """Have the producer report errors and lost connections."""
         try:
             producer.poll(0)
-        except KafkaException as error:  # a fatal one; no transaction is open
+        except KafkaException as error:  # a fatal error; no transaction is open
             raise OutcomeUnknownError(fault_of(error.args[0])) from error
 
     def close(self) -> None:
-        """Drop the producer; what it left open, its successor or the broker's timeout aborts."""
+        """Drop the producer; its successor or the broker's timeout aborts an open transaction."""
         self._producer = None
 
     def _write(
         self, producer: Producer, plan: Plan, outputs: Iterable[Sequence[Output]], began_s: float
     ) -> "_ChangelogWriter":
-        """Everything into the logs.
+        """Send all records of the plan and flush them.
 
-        A record that was not delivered makes the next step fail with its error, so delivery is
-        asked for only where the offset is needed.
+        A record that was not delivered makes the next step fail with its error, so delivery reports
+        are requested only for the last records of changelogs, whose offsets are needed.
         """
         changelog = _ChangelogWriter(plan.edits)
         try:
             for part in outputs:
                 self._on_wait(0.0)
                 if self._waited_s(began_s) > self._timeout_s / 2:
-                    raise TransactionAbortedError(SLOW)  # while there is time to abort it
+                    raise TransactionAbortedError(SLOW)  # while there is still time to abort
                 send(producer, part)
                 changelog.write(producer)
             changelog.write(producer)
             self._flush(producer)
         except KafkaException as error:
-            # `produce` says only that the transaction has failed, not for which record.
+            # `produce` reports only that the transaction has failed, not because of which record.
             reason = _failed(producer) or error
             raise TransactionAbortedError(fault_of(reason.args[0])) from reason
         return changelog
 
     def _flush(self, producer: Producer) -> None:
-        """Until all is delivered, a record is refused, or the time is up.
+        """Wait until all records are delivered, one is refused, or the time is up.
 
-        Once a record is refused the client sends no other, and `flush` alone would wait for them.
+        Once a record is refused the client sends no further ones, and `flush` would wait for them.
         """
         started_s = self._clock.monotonic_s()
         while producer.flush(_FLUSH_SLICE_S) and self._waited_s(started_s) < self._timeout_s:
@@ -209,9 +209,10 @@ class TransactionManager:
                 raise reason
 
     def _end(self, producer: Producer, began_s: float) -> KafkaFailure | None:
-        """Commit, and again while the answer is out; never abort what may be committed.
+        """Commit, repeatedly while there is no response; never abort what may be committed.
 
-        Gives what it has to be aborted for. OutcomeUnknownError where only the broker knows.
+        Returns the failure for which the transaction has to be aborted, None once it is committed.
+        OutcomeUnknownError if only the broker knows.
         """
         started_s = self._clock.monotonic_s()
         maybe_committed = False
@@ -222,7 +223,7 @@ class TransactionManager:
             except KafkaException as error:
                 fault = fault_of(error.args[0])
             else:
-                # The client closes a silent connection, with a request on it, and logs nothing.
+                # The client closes a silent connection with a request on it, without a log line.
                 self._suspect = self._suspect or self._waited_s(began_s) > _STEP_TIMEOUT_S
                 return None
             if fault.remedy is Recovery.ABORT and not maybe_committed:
@@ -236,11 +237,11 @@ class TransactionManager:
             maybe_committed = self._suspect = True
 
     def _abort(self, producer: Producer, cause: KafkaFailure, began_s: float) -> KafkaFailure:
-        """Abort what was never told to commit, and give the cause.
+        """Abort a transaction of which no commit was sent; return the cause.
 
-        OutcomeUnknownError where the broker does not confirm it, or a rival took the name over.
-        The broker itself ends a transaction that is older than its timeout, and fences its
-        producer: that is an abort too, and costs neither the partitions nor what is in memory.
+        OutcomeUnknownError if the broker does not confirm the abort, or another producer took over
+        the transactional id. The broker itself ends a transaction that is older than its timeout,
+        and fences its producer: that is an abort too, and we keep the partitions and the memory.
         """
         self._suspect = True
         fault = cause
@@ -250,7 +251,7 @@ class TransactionManager:
             except TransactionAbortedError:
                 raise OutcomeUnknownError(cause) from None
             except OutcomeUnknownError as error:
-                # An abort may end fatally (librdkafka #4849); what led to it says more.
+                # An abort may fail fatally (librdkafka #4849); its cause explains more.
                 fault = (
                     error.fault if error.fault.fenced else cause._replace(remedy=Recovery.REBUILD)
                 )
@@ -261,12 +262,12 @@ class TransactionManager:
         return cause
 
     def _has_expired(self, fault: KafkaFailure, began_s: float) -> bool:
-        """Whether the broker, and no rival, fenced the producer: for the age of its transaction."""
+        """Whether the broker fenced the producer for the age of its transaction, not a rival."""
         is_fenced = fault.fenced and not fault.of_group
         return is_fenced and self._waited_s(began_s) > self._timeout_s
 
     def _run(self, step: Callable[[], None]) -> None:
-        """A step that may be repeated, until it is done, is refused, or its time is up."""
+        """Repeat a step until it succeeds, is refused, or its time is up."""
         started_s = self._clock.monotonic_s()
         while True:
             self._on_wait(self._waited_s(started_s))
@@ -292,9 +293,9 @@ class TransactionManager:
 
 
 def _failed(producer: Producer) -> KafkaException | None:
-    """What the open transaction has failed for, if it has."""
+    """Return the error with which the open transaction has failed, or None."""
     try:
-        # Refused within a transaction, and with the transaction's own error if it has one.
+        # Refused within a transaction; with that transaction's own error if it has one.
         producer.begin_transaction()
     except KafkaException as error:
         if error.args[0].txn_requires_abort() or error.args[0].fatal():
@@ -303,10 +304,10 @@ def _failed(producer: Producer) -> KafkaException | None:
 
 
 class _ChangelogWriter:
-    """The edits of a plan on their way: written as the plan fills, delivery asked of the last.
+    """Writes the edits of a plan as it fills; asks for a delivery report of the last of each piece.
 
-    It must not hold the producer, which holds its reports: one that is never served would keep a
-    producer that was dropped, with its threads and connections, for good.
+    It must not refer to the producer, which refers to the report callbacks: a report that is never
+    served would keep a dropped producer alive, with its threads and connections.
     """
 
     def __init__(self, edits: Mapping[PartitionId, list[Edit]]) -> None:
@@ -315,10 +316,10 @@ class _ChangelogWriter:
         self.written: dict[PartitionId, int] = {}
         """The last changelog offset of each partition."""
         self.awaited = 0
-        """Deliveries that were asked for and have not succeeded."""
+        """Number of delivery reports that are still to come, or failed."""
 
     def write(self, producer: Producer) -> None:
-        """Hand over what was added since."""
+        """Send the edits that were added since the last call."""
         for log, edits in self._edits.items():
             sent = self._sent.get(log, 0)
             if sent < len(edits):
@@ -327,7 +328,7 @@ class _ChangelogWriter:
 
     def _write(self, producer: Producer, log: PartitionId, edits: list[Edit]) -> None:
         def note(error: KafkaError | None, message: Message) -> None:
-            # The message of a failed report must not be touched: a fatal error may be pending.
+            # The message of a failed report must not be accessed: a fatal error may be pending.
             if error is not None:
                 return
             offset = message.offset()
@@ -350,10 +351,10 @@ def apply(
     cache: Cache,
     now_ms: int,
 ) -> None:
-    """Bring a committed plan into stores and memory.
+    """Apply a committed plan to stores and memory.
 
-    `changelog_next` has the position of each changelog partition after the commit. A store's
-    errors pass: Kafka has committed already, so the store is behind and has to be restored.
+    `changelog_next` has the position of each changelog partition after the commit. Errors of a
+    store propagate: Kafka has committed already, so the store is behind and has to be restored.
     """
     for source, next_offset in plan.next_offsets.items():
         partition = partitions[source]
@@ -363,7 +364,7 @@ def apply(
         if edits and partition.changelog:
             partition.changelog_next = changelog_next[partition.changelog]
             store, facts = partition.store, partition.facts
-            assert store is not None  # it was decided on
+            assert store is not None  # a partition with edits has a store
             assert facts is not None
             position = StorePosition(facts.identity, next_offset, partition.changelog_next, now_ms)
             store.apply(edits, position)
@@ -382,12 +383,12 @@ def apply(
 
 
 def clear_plans(partition: OwnedPartition, edits_max: int) -> Iterator[Plan]:
-    """Plans that delete all that a partition remembers, a tombstone for each key, in pieces.
+    """Yield plans that delete the state of a partition, in pieces, a tombstone for each key.
 
-    Until the last of them is committed the offset has no metadata, as it had none before: a
-    takeover in between finds what was left, and clears it.
+    Until the last of them is committed the offset has no metadata, as before: a takeover in between
+    finds the rest of the state, and clears it.
     """
-    assert partition.store is not None  # it runs
+    assert partition.store is not None  # it is RUNNING
     assert partition.changelog is not None
     kinds = {strategy.kind for strategy in STRATEGIES.values()} | {pending_record.KIND}
     keys = [key for kind in kinds for key, _ in partition.store.scan(kind)]

@@ -118,9 +118,9 @@ MUTANTS: Final = (
     Mutant(
         "what was kept is not forgotten at a rewind",
         "service/processor/poll.py",
-        '        """Everything is read again from where it was committed."""\n'
+        '        """Drop the kept messages: reading starts again from the committed offsets."""\n'
         "        self._kept = []\n",
-        '        """Everything is read again from where it was committed."""\n',
+        '        """Drop the kept messages: reading starts again from the committed offsets."""\n',
     ),
     Mutant(
         "a short changelog is believed at once",

@@ -1,8 +1,8 @@
 """Address queries: lists addresses and what they hold, without loading any of them.
 
-An answer uses what is known already, or the first and last segment of a ring, and is computed in
-steps, since there may be very many addresses. A client asks for all addresses first, with the
-values that they can be sorted by, and then for the rows of one page.
+An answer uses cached occupancy, or the first and last segment of a ring, and is computed in steps,
+since there may be very many addresses. A client requests all addresses first, with the values that
+they can be sorted by, and then the rows of one page.
 """
 
 from collections.abc import Iterator
@@ -31,16 +31,16 @@ from state.strategies.ring import RingDraft
 from state.strategies.window import WindowState
 
 _ADDRESSES_A_STEP: Final = 1_000
-"""Of those that are only named; a millisecond."""
+"""Addresses a step for the directory: about a millisecond."""
 
 _ROWS_A_STEP: Final = 16
 
 
 def directory(_query: DirectoryQuery, loop: Loop) -> Steps[DirectoryAnswer]:
-    """All addresses of which something is held, or of which records have come.
+    """List all addresses that have state or had records.
 
-    What they hold is told as it was last looked at: few have changed since. NotRestored where
-    partitions move meanwhile, since another loop may tell of them too.
+    Their occupancy is the cached one: few have changed since. NotRestored if a rebalance moves
+    partitions meanwhile, since another loop may list them too.
     """
     rebalances = loop.assignment.rebalances
     names, held = list[str](), list[int | None]()
@@ -70,7 +70,7 @@ def directory(_query: DirectoryQuery, loop: Loop) -> Steps[DirectoryAnswer]:
 
 
 def addresses(query: AddressesQuery, loop: Loop) -> Steps[AddressesAnswer]:
-    """What is known of these addresses."""
+    """Return the rows of these addresses, without those that are unknown here."""
     rows = []
     for number, name in enumerate(sorted(set(query.addresses)), 1):
         row = _row(name, loop)
@@ -85,7 +85,7 @@ def addresses(query: AddressesQuery, loop: Loop) -> Steps[AddressesAnswer]:
 def memory_status(
     partition: OwnedPartition, address: str, loop: Loop, memory: CommittedState | None = None
 ) -> MemoryStatus:
-    """What one partition holds of an address; `memory` where it was loaded for that."""
+    """Return what a partition holds of an address; `memory` is its state if it was loaded."""
     occupancy = loop.extent(partition, address, memory)
     if memory is None:
         memory = loop.cache.look(partition.source, address)
@@ -122,7 +122,7 @@ def _row(address: str, loop: Loop) -> AddressRow:
 
 
 def forgotten(query: EvictionQuery, loop: Loop) -> EvictionAnswer:
-    """What would be forgotten, cache by cache."""
+    """Preview which caches new address settings would shorten or delete."""
     before, after = loop.config.addresses, AddressBook.of(query.patterns)
     found = [
         each
@@ -161,7 +161,7 @@ def _evictions(
             oldest_time_ms=held.oldest_ms if count else None,
             newest_time_ms=_newest_ms(memory, had, held, count, PackedPositions(partition.source)),
         )
-        loop.cache.shrink()  # one pattern may be that of all addresses
+        loop.cache.shrink()  # one pattern may match all addresses
 
 
 def _count(
@@ -170,7 +170,7 @@ def _count(
     has: AddressSettings,
     packed_positions: PackedPositions,
 ) -> tuple[Occupancy, int]:
-    """What is held, and how much of it would be forgotten."""
+    """Return the occupancy, and how many ids the new settings would forget."""
     held = memory.begin(had, packed_positions).extent()
     if is_elsewhere(had, has):
         return held, held.held
@@ -184,7 +184,7 @@ def _newest_ms(
     count: int,
     packed_positions: PackedPositions,
 ) -> int | None:
-    """When the newest of so many of the oldest was seen; None where no times are known."""
+    """Return the time of the newest among the `count` oldest ids; None if unknown."""
     if count == held.held or not count:
         return held.newest_ms if count else None
     if isinstance(memory, WindowState):

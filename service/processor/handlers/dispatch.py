@@ -1,4 +1,4 @@
-"""Query dispatch: which handler of the loop answers which query, between two batches."""
+"""Query dispatch: the handler for each query to the loop, run between two batches."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -43,9 +43,9 @@ from state.strategies.registry import RING, STRATEGIES
 
 
 def answer(query: Query, loop: Loop) -> Answer | Steps[Answer]:
-    """The answer to a question, or the steps to it; NotRestored while no partition could give it.
+    """Answer a query, at once or in steps; NotRestored while partitions are being taken over.
 
-    Partitions may go between two steps.
+    Partitions may be lost between two steps.
     """
     if not loop.assignment.settled:
         raise NotRestored("The partitions of this instance are not restored yet; ask again.")
@@ -53,7 +53,7 @@ def answer(query: Query, loop: Loop) -> Answer | Steps[Answer]:
 
 
 def _memories(address: str, loop: Loop) -> Iterator[tuple[OwnedPartition, CommittedState]]:
-    """What the partitions hold of an address, loaded where it is not in memory."""
+    """Yield the partitions that hold an address and its committed state, loaded if needed."""
     settings = settings_of(loop.config.addresses, address)
     strategy = STRATEGIES.get(settings.strategy, RING)
     for source, partition in list(loop.assignment.running.items()):
@@ -81,7 +81,10 @@ def _address(query: AddressQuery, loop: Loop) -> Steps[AddressAnswer]:
 
 
 def _holders(address: str, loop: Loop) -> Iterator[tuple[OwnedPartition, CommittedState | None]]:
-    """The partitions that hold something of an address; in memory what only memory tells."""
+    """Yield the partitions that hold an address; with its state unless it is a ring.
+
+    A ring is described by its stored segments alone.
+    """
     if STRATEGIES.get(settings_of(loop.config.addresses, address).strategy, RING) is not RING:
         yield from _memories(address, loop)
         return
@@ -114,7 +117,10 @@ def _lookup(query: IdsLookup, loop: Loop) -> Steps[LookupAnswer]:
 def _sightings(
     address: str, identifiers: Sequence[bytes], loop: Loop
 ) -> Steps[tuple[tuple[IdLocation, ...], ...]]:
-    """Where each was seen: by its address, and what was stamped on its way in the other cache."""
+    """Return where each id was seen, by the address and by its bridge.
+
+    Ids that a bridge stamped are in a cache of their own.
+    """
     found: list[list[IdLocation]] = [[] for _ in identifiers]
     caches = [address, BRIDGE + address] if any(map(is_stamp, identifiers)) else [address]
     for cache in caches:

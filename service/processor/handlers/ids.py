@@ -1,7 +1,7 @@
 """ID queries and changes: list, forget, clear and import ids of the live caches.
 
 A change is a transaction that sends the committed offsets again, so that a loop that has lost the
-partition cannot make it.
+partition cannot commit it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ from state.strategies.ring_admin import RingEntry, bounds, clear, entries, entri
 
 
 def ids(query: IdsQuery, loop: Loop) -> IdsAnswer:
-    """A page of what an address remembers."""
+    """Return a page of the ids of an address."""
     found: list[RememberedId] = []
     start = query.cursor
     listed = _remembered_upwards if query.oldest_first else _remembered
@@ -52,7 +52,7 @@ def ids(query: IdsQuery, loop: Loop) -> IdsAnswer:
 
 
 def forget_id(change: ForgetId, loop: Loop) -> ChangeAnswer:
-    """Forget one id; its duplicates are accepted from now on."""
+    """Forget one id; the next record with it is accepted."""
     numbers = {
         partition.source: number
         for partition in _partitions(change.address, loop)
@@ -73,7 +73,7 @@ def forget_id(change: ForgetId, loop: Loop) -> ChangeAnswer:
 
 
 def clear_address(change: ClearAddress, loop: Loop) -> ChangeAnswer:
-    """Forget all that an address remembers, whatever its strategy."""
+    """Forget the whole state of an address, whatever its strategy."""
     settings = settings_of(loop.config.addresses, change.address)
     strategy = STRATEGIES.get(settings.strategy, RING)
     partitions = _partitions(change.address, loop)
@@ -100,7 +100,7 @@ def clear_address(change: ClearAddress, loop: Loop) -> ChangeAnswer:
 
 
 def import_into(change: ImportIds, loop: Loop) -> ImportAnswer:
-    """Have an address know ids that it has not seen."""
+    """Import ids into an address; NotPossible if its strategy or this instance cannot."""
     settings = settings_of(loop.config.addresses, change.address)
     if settings.strategy not in {"ring", "window"} or not settings.remembers:
         sentence = (
@@ -126,7 +126,10 @@ def import_into(change: ImportIds, loop: Loop) -> ImportAnswer:
 
 
 def _by_decider(change: ImportIds, loop: Loop) -> dict[PartitionId, list[KnownId]]:
-    """The ids that are decided here, in order; NotPossible where none is."""
+    """Group the ids by the partition here that decides them; NotPossible if none does.
+
+    Ids that other instances decide are left out.
+    """
     deciders: dict[PartitionId, OwnedPartition | None] = {}
     found: dict[PartitionId, list[KnownId]] = {}
     for known in change.ids:
@@ -153,7 +156,7 @@ def _by_decider(change: ImportIds, loop: Loop) -> dict[PartitionId, list[KnownId
 
 
 def _count_new(address: str, ids: Sequence[KnownId], partition: OwnedPartition, loop: Loop) -> int:
-    """How many different ones of them are not known on a partition."""
+    """Count the distinct ids that a partition does not know yet."""
     settings = settings_of(loop.config.addresses, address)
     store, strategy = partition.store_of(settings), STRATEGIES[settings.strategy]
     memory = loop.cache.memory(partition.source, store, address, strategy)
@@ -164,7 +167,7 @@ def _count_new(address: str, ids: Sequence[KnownId], partition: OwnedPartition, 
 
 
 def _partitions(address: str, loop: Loop) -> list[OwnedPartition]:
-    """Those that hold something of an address, in order."""
+    """Return the running partitions that hold an address, in order."""
     running = loop.assignment.running
     return [running[source] for source in sorted(running) if address in running[source].addresses]
 
@@ -172,7 +175,7 @@ def _partitions(address: str, loop: Loop) -> list[OwnedPartition]:
 def _remembered(
     address: str, partition: OwnedPartition, loop: Loop, start: IdCursor | None
 ) -> Iterator[RememberedId]:
-    """The ids of a ring, the newest first; from below the number of a cursor on down."""
+    """Yield the ids of a ring, newest first, with numbers below the cursor's."""
     ring = _StoredRing.of(address, partition, loop)
     below = ring.following if start is None else min(start.number, ring.following)
     for entry in entries(ring.store, address, below, ring.floor):
@@ -182,7 +185,7 @@ def _remembered(
 def _remembered_upwards(
     address: str, partition: OwnedPartition, loop: Loop, start: IdCursor | None
 ) -> Iterator[RememberedId]:
-    """The ids of a ring, the oldest first; those that came since the listing began are left out."""
+    """Yield the ids of a ring, oldest first, without those added after the listing began."""
     ring = _StoredRing.of(address, partition, loop)
     first = ring.floor if start is None else max(start.number, ring.floor)
     end = ring.following if start is None or start.end is None else start.end
@@ -191,7 +194,7 @@ def _remembered_upwards(
 
 
 class _StoredRing(NamedTuple):
-    """A ring as its runs tell it; it need not be in memory."""
+    """A ring as stored in its segments; it need not be in memory."""
 
     store: Store
     floor: int
@@ -200,13 +203,13 @@ class _StoredRing(NamedTuple):
 
     @classmethod
     def of(cls, address: str, partition: OwnedPartition, loop: Loop) -> "_StoredRing":
-        """Find it; NotPossible where the address has none."""
+        """Read the ring of an address; NotPossible if its strategy is another one."""
         settings = _settings_of_ring(address, loop)
         store = partition.store_of(settings)
         return cls(store, *bounds(store, address, settings.capacity), settings.capacity)
 
     def remembered(self, entry: RingEntry, at: IdCursor) -> RememberedId:
-        """One of its ids."""
+        """Build the row of one entry."""
         left = entry.number - (self.following - self.capacity) + 1
         return RememberedId(entry.identifier, IdLocation(*entry.origin, left), at)
 
@@ -225,7 +228,7 @@ def _ring(address: str, partition: OwnedPartition, loop: Loop) -> AnyRing:
 def _settings_of_ring(address: str, loop: Loop) -> AddressSettings:
     settings = settings_of(loop.config.addresses, address)
     if STRATEGIES.get(settings.strategy, RING) is not RING:
-        sentence = f"The address {address} has strategy {settings.strategy}; only a ring can do it."
+        sentence = f"The address {address} has strategy {settings.strategy}; only ring can do it."
         raise NotPossible(sentence)
     return settings
 

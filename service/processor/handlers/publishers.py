@@ -29,7 +29,7 @@ _ADDRESSES_A_STEP: Final = 128
 
 
 def publisher(query: PublisherQuery, loop: Loop) -> Steps[PublisherAnswer]:
-    """One publisher on every address, from what is committed."""
+    """Return the committed positions of a publisher on every address."""
     session = loop.sessions.by_publisher.get(query.publisher)
     is_open = session is not None and session.is_open
     positions = yield from _positions(query.publisher, loop)
@@ -43,10 +43,10 @@ def publisher(query: PublisherQuery, loop: Loop) -> Steps[PublisherAnswer]:
 
 
 def publishers(query: PublishersQuery, loop: Loop) -> Steps[PublishersAnswer]:
-    """The names that come after one, of sessions too. Reads all that is kept of publishers."""
+    """Return a page of publisher names, from sessions and state; scans all publisher entries."""
     names = set(loop.sessions.epochs)
     for partition in list(loop.assignment.running.values()):
-        # Whole: what scans a store may not outlast it.
+        # In one step: the scan of a store must end before the store may be closed.
         stores = [] if partition.store is None else [partition.store]
         for store in (*stores, partition.volatile):
             found = (rest_of(key).decode() for kind in _KINDS for key, _ in store.scan(kind))
@@ -57,7 +57,7 @@ def publishers(query: PublishersQuery, loop: Loop) -> Steps[PublishersAnswer]:
 
 
 def change_number(change: SetSequence, loop: Loop) -> PublisherAnswer:
-    """Have a publisher stand at a number, in a transaction; tells how it stands after it."""
+    """Set the position of a publisher in a transaction; return its positions afterwards."""
     check_change(change, loop.config.addresses)
     running = loop.assignment.running.values()
     deciding = [each.source for each in running if each.input_partition and each.changelog]

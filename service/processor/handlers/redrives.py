@@ -1,12 +1,12 @@
-"""Redrive handler: decides redriven letters in the loop that owns their deciding partition.
+"""Redrive handler: decides redriven dead letters in the loop that owns their deciding partition.
 
 One transaction holds the output, the remembered ids, the checkpoint of the redrive, and the
-committed offset once more, so that a loop that has lost the partition cannot decide. Letters at or
-below the checkpoint are decided already.
+committed offset once more, so that a loop that has lost the partition cannot commit it. Dead
+letters at or below the checkpoint are decided already.
 
 Invariant: nothing is decided for a redrive that has ended. Checkpoints are deleted only after the
-end was written, and the end is read before each decision, so a letter that arrives too late finds
-either its checkpoint or the end.
+end was written, and the end is read before each decision, so a dead letter that arrives too late
+finds either its checkpoint or the end.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,10 @@ from state.redrive_progress import RedriveCheckpoint, mark_of, marks_in, put, re
 
 
 def redrive(command: DecideDeadLetters, loop: Loop) -> RedriveAnswer:
-    """Decide letters, as far as they are not decided yet."""
+    """Decide the dead letters of a command that are above the checkpoint.
+
+    NotPossible, Unavailable or NotRestored if this loop cannot decide them (now).
+    """
     source = PartitionId(command.topic, command.partition)
     partition = loop.assignment.running.get(source)
     if partition is None or partition.changelog is None:
@@ -72,7 +75,7 @@ def redrive(command: DecideDeadLetters, loop: Loop) -> RedriveAnswer:
 
 
 def checkpoints(query: CheckpointsQuery, loop: Loop) -> CheckpointsAnswer:
-    """How far a redrive has come on the partitions that this loop owns."""
+    """Return the checkpoints of a redrive on the partitions that this loop owns."""
     found = [
         _checkpoint(partition.source, letters, checkpoint)
         for partition in _deciding(loop)
@@ -82,10 +85,10 @@ def checkpoints(query: CheckpointsQuery, loop: Loop) -> CheckpointsAnswer:
 
 
 def remove_checkpoints(change: DeleteCheckpoints, loop: Loop) -> ChangeAnswer:
-    """Take the marks away of a redrive that has ended."""
+    """Delete the checkpoints of a redrive that has ended; NotPossible while it runs."""
     job = _job(change.redrive, loop)
     if job is not None and job.is_running:
-        raise NotPossible(f"The redrive {change.redrive} runs; its marks are needed.")
+        raise NotPossible(f"The redrive {change.redrive} is running; its checkpoints are needed.")
     gone = [(each, removal(each.kept_store, change.redrive)) for each in _deciding(loop)]
     count = sum(len(edits) for _, edits in gone)
 
@@ -140,14 +143,14 @@ def _write(partition: OwnedPartition, edits: list[Edit], plan: Plan) -> None:
 
 
 def _job(name: str, loop: Loop) -> RedriveJob | None:
-    """A redrive as it stands now, and not a moment ago; NotRestored while that is not known."""
+    """Return a redrive from an up-to-date metadata topic; NotRestored if it is not read fully."""
     try:
         is_level = loop.follower.is_level()
     except KafkaException as error:
         sentence = f"The broker answered {error.args[0].name()}; ask again."
         raise Unavailable(sentence) from error
     if not is_level:
-        raise NotRestored("The config topic was not read to its end yet; ask again.")
+        raise NotRestored("The metadata topic was not read to its end yet; ask again.")
     return loop.follower.settings.redrives.by_id.get(name)
 
 

@@ -677,7 +677,7 @@ def test_a_store_that_another_process_has_is_waited_for_and_not_wiped() -> None:
     ours = member(living)
     ours.hear()
     assert ours.assignment.step() == (
-        "the stores of orders-0, which another process of this instance has open still"
+        "the stores of orders-0, which another process of this instance still has open"
     )
     ours.assignment.step()
     assert stores.tries == 1, "it asks anew without a pause"

@@ -28,7 +28,7 @@ def test_partitions_that_the_group_left_out_are_told_and_read_each_time_it_happe
         living.cluster.wait(6)
         loop.turn()
         assert waiting_for(living) == (
-            "the group to share out 7 partitions that nobody reads: "
+            "the group to assign 7 partitions that no member reads: "
             "orders-1, orders-2, orders-3, orders-4, orders-5"
         )
         living.cluster.wait(6)
