@@ -38,7 +38,7 @@ STAGES: Final = {
         "decider.py:_Decider.seal",
         "segment.py:encode",
     ),
-    "commit": ("transaction.py:TransactionManager", "loop.py:Loop._commit.<locals>.marks"),
+    "commit": ("transaction.py:TransactionManager", "loop.py:Loop._commit.<locals>.build_offsets"),
     "apply": (
         "transaction.py:apply",
         "cache.py:",

@@ -129,7 +129,7 @@ class Checks:
             return headers
         match self._settings.missing_id:
             case "dead_letter":
-                cause = f"it has no {DUPLICATE_ID}, and the route asks for one"
+                cause = f"it has no {DUPLICATE_ID}, and the route requires one"
                 raise RejectedError(Reason.MISSING_ID, cause)
             case "stamp" if claim.identifier is None:
                 # Equal on every attempt. The instance that stamps an id does not remember it.

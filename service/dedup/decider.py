@@ -102,9 +102,9 @@ def _decided(
     *,
     forgives: bool,
 ) -> Outcome:
-    letters, repeats, first = _letters(tally), tally.duplicates.total(), len(outputs)
+    letters, repeats, first = _dead_letter_count(tally), tally.duplicates.total(), len(outputs)
     evaluator.full_path.decide(letter, list(letter.headers), offset, grouping, forgives=forgives)
-    if _letters(tally) > letters:
+    if _dead_letter_count(tally) > letters:
         _count_up(letter, outputs, first)
         return "refused"
     if len(outputs) > first:
@@ -113,7 +113,7 @@ def _decided(
     return "refused" if tally.duplicates.total() > repeats else "waiting"
 
 
-def _letters(tally: BatchCounts) -> int:
+def _dead_letter_count(tally: BatchCounts) -> int:
     return tally.dead_letters.total()
 
 

@@ -227,7 +227,7 @@ class InputTopic(NamedTuple):
     """Topic ids of both: a topic that is deleted and created again has another id."""
 
 
-def readings_of(
+def input_topics_of(
     service: ServiceSettings,
     hop: Hop,
     routes: Mapping[str, InputRoute],

@@ -62,7 +62,7 @@ class TransactionGroups:
         if earlier is not None:
             self._replace(earlier, member, context, str(checks.origin_of(record)), offset)
         group = self._draft.find(name)
-        assert group is not None  # a record was parked in it
+        assert group is not None  # a record was stored in it
         if group.bytes > settings.group_bytes_max:
             cause = f"its group is larger than group_bytes_max, {settings.group_bytes_max} bytes"
             self.give_up(name, Rejection(Reason.GROUP_TOO_LARGE, cause), offset)

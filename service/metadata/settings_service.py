@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from service.clock import Clock
 from service.config.load import Config
 from service.config.tasks import Hop, hops_of
-from service.dedup.route import readings_of, resolve
+from service.dedup.route import input_topics_of, resolve
 from service.kafka.clients import Clients
 from service.kafka.topics import config_topic
 from service.metadata.image import MetadataImage
@@ -62,10 +62,10 @@ class RevisionBarrier:
 def _deciding(clients: Clients, config: Config) -> list[TopicPartition]:
     service, cluster = config.service, clients.cluster
     routes = resolve(config.routes, cluster.names(), service.group_id)
-    readings = readings_of(service, clients.part.hop, routes, cluster.topics(routes), {})
+    input_topics = input_topics_of(service, clients.part.hop, routes, cluster.topics(routes), {})
     return [
         TopicPartition(name, number)
-        for name, reading in readings.items()
+        for name, reading in input_topics.items()
         for number in range(reading.partitions)
         if reading.changelog is not None
     ]

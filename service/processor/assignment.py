@@ -42,7 +42,7 @@ from state.store import (
 _EVERY_S: Final = 5.0
 
 HELD_S: Final = 20.0
-"""A log that stands still for this long is reported: most transactions are shorter."""
+"""A log without progress for this long is reported: most transactions are shorter."""
 
 
 class HangingTransactions:
@@ -61,7 +61,7 @@ class HangingTransactions:
         """The offset from which on each such log is held back."""
 
     def poll(self, positions: Callable[[], Mapping[PartitionId, int]]) -> None:
-        """Check the logs that stand still, if it is time; `positions` returns all read positions.
+        """Check the logs without progress, if it is time; `positions` returns all read positions.
 
         If the broker does not answer, it is asked again later.
         """
@@ -83,7 +83,7 @@ class HangingTransactions:
     def _held_back(self, still: Mapping[PartitionId, int]) -> dict[PartitionId, int]:
         ends = self._cluster.ends(still) if still else {}
         behind = {log: at for log, at in still.items() if at < ends[log]}
-        # A log may stand still for another reason, and markers alone hold no reader back.
+        # There are other reasons for no progress, and markers alone hold no reader back.
         return {log: at for log, at in behind.items() if self._last_stable_offset(log) <= at}
 
 
@@ -159,15 +159,14 @@ class Assignment:
         self._cache = cache
         self._settings = settings
         self._clock = clock
-        cluster_id = (
-            clients.cluster.cluster_id()
-        )  # may raise, so before any client that must be closed
+        # May raise, so it comes before any client that must be closed.
+        cluster_id = clients.cluster.cluster_id()
         self._consumer: Consumer = clients.consumer(on_doubt)
         self._initializer = PartitionInitializer(
             clients, cluster_id, self._consumer, stores, settings, clock, self._run, self._retake
         )
         self.fetching = Fetcher(self._consumer, clients.cluster, clock)
-        self._readings: Mapping[str, InputTopic] = {}
+        self._input_topics: Mapping[str, InputTopic] = {}
         self._idle: set[PartitionId] = set()
         """Assigned partitions of topics that are not to be read."""
         self.partitions: dict[PartitionId, OwnedPartition] = {}
@@ -199,37 +198,37 @@ class Assignment:
         """Whether every partition that we own is RUNNING."""
         return len(self.running) == len(self.partitions)
 
-    def subscribe(self, readings: Mapping[str, InputTopic]) -> None:
+    def subscribe(self, input_topics: Mapping[str, InputTopic]) -> None:
         """Subscribe to these topics; called again when the inputs change."""
-        before, self._readings = self._readings, readings
+        before, self._input_topics = self._input_topics, input_topics
         for partition in list(self.partitions.values()):
-            self._adapt(partition, readings.get(partition.source.topic))
-        for source in [source for source in self._idle if source.topic in readings]:
+            self._adapt(partition, input_topics.get(partition.source.topic))
+        for source in [source for source in self._idle if source.topic in input_topics]:
             self._idle.discard(source)
-            self.partitions[source] = _partition(source, readings[source.topic])
+            self.partitions[source] = _partition(source, input_topics[source.topic])
         self.fetching.update(self.running.values())
-        if readings.keys() != before.keys():
+        if input_topics.keys() != before.keys():
             self._subscribe()
 
-    def _adapt(self, partition: OwnedPartition, reading: InputTopic | None) -> None:
+    def _adapt(self, partition: OwnedPartition, input_topic: InputTopic | None) -> None:
         """Update a partition whose topic belongs to another route, or to none, or was replaced."""
         source = partition.source
-        if reading is None:
+        if input_topic is None:
             self._release(partition)
             del self.partitions[source]
-            self._idle.add(source)  # until the group takes it back
+            self._idle.add(source)  # until the group revokes it
             return
-        now = _partition(source, reading)
+        now = _partition(source, input_topic)
         if now.changelog != partition.changelog:
             self._release(partition)
             self.partitions[source] = now
             return
         partition.input_partition = now.input_partition
-        if _is_replaced(partition, reading):
+        if _is_replaced(partition, input_topic):
             self._retake(partition)
 
     def _subscribe(self) -> None:
-        topics = sorted(self._readings)
+        topics = sorted(self._input_topics)
         if self._has_extra_topic:
             topics.append(fallback(self._settings.group_id))
         self._consumer.subscribe(
@@ -276,10 +275,8 @@ class Assignment:
         reached = {source: each.next_offset for source, each in self.running.items()}
         positions: list[TopicPartition] = []
         with contextlib.suppress(KafkaException):  # the next call asks again
-            read = [
-                each for each in self.running.values() if self.fetching.is_fetching(each.source)
-            ]
-            positions = self._consumer.position([topic_partition_of(each) for each in read])
+            fetched = [p for p in self.running.values() if self.fetching.is_fetching(p.source)]
+            positions = self._consumer.position([topic_partition_of(each) for each in fetched])
         for position in positions:
             source = PartitionId(position.topic, position.partition)
             reached[source] = max(position.offset, reached[source])
@@ -321,9 +318,8 @@ class Assignment:
         self._consumer.unsubscribe()
         deadline_s = self._clock.monotonic_s() + _LEAVE_S
         while self.partitions and self._clock.monotonic_s() < deadline_s:
-            self._consumer.consume(
-                1, _LEAVE_SLICE_S
-            )  # runs the callback that revokes our partitions
+            # Runs the callback that revokes our partitions.
+            self._consumer.consume(1, _LEAVE_SLICE_S)
 
     def replay(self, partition: OwnedPartition) -> ChangelogReplay | None:
         """Return the running replay of a partition, or None."""
@@ -336,11 +332,11 @@ class Assignment:
         consumer.incremental_assign([])
         for each in granted:
             source = PartitionId(each.topic, each.partition)
-            reading = self._readings.get(each.topic)
-            if reading is None:
+            input_topic = self._input_topics.get(each.topic)
+            if input_topic is None:
                 self._idle.add(source)
             else:
-                self.partitions[source] = _partition(source, reading)
+                self.partitions[source] = _partition(source, input_topic)
 
     def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         self._note(consumer, "revoked")
@@ -368,8 +364,8 @@ class Assignment:
 
     def _no_broker_sentence(self) -> str | None:
         """Check from time to time: a client without any broker reports nothing."""
-        if self._readings and self._clock.monotonic_s() - self._checked_s > _CHECK_S:
-            self.has_no_broker = not finds_a_broker(self._consumer, min(self._readings))
+        if self._input_topics and self._clock.monotonic_s() - self._checked_s > _CHECK_S:
+            self.has_no_broker = not finds_a_broker(self._consumer, min(self._input_topics))
             self._checked_s = self._clock.monotonic_s()
         return "the broker, which our consumer cannot find" if self.has_no_broker else None
 
@@ -398,10 +394,10 @@ class Assignment:
     @property
     def partitions_total(self) -> int:
         """How many partitions the inputs have, in all instances."""
-        return sum(reading.partitions for reading in self._readings.values())
+        return sum(input_topic.partitions for input_topic in self._input_topics.values())
 
     def _all(self) -> frozenset[PartitionId]:
-        counts = {name: reading.partitions for name, reading in self._readings.items()}
+        counts = {name: input_topic.partitions for name, input_topic in self._input_topics.items()}
         return frozenset(
             PartitionId(name, n) for name, count in counts.items() for n in range(count)
         )
@@ -437,7 +433,7 @@ def _metadata(consumer: Consumer) -> object | None:
     return known
 
 
-def _is_replaced(partition: OwnedPartition, reading: InputTopic) -> bool:
+def _is_replaced(partition: OwnedPartition, input_topic: InputTopic) -> bool:
     """Whether the topic, or its changelog, was deleted and created again since the takeover.
 
     An empty id means that the broker does not describe the topic now: that proves nothing.
@@ -445,15 +441,17 @@ def _is_replaced(partition: OwnedPartition, reading: InputTopic) -> bool:
     if partition.facts is None:
         return False
     identity = partition.facts.identity
-    return reading.topic_id not in {"", identity.input_topic_id} or (
-        reading.changelog_id not in {"", identity.changelog_topic_id}
+    return input_topic.topic_id not in {"", identity.input_topic_id} or (
+        input_topic.changelog_id not in {"", identity.changelog_topic_id}
     )
 
 
-def _partition(source: PartitionId, reading: InputTopic) -> OwnedPartition:
+def _partition(source: PartitionId, input_topic: InputTopic) -> OwnedPartition:
     """Create the state of a newly assigned partition."""
-    route, log = reading.route, reading.changelog
-    input_partition = None if route is None else InputPartition(source, route, reading.partitions)
+    route, log = input_topic.route, input_topic.changelog
+    input_partition = (
+        None if route is None else InputPartition(source, route, input_topic.partitions)
+    )
     return OwnedPartition(
         source, input_partition, None if log is None else PartitionId(log, source.partition)
     )

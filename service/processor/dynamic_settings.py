@@ -433,7 +433,7 @@ def offset_to_commit(
     A plan that clears only a part of the state gets no metadata, see `clear_plans`.
     """
     facts, source = partition.facts, partition.source
-    assert facts is not None  # it runs
+    assert facts is not None  # it is RUNNING
     log, log_next = partition.changelog, partition.changelog_next
     if log is not None and log in changelog_next:
         log_next = changelog_next[log]

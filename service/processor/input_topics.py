@@ -17,8 +17,8 @@ from service.dedup.route import (
     InputRoute,
     InputTopic,
     decides_by_address,
+    input_topics_of,
     missing_inputs,
-    readings_of,
     resolve,
     written_topics,
 )
@@ -91,7 +91,7 @@ class InputTopics:
         """Inputs that the configuration names and that do not exist."""
         self.routes: Mapping[str, InputRoute]
         self.topics: Mapping[str, TopicInfo]
-        self.readings: Mapping[str, InputTopic]
+        self.input_topics: Mapping[str, InputTopic]
         self._own: Mapping[str, str]
         """Internal topics and their ids."""
         self._not_raised: dict[str, int] = {}
@@ -138,7 +138,7 @@ class InputTopics:
         topics = self._cluster.topics(routes)
         own = self._make_logs(routes, topics)
         self.routes, self.topics, self._own = routes, topics, own  # all or nothing
-        self.readings = readings_of(service, self._hop, routes, topics, self._own)
+        self.input_topics = input_topics_of(service, self._hop, routes, topics, self._own)
         if self._hop is Hop.INPUTS:
             self.missing = tuple(missing_inputs(self._config.routes, names))
 

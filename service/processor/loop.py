@@ -123,7 +123,7 @@ class Loop:
             )
             undo.callback(self.assignment.close, leaves=False)
             self.assignment.fetching.pause(settings_follower.effective.paused, ())
-            self.assignment.subscribe(active_settings.inputs.readings)
+            self.assignment.subscribe(active_settings.inputs.input_topics)
             self._poller = Poller(self.assignment, service, clock, reporter, self._on_client_error)
             self._plan = Plan()
             undo.pop_all()
@@ -322,7 +322,7 @@ class Loop:
         if not self._active_settings.find_inputs():
             return False
         self.rewind()
-        self.assignment.subscribe(self._active_settings.inputs.readings)
+        self.assignment.subscribe(self._active_settings.inputs.input_topics)
         return True
 
     def _refresh_targets(self) -> None:
@@ -339,7 +339,7 @@ class Loop:
         if pending is not None and self._active_settings.activate(pending):
             self.rewind()
             self.assignment.fetching.pause(pending.effective.paused, running.values())
-            self.assignment.subscribe(self._active_settings.inputs.readings)
+            self.assignment.subscribe(self._active_settings.inputs.input_topics)
             self._refresh_targets()
         follower.mark_current()
         for partition in self._selected(lambda each: bool(follower.unapplied_caches(each))):
@@ -464,7 +464,7 @@ class Loop:
 
         member = self.assignment.membership()
         if member is None:
-            # The broker accepts the offsets of a consumer that never joined without a check.
+            # The broker accepts offsets without a check from a consumer that never joined.
             raise TransactionAbortedError(NOT_A_MEMBER)
         self._began_s = started_s
         self.cache.begin(is_bounded=plan.is_bounded, is_late=self._is_late)

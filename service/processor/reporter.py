@@ -83,7 +83,7 @@ def count(metrics: Metrics, plan: Plan, now_ms: int) -> None:
 def _by_label(
     metrics: Metrics, tally: Mapping[tuple[str, str], int]
 ) -> Mapping[tuple[str, str], int]:
-    """Sum up by label; addresses without their own label share one: there may be many."""
+    """Sum up by label; addresses without their own label share one."""
     found: dict[tuple[str, str], int] = {}
     for (route, address), records in tally.items():
         key = (route, metrics.address_label(address))
@@ -104,7 +104,7 @@ class LagEstimator:
     def of(
         self, source: PartitionId, lag_records: int | None, *, now_s: float, age_ms: int | None
     ) -> int | None:
-        """Return an upper bound in ms, None if unknown; `age_ms` is the last decided record's age."""
+        """Return an upper bound in ms, or None; `age_ms` is the age of the last decided record."""
         if lag_records is None:
             return None
         if lag_records == 0:

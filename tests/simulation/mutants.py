@@ -311,7 +311,7 @@ MUTANTS: Final = (
     Mutant(
         "an input that was created again is read on",
         "service/processor/assignment.py",
-        "        if _is_replaced(partition, reading):\n",
+        "        if _is_replaced(partition, input_topic):\n",
         "        if False:\n",
     ),
     Mutant(

@@ -68,7 +68,7 @@ def member(living: Living, instance: str = "0") -> Member:
     inputs = InputTopics(living.config, clients.cluster, living.clock, Hop.INPUTS)
     service = living.config.service
     assignment = Assignment(clients, living.stores, cache, service, living.clock)
-    assignment.subscribe(inputs.readings)
+    assignment.subscribe(inputs.input_topics)
     return Member(living, assignment, cache)
 
 
@@ -600,8 +600,8 @@ def test_a_reset_offset_marks_the_state_to_be_cleared() -> None:
 def test_a_grant_of_a_topic_that_is_not_read_counts_once_it_is_until_it_is_taken_back() -> None:
     ours, former = member(Living()), PartitionId("former", 0)
     ours.take_over()
-    assignment, readings = ours.assignment, ours.assignment._readings
-    both = {**readings, "former": readings["orders"]}
+    assignment, input_topics = ours.assignment, ours.assignment._input_topics
+    both = {**input_topics, "former": input_topics["orders"]}
     assignment._on_assign(assignment.consumer, [TopicPartition(*former)])
     for _ in range(2):
         assert list(assignment.partitions) == [ORDERS]
@@ -609,7 +609,7 @@ def test_a_grant_of_a_topic_that_is_not_read_counts_once_it_is_until_it_is_taken
         found = assignment.partitions[former]
         assignment.subscribe(both)
         assert assignment.partitions[former] is found
-        assignment.subscribe(readings)
+        assignment.subscribe(input_topics)
     assignment._on_revoke(assignment.consumer, [TopicPartition(*former)])
     assignment.subscribe(both)
     assert list(assignment.partitions) == [ORDERS]
@@ -617,7 +617,7 @@ def test_a_grant_of_a_topic_that_is_not_read_counts_once_it_is_until_it_is_taken
 
 def test_subscribing_to_the_same_inputs_joins_no_second_time() -> None:
     ours = member(Living())
-    ours.assignment.subscribe(ours.assignment._readings)
+    ours.assignment.subscribe(ours.assignment._input_topics)
     assert ours.living.faults.passed["subscribe"] == 1
 
 

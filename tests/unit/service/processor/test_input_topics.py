@@ -101,7 +101,7 @@ def test_a_topic_that_is_not_described_as_soon_as_it_is_made_has_its_id_asked_la
         inputs = InputTopics(config_of(ROUTE), FakeAdmin(cluster), clock, Hop.INPUTS)
     clock.sleep(30)
     assert inputs.refresh()
-    assert inputs.readings["orders"].changelog_id == cluster.logs["g.changelog.orders"].id
+    assert inputs.input_topics["orders"].changelog_id == cluster.logs["g.changelog.orders"].id
 
 
 def test_routes_that_contradict_the_topics_leave_everything_as_it_was() -> None:
@@ -114,7 +114,7 @@ def test_routes_that_contradict_the_topics_leave_everything_as_it_was() -> None:
     assert not inputs.refresh()
     clock.now_s = 60.0
     inputs.configure(config_of(ROUTE, replace(more, on_partitions_added="keep")))
-    assert set(inputs.readings) == {"orders", "more"}
+    assert set(inputs.input_topics) == {"orders", "more"}
     cluster.create_topic("orders", 3)
     assert not inputs.refresh(), "the broker was asked just now"
 
@@ -200,7 +200,7 @@ def test_an_answer_that_does_not_come_hides_no_topic_that_was_created_again() ->
         inputs.refresh()
     assert inputs.refresh()
     again = cluster.logs["g.changelog.orders"]
-    assert inputs.readings["orders"].changelog_id == again.id
+    assert inputs.input_topics["orders"].changelog_id == again.id
     assert again.limit_bytes == (1 << 20) + ENVELOPE_BYTES
 
 
