@@ -450,7 +450,7 @@ class _Decider:
                     AddressChange(partition, context.cache, context.memory, change.content)
                 )
                 self._contexts.write(context, change.edits, edits)
-            self._contexts.write(context, self._contexts.forgettings(context), edits)
+            self._contexts.write(context, self._contexts.forget_edits(context), edits)
         if self._groups.change:
             edits += self._groups.edits()
             plan.groups[self._source] = self._groups.change

@@ -123,7 +123,7 @@ class FastPaths:
             )
 
     def open(self, value: bytes | None, key: bytes | None, headers: Headers) -> FastPath | None:
-        """Open the fast path of this address; None if more than the id can decide."""
+        """Open the fast path of this address; None if its records need the full path."""
         if not self._has_any or value in self.by_value:
             return None
         fast_path = None
@@ -258,9 +258,8 @@ class FullPath:
                 name = GroupName(checks.address(record, headers), member.group)
                 position = member.position
         if name is not None:
-            cause = (
-                f"the record that completes its group is {checks.origin_of(record)}: {why.cause}"
-            )
+            origin = checks.origin_of(record)
+            cause = f"the record that completes its group is {origin}: {why.cause}"
             grouping.fail(name, position, Rejection(why.reason, cause), offset)
 
 

@@ -252,12 +252,8 @@ class Assignment:
         self._held.poll(self._positions)
         self.fetching.refresh_ends(self.running)
         held = {log: at for log, at in self._held.offsets.items() if log in restorer.replays}
-        return (
-            waiting
-            or describe_held(held)
-            or self._no_broker_sentence()
-            or self._unassigned_sentence()
-        )
+        waiting = waiting or describe_held(held)
+        return waiting or self._no_broker_sentence() or self._unassigned_sentence()
 
     @property
     def held(self) -> Mapping[PartitionId, int]:

@@ -271,11 +271,9 @@ class PartitionInitializer:
             del self._postponed[source]
         for source in self._short.keys() - partitions.keys():
             del self._short[source]
-        granted = [p for p in partitions.values() if p.phase is PartitionPhase.ASSIGNED]
-        waiting = self._take_over(
-            [p for p in granted if self._postponed.get(p.source, 0.0) <= now_s]
-        )
-        waiting = waiting or self._postponed_sentence()
+        assigned = [p for p in partitions.values() if p.phase is PartitionPhase.ASSIGNED]
+        due = [p for p in assigned if self._postponed.get(p.source, 0.0) <= now_s]
+        waiting = self._take_over(due) or self._postponed_sentence()
         if self.restorer.replays:
             self._renew_if_stalled(now_s)
             self.restorer.step(_RESTORE_SLICE_S)
