@@ -137,7 +137,7 @@ def read_membership(headers: Headers) -> GroupClaim | None:
     numbers = {name: _number(name, value) for name, value in found.items()}
     size, position = numbers.get(GROUP_SIZE, 0), numbers.get(GROUP_POSITION, 0)
     if not 0 < position <= size:
-        cause = f"a record of a group needs {GROUP_SIZE}, and {GROUP_POSITION} from 1 to that"
+        cause = f"a record of a group needs {GROUP_SIZE}, and {GROUP_POSITION} from 1 to that size"
         raise RejectedError(Reason.INVALID_CLAIM, cause)
     return GroupClaim(group, size, position)
 

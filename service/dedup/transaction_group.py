@@ -118,7 +118,7 @@ class TransactionGroups:
         if group is None:
             self._contexts.check_room(context)
         elif group.size != member.size:
-            cause = f"its group has {group.size} records by those before, {member.size} by this one"
+            cause = f"earlier records give its group {group.size} records, this one {member.size}"
             raise RejectedError(Reason.INVALID_CLAIM, cause)
         if group is None or not _would_complete(group, member.position):
             checks.check_refusal(offset)
@@ -132,7 +132,7 @@ class TransactionGroups:
         blamed: int,
     ) -> None:
         """Dead-letter the earlier copy of a position as a duplicate of the later one."""
-        cause = f"position {member.position} of its group came again at {later}, and that counts"
+        cause = f"position {member.position} of its group came again at {later}; that copy counts"
         self._reject(earlier, context, Rejection(Reason.DUPLICATE, cause, later), blamed)
 
     def _reject(

@@ -143,7 +143,7 @@ def check_written(partition: OwnedPartition) -> None:
     log = partition.changelog
     if log and partition.written_at is not None:
         raise _contradiction(
-            f"The changelog {log.topic}-{log.partition} reached to {partition.changelog_next}, but "
+            f"The changelog {log.topic}-{log.partition} ended at {partition.changelog_next}, but "
             f"took a record at offset {partition.written_at}: it was truncated; {_RESET}"
         )
 

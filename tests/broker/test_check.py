@@ -94,7 +94,7 @@ def test_a_changelog_made_anew_is_refused_and_the_mend_mends(desk: Desk) -> None
     desk.delete(desk.changelog)
     create_topic(desk.client, desk.changelog, 1, {"cleanup.policy": "compact"})
     said = desk.refusal()
-    assert "was deleted and made anew" in said
+    assert "was deleted and created again" in said
     assert "delete the group's offsets and set service.on_reset_offset" in said
     desk.forget_group()
     desk.serve_to_end(service='on_reset_offset = "keep_state"')
