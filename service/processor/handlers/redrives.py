@@ -40,7 +40,7 @@ from state.redrive_progress import RedriveCheckpoint, mark_of, marks_in, put, re
 def redrive(command: DecideDeadLetters, loop: Loop) -> RedriveAnswer:
     """Decide the dead letters of a command that are above the checkpoint.
 
-    NotPossible, Unavailable or NotRestored if this loop cannot decide them (now).
+    NotPossible if this loop does not own the partition; Unavailable or NotRestored for the moment.
     """
     source = PartitionId(command.topic, command.partition)
     partition = loop.assignment.running.get(source)
