@@ -228,7 +228,7 @@ def _ring(address: str, partition: OwnedPartition, loop: Loop) -> AnyRing:
 def _settings_of_ring(address: str, loop: Loop) -> AddressSettings:
     settings = settings_of(loop.config.addresses, address)
     if STRATEGIES.get(settings.strategy, RING) is not RING:
-        sentence = f"The address {address} has strategy {settings.strategy}; only ring can do it."
+        sentence = f"The address {address} has strategy {settings.strategy}; only a ring can do it."
         raise NotPossible(sentence)
     return settings
 
