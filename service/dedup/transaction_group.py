@@ -26,7 +26,7 @@ Later records displace the rest. It is only one if the transaction has no room f
 
 
 class TransactionGroups:
-    """The groups of one partition in one transaction."""
+    """Decides the groups of one partition in one transaction."""
 
     def __init__(self, draft: PendingGroupsDraft, contexts: AddressContexts, open_: Open) -> None:
         """`open_` restores a pending record from the state."""

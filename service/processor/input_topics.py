@@ -119,7 +119,7 @@ class InputTopics:
         self._asked_s = self._clock.monotonic_s()
 
     def suspect(self) -> None:
-        """Refresh at once: the broker may be gone, or a topic was deleted and created again."""
+        """Make the next `refresh` ask at once: the broker may be gone, or a topic replaced."""
         self._asked_s = float("-inf")
 
     @property

@@ -375,7 +375,7 @@ def test_a_changelog_made_anew_contradicts_the_committed_offset() -> None:
     commit(living, 0, changelog_topic_id="an older one")
     ours = member(living)
     ours.hear()
-    with ending(ExitCode.CONTRADICTION, "made anew"):
+    with ending(ExitCode.CONTRADICTION, "created again"):
         ours.assignment.step()
     assert ours.fetched == []
 
