@@ -278,6 +278,25 @@ class Assignment:
             reached[source] = max(position.offset, reached[source])
         return reached
 
+    def end_of(self, partition: OwnedPartition) -> int | None:
+        """Return the last known end offset, open transactions included; None if unknown."""
+        if self.fetching.is_paused(partition):
+            return self.fetching.ends.get(partition.source)
+        end = self.consumer.get_watermark_offsets(topic_partition_of(partition), cached=True)[1]
+        return end if end >= 0 else None
+
+    def has_caught_up(self) -> bool:
+        """Whether every partition that we own is read to its end, or paused."""
+        if not (self.rebalances and self.settled):
+            return False
+        reached = self.reached()
+        for source, partition in self.running.items():
+            end = self.end_of(partition)
+            is_read = end is not None and end <= reached[source]
+            if not (is_read or self.fetching.is_paused(partition)):
+                return False
+        return True
+
     def _last_stable_offset(self, log: PartitionId) -> int:
         partition = TopicPartition(log.topic, log.partition)
         return int(self._consumer.get_watermark_offsets(partition, timeout=_STABLE_TIMEOUT_S)[1])

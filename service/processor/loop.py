@@ -85,10 +85,17 @@ class Loop:
     """One life of the processor: from joining the group until it ends or is fenced."""
 
     def __init__(
-        self, config: Config, clients: Clients, stores: Stores, clock: Clock, reporter: Reporter
+        self,
+        config: Config,
+        clients: Clients,
+        stores: Stores,
+        clock: Clock,
+        reporter: Reporter,
+        retry_policy: RetryPolicy,
     ) -> None:
         service = config.service
-        self._clock, self._reporter = clock, reporter
+        self._clock, self._reporter, self._retry_policy = clock, reporter, retry_policy
+        retry_policy.begin_life()
         self.cache = Cache(service.cache_memory_mb * 1024 * 1024, on_load=reporter.beat)
         self._poison_records = PoisonRecords(service.batch_records_max)
         self._load_s_max = service.transaction_timeout_ms / 4000
@@ -98,7 +105,7 @@ class Loop:
         # A client that is dropped without being closed may stay alive, with its threads.
         with contextlib.ExitStack() as undo:
             self._transaction_manager = TransactionManager(
-                clients, service.transaction_timeout_ms, clock, reporter.on_wait
+                clients, service.transaction_timeout_ms, clock, retry_policy.on_wait
             )
             undo.callback(self._transaction_manager.close)
             make_config_topic(service, clients.cluster)
@@ -128,7 +135,6 @@ class Loop:
             self._plan = Plan()
             undo.pop_all()
         self._scanner = OccupancyScanner(self.cache)
-        self._retry_policy = RetryPolicy(reporter, clock, service.session_timeout_ms)
 
     def turn(self) -> bool:
         """Run one turn: takeovers, changed settings, and at most one batch of records.
@@ -164,7 +170,7 @@ class Loop:
         except StoreCorruptError as damaged:
             self.damaged(damaged)
         else:
-            self._retry_policy.turned(waiting)
+            self._retry_policy.turned(waiting, self.assignment.has_caught_up)
             if self._retry_policy.is_cut_off(finds_broker=not self.assignment.has_no_broker):
                 raise OutcomeUnknownError(ASTRAY)
             self._reporter.turned(self.assignment, complete=self.assignment.has_all)

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 import structlog
-from confluent_kafka import TopicPartition
 
 from ringfence.headers import Headers, id_text
 from service.clock import Clock
@@ -210,16 +209,6 @@ def _fields(example: DuplicateExample) -> dict[str, object]:
 
 _PUBLISH_S: Final = 0.25
 
-_SILENT_S: Final = 2.0
-"""A response to a transaction that takes longer shows in the status as a wait."""
-
-
-class WaitState(NamedTuple):
-    """What the loop waits for, and since when."""
-
-    sentence: str
-    since_s: float
-
 
 class Reporter:
     """Turns the events of a loop into heartbeat, status, metrics and log lines."""
@@ -247,13 +236,12 @@ class Reporter:
         self._sampler, self._sampled_s = StateSampler(), float("-inf")
         self._lag_estimator = LagEstimator()
         self._partitions_total = 0
-        self._doubtful = False
         self._running: set[tuple[str, int]] = set()
         self._statuses: tuple[PartitionStatus, ...] = ()
         self._held: frozenset[PartitionId] = frozenset()
         self.address_counters = AddressCounters(clock.wall_ms())
         """Record counts by address."""
-        self.waiting: WaitState | None = None
+        self._waiting_for: str | None = None
         self._config_revision = 0
         self._config_fault: str | None = None
         self._hops: tuple[str, ...] = ()
@@ -263,12 +251,6 @@ class Reporter:
     def beat(self) -> None:
         """Record a heartbeat of the loop."""
         self._board.beat()
-
-    def on_wait(self, waited_s: float) -> None:
-        """Record a heartbeat during a transaction, after waiting this long for the broker."""
-        self.beat()
-        if waited_s >= _SILENT_S and self.waiting is None:  # else the status has the reason already
-            self.wait("the broker, which leaves a transaction unanswered", until_commit=True)
 
     def stage(self, stage: Stage, duration_s: float) -> None:
         """Record how long a stage of the current batch took."""
@@ -291,7 +273,6 @@ class Reporter:
     def committed(self, plan: Plan, duration_s: float) -> None:
         """Count a committed transaction."""
         now_ms = self._clock.wall_ms()
-        self._doubtful = False
         if self._trace is not None:
             self._trace.end(plan)
             self._trace = None
@@ -319,39 +300,25 @@ class Reporter:
         if fault.fenced:
             self._metrics.fenced()
         _log.warning("outcome_unknown", cause=fault.cause, fenced=fault.fenced)
-        sentence = f"the broker, which answered {fault.cause}; see its log and our ACLs"
         self._statuses = ()
-        self.wait(sentence, until_commit=not fault.fenced)
 
     def client_error(self, name: str, text: str) -> None:
         """Count and log an error that the client reported."""
         self._metrics.client_error(name)
         _log.warning("client_error", error=name, text=text)
 
-    def wait(self, sentence: str, *, until_commit: bool = False) -> None:
-        """Set the status to waiting, and thus not ready; `sentence` says what for.
-
-        With `until_commit` a turn without a failure does not prove that the wait is over: only a
-        commit does.
-        """
-        self._doubtful = self._doubtful or until_commit
-        if self.waiting is None or self.waiting.sentence != sentence:
-            since_s = self.waiting.since_s if self.waiting else self._clock.monotonic_s()
-            self.waiting = WaitState(sentence, since_s)
+    def waiting(self, sentence: str) -> None:
+        """Set the status to waiting, and thus not ready; `sentence` says what for."""
+        if sentence != self._waiting_for:
+            self._waiting_for = sentence
             _log.warning("waiting", reason=sentence)
         self.publish("waiting", self._statuses)
 
-    def waited_s(self) -> float:
-        """Return how long the loop has waited; 0 if it does not wait."""
-        return self._clock.monotonic_s() - self.waiting.since_s if self.waiting else 0.0
-
-    def go_on(self) -> bool:
-        """Note a turn without failure; return whether the loop does not wait any more."""
-        if self.waiting is not None and not self._doubtful:
-            _log.info("going_on", reason=self.waiting.sentence)
-            self.waiting = None
-            self._published_s = float("-inf")
-        return self.waiting is None
+    def resumed(self) -> None:
+        """Note the end of a wait."""
+        _log.info("going_on", reason=self._waiting_for)
+        self._waiting_for = None
+        self._published_s = float("-inf")
 
     def turned(self, assignment: Assignment, *, complete: bool) -> None:
         """Note the end of a turn; publish the status a few times a second."""
@@ -370,13 +337,10 @@ class Reporter:
         )
         self._lag_estimator.keep(assignment.partitions)
         self._statuses = statuses
-        settled = assignment.rebalances and assignment.settled
-        if settled and all(status.lag_records == 0 or status.paused for status in statuses):
-            self._doubtful = False  # nothing is left to commit that could prove it
         self._log_changes(statuses)
         self._log_held(assignment.held)
         phase: ServicePhase = "running" if assignment.rebalances else "starting"
-        phase = "waiting" if self.waiting else phase
+        phase = "waiting" if self._waiting_for else phase
         self._partitions_total = assignment.partitions_total
         self.publish(phase, statuses, complete=complete)
 
@@ -462,7 +426,7 @@ class Reporter:
         totals = self._totals
         status = ServiceStatus(
             phase=phase,
-            waiting_for=self.waiting.sentence if self.waiting else None,
+            waiting_for=self._waiting_for,
             instance=self._settings.instance,
             group_id=self._settings.group_id,
             started_at=self._started_at,
@@ -499,7 +463,7 @@ def _status_of(
     running = partition.phase is PartitionPhase.RUNNING
     replay = assignment.replay(partition)
     paused = assignment.fetching.is_paused(partition)
-    end = _end(partition, assignment) if running else None
+    end = assignment.end_of(partition) if running else None
     return PartitionStatus(
         topic=partition.source.topic,
         partition=partition.source.partition,
@@ -517,14 +481,3 @@ def _status_of(
         groups_open=len(partition.groups.open),
         paused=paused,
     )
-
-
-def _end(partition: OwnedPartition, assignment: Assignment) -> int | None:
-    """Return the last known end offset, open transactions included; None if unknown."""
-    source = partition.source
-    if assignment.fetching.is_paused(partition):
-        return assignment.fetching.ends.get(source)
-    offsets = assignment.consumer.get_watermark_offsets(
-        TopicPartition(source.topic, source.partition), cached=True
-    )
-    return offsets[1] if offsets[1] >= 0 else None

@@ -1,5 +1,10 @@
-"""Retry policy: how long a loop waits for a broker, and its exit code once a limit is exceeded."""
+"""Retry policy: how long a loop waits for a broker, and its exit code once a limit is exceeded.
 
+One policy serves all lives of a loop, since a wait may outlast a life. It tells the reporter about
+waits; it never asks the reporter.
+"""
+
+from collections.abc import Callable
 from typing import Final
 
 from service.clock import Clock
@@ -13,36 +18,75 @@ _OPEN_TRANSACTION_S: Final = 900.0
 _CUT_OFF_S: Final = 20.0
 BROKER_PATIENCE_S: Final = 300.0
 """How long the broker may refuse all work before the process ends with exit code 3."""
+_SILENT_S: Final = 2.0
+"""A response to a transaction that takes longer is a wait."""
 
 
 class RetryPolicy:
-    """Backoff and time limits of one life of a loop."""
+    """What a loop waits for and since when, its backoff, and the limits of both."""
 
     def __init__(self, reporter: Reporter, clock: Clock, session_timeout_ms: int) -> None:
         self._reporter, self._clock = reporter, clock
         self._group_s = 2 * session_timeout_ms / 1000
+        self._waiting_since_s: float | None = None
+        self._until_commit = False
+        """Whether only a commit ends the wait: a turn without a failure proves nothing."""
+        self.begin_life()
+
+    def begin_life(self) -> None:
+        """Reset what belongs to one life of the loop; a wait continues."""
         self._failures = 0
         self._cut_off_since_s: float | None = None
         """Since when the clients of this life have found no broker."""
         self._unsettled: tuple[int, float] | None = None
         """The number of rebalances and the time at which the group began to refuse our commits."""
 
+    def wait(self, sentence: str, *, until_commit: bool = False) -> None:
+        """Wait for what the sentence says, from now on or from the beginning of the current wait.
+
+        With `until_commit` only a commit ends the wait.
+        """
+        self._until_commit = self._until_commit or until_commit
+        if self._waiting_since_s is None:
+            self._waiting_since_s = self._clock.monotonic_s()
+        self._reporter.waiting(sentence)
+
+    def waited_s(self) -> float:
+        """Return how long the loop has waited; 0 if it does not wait."""
+        since_s = self._waiting_since_s
+        return 0.0 if since_s is None else self._clock.monotonic_s() - since_s
+
+    def on_wait(self, waited_s: float) -> None:
+        """Handle a moment of a transaction in which the broker has not responded for so long."""
+        self._reporter.beat()
+        if waited_s >= _SILENT_S and self._waiting_since_s is None:  # else the reason is known
+            self.wait("the broker, which leaves a transaction unanswered", until_commit=True)
+
     def back_off(self, sentence: str, *, until_commit: bool = False) -> None:
-        """Report what is waited for, sleep, and raise ExitError 3 after `BROKER_PATIENCE_S`."""
-        self._reporter.wait(sentence, until_commit=until_commit)
-        if self._reporter.waited_s() > BROKER_PATIENCE_S:
+        """Wait, sleep, and raise ExitError 3 after `BROKER_PATIENCE_S`."""
+        self.wait(sentence, until_commit=until_commit)
+        if self.waited_s() > BROKER_PATIENCE_S:
             raise ExitError(ExitCode.BROKER, f"Gave up waiting for {sentence}.")
         self._clock.sleep(_BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)])
         self._failures += 1
 
-    def turned(self, waiting: str | None) -> None:
-        """Handle a turn without errors; `waiting` is what it still waits for, if anything."""
+    def turned(self, waiting: str | None, has_caught_up: Callable[[], bool]) -> None:
+        """Handle a turn without errors; `waiting` is what it still waits for, if anything.
+
+        `has_caught_up` tells whether nothing is left that a commit could prove.
+        """
         if waiting is not None:
-            self._reporter.wait(waiting)
-            if self._reporter.waited_s() > _OPEN_TRANSACTION_S:
+            self.wait(waiting)
+            if self.waited_s() > _OPEN_TRANSACTION_S:
                 raise ExitError(ExitCode.BROKER, f"Gave up waiting for {waiting}.")
-        elif self._reporter.go_on():
-            self._failures = 0
+            return
+        self._until_commit = self._until_commit and not has_caught_up()
+        if self._until_commit:
+            return
+        self._failures = 0
+        if self._waiting_since_s is not None:
+            self._waiting_since_s = None
+            self._reporter.resumed()
 
     def is_cut_off(self, *, finds_broker: bool) -> bool:
         """Return whether clients have found no broker for so long that new ones are needed.
@@ -58,8 +102,9 @@ class RetryPolicy:
         return now_s - self._cut_off_since_s > _CUT_OFF_S
 
     def committed(self) -> None:
-        """Note that the group accepted our offsets."""
+        """Note a commit: the broker works, and the group accepted our offsets."""
         self._unsettled = None
+        self._until_commit = False
 
     def is_passing(self, fault: KafkaFailure, rebalances: int) -> bool:
         """Whether a failure is due to a rebalance whose callback has not run yet.

@@ -24,7 +24,7 @@ from service.kafka.errors import KafkaFailure, Recovery, fault_of, without_frame
 from service.processor.handlers.dispatch import answer
 from service.processor.loop import Loop, NotAppliedError
 from service.processor.reporter import Reporter
-from service.processor.retry import BROKER_PATIENCE_S
+from service.processor.retry import BROKER_PATIENCE_S, RetryPolicy
 from service.processor.transaction import OutcomeUnknownError, TransactionAbortedError
 from service.queries.errors import Unavailable
 from service.queries.inbox import QueryInbox, Steps
@@ -98,6 +98,7 @@ class LoopRunner:
         self._stores = stores
         self._clock = clock
         self._watch = watch
+        self._retry_policy = RetryPolicy(watch, clock, config.service.session_timeout_ms)
         self._inbox = inbox
         self._allowance = QueryTimeBudget(clock)
         self._stopping = self._deciding = False
@@ -129,11 +130,14 @@ class LoopRunner:
             except OutcomeUnknownError as unknown:
                 without_frames(unknown)
                 self._watch.unknown(unknown.fault)
+                cause = unknown.fault.cause
+                sentence = f"the broker, which answered {cause}; see its log and our ACLs"
+                self._retry_policy.wait(sentence, until_commit=not unknown.fault.fenced)
                 pause_s = _PAUSE_S
                 if unknown.fault.fenced:
                     self._fenced(unknown.fault)
                     pause_s = random.uniform(*_FENCED_PAUSE_S)  # noqa: S311 - no secret
-                if self._watch.waited_s() > self._patience_s(unknown.fault):
+                if self._retry_policy.waited_s() > self._patience_s(unknown.fault):
                     raise self._given_up(unknown.fault.cause) from unknown
                 self._clock.sleep(pause_s)
         self._watch.publish("stopping", ())
@@ -213,15 +217,22 @@ class LoopRunner:
             clients = self._clients()
             self._cluster = clients.cluster
             try:
-                return Loop(self._config, clients, self._stores, self._clock, self._watch)
+                return Loop(
+                    self._config,
+                    clients,
+                    self._stores,
+                    self._clock,
+                    self._watch,
+                    self._retry_policy,
+                )
             except KafkaException as error:
                 fault = fault_of(without_frames(error).args[0])
             except TransactionAbortedError as error:
                 fault = without_frames(error).fault
             if fault.remedy is Recovery.REBUILD:
                 raise OutcomeUnknownError(fault)
-            self._watch.wait(f"the broker at {self._servers}, which answered {fault.cause}")
-            if self._watch.waited_s() > self._patience_s(fault):
+            self._retry_policy.wait(f"the broker at {self._servers}, which answered {fault.cause}")
+            if self._retry_policy.waited_s() > self._patience_s(fault):
                 raise self._given_up(fault.cause)
             self._clock.sleep(_PAUSE_S)
         return None

@@ -185,7 +185,9 @@ class Scene:
         for hop in hops_of([self._route.scope]):
             clients = FakeClients(living.cluster, GROUP, "0", part=Task(0, hop))
             stores = Disk(living.cluster.step)
-            loop = Loop(living.config, clients, stores, living.clock, living.watch)
+            loop = Loop(
+                living.config, clients, stores, living.clock, living.watch, living.retry_policy
+            )
             turn_until_running(loop)
             loops.append(loop)
         return loops

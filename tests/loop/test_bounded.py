@@ -291,7 +291,7 @@ def sizes_of(loop: Loop) -> list[int]:
     """How many records each transaction that is committed from now on sends."""
     sizes, genuine = list[int](), TransactionManager.commit
 
-    def commit(plan: Plan, outputs: object, marks: object, group: object) -> None:
+    def commit(plan: Plan, outputs: object, build_offsets: object, group: object) -> None:
         sent: list[int] = []
 
         def counted() -> object:
@@ -299,7 +299,7 @@ def sizes_of(loop: Loop) -> list[int]:
                 sent.append(len(part))
                 yield part
 
-        genuine(loop._transaction_manager, plan, counted(), marks, group)  # type: ignore[arg-type]
+        genuine(loop._transaction_manager, plan, counted(), build_offsets, group)  # type: ignore[arg-type]
         sizes.append(sum(sent))
 
     loop._transaction_manager.commit = commit  # type: ignore[method-assign]

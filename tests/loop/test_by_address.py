@@ -62,7 +62,7 @@ def test_a_duplicate_from_another_input_is_caught_and_names_its_original() -> No
     assert envelope[DeadLetter.ORIGINAL] == "orders-2@5"
     assert (envelope[DeadLetter.TOPIC], envelope[DeadLetter.OFFSET]) == ("more", "5")
     dropped = some(world(on_duplicate="drop").decide(*twice).tally.example)
-    assert (dropped.place, dropped.offset) == (PartitionId("more", 0), 5)
+    assert (dropped.source, dropped.offset) == (PartitionId("more", 0), 5)
 
 
 def test_a_group_whose_earlier_record_lost_its_route_meanwhile_is_refused_whole() -> None:

@@ -42,7 +42,7 @@ class Hops:
         living = self.living
         clients = FakeClients(living.cluster, GROUP, "0", part=Task(0, hop))
         stores = Disk(living.cluster.step)
-        return Loop(living.config, clients, stores, living.clock, living.watch)
+        return Loop(living.config, clients, stores, living.clock, living.watch, living.retry_policy)
 
     def send(self, partition: int, key: bytes, identifier: bytes) -> None:
         name = (DUPLICATE_ID, identifier)
@@ -81,7 +81,9 @@ def test_by_address_whose_records_expire_is_refused() -> None:
     living = Living(ROUTE, partitions=WIDE, by_address_partitions=2)
     living.cluster.create_topic(BY_ADDRESS, 2)
     clients = FakeClients(living.cluster, GROUP, "0", part=Task(0, Hop.ADDRESSES))
-    loop = Loop(living.config, clients, living.stores, living.clock, living.watch)
+    loop = Loop(
+        living.config, clients, living.stores, living.clock, living.watch, living.retry_policy
+    )
     with ending(ExitCode.CONTRADICTION, r"set its retention\.ms to -1"):
         turn_until_running(loop)
 

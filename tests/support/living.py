@@ -18,6 +18,7 @@ from service.metadata.session_service import SessionService
 from service.processor.assignment import Assignment
 from service.processor.loop import Loop
 from service.processor.reporter import Reporter
+from service.processor.retry import RetryPolicy
 from service.queries.inbox import QueryInbox
 from service.queries.status import ServiceStatus, StatusBoard
 from service.supervisor.worker import LoopRunner
@@ -114,6 +115,8 @@ class Living:
         self.board = StatusBoard(_NOTHING, self.clock.monotonic_s)
         metrics = Metrics(self.board, {"version": "0"}, addresses_max=10)
         self.watch = Reporter(self.config.service, self.clock, self.board, metrics)
+        session_ms = self.config.service.session_timeout_ms
+        self.retry_policy = RetryPolicy(self.watch, self.clock, session_ms)
         self.inbox = QueryInbox(10)
         for name in ("orders", "orders.unique", "orders.dlq"):
             self.cluster.create_topic(name, partitions)
@@ -171,7 +174,14 @@ class Living:
     def loop(self, instance: str = "0", stores: Stores | None = None) -> Loop:
         """A loop that has not turned yet."""
         clients = self.clients(instance)
-        return Loop(self.config, clients, stores or self.stores, self.clock, self.watch)
+        return Loop(
+            self.config,
+            clients,
+            stores or self.stores,
+            self.clock,
+            self.watch,
+            self.retry_policy,
+        )
 
     def running(self) -> Loop:
         """A loop that owns and has restored every partition, and has read what there was."""

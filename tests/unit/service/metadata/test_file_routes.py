@@ -41,7 +41,14 @@ class Rolling:
         service = replace(living.config.service, instance=instance)
         config = replace(living.config, service=service, routes=routes)
         clients = FakeClients(living.cluster, GROUP, instance, part=Task(0, hop))
-        return Loop(config, clients, Disk(living.cluster.step), living.clock, living.watch)
+        return Loop(
+            config,
+            clients,
+            Disk(living.cluster.step),
+            living.clock,
+            living.watch,
+            living.retry_policy,
+        )
 
     def carried(self, instance: str, routes: tuple[RouteSettings, ...], *ids: str) -> None:
         """An instance with this file starts, and passes these on."""

@@ -32,39 +32,12 @@ def test_a_commit_is_counted_and_published() -> None:
     assert status.transactions_committed == 1
 
 
-def test_a_wait_shows_its_sentence_and_keeps_since_when_over_another_sentence() -> None:
-    watch, board, clock = watched()
-    clock.sleep(5)
-    watch.wait("for the broker")
-    clock.sleep(5)
-    watch.wait("for its replicas")
-    assert (board.read().phase, board.read().waiting_for) == ("waiting", "for its replicas")
-    assert watch.waiting is not None
-    assert watch.waiting.since_s == 5
-
-
-def test_a_transaction_that_is_not_answered_shows_until_one_commits() -> None:
+def test_a_wait_is_in_the_status_until_it_ends() -> None:
     watch, board, _ = watched()
-    watch.on_wait(1.9)
-    assert board.read().waiting_for is None
-    watch.on_wait(2.0)
-    assert board.read().waiting_for == "the broker, which leaves a transaction unanswered"
-    assert not watch.go_on(), "a round without a commit proves nothing"
-    watch.committed(World().decide(named(0, b"a")), 2.5)
-    assert watch.go_on()
-
-
-def test_a_reason_that_was_told_already_says_more_than_that_nobody_answers() -> None:
-    watch, board, _ = watched()
-    watch.wait("for its replicas", until_commit=True)
-    watch.on_wait(2.0)
+    watch.waiting("for the broker")
+    assert (board.read().phase, board.read().waiting_for) == ("waiting", "for the broker")
+    watch.waiting("for its replicas")
     assert board.read().waiting_for == "for its replicas"
-
-
-def test_going_on_ends_the_wait() -> None:
-    watch, board, _ = watched()
-    watch.wait("for the broker")
-    watch.go_on()
+    watch.resumed()
     watch.publish("running", ())
-    assert watch.waiting is None
     assert board.read().waiting_for is None

@@ -1,0 +1,98 @@
+"""The retry policy: when a wait ends, and when the process does."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from service.config.load import ServiceSettings
+from service.errors import ExitCode
+from service.processor.reporter import Reporter
+from service.processor.retry import BROKER_PATIENCE_S, RetryPolicy
+from service.queries.status import ServiceStatus, StatusBoard
+from service.telemetry.metrics import Metrics
+from tests.support.helpers import ending
+from tests.unit.service.main.test_check import Hands
+
+
+class World:
+    """A policy, and what its reporter has published."""
+
+    def __init__(self) -> None:
+        self.clock = Hands()
+        nothing = ServiceStatus.starting("0", "g", datetime.fromtimestamp(0, UTC))
+        self.board = StatusBoard(nothing, self.clock.monotonic_s)
+        metrics = Metrics(self.board, {"version": "0"}, addresses_max=10)
+        settings = ServiceSettings(group_id="g")
+        reporter = Reporter(settings, self.clock, self.board, metrics)
+        self.policy = RetryPolicy(reporter, self.clock, settings.session_timeout_ms)
+
+    def turned(self, *, has_caught_up: bool = False) -> None:
+        self.policy.turned(None, lambda: has_caught_up)
+
+    @property
+    def waits_for(self) -> str | None:
+        return self.board.read().waiting_for
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_wait_lasts_from_its_first_sentence_on(world: World) -> None:
+    world.policy.wait("for the broker")
+    world.clock.sleep(5)
+    world.policy.wait("for its replicas")
+    world.policy.begin_life()
+    assert world.waits_for == "for its replicas"
+    assert world.policy.waited_s() == 5
+
+
+def test_a_turn_without_a_failure_ends_a_wait(world: World) -> None:
+    world.policy.wait("for the broker")
+    world.clock.sleep(1)
+    world.turned()
+    assert world.policy.waited_s() == 0
+    world.policy.wait("for the broker")
+    assert world.policy.waited_s() == 0
+
+
+@pytest.mark.parametrize("proof", ["a commit", "nothing left to commit"])
+def test_a_transaction_that_is_not_answered_is_a_wait_until_there_is_a_proof(
+    world: World, proof: str
+) -> None:
+    world.policy.on_wait(1.9)
+    assert world.policy.waited_s() == 0
+    world.policy.on_wait(2.0)
+    assert world.waits_for == "the broker, which leaves a transaction unanswered"
+    world.clock.sleep(1)
+    world.turned()
+    assert world.policy.waited_s() == 1
+    if proof == "a commit":
+        world.policy.committed()
+    world.turned(has_caught_up=proof != "a commit")
+    assert world.policy.waited_s() == 0
+
+
+def test_a_reason_that_is_known_says_more_than_that_nobody_answers(world: World) -> None:
+    world.policy.wait("for its replicas")
+    world.policy.on_wait(2.0)
+    assert world.waits_for == "for its replicas"
+
+
+def test_a_broker_that_refuses_everything_ends_the_process(world: World) -> None:
+    world.policy.back_off("the broker")
+    world.clock.sleep(BROKER_PATIENCE_S)
+    with ending(ExitCode.BROKER, "Gave up waiting for the broker"):
+        world.policy.back_off("the broker")
+
+
+def test_pauses_grow_until_a_turn_without_a_failure(world: World) -> None:
+    def paused_s() -> float:
+        before_s = world.clock.monotonic_s()
+        world.policy.back_off("the broker")
+        return world.clock.monotonic_s() - before_s
+
+    assert [paused_s() for _ in range(6)] == pytest.approx([0.1, 0.5, 1.0, 2.0, 5.0, 5.0])
+    world.turned()
+    assert paused_s() == pytest.approx(0.1)
