@@ -86,7 +86,7 @@ def test_no_block_of_commands_is_of_a_kind_that_is_not_tried() -> None:
         if line.split()[0].rpartition("/")[2] not in known and not re.match(r" ?[{\"]", line)
     ]
     assert strange == []
-    assert {block.kind for block in ALL} <= {"", "sh", "toml", "python", "yaml", "text"}
+    assert {block.kind for block in ALL} <= {"", "sh", "toml", "python", "yaml", "text", "mermaid"}
 
 
 @pytest.mark.parametrize("line", COMMANDS)
