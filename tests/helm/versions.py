@@ -48,7 +48,7 @@ _WRITER: Final = f"""\
     return value[:1] + {MARK!r} + value[1:]"""
 
 _READER: Final = f"""\
-def _head_{NEWER}(value: bytes) -> tuple[_Head, int]:
+def _head_{NEWER}(value: bytes) -> tuple[_SegmentHeader, int]:
     assert value[1:2] == {MARK!r}
     head, position = _head_{FORMAT}(value[:1] + value[2:])
     return head, position + 1

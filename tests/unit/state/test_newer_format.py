@@ -1,0 +1,24 @@
+"""The newer format that the tests of upgrades use can be made of today's modules."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.helm.versions import NEWER, with_newer_format
+
+
+def test_a_version_with_a_newer_format_reads_todays_and_writes_its_own(tmp_path: Path) -> None:
+    program = (
+        "from state.segment import FORMAT; from state.strategies import registry;"
+        "import state.pending_group, state.redrive_progress; print(FORMAT, registry.__file__)"
+    )
+    folder = with_newer_format(tmp_path, "0.2.0")
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env={"PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout == f"{NEWER} {folder}/state/strategies/registry.py\n"
