@@ -76,7 +76,7 @@ class AuditMiddleware:
 
     def _tell(self, record: AuditRecord) -> None:
         """The change is made, whatever becomes of this: the log has it too."""
-        _log.info("audit", **record.told)
+        _log.info("audit", **record.document)
         try:
             self._log.write(record)
         except Unavailable as error:

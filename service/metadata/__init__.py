@@ -1,1 +1,1 @@
-"""Metadata: what is set while the service runs, kept on the metadata topic `<group>.config`."""
+"""Metadata: settings, sessions, redrive jobs and audit entries on the topic `<group>.config`."""

@@ -22,7 +22,7 @@ TEXT_CHARS_MAX: Final = 1_000
 
 
 class AuditRecord(NamedTuple):
-    """One change."""
+    """The audit entry of one change."""
 
     id: str
     time_ms: int
@@ -37,49 +37,49 @@ class AuditRecord(NamedTuple):
     before: object = None
     after: object = None
     status: int | None = None
-    """Of the reply; None until there is one."""
+    """The HTTP status of the response; None until there is one."""
     duration_ms: int | None = None
 
     @property
     def is_dry_run(self) -> bool:
-        """Whether it asked what would change."""
+        """Whether the request was a dry run."""
         return "dry_run=true" in self.query.split("&")
 
     @property
     def is_refused(self) -> bool:
-        """Whether nothing was done: what the API would not do, and not what broke off."""
+        """Whether the API refused the change, so that nothing was done; failures do not count."""
         return self.status is not None and 400 <= self.status < 500
 
     @property
-    def told(self) -> dict[str, object]:
-        """As it is written, what is long cut down."""
-        told = self._asdict()
+    def document(self) -> dict[str, object]:
+        """The fields by name as they are stored, long values truncated."""
+        document = self._asdict()
         for name in ("path", "query", "reason", "source"):
-            told[name] = cut(told[name])
+            document[name] = cut(document[name])
         for name in ("before", "after"):
-            told[name] = bounded(told[name])
-        return told
+            document[name] = bounded(document[name])
+        return document
 
     @property
-    def written(self) -> MetadataRecord:
-        """As the config topic holds it."""
-        told = self.told
-        return MetadataRecord.of([_KIND, told.pop("id")], told)
+    def record(self) -> MetadataRecord:
+        """The entry as a record of the metadata topic."""
+        document = self.document
+        return MetadataRecord.of([_KIND, document.pop("id")], document)
 
 
 class AuditQuery(NamedTuple):
-    """Which records are asked for."""
+    """A filter of audit entries."""
 
     actor: str | None = None
     since_ms: int | None = None
     until_ms: int | None = None
     resource: str | None = None
-    """What the path begins with."""
+    """A prefix of the path."""
     changes: bool = False
-    """Those alone that changed something or may have: no dry run, and nothing that was refused."""
+    """Only entries that changed something or may have: no dry runs, and no refused requests."""
 
     def fits(self, record: AuditRecord) -> bool:
-        """Whether a record is among them."""
+        """Return whether an entry passes the filter."""
         return (
             (self.actor is None or record.actor == self.actor)
             and (self.since_ms is None or record.time_ms >= self.since_ms)
@@ -90,44 +90,44 @@ class AuditQuery(NamedTuple):
 
 
 class AuditPage(NamedTuple):
-    """Some records, the newest first."""
+    """A page of audit entries, the newest first."""
 
     records: tuple[AuditRecord, ...]
     before: str | None
-    """The id below which the next page begins."""
+    """The id below which the next page begins; None on the last page."""
     complete: bool
-    """Whether all that is written was read."""
+    """Whether the topic was read to its end."""
 
 
 def new_id(time_ms: int) -> str:
-    """An id that no other record has, and that sorts by time."""
+    """Return a unique id that sorts by time."""
     return f"{time_ms:013d}-{uuid.uuid4().hex[:12]}"
 
 
 def is_audit(key: bytes | None) -> bool:
-    """Whether a record of the config topic is of the audit; asked of every record."""
+    """Return whether a record is an audit entry. Fast, since it is called for every record."""
     return key is not None and key.startswith(_KEY_START)
 
 
 def removal(audit_id: str) -> MetadataRecord:
-    """What takes a record away."""
+    """Return the record that deletes an entry."""
     return MetadataRecord.gone([_KIND, audit_id])
 
 
 def record_of(key: bytes | None, value: bytes | None) -> AuditRecord | None:
-    """What a record of the config topic tells; None for one of another kind, or malformed."""
-    audit_id, told = id_of(key), read(value)
-    if audit_id is None or not isinstance(told, dict):
+    """Return the entry in a record of the metadata topic; None for other kinds or if malformed."""
+    audit_id, document = id_of(key), read(value)
+    if audit_id is None or not isinstance(document, dict):
         return None
     try:
-        known = {name: told[name] for name in AuditRecord._fields if name in told}
+        known = {name: document[name] for name in AuditRecord._fields if name in document}
         return AuditRecord(id=audit_id, **{**known, "roles": tuple(known["roles"])})
     except (TypeError, KeyError):
         return None
 
 
 def id_of(key: bytes | None) -> str | None:
-    """The id under which a record of the audit is written."""
+    """Return the entry's id from the key of its record; None for other kinds."""
     match read(key) if is_audit(key) else None:
         case [_, str(audit_id)]:
             return audit_id
@@ -136,39 +136,40 @@ def id_of(key: bytes | None) -> str | None:
 
 
 def bounded(side: object) -> object:
-    """What stood on one side of a change; where that is long, how it begins and its digest."""
+    """Return the value before or after a change; if it is long, its beginning and its digest."""
     text = _writable(json.dumps(side, separators=(",", ":"), ensure_ascii=False, default=str))
     if len(text) <= SIDE_CHARS_MAX:
-        told: object = json.loads(text)
-        return told
+        decoded: object = json.loads(text)
+        return decoded
     digest = hashlib.sha256(text.encode()).hexdigest()
     return {"cut": text[:TEXT_CHARS_MAX], "chars": len(text), "sha256": digest}
 
 
 def cut(text: str) -> str:
-    """A text, or how it begins."""
+    """Return a text, truncated to `TEXT_CHARS_MAX` characters."""
     text = _writable(text)
     return text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}…"
 
 
 def _writable(text: str) -> str:
-    """Half a character, which JSON can name and UTF-8 cannot hold, becomes `?`."""
+    """Replace lone surrogates by `?`: JSON can express them, but UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode()
 
 
 class AuditHistory:
-    """The fold of the audit's records."""
+    """The fold of all audit entries."""
 
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}
+        """The entries by id, kept as JSON, since few are ever read."""
         self._ids: list[str] = []
-        """In the order of time; kept as JSON, since few are ever looked at."""
+        """In order of time."""
 
     def __len__(self) -> int:
         return len(self._ids)
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
-        """One record of the topic; other kinds are left alone."""
+        """Apply one record of the topic; other kinds are ignored."""
         audit_id = id_of(key)
         if audit_id is None:
             return
@@ -180,11 +181,11 @@ class AuditHistory:
         self._values[audit_id] = value
 
     def oldest(self, count: int) -> list[str]:
-        """The ids of the oldest records."""
+        """Return the ids of the oldest entries."""
         return self._ids[:count]
 
     def page(self, query: AuditQuery, size: int, before: str | None) -> AuditPage:
-        """Records below an id, the newest first."""
+        """Return up to `size` matching entries with ids below `before`, the newest first."""
         found: list[AuditRecord] = []
         for record in self._newest(before):
             if query.since_ms is not None and record.time_ms < query.since_ms:

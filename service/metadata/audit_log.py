@@ -2,8 +2,8 @@
 
 An entry is written by a plain producer and acknowledged by all replicas, which takes a few
 milliseconds. The transactional writer of settings would fence the writers of other instances, and
-entries need no compare-and-set, since no other instance has their key. The writer deletes the
-oldest entries when there are too many.
+entries need no compare-and-set, since no other instance uses their keys. The writer also deletes
+the oldest entries once there are too many.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ from state.model import PartitionId
 _PATIENCE_S: Final = 5.0
 _POLL_S: Final = 0.01
 SURPLUS_MIN: Final = 100
-"""So many too many are taken away at once."""
+"""Entries beyond the limit are deleted only once there are this many of them."""
 _AT_ONCE_MAX: Final = 1_000
 
 
 class AuditTopic:
-    """Writes records, and holds what was written. Safe on any thread."""
+    """Writes audit entries and keeps those of all instances in memory. Safe on any thread."""
 
     def __init__(
         self,
@@ -37,40 +37,40 @@ class AuditTopic:
         records_max: int,
         is_level: Callable[[], bool],
     ) -> None:
-        """`is_level` tells whether all that is written was taken."""
+        """`is_level` returns whether the topic was read to its end."""
         self._make_producer = producer
         self._producer: Producer | None = None
-        self._place = PartitionId(topic, 0)
+        self._partition = PartitionId(topic, 0)
         self._clock = clock
         self._records_max = records_max
         self._is_level = is_level
-        self._trail = AuditHistory()
+        self._history = AuditHistory()
         self._lock = threading.Lock()
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
-        """One record of the topic."""
+        """Apply one record of the topic."""
         with self._lock:
-            self._trail.take(key, value)
+            self._history.take(key, value)
 
     def write(self, record: AuditRecord) -> None:
-        """Write a record, and return when no broker can lose it; else Unavailable."""
-        written = record.written
+        """Write an entry and wait until all replicas have it; Unavailable if that fails."""
+        written = record.record
         self._send([written])
         self.take(*written)
-        with contextlib.suppress(Unavailable):  # it is tried again with the next record
-            self._take_away()
+        with contextlib.suppress(Unavailable):  # tried again with the next entry
+            self._delete_oldest()
 
     def page(self, query: AuditQuery, size: int, before: str | None) -> AuditPage:
-        """Records below an id, the newest first."""
+        """Return up to `size` matching entries with ids below `before`, the newest first."""
         with self._lock:
-            return self._trail.page(query, size, before)._replace(complete=self._is_level())
+            return self._history.page(query, size, before)._replace(complete=self._is_level())
 
     def _send(self, records: Sequence[MetadataRecord]) -> None:
         try:
             self._deliver(records)
         except Unavailable:
             with self._lock:
-                self._producer = None  # it may have lost its brokers; another finds them
+                self._producer = None  # it may have lost all brokers; a new one finds them
             raise
 
     def _deliver(self, records: Sequence[MetadataRecord]) -> None:
@@ -83,10 +83,10 @@ class AuditTopic:
             producer = self._ready()
             for key, value in records:
                 producer.produce(
-                    self._place.topic,
+                    self._partition.topic,
                     value=value,
                     key=key,
-                    partition=self._place.partition,
+                    partition=self._partition.partition,
                     on_delivery=note,
                 )
         except (KafkaException, BufferError) as error:
@@ -94,7 +94,7 @@ class AuditTopic:
         deadline_s = self._clock.monotonic_s() + _PATIENCE_S
         while len(outcomes) < len(records):
             if self._clock.monotonic_s() > deadline_s:
-                raise _unavailable("it did not answer in time")
+                raise _unavailable("the broker did not respond in time")
             producer.poll(_POLL_S)
         for failed in filter(None, outcomes):
             raise _unavailable(failed.str())
@@ -105,15 +105,18 @@ class AuditTopic:
                 self._producer = self._make_producer()
             return self._producer
 
-    def _take_away(self) -> None:
-        """What is too old. Only who writes does, so that of many few try; twice is no harm."""
+    def _delete_oldest(self) -> None:
+        """Delete the oldest entries once there are too many.
+
+        Only an instance that writes does this, so few try at once; deleting twice does no harm.
+        """
         if not self._is_level():
             return
         with self._lock:
-            surplus = len(self._trail) - self._records_max
+            surplus = len(self._history) - self._records_max
             if surplus < SURPLUS_MIN:
                 return
-            oldest = self._trail.oldest(min(surplus, _AT_ONCE_MAX))
+            oldest = self._history.oldest(min(surplus, _AT_ONCE_MAX))
         removals = [removal(each) for each in oldest]
         self._send(removals)
         for each in removals:
@@ -121,5 +124,7 @@ class AuditTopic:
 
 
 def _unavailable(reason: str) -> Unavailable:
-    sentence = f"The change was not begun: its audit record cannot be written ({reason}); ask again"
-    return Unavailable(f"{sentence} when the broker takes it.")
+    return Unavailable(
+        f"Nothing was changed: the audit entry cannot be written ({reason}); try again when the "
+        "broker accepts it."
+    )

@@ -1,7 +1,7 @@
 """Effective configuration: that of the running service, for a command that has only the file.
 
-Routes and addresses that were set over REST override those of the file. Nothing is written: no
-writer of the metadata topic is fenced, and a missing topic is not created.
+Routes and addresses set over REST override those of the file. Nothing is written: no writer of the
+metadata topic is fenced, and a missing topic is not created.
 """
 
 from contextlib import closing
@@ -16,25 +16,25 @@ from service.metadata.topic import MetadataReader
 
 
 class EffectiveConfig(NamedTuple):
-    """A configuration, and what is wrong with the settings that it leaves out."""
+    """A configuration, and what is wrong with newer settings that it leaves out."""
 
     config: Config
     fault: str | None = None
-    """Why the newest settings do not hold with this file; None where they do."""
+    """Why the newest settings are invalid with this file; None if they are valid."""
 
 
 def in_effect(file: Config, clients: Clients, clock: Clock) -> EffectiveConfig:
-    """Lay what was set over REST over the file. KafkaException where the broker refuses."""
+    """Apply the settings made over REST to the file; KafkaException if the broker refuses."""
     topic = config_topic(file.service.group_id)
     if is_alone(file) or topic not in clients.cluster.topics([topic]):
         return EffectiveConfig(file)
-    with closing(MetadataReader(clients, topic, clock)) as follower:
-        follower.catch_up(may_fence=False)
-        documents = follower.settings.documents
+    with closing(MetadataReader(clients, topic, clock)) as reader:
+        reader.catch_up(may_fence=False)
+        documents = reader.settings.documents
     newest = documents.newest
     fault = None if newest is None else tried(file, newest)[1]
     config = in_force(file, documents)[0].config
     if newest is None or fault is None:
         return EffectiveConfig(config)
-    sentence = f"the settings of revision {newest.revision} do not hold with this file: {fault}"
+    sentence = f"the settings of revision {newest.revision} are invalid with this file: {fault}"
     return EffectiveConfig(config, sentence)

@@ -1,9 +1,9 @@
-"""File routes: the inputs that each instance passes on by address, as its own file names them.
+"""File routes: the inputs of each instance's routes with scope `address`, as its own file has them.
 
-During a rolling update the files of the instances differ, and a record that one instance passes on
-may reach another whose file does not name its route. So each instance writes its routes to the
-metadata topic before it reads anything, and again only when they change: of two instances, the one
-whose record is later in the topic has the newer file. For an instance that is new by name the age
+During a rolling update the files of the instances differ, and a record that one instance
+repartitions may reach another whose file has no route for it. So each instance writes its routes to
+the metadata topic before it reads anything, and again only when they change: of two instances, the
+one whose record is later in the topic has the newer file. For an instance with a new name the age
 of its file is unknown: it counts as that of other instances with the same routes.
 """
 
@@ -18,20 +18,20 @@ _KIND: Final = "file-routes"
 
 
 class InstanceFileRoutes(NamedTuple):
-    """Those of one instance that have scope `address`."""
+    """The routes with scope `address` in the file of one instance."""
 
     instance: str
     inputs: Mapping[str, tuple[str, ...]]
-    """By the names of the routes, as the file has them: topics and expressions."""
+    """Topics and expressions as in the file, by the names of the routes."""
 
     @classmethod
     def of(cls, file: Config) -> "InstanceFileRoutes":
-        """Those of a file, whatever is laid over it."""
-        carried = {route.name: route.inputs for route in file.routes if route.scope == "address"}
-        return cls(file.service.instance, carried)
+        """Return the routes of a file, without any settings made over REST."""
+        inputs = {route.name: route.inputs for route in file.routes if route.scope == "address"}
+        return cls(file.service.instance, inputs)
 
     def record(self, *, is_first: bool) -> MetadataRecord:
-        """As the config topic holds it; whether it is the first one of its instance."""
+        """Return the record of the metadata topic; `is_first` marks the instance's first one."""
         value: dict[str, object] = {"inputs": self.inputs}
         return MetadataRecord.of(
             [_KIND, self.instance], value | ({"first": True} if is_first else {})
@@ -42,17 +42,17 @@ class _Written(NamedTuple):
     offset: int
     routes: InstanceFileRoutes
     is_first: bool
-    """Whether the instance has had no other routes, so that its offset says nothing of its file."""
+    """Whether it is the instance's first record, whose offset says nothing about the file's age."""
 
 
 class GroupFileRoutes:
-    """Those of all instances, as far as the config topic was read."""
+    """The file routes of all instances, as far as the metadata topic was read."""
 
     def __init__(self) -> None:
         self._by_instance: dict[str, _Written] = {}
 
     def take(self, key: bytes | None, value: bytes | None, offset: int) -> bool:
-        """One record; tells whether it is of this kind."""
+        """Apply one record; return whether it is of this kind."""
         match read(key):
             case [kind, str(instance)] if kind == _KIND:
                 routes = InstanceFileRoutes(instance, _inputs(value))
@@ -62,18 +62,18 @@ class GroupFileRoutes:
                 return False
 
     def has(self, own: InstanceFileRoutes) -> bool:
-        """Whether an instance has written what its file holds now; one without routes need not."""
+        """Return whether an instance's record matches its file; without routes it needs none."""
         written = self._by_instance.get(own.instance)
         return own == (InstanceFileRoutes(own.instance, {}) if written is None else written.routes)
 
     def record_of(self, own: InstanceFileRoutes) -> MetadataRecord:
-        """What an instance has to write."""
+        """Return the record that an instance has to write."""
         return own.record(is_first=own.instance not in self._by_instance)
 
     def newer(self, instance: str, topic: str, replaced: Container[str]) -> str | None:
-        """An instance with a newer file, a route of which reads a topic; None where none has.
+        """Return an instance whose newer file has a route that reads a topic; None if none does.
 
-        `replaced` are routes for which no file counts any more, since they were set over REST.
+        `replaced` are the routes that were set over REST, so that no file applies to them.
         """
         age = self._age_of(instance)
         for written in self._by_instance.values():
@@ -86,7 +86,7 @@ class GroupFileRoutes:
         return None
 
     def _age_of(self, instance: str) -> int:
-        """The offset before which files are older than that of an instance; -1 if none is known."""
+        """Return the offset before which files are older than the instance's; -1 if unknown."""
         own = self._by_instance.get(instance)
         if own is None:
             return -1

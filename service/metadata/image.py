@@ -9,10 +9,11 @@ from service.metadata.settings import SettingsHistory
 
 
 class MetadataImage:
-    """The fold of the config topic up to a revision: the offset after its last record that decides.
+    """The fold of the metadata topic up to a revision.
 
-    The layout is no part of it, nor are redrives, instances and whatever else decisions do not
-    depend on: each revision has every deciding partition commit.
+    The revision is the offset after the last record that decisions depend on. The topology,
+    redrives, instances and file routes do not raise it, because each new revision makes every
+    deciding partition commit.
     """
 
     def __init__(self) -> None:
@@ -26,7 +27,7 @@ class MetadataImage:
         """None before the first start."""
 
     def take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """One record; a kind that this version does not know changes nothing."""
+        """Apply one record; ignore a kind that this version does not know."""
         layout = layout_of(key, value)
         if layout is not None:
             self.layout = layout

@@ -1,8 +1,8 @@
 """Instance registry: the instances of the group and their API addresses, as each registers itself.
 
-Each instance has one record on the metadata topic. It deletes the record when it stops in order;
-the record of an instance that died stays until the instance returns, or another one finds it gone
-for long.
+Each instance has one record on the metadata topic and deletes it in an orderly shutdown. The record
+of an instance that died stays until the instance returns, or until another instance has not reached
+it for a long time.
 """
 
 from typing import Final, NamedTuple
@@ -13,50 +13,50 @@ _KIND: Final = "instance"
 
 
 class Registration(NamedTuple):
-    """An instance, as it tells of itself."""
+    """An instance as it registers itself."""
 
     name: str
     url: str
-    """Where other instances reach its API; empty where they cannot."""
+    """The URL at which other instances reach its API; empty if they cannot."""
     started_at_ms: int
     version: str
 
     @property
     def record(self) -> MetadataRecord:
-        """As the config topic holds it."""
+        """The registration as a record of the metadata topic."""
         return MetadataRecord.of([_KIND, self.name], self._asdict())
 
 
 def removal_of(name: str) -> MetadataRecord:
-    """What takes an announcement away."""
+    """Return the record that deletes a registration."""
     return MetadataRecord.gone([_KIND, name])
 
 
 class InstanceRegistry:
-    """Those that are announced."""
+    """The registered instances."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Registration] = {}
 
     def take(self, key: bytes | None, value: bytes | None) -> bool:
-        """One record; tells whether it is of an instance."""
+        """Apply one record; return whether it is a registration."""
         name = _name(key)
         if name is None:
             return False
-        announced = _announcement(name, value)
-        if announced is None:
+        registration = _registration(name, value)
+        if registration is None:
             self._by_name.pop(name, None)
         else:
-            self._by_name[name] = announced
+            self._by_name[name] = registration
         return True
 
     def get(self, name: str) -> Registration | None:
-        """The one of this name, if it is announced."""
+        """Return the instance of this name; None if it is not registered."""
         return self._by_name.get(name)
 
     @property
     def all(self) -> tuple[Registration, ...]:
-        """By their names."""
+        """All registered instances, sorted by name."""
         return tuple(self._by_name[name] for name in sorted(self._by_name))
 
 
@@ -68,9 +68,9 @@ def _name(key: bytes | None) -> str | None:
             return None
 
 
-def _announcement(name: str, value: bytes | None) -> Registration | None:
+def _registration(name: str, value: bytes | None) -> Registration | None:
     match read(value):
-        case {"name": told, "url": str(url), "started_at_ms": int(at_ms), "version": str(version)}:
-            return Registration(name, url, at_ms, version) if told == name else None
+        case {"name": given, "url": str(url), "started_at_ms": int(at_ms), "version": str(version)}:
+            return Registration(name, url, at_ms, version) if given == name else None
         case _:
             return None

@@ -1,8 +1,8 @@
 """Topology record: the choices of the first start that cannot change later.
 
 The scope and the address of a route, and the number of deciding partitions, determine where an id
-is remembered. Any other choice would look for it elsewhere, so the choice is stored, and a later
-difference stops the service at its start.
+is remembered. With other values the service would look for it elsewhere. So the values are stored,
+and a later difference stops the service at its start.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _KEY: Final = ["layout"]
 
 
 class RouteTopology(NamedTuple):
-    """Of one route."""
+    """The fixed choices of one route."""
 
     scope: str
     address: str
@@ -25,17 +25,17 @@ class RouteTopology(NamedTuple):
 
 
 class Topology(NamedTuple):
-    """Of one group."""
+    """The fixed choices of one group."""
 
     routes: Mapping[str, RouteTopology]
     partitions: Mapping[str, int]
-    """Of the inputs whose partitions decide."""
+    """Partition counts of the inputs of routes with scope `partition`."""
     by_address: int = 0
-    """Partitions of the topic by-address; 0 where there is none."""
+    """Partitions of the topic by-address; 0 if there is none."""
 
     @classmethod
     def of(cls, config: Config, topics: Mapping[str, TopicInfo]) -> "Topology":
-        """As it is configured; `topics` are the inputs that exist."""
+        """Return the topology of a configuration; `topics` are the inputs that exist."""
         service = config.service
         bound = resolve(config.routes, topics, service.group_id)
         partitions = {
@@ -49,15 +49,15 @@ class Topology(NamedTuple):
 
     @property
     def record(self) -> MetadataRecord:
-        """As the config topic holds it."""
+        """The topology as a record of the metadata topic."""
         routes = {name: route._asdict() for name, route in self.routes.items()}
         return MetadataRecord.of(_KEY, {**self._asdict(), "routes": routes})
 
 
 def contradiction(first: Topology, now: Topology) -> str | None:
-    """What has changed that may not, and what to do; None where nothing has.
+    """Return the first forbidden change, and what to do about it; None if there is none.
 
-    Routes and inputs come and go. Partitions that were added are `on_partitions_added`'s.
+    Routes and inputs may be added and removed. Added partitions are up to `on_partitions_added`.
     """
     for name, route in now.routes.items():
         before = first.routes.get(name, route)
@@ -65,32 +65,32 @@ def contradiction(first: Topology, now: Topology) -> str | None:
             was, is_now = getattr(before, key), getattr(route, key)
             if was != is_now:
                 return (
-                    f'The route "{name}" was started with {key} = "{was}", and now it has '
-                    f'"{is_now}"; write what it had, or delete the route and make another.'
+                    f'The route "{name}" was first started with {key} = "{was}", and now it has '
+                    f'"{is_now}"; restore the old value, or delete the route and create another.'
                 )
     if first.by_address and now.by_address and first.by_address != now.by_address:
         return (
             f"service.by_address_partitions was {first.by_address} at the first start, and now it "
-            f"is {now.by_address}; write {first.by_address}, or start a new group."
+            f"is {now.by_address}; set {first.by_address}, or start a new group."
         )
     for topic, count in now.partitions.items():
         had = first.partitions.get(topic, count)
         if count < had:
             return (
                 f"{topic} was first read with {had} partitions, and now it has {count}; "
-                "make it as it was, or start a new group with another service.group_id."
+                "create it as it was, or start a new group with another service.group_id."
             )
     return None
 
 
 def layout_of(key: bytes | None, value: bytes | None) -> Topology | None:
-    """The layout that a record of the config topic tells; None for all others."""
-    told = read(value) if read(key) == _KEY else None
-    if not isinstance(told, dict):
+    """Return the topology in a record of the metadata topic; None for all other records."""
+    document = read(value) if read(key) == _KEY else None
+    if not isinstance(document, dict):
         return None
     try:
-        routes = {name: RouteTopology(**route) for name, route in told["routes"].items()}
-        partitions = {name: int(count) for name, count in told["partitions"].items()}
-        return Topology(routes, partitions, int(told["by_address"]))
+        routes = {name: RouteTopology(**route) for name, route in document["routes"].items()}
+        partitions = {name: int(count) for name, count in document["partitions"].items()}
+        return Topology(routes, partitions, int(document["by_address"]))
     except (KeyError, TypeError, ValueError, AttributeError):
         return None

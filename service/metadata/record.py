@@ -5,31 +5,31 @@ from typing import NamedTuple
 
 
 class MetadataRecord(NamedTuple):
-    """A record of the config topic."""
+    """A record of the metadata topic."""
 
     key: bytes
     value: bytes | None
-    """None takes the record of this key away."""
+    """None is a tombstone: it deletes the record of this key."""
 
     @classmethod
     def of(cls, key: object, value: object) -> "MetadataRecord":
-        """From what can be written as JSON."""
-        return cls(_text(key), _text(value))
+        """Return a record of two values that JSON can represent."""
+        return cls(_encode(key), _encode(value))
 
     @classmethod
     def gone(cls, key: object) -> "MetadataRecord":
-        """One that takes a record away."""
-        return cls(_text(key), None)
+        """Return the tombstone for a key."""
+        return cls(_encode(key), None)
 
 
 def read(text: bytes | None) -> object:
-    """What was written; None for anything that is no JSON."""
+    """Return the decoded JSON; None if the text is not JSON."""
     try:
-        told: object = json.loads(text or b"")
+        decoded: object = json.loads(text or b"")
     except (ValueError, RecursionError):
         return None
-    return told
+    return decoded
 
 
-def _text(told: object) -> bytes:
-    return json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
+def _encode(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

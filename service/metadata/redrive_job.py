@@ -1,10 +1,10 @@
 """Redrive job: a redrive as the metadata topic stores it, and its transitions.
 
-    running → done | cancelled | failed          an ended one → cleared
+    running → done | cancelled | failed → cleared
 
-A cleared job is one of which no deciding partition keeps a checkpoint. The record holds the
-request, the positions of the letters, and the progress; the owners' checkpoints hold the rest. So
-a resumed job repeats a little and sends nothing twice.
+A job is cleared when no deciding partition keeps a checkpoint of it. The record holds the request,
+the positions of the dead letters, and the progress; the checkpoints of the partitions' owners hold
+the rest. So a resumed job repeats a little work and sends nothing twice.
 """
 
 from collections.abc import Mapping
@@ -24,11 +24,11 @@ from service.metadata.record import MetadataRecord, read
 KIND: Final = "redrive"
 ENDED: Final[frozenset[State]] = frozenset({"done", "cancelled", "failed"})
 KEPT_MAX: Final = 100
-"""Jobs that are told of; older ones that have ended are forgotten."""
+"""How many jobs are listed; older ones that have ended are deleted."""
 
 
 class DeadLetterRange(NamedTuple):
-    """Dead letters of one partition, from an offset to below another."""
+    """The dead letters of one partition from offset `start` to before `end`."""
 
     topic: str
     partition: int
@@ -37,21 +37,21 @@ class DeadLetterRange(NamedTuple):
 
 
 class RedriveJob(NamedTuple):
-    """A redrive."""
+    """A redrive: its request, its state and its progress."""
 
     id: str
-    """Later ones have greater ids."""
+    """Ids sort by creation time."""
     order: RedriveRequest
     spans: tuple[DeadLetterRange, ...]
-    """Where the letters stand, in the order in which they are sent."""
+    """The ranges of its dead letters, in the order in which they are sent."""
     created_at_ms: int
     updated_at_ms: int
     state: State = "running"
     ended_at_ms: int | None = None
     span: int = 0
-    """The one at hand; those before it are done."""
+    """The index of the current range; those before it are done."""
     offset: int = -1
-    """In it, all before this one is done; -1 at its start."""
+    """In the current range, all offsets before this one are done; -1 at its start."""
     progress: RedriveProgress = RedriveProgress()
     rate_per_second: float = 0.0
     eta_s: float | None = None
@@ -61,22 +61,22 @@ class RedriveJob(NamedTuple):
 
     @property
     def is_running(self) -> bool:
-        """Whether letters may be decided for it."""
+        """Whether dead letters may be decided for it."""
         return self.state == "running"
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether it has ended and its checkpoints are deleted."""
         return self.cleared and not self.is_running
 
     @property
     def records_total(self) -> int:
-        """How many records there were to look at, about."""
+        """About how many dead letters it has to read."""
         return len(self.order.letters) or sum(span.end - span.start for span in self.spans)
 
     def ended(self, state: State, now_ms: int, error: str | None = None) -> "RedriveJob":
-        """The same, come to an end; one that has ended stays as it is."""
-        assert state in ENDED  # a job does not begin again
+        """Return the job in a final state; a job that has ended already is not changed."""
+        assert state in ENDED  # a job never starts again
         if not self.is_running:
             return self
         return self._replace(
@@ -90,7 +90,7 @@ class RedriveJob(NamedTuple):
 
     @property
     def view(self) -> RedriveView:
-        """As it is told of."""
+        """The job as the API shows it."""
         return RedriveView(
             id=self.id,
             order=self.order,
@@ -108,37 +108,37 @@ class RedriveJob(NamedTuple):
 
     @property
     def record(self) -> MetadataRecord:
-        """As the config topic holds it."""
+        """The job as a record of the metadata topic."""
         order = self.order
-        wanted = order.filter
-        told = {
+        chosen = order.filter
+        document = {
             **self._asdict(),
             "order": {
                 **order._asdict(),
                 "filter": {
-                    **wanted._asdict(),
-                    "headers": [[name, value.hex()] for name, value in wanted.headers],
-                    "key": None if wanted.key is None else wanted.key.hex(),
+                    **chosen._asdict(),
+                    "headers": [[name, value.hex()] for name, value in chosen.headers],
+                    "key": None if chosen.key is None else chosen.key.hex(),
                 },
             },
             "progress": self.progress._asdict(),
         }
-        return MetadataRecord.of([KIND, self.id], told)
+        return MetadataRecord.of([KIND, self.id], document)
 
 
 def forgetting(name: str) -> MetadataRecord:
-    """What takes a job off the config topic."""
+    """Return the record that deletes a job from the metadata topic."""
     return MetadataRecord.gone([KIND, name])
 
 
 class RedriveJobs:
-    """All that are known, by id."""
+    """All known jobs, by id."""
 
     def __init__(self) -> None:
         self.by_id: dict[str, RedriveJob] = {}
 
     def take(self, key: bytes | None, value: bytes | None) -> bool:
-        """One record of the config topic; tells whether it was about a redrive."""
+        """Apply one record of the metadata topic; return whether it is a redrive job."""
         match read(key):
             case [kind, str(name)] if kind == KIND:
                 self._take(name, value)
@@ -155,39 +155,39 @@ class RedriveJobs:
 
 
 def job_of(value: bytes | None) -> RedriveJob | None:
-    """The job that a record holds; None for what is none."""
-    told = read(value)
-    if not isinstance(told, dict):
+    """Return the job in the value of a record; None if it is malformed."""
+    document = read(value)
+    if not isinstance(document, dict):
         return None
     try:
         return RedriveJob(
             **{
-                **told,
-                "order": _order(told["order"]),
-                "spans": tuple(DeadLetterRange(*span) for span in told["spans"]),
-                "progress": RedriveProgress(**told["progress"]),
+                **document,
+                "order": _order(document["order"]),
+                "spans": tuple(DeadLetterRange(*span) for span in document["spans"]),
+                "progress": RedriveProgress(**document["progress"]),
             }
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
-def _order(told: Mapping[str, Any]) -> RedriveRequest:
-    if told["mode"] not in MODES:
-        raise ValueError(told["mode"])
-    wanted = told["filter"]
+def _order(document: Mapping[str, Any]) -> RedriveRequest:
+    if document["mode"] not in MODES:
+        raise ValueError(document["mode"])
+    chosen = document["filter"]
     return RedriveRequest(
         **{
-            **told,
+            **document,
             "filter": DeadLetterFilter(
                 **{
-                    **wanted,
-                    "topics": tuple(wanted["topics"]),
-                    "reasons": tuple(wanted["reasons"]),
-                    "headers": tuple((n, bytes.fromhex(v)) for n, v in wanted["headers"]),
-                    "key": None if wanted["key"] is None else bytes.fromhex(wanted["key"]),
+                    **chosen,
+                    "topics": tuple(chosen["topics"]),
+                    "reasons": tuple(chosen["reasons"]),
+                    "headers": tuple((n, bytes.fromhex(v)) for n, v in chosen["headers"]),
+                    "key": None if chosen["key"] is None else bytes.fromhex(chosen["key"]),
                 }
             ),
-            "letters": tuple(DeadLetterPosition(*place) for place in told["letters"]),
+            "letters": tuple(DeadLetterPosition(*position) for position in document["letters"]),
         }
     )

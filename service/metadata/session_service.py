@@ -1,7 +1,7 @@
 """Session service: opens and ends sessions of publishers, for all instances.
 
-An epoch is returned only when every deciding partition has committed it. From then on nothing of an
-earlier session is accepted, and the numbers that are read are final for that earlier session.
+An epoch is returned only when every deciding partition has committed it. From then on no record of
+an earlier session is accepted, so the sequence numbers read afterwards are final for that session.
 """
 
 from collections.abc import Callable
@@ -23,12 +23,12 @@ from service.metadata.topic import MetadataWriter
 from service.queries.errors import NameInUse, Unavailable
 
 _PATIENCE_S: Final = 15.0
-# A session may outlive an answer that never came: it is opened again, and counts anew.
-_AGAIN: Final = "ask again; a session that was opened is opened anew."
+# A session may have been opened although its response was lost: the retry opens another one.
+_AGAIN: Final = "try again; this opens a new session if one was opened."
 
 
 class SessionService:
-    """Blocks while it works; safe on any thread."""
+    """Opens and ends sessions. Its methods block; they are safe on any thread."""
 
     def __init__(self, config: Config, clients: Callable[[Hop], Clients], clock: Clock) -> None:
         self._config = config
@@ -39,9 +39,10 @@ class SessionService:
         )
 
     def open(self, publisher: str, user: str) -> SessionRecord:
-        """Give the name to this user; an earlier session of the same user is fenced.
+        """Open a session of a publisher for a user, and fence the user's earlier session.
 
-        NameInUse where it is another's; Unavailable where broker or instances do not answer.
+        Raise NameInUse if another user has an open session, and Unavailable if the broker or
+        an instance does not respond.
         """
         opened: list[SessionRecord] = []
 
@@ -55,7 +56,10 @@ class SessionService:
         return opened[-1]
 
     def end(self, publisher: str, user: str) -> None:
-        """Give the name back; nothing is checked under it until the next session."""
+        """End the session of a publisher; its records are not checked until the next one.
+
+        Raise the same errors as `open`.
+        """
 
         def change(settings: MetadataImage) -> MetadataRecord:
             last = _checked(settings.sessions, publisher, user)
@@ -67,25 +71,25 @@ class SessionService:
     def _write(self, change: Callable[[MetadataImage], MetadataRecord]) -> None:
         configs: list[Config] = []
 
-        def noted(settings: MetadataImage) -> MetadataRecord:
+        def with_config(settings: MetadataImage) -> MetadataRecord:
             configs.append(in_force(self._config, settings.documents)[0].config)
             return change(settings)
 
         try:
-            revision = self._writer.write(noted)
+            revision = self._writer.write(with_config)
             late = self._applied.wait(configs[-1], lambda m: m.revision >= revision, _PATIENCE_S)
         except KafkaException as error:
             sentence = f"The broker answered {error.args[0].name()}; {_AGAIN}"
             raise Unavailable(sentence) from error
         if late:
             names = ", ".join(late[:5])
-            raise Unavailable(f"{len(late)} partitions do not follow: {names}; {_AGAIN}")
+            raise Unavailable(f"{len(late)} partitions have not applied it: {names}; {_AGAIN}")
 
 
 def _checked(sessions: SessionTable, publisher: str, user: str) -> SessionRecord | None:
-    """The last session of a name that this user may have."""
+    """Return the last session of a publisher; NameInUse if another user has it open."""
     last = sessions.by_publisher.get(publisher)
     if last is not None and last.is_open and last.user != user:
-        sentence = f"{publisher} has a session of another user; end that one, or take another name."
+        sentence = f"{publisher} has an open session of another user; end it, or use another name."
         raise NameInUse(sentence)
     return last

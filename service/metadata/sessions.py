@@ -22,15 +22,15 @@ class SessionRecord(NamedTuple):
 
 
 class SessionTable:
-    """The last one of each publisher."""
+    """The last session of each publisher."""
 
     def __init__(self) -> None:
         self.by_publisher: dict[str, SessionRecord] = {}
         self.epochs: dict[str, int] = {}
-        """Of open sessions."""
+        """The epoch of each publisher whose session is open."""
 
     def take(self, key: bytes | None, value: bytes | None) -> bool:
-        """One record; tells whether it is of a session: other kinds are not ours."""
+        """Apply one record; return whether it is a session record."""
         publisher, session = _publisher(key), _session(value)
         if publisher is None or session is None:
             return False
@@ -43,7 +43,7 @@ class SessionTable:
 
 
 def record_of(publisher: str, session: SessionRecord) -> MetadataRecord:
-    """A session as a record of the config topic."""
+    """Return a session as a record of the metadata topic."""
     return MetadataRecord.of([_KIND, publisher], session._asdict())
 
 
@@ -56,9 +56,9 @@ def _publisher(key: bytes | None) -> str | None:
 
 
 def _session(value: bytes | None) -> SessionRecord | None:
-    told = read(value)
+    payload = read(value)
     try:
-        session = SessionRecord(*(told[name] for name in SessionRecord._fields))  # type: ignore[index]  # else
+        session = SessionRecord(*(payload[name] for name in SessionRecord._fields))  # type: ignore[index]  # else
     except (TypeError, KeyError):
         return None
-    return session if [type(part) for part in session] == [int, str, int, bool] else None
+    return session if [type(field) for field in session] == [int, str, int, bool] else None

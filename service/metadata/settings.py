@@ -1,7 +1,7 @@
-"""Settings overlay and history: what is set over REST, applied to the settings of the file.
+"""Settings overlay and history: the settings made over REST, on top of those of the file.
 
-An entry replaces the file's entry of its name as a whole, and null removes it; a paused route is
-not read. The result is validated by the rules of the file, with the same sentences. Pure.
+An entry replaces the whole entry of that name in the file, and null removes it; a paused route is
+not read. The result is validated by the rules of the file, with the same messages. Pure.
 """
 
 import re
@@ -28,30 +28,30 @@ _BY_ADDRESS: Final = "by-address"
 
 
 class SettingsOverlay(NamedTuple):
-    """One document of what is set, as it was given."""
+    """The settings made over REST, as they were given."""
 
     routes: Mapping[str, Keys | None] = {}
     addresses: Mapping[str, Keys | None] = {}
     paused: tuple[str, ...] = ()
 
     def with_route(self, name: str, keys: Keys | None, *, in_file: bool) -> "SettingsOverlay":
-        """With another entry for a route; None takes the route away, and its pause with it."""
+        """Return the overlay with a new entry for a route; None removes the route and its pause."""
         routes = _with(self.routes, name, keys, in_file=in_file)
         paused = self.paused if keys is not None else tuple(p for p in self.paused if p != name)
         return self._replace(routes=routes, paused=paused)
 
     def with_address(self, pattern: str, keys: Keys | None, *, in_file: bool) -> "SettingsOverlay":
-        """With another entry for a pattern; None takes it away."""
+        """Return the overlay with a new entry for a pattern; None removes the pattern."""
         return self._replace(addresses=_with(self.addresses, pattern, keys, in_file=in_file))
 
     def with_pause(self, name: str, *, paused: bool) -> "SettingsOverlay":
-        """With a route paused, or not."""
+        """Return the overlay with a route paused or resumed."""
         others = tuple(each for each in self.paused if each != name)
         return self._replace(paused=(*others, name) if paused else others)
 
 
 class EffectiveSettings(NamedTuple):
-    """What holds: the file's settings with the overlay."""
+    """The effective settings: those of the file with the overlay applied."""
 
     config: Config
     paused: frozenset[str]
@@ -59,20 +59,20 @@ class EffectiveSettings(NamedTuple):
 
 
 class OverlayError(NamedTuple):
-    """What is wrong with an overlay, and where: the steps from its top."""
+    """A problem in an overlay, and its path from the top of the overlay."""
 
     path: tuple[str, ...]
     problem: ConfigIssue
 
 
-def overlay_of(told: object) -> SettingsOverlay | None:
-    """An overlay that was written as JSON; None for what is none."""
-    if not isinstance(told, dict):
+def overlay_of(document: object) -> SettingsOverlay | None:
+    """Return the overlay in a decoded JSON document; None if it is malformed."""
+    if not isinstance(document, dict):
         return None
-    routes, addresses = told.get("routes", {}), told.get("addresses", {})
-    paused = told.get("paused", [])
-    is_one = _is_table(routes) and _is_table(addresses) and isinstance(paused, list | tuple)
-    if not is_one or not all(isinstance(name, str) for name in paused):
+    routes, addresses = document.get("routes", {}), document.get("addresses", {})
+    paused = document.get("paused", [])
+    is_valid = _is_table(routes) and _is_table(addresses) and isinstance(paused, list | tuple)
+    if not is_valid or not all(isinstance(name, str) for name in paused):
         return None
     return SettingsOverlay(routes, addresses, tuple(paused))
 
@@ -80,30 +80,30 @@ def overlay_of(told: object) -> SettingsOverlay | None:
 def lay_over(
     file: Config, overlay: SettingsOverlay
 ) -> tuple[EffectiveSettings, list[OverlayError]]:
-    """What holds with an overlay, and what is wrong with that."""
+    """Return the file's settings with an overlay applied, and the problems of the result."""
     problems: list[ConfigIssue] = []
     named = list(_routes(file, overlay, problems))
     problems += route_problems(named, file.service.group_id)
     problems += _own_log(named)
     book = _addresses(file, overlay, problems)
-    faults = [OverlayError(_path(problem, overlay), problem) for problem in problems]
+    errors = [OverlayError(_path(problem, overlay), problem) for problem in problems]
     names = {route.route.name for route in named}
     unknown = [name for name in overlay.paused if name not in names]
-    faults += [OverlayError(("paused",), _no_such_route(name)) for name in unknown]
+    errors += [OverlayError(("paused",), _no_such_route(name)) for name in unknown]
     config = replace(file, routes=usable(named), addresses=book)
-    return EffectiveSettings(config, frozenset(overlay.paused) & names), faults
+    return EffectiveSettings(config, frozenset(overlay.paused) & names), errors
 
 
 def fixed_faults(before: Config, after: Config) -> list[OverlayError]:
-    """What may not change while a route exists, since what is remembered hangs on it."""
+    """Return the forbidden changes: keys of a route on which its remembered ids depend."""
     had = {route.name: route for route in before.routes}
     return [
         OverlayError(
             ("routes", route.name, key),
             ConfigIssue(
-                f'routes["{route.name}"].{key} is "{getattr(route, key)}", and the route has '
-                f'"{getattr(had[route.name], key)}", which cannot change',
-                "delete the route and make another",
+                f'routes["{route.name}"].{key} is "{getattr(route, key)}", but the route was '
+                f'created with "{getattr(had[route.name], key)}", which cannot change',
+                "delete the route and create another",
             ),
         )
         for route in after.routes
@@ -114,7 +114,7 @@ def fixed_faults(before: Config, after: Config) -> list[OverlayError]:
 
 
 def keys_of(route: RouteSettings) -> dict[str, object]:
-    """All keys of a route but its name, as JSON has them."""
+    """Return all keys of a route except its name, as JSON values."""
     values = {each.name: getattr(route, each.name) for each in fields(route) if each.name != "name"}
     return {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
 
@@ -125,14 +125,14 @@ def _with(
     found = dict(entries)
     found[name] = keys
     if keys is None and not in_file:
-        del found[name]  # nothing is left that could come back
+        del found[name]  # the file has no entry that null would have to hide
     return found
 
 
 def _routes(
     file: Config, overlay: SettingsOverlay, problems: list[ConfigIssue]
 ) -> Iterator[NamedRoute]:
-    """The file's in their order, each in the version that holds; then the overlay's own."""
+    """Yield the file's routes in order, as overridden; then those that only the overlay has."""
     for route in file.routes:
         if route.name in overlay.routes:
             yield from _own_route(route.name, overlay.routes[route.name], problems)
@@ -150,7 +150,7 @@ def _own_route(name: str, keys: Keys | None, problems: list[ConfigIssue]) -> Ite
     given = keys.get("name", name)
     if given != name:
         what = f'routes["{name}"].name is "{given}"'
-        problems.append(ConfigIssue(what, "a route keeps its name; leave the key out"))
+        problems.append(ConfigIssue(what, "the name of a route cannot change; omit the key"))
     yield read_route({**keys, "name": name}, 0, problems)
 
 
@@ -162,7 +162,7 @@ def _addresses(file: Config, overlay: SettingsOverlay, problems: list[ConfigIssu
 
 
 def _own_log(named: Iterable[NamedRoute]) -> Iterator[ConfigIssue]:
-    """Find an input whose changelog would have the name of another of ours."""
+    """Yield each input whose changelog would have the name of the changelog of addresses."""
     routes = list(named)
     if any(each.route.scope == "address" for each in routes):
         for where, route, _ in routes:
@@ -172,11 +172,11 @@ def _own_log(named: Iterable[NamedRoute]) -> Iterator[ConfigIssue]:
 
 
 def _no_such_route(name: str) -> ConfigIssue:
-    return ConfigIssue(f'paused holds "{name}", which is no route', "remove it")
+    return ConfigIssue(f'paused contains "{name}", which is not a route', "remove it")
 
 
 def _path(problem: ConfigIssue, overlay: SettingsOverlay) -> tuple[str, ...]:
-    """Where in the overlay a problem lies, read from its sentence."""
+    """Return the path of a problem in the overlay, read from its sentence."""
     for section, shape in (("routes", _ROUTE), ("addresses", _ADDRESS)):
         entries: Mapping[str, object] = getattr(overlay, section)
         for name, key in shape.findall(problem.what):
@@ -185,11 +185,11 @@ def _path(problem: ConfigIssue, overlay: SettingsOverlay) -> tuple[str, ...]:
     return ("routes",) if "route" in problem.what else ()
 
 
-def _is_table(told: object) -> bool:
-    """Whether it is entries by name, as JSON has them, each with keys or null."""
-    if not isinstance(told, dict):
+def _is_table(value: object) -> bool:
+    """Return whether a JSON value is an object whose members are all objects or null."""
+    if not isinstance(value, dict):
         return False
-    entries = cast("dict[str, object]", told)
+    entries = cast("dict[str, object]", value)
     return all(keys is None or isinstance(keys, dict) for keys in entries.values())
 
 
@@ -201,13 +201,13 @@ KEPT_MAX: Final = 100
 
 
 class SettingsRevision(NamedTuple):
-    """One settings document, and who wrote it why."""
+    """One settings document: its overlay, and who wrote it when and why."""
 
     number: int
-    """Which one of them it is, counted from 1."""
+    """Counted from 1."""
     revision: int
     overlay: SettingsOverlay | None
-    """None where this version cannot read it."""
+    """None if this version cannot read it."""
     source: str
     actor: str
     reason: str
@@ -215,17 +215,17 @@ class SettingsRevision(NamedTuple):
 
 
 FILE: Final = SettingsRevision(0, 0, SettingsOverlay(), "file", "", "", 0)
-"""Revision 0: nothing is set, and the file holds alone."""
+"""Revision 0: an empty overlay, so that the file alone is effective."""
 
 
 class SettingsHistory:
-    """Those that are kept, by number."""
+    """The settings documents that are kept, by number."""
 
     def __init__(self) -> None:
         self._by_number: dict[int, SettingsRevision] = {}
 
     def take(self, key: bytes | None, value: bytes | None, revision: int) -> bool:
-        """One record; tells whether it is a settings document."""
+        """Apply one record; return whether it is a settings document. A tombstone is not."""
         number = _number(key)
         if number is None:
             return False
@@ -237,31 +237,31 @@ class SettingsHistory:
 
     @property
     def newest(self) -> SettingsRevision | None:
-        """The one to go by; None before the first."""
+        """The newest document; None before the first."""
         return self._by_number[max(self._by_number)] if self._by_number else None
 
     @property
     def revision(self) -> int:
-        """Of the newest; 0 before the first."""
+        """The revision of the newest document; 0 before the first."""
         return self.newest.revision if self.newest else 0
 
     def at(self, revision: int) -> SettingsRevision | None:
-        """The one with this revision; None where it is not kept."""
+        """Return the document with this revision; None if it is not kept."""
         return next((each for each in self if each.revision == revision), None)
 
     def before(self, document: SettingsRevision) -> SettingsRevision | None:
-        """The one that it followed; None where none is kept."""
+        """Return the document before this one; None if it is not kept."""
         return self._by_number.get(document.number - 1)
 
     def overlay_at(self, revision: int) -> SettingsOverlay | None:
-        """What was set by then; None where nobody knows any more."""
+        """Return the overlay of a revision; None if it is no longer known."""
         if not revision:
             return SettingsOverlay() if 1 in self._by_number or not self._by_number else None
         found = self.at(revision)
         return None if found is None else found.overlay
 
     def copy(self) -> "SettingsHistory":
-        """As they are now, for another thread."""
+        """Return a copy for another thread."""
         copied = SettingsHistory()
         copied._by_number = dict(self._by_number)
         return copied
@@ -273,9 +273,9 @@ class SettingsHistory:
     def records(
         self, overlay: SettingsOverlay, *, actor: str, reason: str, time_ms: int
     ) -> list[MetadataRecord]:
-        """What to write for one more: the eldest goes, and the document comes last."""
+        """Return the records that add a document: first the removals of old ones, then it."""
         number = self.newest.number + 1 if self.newest else 1
-        told = {
+        document = {
             "format": FORMAT,
             **overlay._asdict(),
             "source": "rest",
@@ -285,22 +285,23 @@ class SettingsHistory:
         }
         old = [each for each in sorted(self._by_number) if each <= number - KEPT_MAX]
         gone = [MetadataRecord.gone([KIND, each]) for each in old]
-        return [*gone, MetadataRecord.of([KIND, number], told)]
+        return [*gone, MetadataRecord.of([KIND, number], document)]
 
 
 def tried(file: Config, document: SettingsRevision) -> tuple[EffectiveSettings, str | None]:
-    """What holds with a document, and why it cannot."""
+    """Return the settings that a document would give, and why it is invalid; None if valid."""
     if document.overlay is None:
         sentence = "this version cannot read them; run the newer version that wrote them"
         return EffectiveSettings(file, frozenset()), sentence
-    effective, faults = lay_over(file, document.overlay)
-    return effective, " ".join(str(fault.problem) for fault in faults) or None
+    effective, errors = lay_over(file, document.overlay)
+    return effective, " ".join(str(error.problem) for error in errors) or None
 
 
 def in_force(file: Config, documents: Iterable[SettingsRevision]) -> tuple[EffectiveSettings, int]:
-    """What holds by the newest document that can, and its revision; 0 for the file alone.
+    """Return the effective settings: those of the newest valid document, and its revision.
 
-    A file that manages itself holds whatever else was set.
+    The revision is 0 if the file alone is effective. A file with `managed_by = "file"` ignores all
+    documents.
     """
     if is_alone(file):
         documents = ()
@@ -312,7 +313,7 @@ def in_force(file: Config, documents: Iterable[SettingsRevision]) -> tuple[Effec
 
 
 def is_alone(file: Config) -> bool:
-    """Whether nothing is laid over the file."""
+    """Return whether the file alone is effective, and settings made over REST are ignored."""
     return file.service.managed_by == "file"
 
 
@@ -325,17 +326,17 @@ def _number(key: bytes | None) -> int | None:
 
 
 def _document(number: int, value: bytes, revision: int) -> SettingsRevision:
-    told = read(value)
-    held = told if isinstance(told, dict) else {}
-    overlay = overlay_of(held) if held.get("format") == FORMAT else None
-    source, actor, reason = (str(held.get(name, "")) for name in ("source", "actor", "reason"))
-    told_ms = held.get("time_ms")
-    time_ms = told_ms if isinstance(told_ms, int) else 0
+    decoded = read(value)
+    document = decoded if isinstance(decoded, dict) else {}
+    overlay = overlay_of(document) if document.get("format") == FORMAT else None
+    source, actor, reason = (str(document.get(name, "")) for name in ("source", "actor", "reason"))
+    stored_ms = document.get("time_ms")
+    time_ms = stored_ms if isinstance(stored_ms, int) else 0
     return SettingsRevision(number, revision, overlay, source, actor, reason, time_ms)
 
 
 def differences(before: SettingsOverlay, after: SettingsOverlay) -> tuple[str, ...]:
-    """One line for each entry that is another."""
+    """Return one line for each entry that differs."""
     return (
         *_entries("routes", before.routes, after.routes),
         *_entries("addresses", before.addresses, after.addresses),
@@ -350,7 +351,7 @@ def _entries(
     for name in sorted(before.keys() | after.keys()):
         where = f'{section}."{name}"'
         if name not in after:
-            yield f"{where}: taken back"
+            yield f"{where}: override removed"
         elif name not in before:
             yield f"{where}: {'deleted' if after[name] is None else 'set'}"
         elif before[name] != after[name]:

@@ -17,17 +17,17 @@ from service.queries.errors import NotPossible
 
 
 class SettingsSnapshot(NamedTuple):
-    """What is set at one moment."""
+    """The settings at one moment: the file, the documents, and what is effective."""
 
     file: Config
     documents: SettingsHistory
     effective: EffectiveSettings
     holding: SettingsOverlay
-    """By which that holds: the newest, or where that cannot hold the newest that can."""
+    """The overlay of `effective`: that of the newest valid document."""
 
     @classmethod
     def of(cls, file: Config, documents: SettingsHistory) -> "SettingsSnapshot":
-        """By the newest document that can hold."""
+        """Return the snapshot in which the newest valid document is effective."""
         effective, revision = in_force(file, documents)
         document = documents.at(revision)
         overlay = None if document is None else document.overlay
@@ -35,7 +35,7 @@ class SettingsSnapshot(NamedTuple):
 
     @property
     def overlay(self) -> SettingsOverlay:
-        """The newest; NotPossible where this version cannot read it."""
+        """The newest overlay; NotPossible if this version cannot read it."""
         newest = self.documents.newest
         if newest is None:
             return SettingsOverlay()
@@ -49,18 +49,18 @@ class SettingsSnapshot(NamedTuple):
 
     @property
     def readable(self) -> SettingsOverlay:
-        """The newest, or an empty one where this version cannot read it."""
+        """The newest overlay, or an empty one if this version cannot read it."""
         newest = self.documents.newest
         return SettingsOverlay() if newest is None or newest.overlay is None else newest.overlay
 
     @property
     def revision(self) -> int:
-        """Of the newest document; 0 where there is none."""
+        """The revision of the newest document; 0 if there is none."""
         return self.documents.revision
 
 
 class SettingsChange(NamedTuple):
-    """A change as it was made, or as it would be."""
+    """A change that was made, or its preview."""
 
     before: SettingsSnapshot
     overlay: SettingsOverlay
@@ -69,26 +69,26 @@ class SettingsChange(NamedTuple):
 
 
 class InvalidSettingsError(Exception):
-    """What was to be set breaks the rules of the file."""
+    """The requested settings break the rules of the file."""
 
-    def __init__(self, faults: list[OverlayError]) -> None:
-        super().__init__(" ".join(str(fault.problem) for fault in faults))
-        self.faults = tuple(faults)
+    def __init__(self, errors: list[OverlayError]) -> None:
+        super().__init__(" ".join(str(error.problem) for error in errors))
+        self.faults = tuple(errors)
 
 
 Change = Callable[[SettingsSnapshot], SettingsOverlay]
-"""Makes the new overlay; what it raises comes through."""
+"""Returns the new overlay; its exceptions propagate."""
 
 
 class SettingsEditor(Protocol):
-    """What the API does with settings; all but `read` may block."""
+    """The operations of the API on settings; all but `read` may block."""
 
     def read(self) -> SettingsSnapshot:
-        """What is set; Unavailable while it is not known."""
+        """Return the settings; Unavailable while they are not known."""
         ...
 
     def try_out(self, change: Change) -> SettingsChange:
-        """What a change would make; InvalidSettingsError."""
+        """Return what a change would do; InvalidSettingsError if it breaks a rule."""
         ...
 
     def edit(self, change: Change, *, actor: str, reason: str) -> SettingsChange:
@@ -96,14 +96,14 @@ class SettingsEditor(Protocol):
         ...
 
     def wait(self, edited: SettingsChange, timeout_s: float) -> bool:
-        """Whether every deciding partition has applied a change before the time is over."""
+        """Return whether all deciding partitions apply a change within the timeout."""
         ...
 
 
-def checked(standing: SettingsSnapshot, overlay: SettingsOverlay) -> EffectiveSettings:
-    """What would hold; InvalidSettingsError where it breaks a rule."""
-    effective, faults = lay_over(standing.file, overlay)
-    faults += fixed_faults(standing.effective.config, effective.config)
-    if faults:
-        raise InvalidSettingsError(faults)
+def checked(snapshot: SettingsSnapshot, overlay: SettingsOverlay) -> EffectiveSettings:
+    """Return the settings with a new overlay; InvalidSettingsError if it breaks a rule."""
+    effective, errors = lay_over(snapshot.file, overlay)
+    errors += fixed_faults(snapshot.effective.config, effective.config)
+    if errors:
+        raise InvalidSettingsError(errors)
     return effective

@@ -1,7 +1,7 @@
 """Settings service: makes one change at a time across all instances, and keeps the history.
 
-A change is validated as the file is, against the newest settings, and is written together with the
-topology that follows from it, or not at all.
+A change is validated like the file, on top of the newest settings. It is written in one transaction
+with the topology that follows from it.
 """
 
 from collections.abc import Callable
@@ -32,14 +32,17 @@ Has = Callable[[OffsetMetadata], bool]
 
 
 class RevisionBarrier:
-    """Blocks while it waits; safe on any thread."""
+    """Waits until the committed offsets show that a revision is applied. Safe on any thread."""
 
     def __init__(self, clients: Callable[[Hop], Clients], clock: Clock) -> None:
         self._clients = clients
         self._clock = clock
 
     def wait(self, config: Config, has: Has, timeout_s: float) -> list[str]:
-        """Until all deciding partitions of a configuration have it; those that do not by then."""
+        """Wait until `has` holds for all deciding partitions; return those for which it does not.
+
+        Their names have the form `topic-partition`.
+        """
         deadline_s = self._clock.monotonic_s() + timeout_s
         late: list[str] = []
         for hop in hops_of(route.scope for route in config.routes):
@@ -48,11 +51,11 @@ class RevisionBarrier:
 
     def _wait(self, hop: Hop, config: Config, has: Has, deadline_s: float) -> list[str]:
         clients = self._clients(hop)
-        places, consumer = _deciding(clients, config), clients.restorer()
+        partitions, consumer = _deciding(clients, config), clients.restorer()
         try:
-            while late := _late(consumer, places, has):
+            while late := _late(consumer, partitions, has):
                 if self._clock.monotonic_s() > deadline_s:
-                    return [f"{place.topic}-{place.partition}" for place in late]
+                    return [f"{each.topic}-{each.partition}" for each in late]
                 self._clock.sleep(_PAUSE_S)
         finally:
             consumer.close()
@@ -71,19 +74,19 @@ def _deciding(clients: Clients, config: Config) -> list[TopicPartition]:
     ]
 
 
-def _late(consumer: Consumer, places: list[TopicPartition], has: Has) -> list[TopicPartition]:
-    """The partitions that have not committed it yet."""
-    if not places:
+def _late(consumer: Consumer, partitions: list[TopicPartition], has: Has) -> list[TopicPartition]:
+    """Return the partitions that have not committed it yet."""
+    if not partitions:
         return []
     try:
-        committed = consumer.committed(places, timeout=_QUESTION_S)
+        committed = consumer.committed(partitions, timeout=_QUESTION_S)
     except KafkaException:
-        return places  # a transaction holds some of the offsets, or the broker is busy
-    return [place for place in committed if not _has(place, has)]
+        return partitions  # some offsets are in an open transaction, or the broker is busy
+    return [each for each in committed if not _has(each, has)]
 
 
-def _has(place: TopicPartition, has: Has) -> bool:
-    metadata = decode(place.metadata)
+def _has(committed: TopicPartition, has: Has) -> bool:
+    metadata = decode(committed.metadata)
     return metadata is not None and has(metadata)
 
 
@@ -91,7 +94,7 @@ _SEEN_S: Final = 2.0
 
 
 class SettingsService:
-    """See `SettingsDesk`; safe on any thread."""
+    """Reads and changes the settings, as `SettingsEditor` specifies. Safe on any thread."""
 
     def __init__(
         self,
@@ -110,38 +113,38 @@ class SettingsService:
         )
 
     def read(self) -> SettingsSnapshot:
-        """See `SettingsDesk.read`."""
+        """Return the settings; Unavailable while they are not known."""
         return SettingsSnapshot.of(self._file, self._metadata_watcher.read())
 
     def config(self) -> Config:
-        """The configuration that holds; until the settings are read, that of the file."""
+        """Return the effective configuration; that of the file until the settings are known."""
         try:
             return self.read().effective.config
         except Unavailable:
             return self._file
 
     def try_out(self, change: Change) -> SettingsChange:
-        """See `SettingsDesk.try_out`."""
-        standing = self.read()
-        overlay = change(standing)
-        return SettingsChange(standing, overlay, checked(standing, overlay), standing.revision)
+        """Return what a change would do; InvalidSettingsError if it breaks a rule."""
+        snapshot = self.read()
+        overlay = change(snapshot)
+        return SettingsChange(snapshot, overlay, checked(snapshot, overlay), snapshot.revision)
 
     def edit(self, change: Change, *, actor: str, reason: str) -> SettingsChange:
-        """See `SettingsDesk.edit`. What changes nothing is not written."""
+        """Make a change, unless it changes nothing; InvalidSettingsError, or Unavailable."""
         made: list[SettingsChange] = []
 
         def records(settings: MetadataImage) -> list[MetadataRecord]:
-            standing = SettingsSnapshot.of(self._file, settings.documents.copy())
-            overlay = change(standing)
-            effective = checked(standing, overlay)
-            made.append(SettingsChange(standing, overlay, effective, standing.revision))
-            newest = standing.documents.newest
+            snapshot = SettingsSnapshot.of(self._file, settings.documents.copy())
+            overlay = change(snapshot)
+            effective = checked(snapshot, overlay)
+            made.append(SettingsChange(snapshot, overlay, effective, snapshot.revision))
+            newest = snapshot.documents.newest
             if newest is not None and newest.overlay == overlay:
                 raise _NoChangeError
-            told = settings.documents.records(
+            documents = settings.documents.records(
                 overlay, actor=actor, reason=reason, time_ms=self._clock.wall_ms()
             )
-            return [*self._layout(settings, effective.config), *told]
+            return [*self._topology(settings, effective.config), *documents]
 
         try:
             revision = self._writer.write(records)
@@ -149,33 +152,36 @@ class SettingsService:
             return made[-1]
         except KafkaException as error:
             sentence = (
-                f"The broker answered {error.args[0].name()}; look whether the change was made, "
-                "and ask again."
+                f"The broker answered {error.args[0].name()}; check whether the change was made, "
+                "and try again."
             )
             raise Unavailable(sentence) from error
         self._metadata_watcher.wait(revision, _SEEN_S)
         return made[-1]._replace(revision=revision)
 
     def wait(self, edited: SettingsChange, timeout_s: float) -> bool:
-        """See `SettingsDesk.wait`."""
+        """Return whether all deciding partitions apply a change within the timeout."""
         config, revision = edited.effective.config, edited.revision
         try:
             return not self._applied.wait(config, lambda m: m.applied >= revision, timeout_s)
         except KafkaException:
             return False
 
-    def _layout(self, settings: MetadataImage, config: Config) -> list[MetadataRecord]:
-        """The layout with the routes that come, and without those that go, where it is another."""
+    def _topology(self, settings: MetadataImage, config: Config) -> list[MetadataRecord]:
+        """Return the topology record of a configuration if it differs from the stored one.
+
+        Raise NotPossible if the configuration contradicts the stored topology.
+        """
         cluster, group_id = self._clients(Hop.INPUTS).cluster, config.service.group_id
         inputs = resolve(config.routes, cluster.names(), group_id)
-        layout = Topology.of(config, cluster.topics(inputs))
-        if settings.layout is None or layout == settings.layout:
+        topology = Topology.of(config, cluster.topics(inputs))
+        if settings.layout is None or topology == settings.layout:
             return []
-        sentence = contradiction(settings.layout, layout)
+        sentence = contradiction(settings.layout, topology)
         if sentence is not None:
             raise NotPossible(sentence)
-        return [layout.record]
+        return [topology.record]
 
 
 class _NoChangeError(Exception):
-    """What is to be set is set already."""
+    """The settings have the requested values already."""

@@ -1,8 +1,8 @@
-"""Metadata topic: everything that is set while the service runs, shared by all instances.
+"""Metadata topic: the settings, sessions and jobs that all instances share, read and written.
 
 One partition, compacted. A writer fences every other writer, reads to the end, validates, and
-writes: compare-and-set with Kafka alone. Until it is fenced itself it may do so again, since nobody
-else has written. Readers follow. A revision is the offset after a record, so revisions only grow.
+writes: compare-and-set with Kafka alone. Until another writer fences it, it may write again, since
+no other process has written. A revision is the offset after a record, so revisions only grow.
 """
 
 import threading
@@ -24,144 +24,146 @@ from state.model import PartitionId
 
 _RECORDS_MAX: Final = 1_000
 _SLICE_S: Final = 0.005
-"""Each is waited for to its end, since no more records come than there are."""
+"""A poll lasts this long even at the end of the topic, because it waits for a full batch."""
 _PATIENCE_S: Final = 10.0
 _HELD_UP_S: Final = 1.0
 _SILENT_S: Final = 30.0
 _PAUSES_S: Final = (0.05, 0.15, 0.4, 1.0)
-"""After being fenced by another process; soon longer than a write takes, so one gets through."""
-_ONE_OF_THIS_PROCESS: Final = threading.Lock()
-"""Several parts that serve REST write, and they need not fence each other."""
+"""Backoff after another process fenced us; soon longer than a write, so one of them succeeds."""
+_PROCESS_LOCK: Final = threading.Lock()
+"""Held while this process writes, so that its REST services do not fence each other."""
 
 Change = Callable[[MetadataImage], MetadataRecord | Sequence[MetadataRecord]]
-"""What to write, given the newest state."""
+"""Returns what to write, given the newest state."""
 
-Hear = Callable[[bytes | None, bytes | None], None]
-"""Told a key and its value."""
+OnRecord = Callable[[bytes | None, bytes | None], None]
+"""Receives the key and the value of a record."""
 
 
-def _pass_over(*_: object) -> None:
+def _ignore(*_: object) -> None:
     pass
 
 
 class MetadataReader:
-    """Reads the topic from its beginning, and goes on reading."""
+    """Reads the topic from its beginning and follows it."""
 
     def __init__(
         self,
         clients: Clients,
         topic: str,
         clock: Clock,
-        audit: Hear = _pass_over,
-        passed: Callable[[int], None] = _pass_over,
+        audit: OnRecord = _ignore,
+        on_offset: Callable[[int], None] = _ignore,
     ) -> None:
-        """`audit` is told the records of the audit, which are no part of the settings.
+        """`audit` receives the audit entries, which are no part of the image.
 
-        `passed` is told the offset of every record.
+        `on_offset` receives the offset of every record.
         """
         self._clients = clients
         self._cluster: ClusterAdmin = clients.cluster
         self._clock = clock
         self._audit = audit
-        self._passed = passed
-        self._place = PartitionId(topic, 0)
+        self._on_offset = on_offset
+        self._partition = PartitionId(topic, 0)
         self.settings = MetadataImage()
-        # Asked before there is a consumer, which nobody would close where the topic is missing.
-        self._start = self._first()
+        # Before the consumer is created, which would stay open if the topic is missing.
+        self._start = self._first_offset()
         self._consumer: Consumer = clients.restorer()
-        self._heard_s = clock.monotonic_s()
-        self._begin()
+        self._last_message_s = clock.monotonic_s()
+        self._assign()
 
     def poll(self, timeout_s: float = 0.0) -> None:
-        """Take what has come. Raises KafkaException for what the broker answers."""
+        """Apply the records that have arrived; KafkaException if the broker refuses."""
         messages = self._consumer.consume(_RECORDS_MAX, timeout_s)
         for message in messages:
             if message.error() is None:
                 offset, key, value = message.offset() or 0, message.key(), message.value()
-                self._passed(offset)
+                self._on_offset(offset)
                 if is_audit(key):
                     self._audit(key, value)
                 else:
                     self.settings.take(offset, key, value)
-        # After the records: the client has passed them, whatever came with them.
+        # After the records: the client's position is past them, whatever errors came with them.
         for error in filter(None, map(Message.error, messages)):
-            self._heard(error)
-        self._see_to_the_client(is_silent=not messages)
+            self._handle(error)
+        self._replace_dead_client(is_silent=not messages)
 
     def catch_up(self, *, may_fence: bool = True) -> None:
-        """Read to what is the end now; KafkaException when it is not reached in time.
+        """Read to the current end; KafkaException if it is not reached in time.
 
-        A writer that died may have left a transaction open; who asks for its name ends it, and
-        fences whoever writes now. A writer has done so already; it would fence itself.
+        A writer that died may have left a transaction open, which hides later records. With
+        `may_fence`, a producer is initialised under the writers' transactional id: this aborts that
+        transaction, and fences any current writer. A writer has already done so, and would fence
+        itself.
         """
-        end = self._cluster.ends([self._place])[self._place]
-        started_s, has_asked = self._clock.monotonic_s(), not may_fence
+        end = self._cluster.ends([self._partition])[self._partition]
+        started_s, has_fenced = self._clock.monotonic_s(), not may_fence
         while self._reached() < end:
             waited_s = self._clock.monotonic_s() - started_s
             if waited_s > _PATIENCE_S:
-                reason = f"{self._place.topic} is not readable to its end"
+                reason = f"{self._partition.topic} cannot be read to its end"
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason))  # noqa: SLF001
-            if waited_s > _HELD_UP_S and not has_asked:
+            if waited_s > _HELD_UP_S and not has_fenced:
                 self._clients.settings_producer().init_transactions(_PATIENCE_S)
-                has_asked = True
+                has_fenced = True
             self.poll(_SLICE_S)
 
     def is_level(self) -> bool:
-        """Whether all that is written now was read. Raises KafkaException as the others do."""
-        return self._reached() >= self._cluster.ends([self._place])[self._place]
+        """Return whether the current end was reached; KafkaException if the broker refuses."""
+        return self._reached() >= self._cluster.ends([self._partition])[self._partition]
 
     def close(self) -> None:
-        """Let the consumer go."""
+        """Close the consumer."""
         self._consumer.close()
 
-    def _see_to_the_client(self, *, is_silent: bool) -> None:
-        """Nothing comes to one that has forgotten its brokers, nor any error: replace it."""
+    def _replace_dead_client(self, *, is_silent: bool) -> None:
+        """Replace a client that has lost all brokers: it returns neither records nor errors."""
         now_s = self._clock.monotonic_s()
-        if is_silent and now_s - self._heard_s < _SILENT_S:
+        if is_silent and now_s - self._last_message_s < _SILENT_S:
             return
-        self._heard_s = now_s
-        if is_silent and not finds_a_broker(self._consumer, self._place.topic):
+        self._last_message_s = now_s
+        if is_silent and not finds_a_broker(self._consumer, self._partition.topic):
             self._start = self._reached()
             self._consumer.close()
             self._consumer = self._clients.restorer()
-            self._begin()
+            self._assign()
 
-    def _first(self) -> int:
-        return self._cluster.starts([self._place])[self._place]
+    def _first_offset(self) -> int:
+        return self._cluster.starts([self._partition])[self._partition]
 
-    def _begin(self) -> None:
-        assign_anew(self._consumer, [TopicPartition(*self._place, self._start)])
+    def _assign(self) -> None:
+        assign_anew(self._consumer, [TopicPartition(*self._partition, self._start)])
 
     def _reached(self) -> int:
-        (place,) = self._consumer.position([TopicPartition(*self._place)])
-        return max(int(place.offset), self._start)
+        (position,) = self._consumer.position([TopicPartition(*self._partition)])
+        return max(int(position.offset), self._start)
 
-    def _heard(self, error: KafkaError) -> None:
+    def _handle(self, error: KafkaError) -> None:
         if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its name
-            self._start = self._first()  # the topic was made anew
-            self._begin()
+            self._start = self._first_offset()  # the topic was deleted and created again
+            self._assign()
         elif error.code() in REFUSALS:
             raise KafkaException(error)
 
 
 class MetadataWriter:
-    """Changes the topic, one change at a time over all instances.
+    """Changes the topic, one change at a time across all instances.
 
-    Threads that wait for each other write under one lease: the topic is read once for all of them.
+    Threads that wait for each other share a lease: the topic is read once for all of them.
     """
 
     def __init__(self, clients: Callable[[], Clients], topic: str, clock: Clock) -> None:
         self._lease = _WriterLease(clients, topic, clock)
         self._clock = clock
         self._waiting: set[int] = set()
-        """Threads that write, or wait until they may."""
+        """Threads that write, or wait for their turn."""
 
     def write(self, change: Change) -> int:
-        """Write what `change` makes of the newest state; gives the revision of the last record.
+        """Write the records that `change` returns for the newest state; return their revision.
 
-        What `change` raises comes through, and nothing is written then. Where another writer came
-        between, it is asked again; not where the records are found to be committed all the same.
-        KafkaException where the broker refuses, or others always come between.
+        An exception of `change` propagates, and nothing is written. If another writer interferes,
+        `change` is called again, unless the records turn out to be committed after all. Raise
+        KafkaException if the broker refuses, or other writers interfere every time.
         """
         sent: list[int] = []
         with self._turn() as lease:
@@ -176,9 +178,10 @@ class MetadataWriter:
             return lease.write(change, sent)
 
     def write_once(self, change: Change) -> int:
-        """For who beats between attempts; KafkaException also where another came between.
+        """Like `write`, in one attempt, for a loop that sends its heartbeat between attempts.
 
-        No other thread of the process may write.
+        Raise KafkaException also if another writer interferes. No other thread of the process may
+        write.
         """
         try:
             return self._lease.write(change, [])
@@ -189,7 +192,7 @@ class MetadataWriter:
     def _turn(self) -> Iterator["_WriterLease"]:
         thread = threading.get_ident()
         self._waiting.add(thread)
-        with _ONE_OF_THIS_PROCESS:
+        with _PROCESS_LOCK:
             try:
                 yield self._lease
             finally:
@@ -199,14 +202,14 @@ class MetadataWriter:
 
 
 class _CommitUnknownError(KafkaException):
-    """The commit was asked for and not acknowledged: the records are in the log, or will not be."""
+    """A commit was not acknowledged: either its records are in the log, or they never will be."""
 
 
 class _WriterLease:
-    """The right to write: a producer that has fenced every other, and all that stands before it.
+    """The right to write: a producer that has fenced all others, and a reader of the topic.
 
     It lasts until another producer fences this one, which every other writer does before it reads.
-    So a writer that has read up to the end, and commits, has looked at the newest state.
+    So a writer that has read to the end and commits has decided on the newest state.
     """
 
     def __init__(self, clients: Callable[[], Clients], topic: str, clock: Clock) -> None:
@@ -215,15 +218,15 @@ class _WriterLease:
         self._clock = clock
         self._producer: Producer | None = None
         """None from the beginning of a transaction until it is committed."""
-        self._follower: MetadataReader | None = None
+        self._reader: MetadataReader | None = None
         self._sought: int | None
         self._is_found: bool
 
     def write(self, change: Change, sent: list[int]) -> int:
-        """See `MetadataWriter.write`; KafkaException also where another came between.
+        """Write as `MetadataWriter.write` does; KafkaException also if another writer interferes.
 
-        `sent` takes the offsets of the records. Given again after a failure, they show whether that
-        transaction was committed all the same: then nothing is written again.
+        `sent` receives the offsets of the records. When it is passed again after a failure, they
+        show whether that transaction was committed after all: then nothing is written again.
         """
         producer = self._producer
         if producer is None:
@@ -232,8 +235,8 @@ class _WriterLease:
             self._producer = producer
         settings = self._read(max(sent, default=None))
         if not self._is_found:
-            changed = change(settings)
-            records = [changed] if isinstance(changed, MetadataRecord) else changed
+            result = change(settings)
+            records = [result] if isinstance(result, MetadataRecord) else result
             sent.clear()
             self._producer = None
             self._commit(producer, records, sent)
@@ -241,27 +244,29 @@ class _WriterLease:
         return max(sent) + 1
 
     def end(self) -> None:
-        """Keep no client."""
+        """Release the clients."""
         self._producer = None
-        follower, self._follower = self._follower, None
-        if follower is not None:
-            follower.close()
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
 
     def _read(self, sought: int | None) -> MetadataImage:
-        """The newest state, and whether a record stands at an offset that was not read before."""
-        follower, self._follower = self._follower, None
+        """Return the newest state; note whether the records read include the offset `sought`."""
+        reader, self._reader = self._reader, None
         self._sought, self._is_found = sought, False
-        if follower is None:
-            follower = MetadataReader(self._clients(), self._topic, self._clock, passed=self._pass)
+        if reader is None:
+            reader = MetadataReader(
+                self._clients(), self._topic, self._clock, on_offset=self._compare
+            )
         try:
-            follower.catch_up(may_fence=False)
-            self._follower = follower
+            reader.catch_up(may_fence=False)
+            self._reader = reader
         finally:
-            if self._follower is None:
-                follower.close()
-        return follower.settings
+            if self._reader is None:
+                reader.close()
+        return reader.settings
 
-    def _pass(self, offset: int) -> None:
+    def _compare(self, offset: int) -> None:
         self._is_found |= offset == self._sought
 
     def _commit(
@@ -273,8 +278,8 @@ class _WriterLease:
 
         producer.begin_transaction()
         send(producer, [(self._topic, each.value, each.key, 0, note) for each in records])
-        if producer.flush(_PATIENCE_S):  # what is committed unseen could not be found again
-            reason = f"{self._topic} takes no records"
+        if producer.flush(_PATIENCE_S):  # without its offset, a committed record cannot be found
+            reason = f"{self._topic} accepts no records"
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason))  # noqa: SLF001
         try:
             producer.commit_transaction(_PATIENCE_S)

@@ -1,7 +1,7 @@
 """Metadata watcher: a thread that follows the metadata topic for the other parts of the process.
 
-It keeps the settings documents, the registered instances and the redrives, and passes audit entries
-on. One consumer serves all of them, because each consumer costs some ten threads.
+It keeps the settings documents, the registered instances and the redrive jobs, and passes audit
+entries on. One consumer serves all of them, because each consumer costs some ten threads.
 """
 
 import threading
@@ -16,7 +16,7 @@ from service.kafka.clients import Clients
 from service.metadata.instances import Registration
 from service.metadata.redrive_job import RedriveJob
 from service.metadata.settings import SettingsHistory
-from service.metadata.topic import Hear, MetadataReader
+from service.metadata.topic import MetadataReader, OnRecord
 from service.queries.errors import Unavailable
 
 _POLL_S: Final = 0.1
@@ -27,12 +27,12 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 class MetadataWatcher:
-    """Any thread may read; only its own follows the topic."""
+    """Holds the newest state of the topic. Any thread may read it; only its own thread writes."""
 
     def __init__(
-        self, clients: Callable[[], Clients], topic: str, clock: Clock, audit: Hear
+        self, clients: Callable[[], Clients], topic: str, clock: Clock, audit: OnRecord
     ) -> None:
-        """`audit` is told the records of the audit, again from the beginning after a fault."""
+        """`audit` receives the audit entries, and all of them again after an error."""
         self._clients = clients
         self._topic = topic
         self._clock = clock
@@ -44,65 +44,65 @@ class MetadataWatcher:
         self.is_level = False
         """Whether the end was reached, and nothing has failed since."""
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="ringfence-bulletin", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="ringfence-metadata", daemon=True)
 
     def start(self) -> None:
-        """Follow from now on, on a daemon thread."""
+        """Start to follow the topic, on a daemon thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Follow no longer; a client must not be at work when the process ends."""
+        """Stop, and wait for the thread: no client may be in use when the process ends."""
         self._stopping = True
         self._thread.join(_STOP_S)
 
     def read(self) -> SettingsHistory:
-        """The documents as far as they are read; Unavailable before the end was reached once."""
+        """Return the settings documents; Unavailable before the end was reached once."""
         if self._documents is None:
-            raise Unavailable("The settings are not read yet; ask again.")
+            raise Unavailable("The settings have not been read yet; try again.")
         return self._documents
 
     @property
     def instances(self) -> tuple[Registration, ...] | None:
-        """Those that are announced; None before the end of the topic was reached once."""
+        """The registered instances; None before the end of the topic was reached once."""
         return self._instances
 
     @property
     def redrives(self) -> Mapping[str, RedriveJob] | None:
-        """Those that are known, by id; None before the end of the topic was reached once."""
+        """The redrive jobs by id; None before the end of the topic was reached once."""
         return self._redrives
 
     def wait(self, revision: int, timeout_s: float) -> None:
-        """Until a document is read, or the time is over."""
+        """Wait until the document of a revision is read, at most for the timeout."""
         with self._changed:
             self._changed.wait_for(lambda: self.revision >= revision, timeout_s)
 
     @property
     def revision(self) -> int:
-        """Of the newest document that is read; 0 before the first."""
+        """The revision of the newest document; 0 before the first."""
         return 0 if self._documents is None else self._documents.revision
 
     def _run(self) -> None:
         while not self._stopping:
             try:
                 self._follow()
-            except KafkaException as error:  # the children say what is wrong
+            except KafkaException as error:  # the workers log what is wrong
                 _log.debug("config_topic_not_followed", cause=error.args[0].str())
             self._clock.sleep(_PAUSE_S)
 
     def _follow(self) -> None:
-        follower = MetadataReader(self._clients(), self._topic, self._clock, self._audit)
+        reader = MetadataReader(self._clients(), self._topic, self._clock, self._audit)
         try:
-            follower.catch_up()
+            reader.catch_up()
             self.is_level = True
             while not self._stopping:
-                self._instances = follower.settings.instances.all
-                self._redrives = dict(follower.settings.redrives.by_id)
-                documents = follower.settings.documents
+                self._instances = reader.settings.instances.all
+                self._redrives = dict(reader.settings.redrives.by_id)
+                documents = reader.settings.documents
                 if self._documents is None or documents.revision != self.revision:
                     with self._changed:
                         self._documents = documents.copy()
                         self._changed.notify_all()
-                follower.poll(_POLL_S)
+                reader.poll(_POLL_S)
         finally:
             self.is_level = False
-            follower.close()
+            reader.close()

@@ -291,7 +291,7 @@ class FakeAudit:
         if self.refuses:
             raise Unavailable("The broker is away.", retry_after_s=3)
         self.written.append(record)
-        self._trail.take(*record.written)
+        self._trail.take(*record.record)
 
     def page(self, query: AuditQuery, size: int, before: str | None) -> AuditPage:
         return self._trail.page(query, size, before)

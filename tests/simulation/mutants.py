@@ -171,8 +171,8 @@ MUTANTS: Final = (
     Mutant(
         "the writer of settings does not read to the end",
         "service/metadata/topic.py",
-        "            follower.catch_up(may_fence=False)\n",
-        "            follower.poll()\n",
+        "            reader.catch_up(may_fence=False)\n",
+        "            reader.poll()\n",
     ),
     Mutant(
         "an input that was created again passes at the takeover",

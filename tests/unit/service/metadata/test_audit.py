@@ -55,12 +55,12 @@ def revision(living: Living) -> int:
 @given(before=ANYTHING, after=ANYTHING)
 def test_a_record_comes_back_as_it_was_written(before: object, after: object) -> None:
     whole = record(before=before, after=after, status=200, duration_ms=3)
-    assert record_of(*whole.written) == whole
+    assert record_of(*whole.record) == whole
 
 
 def test_what_is_long_is_cut_and_can_still_be_told_apart() -> None:
     long, other = ["x" * SIDE_CHARS_MAX], ["x" * SIDE_CHARS_MAX + "y"]
-    written = record(before=long, after=other, reason="r" * 5_000, path="/" * 100_000).written
+    written = record(before=long, after=other, reason="r" * 5_000, path="/" * 100_000).record
     assert len(written.value or b"") < 3 * SIDE_CHARS_MAX
     told = json.loads(written.value or b"")
     assert told["before"]["chars"] == SIDE_CHARS_MAX + 4
@@ -68,11 +68,11 @@ def test_what_is_long_is_cut_and_can_still_be_told_apart() -> None:
 
 
 def test_what_json_has_no_word_for_is_written_as_text() -> None:
-    assert b"frozenset" in (record(before=frozenset({1})).written.value or b"")
+    assert b"frozenset" in (record(before=frozenset({1})).record.value or b"")
 
 
 def test_half_a_character_is_no_reason_not_to_record() -> None:
-    told = some(record_of(*record(before={"a": "\ud800b"}, reason="\udfff").written))
+    told = some(record_of(*record(before={"a": "\ud800b"}, reason="\udfff").record))
     assert (told.before, told.reason) == ({"a": "?b"}, "?")
 
 
@@ -84,8 +84,8 @@ def test_ids_are_in_the_order_of_time_and_never_the_same() -> None:
 
 def test_the_outcome_takes_the_place_of_the_intent() -> None:
     trail = AuditHistory()
-    trail.take(*record().written)
-    trail.take(*record(status=200).written)
+    trail.take(*record().record)
+    trail.take(*record(status=200).record)
     (only,) = trail.page(AuditQuery(), 10, None).records
     assert only.status == 200
 
@@ -93,14 +93,14 @@ def test_the_outcome_takes_the_place_of_the_intent() -> None:
 def test_records_that_come_late_stand_where_they_belong() -> None:
     trail = AuditHistory()
     for time_ms in (3, 1, 2):
-        trail.take(*record(time_ms).written)
+        trail.take(*record(time_ms).record)
     assert [each.time_ms for each in trail.page(AuditQuery(), 10, None).records] == [3, 2, 1]
     assert trail.oldest(2) == [record(1).id, record(2).id]
 
 
 def test_what_was_taken_away_is_gone() -> None:
     trail = AuditHistory()
-    trail.take(*record().written)
+    trail.take(*record().record)
     trail.take(*removal(record().id))
     trail.take(*removal("never"))
     assert len(trail) == 0
@@ -133,7 +133,7 @@ def test_pages_hold_each_record_that_is_asked_for_once(
 ) -> None:
     trail = AuditHistory()
     for time_ms in times_ms:
-        trail.take(*record(time_ms).written)
+        trail.take(*record(time_ms).record)
     query, found, before = AuditQuery(since_ms=since_ms, until_ms=until_ms), [], None
     while True:
         page = trail.page(query, size, before)
@@ -147,7 +147,7 @@ def test_pages_hold_each_record_that_is_asked_for_once(
 
 
 def test_nothing_is_decided_by_a_record_of_the_audit() -> None:
-    key, _ = record().written
+    key, _ = record().record
     assert is_audit(key)
     assert not is_audit(MetadataRecord.of(["audits"], {}).key)
     assert not is_audit(None)
@@ -158,6 +158,6 @@ def test_a_follower_of_the_settings_is_at_the_same_revision_after_it() -> None:
     loop = living.running()
     registry_of(living, loop).open("P", "a")
     before = revision(living)
-    living.cluster.write(TOPIC, 0, Record(*record().written, None, 1))
+    living.cluster.write(TOPIC, 0, Record(*record().record, None, 1))
     turns(loop, 3)
     assert revision(living) == before

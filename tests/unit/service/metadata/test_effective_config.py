@@ -64,8 +64,8 @@ def test_check_reports_settings_that_do_not_hold_with_the_file() -> None:
     report = report_in_effect(file, clients, rights, living.clock)
     (told,) = [problem.what for problem in report.problems if "revision" in problem.what]
     assert told == (
-        "the settings of revision 3 do not hold with this file: "
-        'paused holds "orders", which is no route; remove it.'
+        "the settings of revision 3 are invalid with this file: "
+        'paused contains "orders", which is not a route; remove it.'
     )
 
 

@@ -96,7 +96,7 @@ def test_a_broker_that_does_not_answer_is_not_waited_for_in_silence() -> None:
     living = Living(addresses=SEQUENCE)
     loop = living.running()
     living.faults.at["init_transactions"] = iter([gone()])
-    with pytest.raises(Unavailable, match="ask again"):
+    with pytest.raises(Unavailable, match="try again"):
         registry_of(living, loop).open("P", "a")
 
 

@@ -234,7 +234,7 @@ def test_what_comes_with_an_error_is_not_lost() -> None:
 def following(living: Living) -> tuple[MetadataReader, list[int]]:
     """One that has read what there is, and the offsets that it reads."""
     passed: list[int] = []
-    follower = MetadataReader(living.clients("other"), TOPIC, living.clock, passed=passed.append)
+    follower = MetadataReader(living.clients("other"), TOPIC, living.clock, on_offset=passed.append)
     follower.catch_up()
     return follower, passed
 
@@ -324,7 +324,7 @@ def test_what_a_client_could_not_send_is_not_committed(monkeypatch: pytest.Monke
     living = Living()
     before = living.cluster.records(TOPIC)
     monkeypatch.setattr(FakeProducer, "flush", lambda *_: 1)
-    with pytest.raises(KafkaException, match="takes no records"):
+    with pytest.raises(KafkaException, match="accepts no records"):
         writer(living).write(lambda _: opening())
     assert living.cluster.records(TOPIC) == before
     assert living.faults.passed["close"] == 1, "of the client that has read the topic"
@@ -421,7 +421,7 @@ def test_at_whatever_step_another_process_writes_each_change_is_made_once(
             nonlocal left
             left -= 1
             if left == 0:
-                monkeypatch.setattr(config_topic, "_ONE_OF_THIS_PROCESS", threading.Lock())
+                monkeypatch.setattr(config_topic, "_PROCESS_LOCK", threading.Lock())
                 living.cluster.on_step = living.faults
                 writer(living).write(next_epoch(others))
                 living.cluster.on_step = on_step

@@ -92,7 +92,7 @@ def test_only_routes_that_are_there_are_paused() -> None:
         (
             SettingsOverlay(routes={"c": {"name": "d", "inputs": ["c"]}}),
             ("routes", "c", "name"),
-            "keeps its name",
+            "the name of a route cannot change",
         ),
         (SettingsOverlay(routes={"a": None, "b": None}), ("routes",), "nothing to read"),
         (
@@ -101,7 +101,7 @@ def test_only_routes_that_are_there_are_paused() -> None:
             "allowed is",
         ),
         (SettingsOverlay(addresses={"y": {"no-key": 1}}), (), "not a setting"),
-        (SettingsOverlay(paused=("gone",)), ("paused",), '"gone", which is no route'),
+        (SettingsOverlay(paused=("gone",)), ("paused",), '"gone", which is not a route'),
     ],
 )
 def test_what_a_file_may_not_say_may_not_be_set(
@@ -146,7 +146,7 @@ def test_differences_name_what_changed() -> None:
     assert differences(before, after) == (
         "routes.\"a\": inputs ['a'] → ['x']",
         'routes."b": deleted',
-        'routes."c": taken back',
+        'routes."c": override removed',
         'addresses."#": set',
         "paused: b",
         "resumed: a",
