@@ -119,8 +119,6 @@ def _metrics(config: Config, supervisor: Supervisor) -> Metrics:
     if config.api.tls_cert_file:
         metrics.certificate(Path(config.api.tls_cert_file))
     for handle in supervisor.handles:
-        metrics.has_worker(handle.part.worker, handle.part.hop.value)
-    supervisor.counts_restarts_by(
-        lambda part: metrics.worker_restarted(part.worker, part.hop.value)
-    )
+        metrics.has_worker(handle.task.worker, handle.task.hop.value)
+    supervisor.on_restart(lambda task: metrics.worker_restarted(task.worker, task.hop.value))
     return metrics

@@ -1,1 +1,1 @@
-"""Queries: what the API may ask of a loop, and how the answers of several loops merge."""
+"""Queries: the queries of the API to the loops, and how the answers of several loops merge."""

@@ -1,4 +1,4 @@
-"""Address queries: what one or all addresses hold, and how the answers of several loops merge."""
+"""Address queries: the remembered ids of one or all addresses, and how several answers merge."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import nsmallest
@@ -10,7 +10,7 @@ from service.queries.settings import EffectiveSetting
 
 
 class AddressQuery(NamedTuple):
-    """Asks what an address holds, and by which settings."""
+    """Asks for the remembered ids and the settings of an address."""
 
     address: str
 
@@ -19,53 +19,53 @@ SortKey = Literal["name", "ids_held", "fill", "horizon", "accepted", "duplicates
 
 
 class DirectoryQuery(NamedTuple):
-    """Asks for all addresses, with all that they can be sorted by."""
+    """Asks for all addresses with all their sort keys."""
 
 
 class AddressesQuery(NamedTuple):
-    """Asks what these addresses hold, as far as it is known without loading them."""
+    """Asks how full these addresses are, as far as it is known without loading them."""
 
     addresses: tuple[str, ...]
 
 
 class MemoryStatus(NamedTuple):
-    """What one deciding partition remembers of an address."""
+    """The cache of an address on one deciding partition."""
 
     topic: str
     partition: int
     ids_held: int | None
-    """Or publishers, where an address goes by their numbers. None where it is not in memory and
-    only loading it would tell."""
+    """The number of ids, or of publishers with a strategy of sequence numbers. None if the cache
+    is not in memory and would have to be loaded to count them."""
     capacity: int
     bytes: int
-    """Of memory; 0 where it is not in memory."""
+    """Memory used; 0 if the cache is not in memory."""
     oldest_time_ms: int | None
     newest_time_ms: int | None
     horizon_ms: int | None
-    """Time of the newest id less that of the oldest; None until the ring has evicted once, and
-    while a window is not full: then its time alone makes it forget."""
+    """The time from the oldest id to the newest; None until a ring has evicted once, and while a
+    window is not full, since it then forgets by time alone."""
 
 
 class AddressAnswer(NamedTuple):
-    """An address as this instance knows it; one that holds nothing has settings all the same."""
+    """An address as this instance knows it; an empty address also has settings."""
 
     address: str
     settings: Mapping[str, EffectiveSetting]
     partitions: tuple[MemoryStatus, ...]
     accepted: int = 0
     duplicates: int = 0
-    """Since the processes started."""
+    """Both counted since the workers started."""
     counted_since_ms: int = 0
-    """When the last of them started that counts; 0 where none does."""
+    """When the last of the counting workers started; 0 if none counts."""
     complete: bool = False
     """True when no deciding partition of the address belongs to another instance."""
 
 
 class DirectoryAnswer(NamedTuple):
-    """All addresses in no order, as columns, since they may be very many.
+    """All addresses without order, as columns, since there may be very many.
 
-    An address stands once for each partition that holds something of it, and once for each loop
-    that has counted what came to it. Whoever reads it brings that together, as `RANKING` says.
+    An address appears once for each partition that has a cache of it, and once for each loop that
+    has counted its records. The reader combines these values with the functions of `RANKING`.
     """
 
     addresses: tuple[str, ...]
@@ -73,7 +73,7 @@ class DirectoryAnswer(NamedTuple):
     fill: tuple[float | None, ...]
     horizon: tuple[int | None, ...]
     counted: tuple[str, ...]
-    """Addresses again; what stands above ends here."""
+    """Addresses again, the first column of the counts; it has another length than those above."""
     accepted: tuple[int, ...]
     duplicates: tuple[int, ...]
     complete: bool = False
@@ -90,7 +90,7 @@ class AddressRow(NamedTuple):
 
 
 class AddressesAnswer(NamedTuple):
-    """Addresses in the order of their names, those of which nothing is known left out."""
+    """Addresses sorted by name, without those that are unknown here."""
 
     rows: tuple[AddressRow, ...]
     counted_since_ms: int = 0
@@ -104,17 +104,17 @@ RANKING: Final[Mapping[str, Callable[[float, float], float]]] = {
     "fill": max,
     "horizon": min,
 }
-"""What an address is sorted by, of what two partitions tell: where it comes to the worst."""
+"""How the sort keys of two partitions combine: sums, or else the worse value."""
 
 
 def rings_in_order(rings: Iterable[MemoryStatus]) -> tuple[MemoryStatus, ...]:
-    """What the partitions remember, each once."""
-    by_place = {(ring.topic, ring.partition): ring for ring in rings}
-    return tuple(by_place[place] for place in sorted(by_place))
+    """Return one entry for each partition, sorted by partition."""
+    by_partition = {(ring.topic, ring.partition): ring for ring in rings}
+    return tuple(by_partition[key] for key in sorted(by_partition))
 
 
 def merged_address(_query: AddressQuery, answers: Sequence[AddressAnswer]) -> AddressAnswer:
-    """What all partitions hold of it together."""
+    """Return all partitions of the address, and the sums of the counts."""
     rings = chain.from_iterable(answer.partitions for answer in answers)
     return answers[0]._replace(
         partitions=rings_in_order(rings),
@@ -125,22 +125,22 @@ def merged_address(_query: AddressQuery, answers: Sequence[AddressAnswer]) -> Ad
 
 
 def merged_directory(_query: DirectoryQuery, answers: Sequence[DirectoryAnswer]) -> DirectoryAnswer:
-    """One after the other."""
+    """Concatenate the columns."""
     columns = zip(*(answer[:-1] for answer in answers), strict=True)
     return DirectoryAnswer._make((*(tuple(chain.from_iterable(each)) for each in columns), False))
 
 
 def merged_addresses(_query: AddressesQuery, answers: Sequence[AddressesAnswer]) -> AddressesAnswer:
-    """Each address once, with all partitions."""
+    """Return each address once, with all its partitions."""
     rows: dict[str, AddressRow] = {}
     for row in chain.from_iterable(answer.rows for answer in answers):
         before = rows.get(row.address)
-        rows[row.address] = row if before is None else _together(before, row)
+        rows[row.address] = row if before is None else _combined(before, row)
     since_ms = max(answer.counted_since_ms for answer in answers)
     return AddressesAnswer(tuple(rows[name] for name in sorted(rows)), since_ms)
 
 
-def _together(one: AddressRow, other: AddressRow) -> AddressRow:
+def _combined(one: AddressRow, other: AddressRow) -> AddressRow:
     return one._replace(
         partitions=rings_in_order((*one.partitions, *other.partitions)),
         accepted=one.accepted + other.accepted,
@@ -149,5 +149,5 @@ def _together(one: AddressRow, other: AddressRow) -> AddressRow:
 
 
 def first_after(names: Iterable[str], after: str, limit: int) -> list[str]:
-    """So many names after one, each once, in order."""
+    """Return up to `limit` distinct names after `after`, in order."""
     return nsmallest(limit, {name for name in names if name > after})

@@ -1,8 +1,8 @@
-"""Errors of queries and changes: why one cannot be answered or made, and when to try again."""
+"""Errors of queries and changes: why there is no answer, and when to try again."""
 
 
-class Unavailable(Exception):  # noqa: N818 - a state that passes, not a fault
-    """There is no answer now; ask again after `retry_after_s`."""
+class Unavailable(Exception):  # noqa: N818 - a temporary state, not a fault
+    """There is no answer now; try again after `retry_after_s`."""
 
     def __init__(self, sentence: str, retry_after_s: int = 1) -> None:
         super().__init__(sentence)
@@ -10,11 +10,11 @@ class Unavailable(Exception):  # noqa: N818 - a state that passes, not a fault
 
 
 class NotPossible(Exception):  # noqa: N818 - it is the answer
-    """What was asked for cannot be done; the sentence tells why, and what could."""
+    """The request cannot be fulfilled; the message says why, and what to do instead."""
 
 
 class NameInUse(Exception):  # noqa: N818 - it is the answer
-    """Another user has a session under the name of a publisher."""
+    """Another user has an open session of the publisher."""
 
 
 class Busy(Unavailable):

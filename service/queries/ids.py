@@ -1,4 +1,4 @@
-"""ID queries and changes: what is remembered of an id, and how it is changed by hand."""
+"""ID queries and changes: the remembered ids of an address, and how to edit them by hand."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
@@ -10,9 +10,10 @@ from service.queries.settings import EffectiveSetting
 
 
 class IdCursor(NamedTuple):
-    """Where a listing goes on: on this partition, below this number.
+    """Where a listing continues: on this partition, below this number.
 
-    Of one that begins with the oldest, from this number on and up to where the ring ended then.
+    A listing with the oldest first continues at this number, up to the `end` that the ring had at
+    its first page.
     """
 
     topic: str
@@ -29,7 +30,7 @@ class IdQuery(NamedTuple):
 
 
 class IdsLookup(NamedTuple):
-    """Asks of many ids at once whether they are remembered at an address."""
+    """Asks which of many ids are remembered at an address."""
 
     address: str
     identifiers: tuple[bytes, ...]
@@ -45,10 +46,10 @@ class IdsQuery(NamedTuple):
 
 
 class ImportIds(NamedTuple):
-    """Has an address know these ids, in this order, where they are not known yet.
+    """Adds ids to an address, in this order, unless they are known already.
 
-    They are decided as if they came from this partition of an input: each from its own, where
-    topic or partition are None.
+    They are treated as if they came from this partition of an input; without topic or partition,
+    each id comes from its own.
     """
 
     address: str
@@ -56,11 +57,11 @@ class ImportIds(NamedTuple):
     partition: int | None
     ids: tuple[KnownId, ...]
     dry_run: bool = False
-    """Only to be told what would come of it."""
+    """Return the result without adding anything."""
 
 
 class ForgetId(NamedTuple):
-    """Has an address forget an id, on every partition."""
+    """Removes an id from an address, on every partition."""
 
     address: str
     identifier: bytes
@@ -68,16 +69,16 @@ class ForgetId(NamedTuple):
 
 
 class ClearAddress(NamedTuple):
-    """Has an address forget everything, on every partition."""
+    """Removes all ids from an address, on every partition."""
 
     address: str
     dry_run: bool = False
 
 
 class IdLocation(NamedTuple):
-    """An accepted message whose id is remembered: where it stood, and how long it stays.
+    """The position of an accepted record whose id is remembered, and when the id is evicted.
 
-    The time is that of the last sight, which a window counts from.
+    The time is that of the id's last occurrence, from which a window counts.
     """
 
     topic: str
@@ -88,34 +89,34 @@ class IdLocation(NamedTuple):
 
 
 class IdAnswer(NamedTuple):
-    """Whether an id is remembered, and since which messages."""
+    """Whether an id is remembered, and the records that it was accepted from."""
 
     known: bool
     sightings: tuple[IdLocation, ...]
     settings: Mapping[str, EffectiveSetting] | None = None
-    """By which it is judged; None where nobody has told."""
+    """The settings of the address; None if they are not known."""
     complete: bool = False
     """True when no deciding partition of the address belongs to another instance."""
 
 
 class LookupAnswer(NamedTuple):
-    """Where each of the ids was seen, in the order of the question; nowhere if not known."""
+    """The locations of each id, in the order of the query; empty for an unknown id."""
 
     sightings: tuple[tuple[IdLocation, ...], ...]
     complete: bool = False
 
 
 class RememberedId(NamedTuple):
-    """An id that is remembered."""
+    """A remembered id."""
 
     identifier: bytes
     sighting: IdLocation
     at: IdCursor
-    """Where a listing goes on that is to begin with it."""
+    """The cursor of a listing that begins with this id."""
 
 
 class IdsAnswer(NamedTuple):
-    """A page of ids; without a cursor it is the last."""
+    """A page of ids; the last page has no cursor."""
 
     ids: tuple[RememberedId, ...]
     cursor: IdCursor | None
@@ -130,7 +131,7 @@ class ChangeAnswer(NamedTuple):
 
 
 class ImportAnswer(NamedTuple):
-    """How many of the ids are decided on the partitions of this instance, and how many are new."""
+    """How many of the ids belong to partitions of this instance, and how many of them are new."""
 
     ids: int
     new: int
@@ -138,59 +139,59 @@ class ImportAnswer(NamedTuple):
 
 
 def sightings_in_order(sightings: Iterable[IdLocation]) -> tuple[IdLocation, ...]:
-    """Where an id was seen, each once; on one partition the newest first."""
+    """Return distinct locations sorted by partition, and within it the newest first."""
     return tuple(
         sorted(set(sightings), key=lambda s: (s.topic, s.partition, -s.time_ms, -s.offset))
     )
 
 
 def merged_id(_query: IdQuery, answers: Sequence[IdAnswer]) -> IdAnswer:
-    """Known where anybody knows it."""
+    """Merge the locations; the id is known if any answer knows it."""
     sightings = sightings_in_order(chain.from_iterable(answer.sightings for answer in answers))
     return answers[0]._replace(known=bool(sightings), sightings=sightings)
 
 
 def merged_lookup(_query: IdsLookup, answers: Sequence[LookupAnswer]) -> LookupAnswer:
-    """Each id with all its sightings."""
-    of_each = zip(*(answer.sightings for answer in answers), strict=True)
-    return LookupAnswer(tuple(sightings_in_order(chain.from_iterable(each)) for each in of_each))
+    """Merge the locations of each id."""
+    by_id = zip(*(answer.sightings for answer in answers), strict=True)
+    return LookupAnswer(tuple(sightings_in_order(chain.from_iterable(each)) for each in by_id))
 
 
 def merged_ids(query: IdsQuery, answers: Sequence[IdsAnswer]) -> IdsAnswer:
-    """A page of what all pages hold, in their order."""
-    order = _upwards if query.oldest_first else _downwards
+    """Merge the pages into one page in the same order."""
+    order = _oldest_first if query.oldest_first else _newest_first
     in_order = merge(*(answer.ids for answer in answers), key=lambda row: order(row.at))
-    rows = list(islice(_once(in_order), query.limit + 1))
+    rows = list(islice(_distinct(in_order), query.limit + 1))
     ends = [answer.cursor for answer in answers if answer.cursor is not None]
     ends += [row.at for row in rows[query.limit :]]
     return IdsAnswer(tuple(rows[: query.limit]), min(ends, key=order, default=None))
 
 
-def _once(rows: Iterable[RememberedId]) -> Iterator[RememberedId]:
+def _distinct(rows: Iterable[RememberedId]) -> Iterator[RememberedId]:
     last: tuple[str, int, int] | None = None
     for row in rows:
-        if _upwards(row.at) != last:
+        if _oldest_first(row.at) != last:
             yield row
-        last = _upwards(row.at)
+        last = _oldest_first(row.at)
 
 
-def _upwards(at: IdCursor) -> tuple[str, int, int]:
-    """By partition, and there the oldest first."""
+def _oldest_first(at: IdCursor) -> tuple[str, int, int]:
+    """Return the sort key by partition, and within it the oldest first."""
     return (at.topic, at.partition, at.number)
 
 
-def _downwards(at: IdCursor) -> tuple[str, int, int]:
-    """By partition, and there the newest first."""
+def _newest_first(at: IdCursor) -> tuple[str, int, int]:
+    """Return the sort key by partition, and within it the newest first."""
     return (at.topic, at.partition, -at.number)
 
 
 def merged_change(_query: object, answers: Sequence[ChangeAnswer]) -> ChangeAnswer:
-    """The sum."""
+    """Sum the number of changed ids."""
     return ChangeAnswer(sum(answer.ids for answer in answers))
 
 
 def merged_import(_query: ImportIds, answers: Sequence[ImportAnswer]) -> ImportAnswer:
-    """The sums."""
+    """Sum the numbers of ids and new ids."""
     return ImportAnswer(
         sum(answer.ids for answer in answers), sum(answer.new for answer in answers)
     )

@@ -1,9 +1,9 @@
 """Query inbox: a bounded queue of queries from other threads to the loop.
 
-The loop alone owns the state; a query waits until the loop answers it between two batches, in steps
-where that takes long. Invariants: the inbox never holds more than its depth, the query being
-answered included; every query ends with an answer, with a reason why there is none, or at its
-deadline; a query whose caller has gone is not answered.
+Only the loop accesses the state; a query waits until the loop answers it between two batches, in
+steps if that takes long. Invariants: the inbox never holds more queries than its depth, including
+those being answered; every query ends with an answer, with an error, or at its deadline; a query
+whose caller has gone is not answered.
 """
 
 import asyncio
@@ -57,12 +57,12 @@ from service.queries.settings import EvictionAnswer, EvictionQuery
 T = TypeVar("T")
 
 Steps = Generator[None, None, T]
-"""Returns an answer; between two of its steps, a few milliseconds each, the loop may decide."""
+"""Computes an answer in steps of a few milliseconds, between which the loop may process records."""
 
 _CHANGES: Final = (*OF_ONE, *OF_ALL, EvictionQuery)
-"""What an administrator wants done, and what is asked before settings are written."""
+"""Changes by an administrator, and the query that precedes a change of settings."""
 
-_AGAIN: Final = " ask again, and see /v1/status for what it waits for."
+_AGAIN: Final = " try again, and see /v1/status for what it waits for."
 
 
 class _PendingQuery(NamedTuple):
@@ -72,7 +72,7 @@ class _PendingQuery(NamedTuple):
 
 
 class QueryService(ABC):
-    """Where questions are put."""
+    """Answers queries; implemented by the inbox of a loop, and by the routers to many loops."""
 
     @overload
     async def ask(self, query: AddressQuery, timeout_s: float) -> AddressAnswer: ...
@@ -105,7 +105,7 @@ class QueryService(ABC):
     @overload
     async def ask(self, query: PublishersQuery, timeout_s: float) -> PublishersAnswer: ...
     async def ask(self, query: Query, timeout_s: float) -> Answer:
-        """Return the loop's answer, or raise `Unavailable`: full, too slow, or no answer now."""
+        """Return the answer; `Unavailable` if the inbox is full, or there is no answer in time."""
         try:
             return await asyncio.wait_for(self._answered(query, timeout_s), timeout_s)
         except TimeoutError:
@@ -114,137 +114,139 @@ class QueryService(ABC):
 
     @abstractmethod
     def _answered(self, query: Query, timeout_s: float) -> Awaitable[Answer]:
-        """The answer, however long it takes; nobody waits for it after the timeout."""
+        """Return the answer, however long it takes; `ask` stops waiting after the timeout."""
         ...
 
 
 class QueryInbox(QueryService):
-    """Questions that wait for the loop, and those that it is answering."""
+    """The queries that wait for a loop, and those that it is answering."""
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
         self._lock = threading.Lock()
-        """Of those who ask; the loop takes without it."""
-        self._questions: deque[_PendingQuery] = deque()
+        """Serialises the callers; the loop takes queries without it."""
+        self._reads: deque[_PendingQuery] = deque()
         self._changes: deque[_PendingQuery] = deque()
-        self._begun: deque[_RunningQuery] = deque()
-        self._takes_new = False
-        """Whether the last step was the first one of a question."""
+        self._running: deque[_RunningQuery] = deque()
+        self._took_new = False
+        """Whether the last step was the first one of a query."""
         self._closed = False
 
     def _answered(self, query: Query, timeout_s: float) -> Awaitable[Answer]:
         return asyncio.wrap_future(self.put(query, time.monotonic() + timeout_s))
 
     def put(self, query: Query, deadline_s: float) -> Future[Answer]:
-        """Have it answered before a time of the monotonic clock; `Busy`, or `Unavailable`."""
-        question = _PendingQuery(query, Future(), deadline_s)
-        self._put(question)
-        return question.reply
+        """Queue a query that must be answered before a time of the monotonic clock.
+
+        Raise `Busy` if the inbox is full, and `Unavailable` if it is closed.
+        """
+        pending = _PendingQuery(query, Future(), deadline_s)
+        self._put(pending)
+        return pending.reply
 
     def change(self, answer: Callable[[Query], Answer | Steps[Answer]], limit: int) -> None:
-        """Make up to so many changes. The loop calls this.
+        """Make up to `limit` changes. The loop calls this.
 
-        What `answer` raises goes to the one who asked: a question never stops the loop.
+        An exception of `answer` goes to the caller of the query: a query never stops the loop.
         """
         for _ in range(min(limit, len(self._changes))):
-            begun = _begun(self._changes.popleft(), answer)
-            while begun is not None and begun.goes_on():
+            running = _started(self._changes.popleft(), answer)
+            while running is not None and running.step():
                 pass
 
     def answer(
-        self, answer: Callable[[Query], Answer | Steps[Answer]], goes_on: Callable[[], bool]
+        self, answer: Callable[[Query], Answer | Steps[Answer]], has_time: Callable[[], bool]
     ) -> None:
-        """Answer what waits, step by step for as long as it `goes_on`. The loop calls this.
+        """Answer queries step by step while `has_time` returns True. The loop calls this.
 
-        What takes one step does not wait for what takes many. Of those, one is done after the
-        other: all at once would all be late. As for what `answer` raises, see `change`.
+        A query of one step does not wait for those of many. Those run one after the other, because
+        all of them in turn would all be late. Exceptions of `answer` go to the caller of the query.
         """
-        while (self._questions or self._begun) and goes_on():
-            self._takes_new = bool(self._questions) and not (self._takes_new and self._begun)
-            if not self._takes_new:
-                if not self._begun[0].goes_on():
-                    self._begun.popleft()
+        while (self._reads or self._running) and has_time():
+            self._took_new = bool(self._reads) and not (self._took_new and self._running)
+            if not self._took_new:
+                if not self._running[0].step():
+                    self._running.popleft()
                 continue
-            begun = _begun(self._questions.popleft(), answer)
-            if begun is not None and begun.goes_on():
-                self._begun.append(begun)
+            running = _started(self._reads.popleft(), answer)
+            if running is not None and running.step():
+                self._running.append(running)
 
-    def let_go(self) -> None:
-        """End what is being answered. The loop calls this when its life ends."""
-        while self._begun:
-            self._begun.popleft().end(Unavailable(f"The loop was started again;{_AGAIN}"))
+    def abort_running(self) -> None:
+        """Abort the queries that are being answered. Called when a loop ends."""
+        while self._running:
+            self._running.popleft().abort(Unavailable(f"The loop was restarted;{_AGAIN}"))
 
     def close(self) -> None:
-        """Refuse what waits and what comes. The loop calls this when it ends."""
+        """Refuse all queries, waiting and new. Called when the last loop has ended."""
         with self._lock:
             self._closed = True
-        self.let_go()
+        self.abort_running()
         self.change(_refuse, len(self._changes))
         self.answer(_refuse, lambda: True)
 
-    def _put(self, question: _PendingQuery) -> None:
-        is_change = isinstance(question.query, _CHANGES)
+    def _put(self, pending: _PendingQuery) -> None:
+        is_change = isinstance(pending.query, _CHANGES)
         with self._lock:
             if self._closed:
-                _refuse(question.query)
-            if len(self._questions) + len(self._changes) + len(self._begun) >= self._depth:
-                sentence = f"{self._depth} questions wait for the loop already; ask again."
-                raise Busy(sentence)
-            (self._changes if is_change else self._questions).append(question)
+                _refuse(pending.query)
+            if len(self._reads) + len(self._changes) + len(self._running) >= self._depth:
+                raise Busy(f"{self._depth} queries already wait for the loop; try again.")
+            (self._changes if is_change else self._reads).append(pending)
 
 
 class _RunningQuery:
-    """A question that is being answered."""
+    """A query that is being answered."""
 
-    def __init__(self, question: _PendingQuery, steps: Steps[Answer]) -> None:
-        self._question = question
+    def __init__(self, pending: _PendingQuery, steps: Steps[Answer]) -> None:
+        self._pending = pending
         self._steps = steps
 
-    def goes_on(self) -> bool:
-        """Take a step; False once the question has ended."""
-        reply = self._question.reply
-        if time.monotonic() > self._question.deadline_s:
-            self.end(TimedOut(f"The loop did not answer in time;{_AGAIN}"))
+    def step(self) -> bool:
+        """Take a step; return False once the query has ended."""
+        reply = self._pending.reply
+        if time.monotonic() > self._pending.deadline_s:
+            self.abort(TimedOut(f"The loop did not answer in time;{_AGAIN}"))
             return False
         try:
             next(self._steps)
         except StopIteration as end:
             reply.set_result(end.value)
-        except Exception as error:  # noqa: BLE001 - it is raised again where it was asked
+        except Exception as error:  # noqa: BLE001 - raised again in the caller
             reply.set_exception(error)
         else:
             return True
         return False
 
-    def end(self, reason: Unavailable) -> None:
-        """There will be no answer."""
+    def abort(self, reason: Unavailable) -> None:
+        """End the query with an error."""
         self._steps.close()
-        self._question.reply.set_exception(reason)
+        self._pending.reply.set_exception(reason)
 
 
-def _begun(
-    question: _PendingQuery, answer: Callable[[Query], Answer | Steps[Answer]]
+def _started(
+    pending: _PendingQuery, answer: Callable[[Query], Answer | Steps[Answer]]
 ) -> _RunningQuery | None:
-    """A question to be answered from now on; None where nobody waits for it."""
-    if not question.reply.set_running_or_notify_cancel():
+    """Start to answer a query; None if its caller has stopped waiting."""
+    if not pending.reply.set_running_or_notify_cancel():
         return None
-    return _RunningQuery(question, _steps(question.query, answer))
+    return _RunningQuery(pending, _steps(pending.query, answer))
 
 
 def _steps(query: Query, answer: Callable[[Query], Answer | Steps[Answer]]) -> Steps[Answer]:
-    told = answer(query)
-    return (yield from told) if isinstance(told, Generator) else told
+    result = answer(query)
+    return (yield from result) if isinstance(result, Generator) else result
 
 
 def at_once(steps: Steps[T]) -> T:
-    """What they return, all of them taken."""
+    """Take all steps; return their result."""
     try:
         while True:
             next(steps)
     except StopIteration as end:
-        told: T = end.value
-        return told
+        result: T = end.value
+        return result
 
 
 def _refuse(_query: Query) -> Answer:
-    raise Unavailable("The service is stopping; ask again when it has started.", retry_after_s=5)
+    raise Unavailable("The service is stopping; try again when it has restarted.", retry_after_s=5)

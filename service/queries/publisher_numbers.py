@@ -1,4 +1,4 @@
-"""Publisher numbers: whether the number of a publisher can be set, and in which partition."""
+"""Publisher numbers: checks whether a sequence number can be set, and in which partition."""
 
 from collections.abc import Collection, Iterable
 
@@ -11,26 +11,26 @@ from state.model import PartitionId
 
 
 def check_change(change: SetSequence, book: AddressBook) -> None:
-    """NotPossible where the address holds no such number."""
+    """Raise NotPossible if the address has no such number."""
     settings = settings_of(book, change.address)
     if settings.strategy not in COUNTING:
         sentence = (
-            f"The address {change.address} has strategy {settings.strategy} and holds no numbers; "
-            "set sequence, ordered or audit for it."
+            f"The address {change.address} has strategy {settings.strategy}, which has no sequence "
+            "numbers; set sequence, ordered or audit for it."
         )
         raise NotPossible(sentence)
     if (settings.strategy == "ordered") != (change.stream is not None):
-        raise NotPossible("A stream is told where the strategy is ordered, and nowhere else.")
+        raise NotPossible("Give a stream with the strategy ordered, and only with it.")
     if change.missing and settings.strategy != "audit":
-        raise NotPossible("A number covers all before it; only audit tells which are missing.")
+        raise NotPossible("A number covers all lower ones; only audit accepts missing numbers.")
 
 
 def written_partition(
     change: SetSequence, places: Iterable[PublisherProgress], deciding: Collection[PartitionId]
 ) -> PartitionId:
-    """The partition of an input that a publisher writes; NotPossible if unknown.
+    """Return the input partition that a publisher writes to; NotPossible if it is not known.
 
-    `places` is where the publisher stands, `deciding` the inputs' partitions that decide here.
+    `places` are the publisher's known numbers, `deciding` the input partitions decided here.
     """
     if change.topic is not None and change.partition is not None:
         return PartitionId(change.topic, change.partition)
@@ -42,7 +42,7 @@ def written_partition(
     found = list(written or deciding)
     if len(found) != 1:
         sentence = (
-            f"Which partition {change.publisher} writes is not known here; "
+            f"The partition that {change.publisher} writes to is not known here; "
             "name topic and partition, and ask the instance that owns it."
         )
         raise NotPossible(sentence)
@@ -50,7 +50,7 @@ def written_partition(
 
 
 def deciding_inputs(statuses: Iterable[ServiceStatus], group_id: str) -> list[PartitionId]:
-    """The partitions of inputs that decide, in these processes or instances."""
+    """Return the input partitions with a changelog, of these workers or instances."""
     return [
         PartitionId(each.topic, each.partition)
         for status in statuses

@@ -1,4 +1,4 @@
-"""Publisher queries: the positions of publishers, and a number to be set."""
+"""Publisher queries: the sequence numbers of publishers, and how to set one."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -8,22 +8,22 @@ from service.queries.addresses import first_after
 
 
 class PublisherQuery(NamedTuple):
-    """Asks how far a publisher has come, on each address."""
+    """Asks for the last sequence number of a publisher on each address."""
 
     publisher: str
 
 
 class PublishersQuery(NamedTuple):
-    """Asks for the names of publishers, in their order: so many that come after a name."""
+    """Asks for up to `limit` names of publishers in order, after a name."""
 
     after: str
     limit: int
 
 
 class SetSequence(NamedTuple):
-    """Has a publisher stand at a number of an address, whatever it did before.
+    """Sets the last sequence number of a publisher on an address.
 
-    The partition need not be told where only one can be meant.
+    The partition may be omitted if only one is possible.
     """
 
     publisher: str
@@ -33,12 +33,12 @@ class SetSequence(NamedTuple):
     topic: str | None = None
     partition: int | None = None
     missing: tuple[int, ...] = ()
-    """Numbers before it that were never accepted, where the strategy is `audit`."""
+    """Lower numbers that were never accepted; only for the strategy `audit`."""
     dry_run: bool = False
 
 
 class PublisherProgress(NamedTuple):
-    """How far a publisher has come on one address, and the partition that it writes."""
+    """The last sequence number of a publisher on one address, and the partition it writes to."""
 
     address: str
     topic: str
@@ -48,11 +48,11 @@ class PublisherProgress(NamedTuple):
 
 
 class PublisherAnswer(NamedTuple):
-    """A publisher as this instance knows it; one that it does not know has no places."""
+    """A publisher as this instance knows it; an unknown publisher has no `places`."""
 
     publisher: str
     epoch: int | None
-    """Of its session; None without one."""
+    """The epoch of its session; None without one."""
     user: str | None
     places: tuple[PublisherProgress, ...]
     complete: bool = False
@@ -67,14 +67,14 @@ class PublishersAnswer(NamedTuple):
 
 
 def places_in_order(places: Iterable[PublisherProgress]) -> tuple[PublisherProgress, ...]:
-    """Where a publisher stands, each once."""
-    by_place = {(place.topic, place.partition, place.address): place for place in places}
-    return tuple(by_place[place] for place in sorted(by_place))
+    """Return one entry for each partition and address, sorted by them."""
+    by_key = {(place.topic, place.partition, place.address): place for place in places}
+    return tuple(by_key[key] for key in sorted(by_key))
 
 
 def merged_publisher(_query: object, answers: Sequence[PublisherAnswer]) -> PublisherAnswer:
-    """All places, and the latest session that anybody knows."""
-    # Who has read less of the config topic knows an earlier session, or none.
+    """Merge the numbers, and return the latest session."""
+    # A worker that has read less of the metadata topic knows an earlier session, or none.
     latest = max(answers, key=lambda answer: answer.epoch or 0)
     places = chain.from_iterable(answer.places for answer in answers)
     return latest._replace(places=places_in_order(places))
@@ -83,6 +83,6 @@ def merged_publisher(_query: object, answers: Sequence[PublisherAnswer]) -> Publ
 def merged_publishers(
     query: PublishersQuery, answers: Sequence[PublishersAnswer]
 ) -> PublishersAnswer:
-    """The first names of all."""
+    """Return the first names of all answers."""
     names = chain.from_iterable(answer.publishers for answer in answers)
     return PublishersAnswer(tuple(first_after(names, query.after, query.limit)))

@@ -1,4 +1,4 @@
-"""Redrive queries: letters to be decided again, and the progress of a redrive."""
+"""Redrive queries: dead letters to be decided again, and the progress of a redrive."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -7,10 +7,10 @@ from service.dedup.dead_letter import Mode, RedrivenRecord
 
 
 class DecideDeadLetters(NamedTuple):
-    """Has the owner of a deciding partition decide dead letters anew, in their order.
+    """Makes the owner of a deciding partition decide dead letters again, in their order.
 
-    They are of one partition of dead letters, and each is decided once, however often this is asked
-    for.
+    They come from one partition of a dead-letter topic. Each is decided once, however often this is
+    repeated.
     """
 
     redrive: str
@@ -22,23 +22,23 @@ class DecideDeadLetters(NamedTuple):
     letters_partition: int
     letters: tuple[RedrivenRecord, ...]
     given_up: bool = False
-    """They cannot be written: they are passed over, and counted as failed."""
+    """They cannot be written: skip them, and count them as failed."""
 
 
 class CheckpointsQuery(NamedTuple):
-    """Asks how far a redrive has come, on each deciding partition."""
+    """Asks for the checkpoints of a redrive on each deciding partition."""
 
     redrive: str
 
 
 class DeleteCheckpoints(NamedTuple):
-    """Has every deciding partition forget how far a redrive came that has ended."""
+    """Deletes the checkpoints of an ended redrive on every deciding partition."""
 
     redrive: str
 
 
 class PartitionCheckpoint(NamedTuple):
-    """How far a redrive has come on a deciding partition, in one partition of dead letters."""
+    """The progress of a redrive on a deciding partition, in one partition of dead letters."""
 
     topic: str
     """Of the deciding partition."""
@@ -46,7 +46,7 @@ class PartitionCheckpoint(NamedTuple):
     letters_topic: str
     letters_partition: int
     done: int
-    """The offset of the last dead letter that is decided; -1 before the first."""
+    """The offset of the last dead letter decided; -1 before the first."""
     accepted: int
     refused: int
     waiting: int
@@ -54,7 +54,7 @@ class PartitionCheckpoint(NamedTuple):
 
 
 class CheckpointsAnswer(NamedTuple):
-    """How far a redrive has come."""
+    """The checkpoints of a redrive."""
 
     marks: tuple[PartitionCheckpoint, ...]
     complete: bool = False
@@ -62,27 +62,26 @@ class CheckpointsAnswer(NamedTuple):
 
 
 class RedriveAnswer(NamedTuple):
-    """What came of asking for letters to be decided: all of them, or none."""
+    """The outcome of `DecideDeadLetters`: all of the dead letters were decided, or none."""
 
     result: Literal["done", "ended", "refused"]
-    """`ended`: the redrive has. `refused`: the broker does not take what would go out for
-    them, or the checks of one of them fail."""
+    """`ended`: the redrive has ended. `refused`: the broker does not accept their output records,
+    or one of them fails a check."""
     mark: PartitionCheckpoint
     cause: str = ""
     complete: bool = False
 
 
 def merged_redrive(_query: DecideDeadLetters, answers: Sequence[RedriveAnswer]) -> RedriveAnswer:
-    """What the owner says."""
-    # A partition that moves may be answered for twice; who has decided more owns it now.
+    """Return the answer of the owner."""
+    # While a partition moves, two workers may answer; the one that has decided more owns it now.
     return max(answers, key=lambda answer: answer.mark.done)
 
 
 def merged_marks(
     _query: CheckpointsQuery, answers: Sequence[CheckpointsAnswer]
 ) -> CheckpointsAnswer:
-    """Each mark once, the furthest."""
+    """Return the furthest checkpoint of each pair of partitions."""
     marks = sorted(mark for answer in answers for mark in answer.marks)
-    return CheckpointsAnswer(
-        tuple({mark[:4]: mark for mark in marks}.values())
-    )  # the last is furthest
+    furthest = {mark[:4]: mark for mark in marks}  # the last of each key has the highest offset
+    return CheckpointsAnswer(tuple(furthest.values()))

@@ -1,7 +1,7 @@
 """Query registry: every query with its answer, whether it makes a change, and how answers merge.
 
-Several loops together answer as one loop with all partitions would: everywhere in the same order,
-by partition, and within a partition as its owner answers. A partition that moves between two
+The merged answer of several loops equals that of one loop with all partitions: it has the same
+order, by partition, and within a partition as its owner answers. A partition that moves between two
 answers may be in both, and counts once.
 """
 
@@ -46,13 +46,13 @@ Answer = (
 )
 
 OF_ONE: Final = (ids.ImportIds, redrives.DecideDeadLetters, publishers.SetSequence)
-"""Changes that one owner makes; all others refuse them."""
+"""Changes that only one owner makes; all others refuse them."""
 OF_ALL: Final = (ids.ForgetId, ids.ClearAddress, redrives.DeleteCheckpoints)
-"""Changes that every owner makes on its own partitions; what they changed is summed."""
+"""Changes that every owner makes on its own partitions; their counts are summed."""
 
 
 def merged(query: Query, answers: Sequence[Answer], *, complete: bool) -> Answer:
-    """One answer of one or more; `complete` tells whether these own every partition together."""
+    """Merge one or more answers; `complete`: they come from the owners of every partition."""
     found: Answer = _MERGES[type(query)](query, answers)
     return found._replace(complete=complete)
 

@@ -1,4 +1,4 @@
-"""Settings queries: the settings in use, and the ids that other settings would evict."""
+"""Settings queries: the effective settings, and the ids that other settings would evict."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import nsmallest
@@ -9,20 +9,20 @@ Setting = str | int | bool
 
 
 class EffectiveSetting(NamedTuple):
-    """The value of one address setting, and the pattern that it came from."""
+    """The value of one address setting, and the pattern that it comes from."""
 
     value: Setting
     pattern: str
 
 
 class EvictionQuery(NamedTuple):
-    """Asks what would be forgotten with these address settings in place of those that hold."""
+    """Asks what would be forgotten if these address settings replaced the effective ones."""
 
     patterns: Mapping[str, Mapping[str, Setting]]
 
 
 class CacheEviction(NamedTuple):
-    """What other settings make of one cache on one deciding partition."""
+    """The effect of other settings on one cache on one deciding partition."""
 
     address: str
     topic: str
@@ -30,38 +30,38 @@ class CacheEviction(NamedTuple):
     strategy: str
     new_strategy: str
     needs_force: bool
-    """Whether all is forgotten, since it is to be remembered in another way, or elsewhere."""
+    """Whether all ids are forgotten, since the cache changes its strategy or its location."""
     ids_held: int
     ids_forgotten: int
     oldest_time_ms: int | None
-    """Of those that are forgotten; None where none is, or their times are not known."""
+    """Of the forgotten ids; None if there are none, or their times are not known."""
     newest_time_ms: int | None
 
 
 class EvictionAnswer(NamedTuple):
-    """The caches whose settings would be others, forgotten or not."""
+    """The caches whose settings would change, whether or not they forget ids."""
 
     caches: tuple[CacheEviction, ...]
-    """The first of them."""
+    """The first `CACHES_LISTED_MAX` of them."""
     caches_total: int
     needs_force: int
-    """How many caches would be forgotten whole."""
+    """How many caches would lose all ids."""
     ids_forgotten: int
     complete: bool = False
 
 
-CACHES_TOLD_MAX: Final = 1_000
-"""Of how many caches an answer tells what would become of them; the rest is counted."""
+CACHES_LISTED_MAX: Final = 1_000
+"""How many caches an answer lists; the rest are only counted."""
 
 
 def caches_in_order(caches: Iterable[CacheEviction]) -> tuple[CacheEviction, ...]:
-    """What would become of caches, each once, as far as they are told."""
-    by_place = {(each.address, each.topic, each.partition): each for each in caches}
-    return tuple(by_place[place] for place in nsmallest(CACHES_TOLD_MAX, by_place))
+    """Return the first `CACHES_LISTED_MAX` distinct caches, sorted by address and partition."""
+    by_key = {(each.address, each.topic, each.partition): each for each in caches}
+    return tuple(by_key[key] for key in nsmallest(CACHES_LISTED_MAX, by_key))
 
 
 def merged_forgotten(_query: EvictionQuery, answers: Sequence[EvictionAnswer]) -> EvictionAnswer:
-    """The first caches of all, and the sums."""
+    """Return the first caches of all answers, and the sums."""
     return EvictionAnswer(
         caches_in_order(chain.from_iterable(answer.caches for answer in answers)),
         caches_total=sum(answer.caches_total for answer in answers),

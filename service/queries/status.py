@@ -1,8 +1,8 @@
-"""Status: what the loop publishes about itself, and the board that holds the newest value.
+"""Status: the state that a loop publishes, and the board that holds the latest one.
 
-The loop publishes a new value between batches; any thread reads the newest.
-Invariant: a reader sees one published value, never parts of two: a publication replaces one
-reference, so neither side waits for the other.
+The loop publishes a new value between batches; any thread reads the latest.
+Invariant: a reader sees one published value, never parts of two. Publishing replaces one reference,
+so neither side waits for the other.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,29 +23,29 @@ class PartitionStatus(NamedTuple):
     committed_offset: int | None
     """The offset after the last record that was decided and committed; None before the first."""
     next_offset: int | None
-    """The next record to read."""
+    """The offset of the next record to read."""
     end_offset: int | None
-    """The high watermark, where the broker told it."""
+    """The high watermark; None if it is not known."""
     lag_records: int | None
     changelog_next_offset: int | None
     restored_records: int
-    """Changelog records replayed when this instance took the partition over."""
+    """Changelog records replayed when this instance took over the partition."""
     restore_remaining_records: int | None
     addresses: int
     groups_open: int
     """Transaction groups that wait for the rest of their records."""
     paused: bool = False
-    """Whether its route is paused: it is ours and restored, and not read."""
+    """Whether its route is paused: it is owned and restored, but not read."""
     lag_ms: int | None = None
-    """For how long the next record may have waited, at most; None where that is not known."""
+    """The longest time that the next record may have waited; None if it is not known."""
 
 
 class ServiceStatus(NamedTuple):
-    """The service at one moment."""
+    """The state of the service at one moment."""
 
     phase: ServicePhase
     waiting_for: str | None
-    """One sentence: for what, where, what to do. None when it waits for nothing."""
+    """One sentence: what it waits for, where, what to do. None if it waits for nothing."""
     instance: str
     group_id: str
     started_at: datetime
@@ -60,22 +60,22 @@ class ServiceStatus(NamedTuple):
     complete: bool = False
     """True when every partition of every input is among `partitions`."""
     partitions_total: int = 0
-    """How many partitions all inputs have, whoever owns them; 0 until that is known."""
+    """The partitions of all inputs, owned by any instance; 0 until known."""
     config_revision: int = 0
-    """Of the newest settings document that is applied wholly; 0 while the file alone holds."""
+    """Of the newest settings document wholly applied; 0 while only the file is effective."""
     config_fault: str | None = None
-    """Why the newest settings document does not hold here."""
+    """Why the newest settings document is invalid here."""
     hops: tuple[str, ...] = ()
-    """Those that the routes in force need."""
+    """The hops that the effective routes need."""
 
     @classmethod
     def starting(cls, instance: str, group_id: str, started_at: datetime) -> "ServiceStatus":
-        """Nothing has happened yet."""
+        """Return the status before anything has happened."""
         return cls("starting", None, instance, group_id, started_at, (), 0, 0, 0, 0, 0, 0, None)
 
 
 class WorkerStatus(NamedTuple):
-    """One process of the instance."""
+    """The status of one worker process of the instance."""
 
     pid: int | None
     """None while it is being replaced."""
@@ -86,19 +86,19 @@ class WorkerStatus(NamedTuple):
     """When its process started; while it is being replaced, when the last one ended."""
     restarts: int
     last_exit_code: int | None
-    """Of the process before; minus the signal where one ended it."""
+    """Of the previous process; minus the signal number if a signal killed it."""
     heartbeat_age_ms: int
     partitions_owned: int
     memory_bytes: int | None
-    """Resident; None where the system does not tell."""
+    """Resident memory; None if the system cannot report it."""
     partitions_restoring: int = 0
     restored_records: int = 0
-    """Changelog records replayed for those."""
+    """Changelog records replayed for the partitions being restored."""
     restore_remaining_records: int | None = 0
-    """Of those; None while it is not known of one."""
+    """Records left to replay for them; None while it is not known for one of them."""
 
     def restoring(self, partitions: Iterable[PartitionStatus]) -> "WorkerStatus":
-        """The same with how far the restore of its partitions is."""
+        """Return the status with the restore progress of its partitions."""
         open_ = [each for each in partitions if each.phase != "running"]
         left = [each.restore_remaining_records for each in open_]
         known = [each for each in left if each is not None]
@@ -110,7 +110,7 @@ class WorkerStatus(NamedTuple):
 
 
 class ServiceInfo(NamedTuple):
-    """What runs here: versions and names."""
+    """The versions and names of a running instance."""
 
     version: str
     python: str
@@ -120,14 +120,14 @@ class ServiceInfo(NamedTuple):
     instance: str
     group_id: str
     config_revision: int = 0
-    """See `ServiceStatus.config_revision`."""
+    """The same as `ServiceStatus.config_revision`."""
 
 
 class StatusBoard:
-    """Where the loop pins its status and its heartbeat for other threads."""
+    """Holds the latest status and heartbeat of a loop for other threads."""
 
     def __init__(self, initial: ServiceStatus, clock_s: Callable[[], float]) -> None:
-        """Start with a value, so that a reader never finds none. `clock_s` is monotonic."""
+        """Publish an initial status, so that there always is one. `clock_s` is monotonic."""
         self._status = initial
         self._clock_s = clock_s
         self._beat_s = clock_s()
@@ -144,11 +144,11 @@ class StatusBoard:
         return self._status
 
     def has_run(self) -> bool:
-        """Tell whether the group was ever joined: true for good once a status told of it."""
+        """Return whether a published status ever showed that the group was joined."""
         return self._has_run
 
     def beat(self) -> None:
-        """Say that the loop is alive. The loop calls this on every turn, waits included."""
+        """Record a heartbeat. The loop calls this on every turn, and while it waits."""
         self._beat_s = self._clock_s()
 
     def heartbeat_age_ms(self) -> int:

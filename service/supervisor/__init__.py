@@ -1,1 +1,1 @@
-"""Supervisor: worker processes, what they are asked, and when they are restarted."""
+"""Supervisor: starts, queries and restarts the worker processes of an instance."""

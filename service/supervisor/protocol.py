@@ -1,6 +1,7 @@
-"""Worker protocol: the messages between the supervisor and a worker process, and their connection.
+"""Worker protocol: the messages between the supervisor and a worker process, and their channel.
 
-Frozen values, pickled. The configuration is sent this way too, so that no secret is an argument.
+Messages are frozen values, pickled. The configuration is sent this way too, so that no secret
+appears among the arguments of a process.
 Deadlines use the monotonic clock, which all processes of a machine share.
 """
 
@@ -21,26 +22,26 @@ from service.telemetry.aggregation import MetricFamily
 
 
 class WorkerSetup(NamedTuple):
-    """The first message: who the child is, and all that it needs."""
+    """The first message: the worker's task, and everything it needs."""
 
     config: Config
-    """With this child's share of the instance's memory."""
-    part: Task
+    """With this worker's share of the instance's memory."""
+    task: Task
     folder: Path
-    """Where the stores are; the supervisor holds it."""
+    """The folder of the stores; the supervisor holds its lock."""
     label: str | None
-    """What its log lines name it; None where there is one child only."""
+    """The worker's name in log lines; None if there is only one worker."""
     addresses_max: int
-    """How many addresses are labels of its metrics."""
+    """How many addresses may be labels of its metrics."""
     hang_limit_s: float
     fenced_s: float
-    """When the child before was fenced last, by the monotonic clock; minus infinity if never."""
-    goes_on: bool
-    """Whether a child before had joined the group."""
+    """When its predecessor was last fenced, by the monotonic clock; minus infinity if never."""
+    resumes: bool
+    """Whether an earlier process of this task had joined the group."""
 
 
 class WorkerQuery(NamedTuple):
-    """A question; after its deadline nobody waits for the answer."""
+    """A query; after its deadline the supervisor no longer waits for the answer."""
 
     number: int
     query: Query
@@ -48,29 +49,29 @@ class WorkerQuery(NamedTuple):
 
 
 class MetricsRequest(NamedTuple):
-    """Asks for the metrics."""
+    """A request for the metrics."""
 
     number: int
 
 
 class StopRequest(NamedTuple):
-    """Finish the batch at hand, leave the group, and end."""
+    """A request to finish the current batch, leave the group, and exit."""
 
 
 class WorkerReport(NamedTuple):
-    """How the child does; sent a few times a second."""
+    """The state of a worker; sent a few times a second."""
 
     status: ServiceStatus
     has_run: bool
     silent_ms: int
-    """Since the loop's last sign of life."""
+    """The time since the loop's last sign of life."""
     memory_bytes: int | None
     cluster_id: str | None
     fenced_s: float
 
 
 class QueryAnswered(NamedTuple):
-    """The answer to a question."""
+    """The answer to a query."""
 
     number: int
     answer: Answer
@@ -84,27 +85,27 @@ class QueryRefused(NamedTuple):
 
 
 class QueryFailed(NamedTuple):
-    """The question met an error of ours; the child's log has it."""
+    """The query hit a bug in Ringfence; the worker's log has the traceback."""
 
     number: int
     error: str
 
 
 class MetricsReply(NamedTuple):
-    """The metrics; with number 0 the last ones of a child that ends."""
+    """The metrics; number 0 marks the last ones of a worker that ends."""
 
     number: int
     families: tuple[MetricFamily, ...]
 
 
 class WorkerEnded(NamedTuple):
-    """The child ends, as was to be foreseen: the code that it ends with, and why."""
+    """The announcement of a worker that it ends for a known reason, with an exit code."""
 
     exit_code: int
     sentence: str
 
 
-ToChild = WorkerSetup | WorkerQuery | MetricsRequest | StopRequest
+ToWorker = WorkerSetup | WorkerQuery | MetricsRequest | StopRequest
 
 ToSupervisor = (
     WorkerReport | QueryAnswered | QueryRefused | QueryFailed | MetricsReply | WorkerEnded
@@ -120,28 +121,28 @@ Out = TypeVar("Out")
 
 
 class Channel(Generic[In, Out]):
-    """Hands every message to `heard`, and calls `ended` once there will be no more."""
+    """Sends and receives messages: calls `on_message` for each, and `on_end` after the last."""
 
     def __init__(
         self,
         connection: "Connection[Out, In]",
-        heard: Callable[[In], None],
-        ended: Callable[[], None],
+        on_message: Callable[[In], None],
+        on_end: Callable[[], None],
     ) -> None:
         self._connection = connection
-        self._heard = heard
-        self._ended = ended
+        self._on_message = on_message
+        self._on_end = on_end
         self._waiting: Queue[Out | None] = Queue(_DEPTH)
         self._sender = threading.Thread(target=self._send, name="ringfence-sender", daemon=True)
         self._reader = threading.Thread(target=self._receive, name="ringfence-reader", daemon=True)
 
     def start(self) -> None:
-        """Hear from now on."""
+        """Start to send and receive, on two daemon threads."""
         self._sender.start()
         self._reader.start()
 
     def send(self, message: Out) -> bool:
-        """Have it sent; False where too much waits already."""
+        """Queue a message; return False if the queue is full."""
         try:
             self._waiting.put_nowait(message)
         except Full:
@@ -150,17 +151,17 @@ class Channel(Generic[In, Out]):
 
     @property
     def is_free(self) -> bool:
-        """Whether all that was to be sent is sent."""
+        """Whether the queue is empty."""
         return self._waiting.empty()
 
     def flush(self) -> None:
-        """Have what waits sent, within a limit; nothing is sent after it."""
+        """Send the queued messages, within a time limit; nothing can be sent afterwards."""
         with contextlib.suppress(Full):
             self._waiting.put(None, timeout=_CLOSE_S)
         self._sender.join(_CLOSE_S)
 
     def close(self) -> None:
-        """Hear what the other end, which has ended, had still to say; within a limit."""
+        """Receive the last messages of the other process, which has exited; within a time limit."""
         self._reader.join(_CLOSE_S)
         self.flush()
         self._connection.close()
@@ -170,11 +171,11 @@ class Channel(Generic[In, Out]):
             try:
                 self._connection.send(message)
             except OSError:
-                return  # the other end is gone; the reader tells
+                return  # the other process is gone; the reader notices
 
     def _receive(self) -> None:
         try:
             while True:
-                self._heard(self._connection.recv())
+                self._on_message(self._connection.recv())
         except (EOFError, OSError):
-            self._ended()
+            self._on_end()

@@ -1,7 +1,7 @@
-"""Worker router: sends a query to all workers that may own a part of the answer, and merges.
+"""Worker router: sends a query to all workers of the instance, and merges their answers.
 
-Every worker is asked, since partitions move; a worker that does not own the subject says so. A
-worker that hangs ends the query at its deadline, and nothing else. Metrics are merged here too.
+Every worker is asked, since partitions move; a worker that does not own the subject refuses. A
+worker that hangs makes the query time out, and blocks nothing else. Metrics are merged here too.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from service.telemetry.metrics import Metrics
 
 
 class WorkerRouter(QueryService):
-    """See the module."""
+    """Answers queries from the workers of this instance."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class WorkerRouter(QueryService):
         handles: Sequence[WorkerHandle],
         status: Callable[[], ServiceStatus],
     ) -> None:
-        """`config` is the one that holds now."""
+        """`config` returns the effective configuration."""
         self._config = config
         self._handles = handles
         self._status = status
@@ -44,42 +44,42 @@ class WorkerRouter(QueryService):
     def _answered(self, query: Query, timeout_s: float) -> Awaitable[Answer]:
         deadline_s = time.monotonic() + timeout_s
         if isinstance(query, SetSequence) and len(self._handles) > 1:
-            return self._number_changed(query, deadline_s)
+            return self._set_sequence(query, deadline_s)
         return self._asked(query, deadline_s)
 
     async def _asked(self, query: Query, deadline_s: float) -> Answer:
         up = [handle for handle in self._handles if handle.is_up]
         if len(up) < len(self._handles) and not self._status().complete:
-            sentence = "A worker is being replaced, and its partitions answer nothing; see /readyz."
+            sentence = "A worker is being replaced, so its partitions cannot answer; see /readyz."
             raise NotRestored(sentence, retry_after_s=2)
         replies = [asyncio.wrap_future(handle.ask(query, deadline_s)) for handle in up]
-        told = await asyncio.gather(*replies, return_exceptions=True)
-        answers = [each for each in told if isinstance(each, Answer)]
-        refusals = [each for each in told if isinstance(each, BaseException)]
+        outcomes = await asyncio.gather(*replies, return_exceptions=True)
+        answers = [each for each in outcomes if isinstance(each, Answer)]
+        refusals = [each for each in outcomes if isinstance(each, BaseException)]
         if refusals and not (answers and isinstance(query, OF_ONE)):
             raise gravest(refusals)
         if len(self._handles) == 1:
             return answers[0]
         return merged(query, answers, complete=self._status().complete)
 
-    async def _number_changed(self, change: SetSequence, deadline_s: float) -> PublisherAnswer:
-        """As one loop does it: find the partition, change it there, tell how it stands after it."""
+    async def _set_sequence(self, change: SetSequence, deadline_s: float) -> PublisherAnswer:
+        """Find the partition, change the number there, and return the publisher's new state."""
         check_change(change, self._config().addresses)
-        question = PublisherQuery(change.publisher)
-        before = await self._asked(question, deadline_s)
-        assert isinstance(before, PublisherAnswer)  # that was the question
+        query = PublisherQuery(change.publisher)
+        before = await self._asked(query, deadline_s)
+        assert isinstance(before, PublisherAnswer)  # the answer type of the query
         deciding = deciding_inputs([self._status()], self._config().service.group_id)
-        place = written_partition(change, before.places, deciding)
-        named = change._replace(topic=place.topic, partition=place.partition)
-        told = await self._asked(named, deadline_s)
-        after = await self._asked(question, deadline_s)
-        assert isinstance(told, PublisherAnswer)  # of the one that decides
-        assert isinstance(after, PublisherAnswer)  # that was the question
-        return merged_publisher(question, [after, told]) if change.dry_run else after
+        target = written_partition(change, before.places, deciding)
+        named = change._replace(topic=target.topic, partition=target.partition)
+        changed = await self._asked(named, deadline_s)
+        after = await self._asked(query, deadline_s)
+        assert isinstance(changed, PublisherAnswer)  # from the owner of the partition
+        assert isinstance(after, PublisherAnswer)  # the answer type of the query
+        return merged_publisher(query, [after, changed]) if change.dry_run else after
 
 
 def gravest(refusals: Sequence[BaseException]) -> BaseException:
-    """What may pass goes before what a process says that owns nothing; errors of ours go first."""
+    """Return the error to raise: not NotPossible, which also workers raise that own nothing."""
     return min(refusals, key=lambda error: isinstance(error, NotPossible))
 
 
@@ -87,26 +87,30 @@ _PATIENCE_S: Final = 1.0
 
 
 class SupervisorMetrics:
-    """The supervisor's own metrics, and those of its children with them."""
+    """The metrics of the supervisor and all its workers."""
 
     def __init__(self, own: Metrics, handles: Sequence[WorkerHandle]) -> None:
         self._own = own
         self._handles = handles
 
     def http_request(self, route: str, method: str, status: int, duration_s: float) -> None:
-        """See `Metrics.http_request`."""
+        """Count and time a request, as `Metrics.http_request` does."""
         self._own.http_request(route, method, status, duration_s)
 
     def http_auth_failure(self, reason: str) -> None:
-        """See `Metrics.http_auth_failure`."""
+        """Count a refused request, as `Metrics.http_auth_failure` does."""
         self._own.http_auth_failure(reason)
 
     def http_connection_refused(self, reason: str) -> None:
-        """See `Metrics.http_connection_refused`."""
+        """Count a closed connection, as `Metrics.http_connection_refused` does."""
         self._own.http_connection_refused(reason)
 
     async def scrape(self, *, addresses: bool = True) -> bytes:
-        """All metrics in Prometheus' text format. See `Metrics.scrape`."""
+        """Return all metrics in Prometheus' text format.
+
+        A worker that is late contributes its latest metrics. Without `addresses`, all addresses
+        share one series.
+        """
         asked = []
         for handle in self._handles:
             with contextlib.suppress(Unavailable):
@@ -117,8 +121,8 @@ class SupervisorMetrics:
                 each.cancel()
             for each in asked:
                 if each.done() and not each.cancelled():
-                    each.exception()  # seen: it ended while it was asked
-        told: Iterable[MetricFamily] = joined(
-            self._own.families(), [m.families for m in self._handles]
+                    each.exception()  # marks it as retrieved; the worker ended meanwhile
+        families: Iterable[MetricFamily] = joined(
+            self._own.families(), [handle.families for handle in self._handles]
         )
-        return written(told if addresses else without_addresses(told))
+        return written(families if addresses else without_addresses(families))

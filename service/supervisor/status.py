@@ -1,4 +1,4 @@
-"""Instance status: the state of each worker, and the one status that follows from all."""
+"""Instance status: the state of each worker, and the status that they add up to."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,7 +9,7 @@ from service.queries.status import PartitionStatus, ServicePhase, ServiceStatus
 
 
 class CumulativeCounts(NamedTuple):
-    """What only grows."""
+    """Counters, which only grow, and the time of the last commit."""
 
     records_consumed: int
     records_accepted: int
@@ -21,11 +21,11 @@ class CumulativeCounts(NamedTuple):
 
     @classmethod
     def of(cls, status: ServiceStatus) -> "CumulativeCounts":
-        """What one process has counted."""
+        """Return the counts of one process."""
         return cls(*(getattr(status, name) for name in cls._fields))
 
     def plus(self, other: "CumulativeCounts") -> "CumulativeCounts":
-        """Both."""
+        """Return the sums, and the later time."""
         times = [each.last_commit_at for each in (self, other) if each.last_commit_at is not None]
         return CumulativeCounts(
             self.records_consumed + other.records_consumed,
@@ -38,42 +38,42 @@ class CumulativeCounts(NamedTuple):
         )
 
 
-NOTHING: Final = CumulativeCounts(0, 0, 0, 0, 0, 0, None)
+NO_COUNTS: Final = CumulativeCounts(0, 0, 0, 0, 0, 0, None)
 
 
 class WorkerState(NamedTuple):
-    """One part."""
+    """The state of one task and its worker."""
 
-    part: Task
+    task: Task
     status: ServiceStatus | None
-    """What its process told last; None while there is none, or it has not spoken."""
+    """The latest status of its process; None until there is one."""
     past: CumulativeCounts
-    """Of the processes before it."""
+    """The counts of earlier processes."""
     trouble: str | None
-    """Why the part is not done now, as what is waited for."""
+    """Why the task has no running worker, for `waiting_for`."""
     has_run: bool
     """Whether its process has joined the group."""
 
 
 def instance_status(
-    nothing_yet: ServiceStatus, standings: Sequence[WorkerState], *, has_run: bool, stopping: bool
+    initial: ServiceStatus, states: Sequence[WorkerState], *, has_run: bool, stopping: bool
 ) -> ServiceStatus:
-    """One status: partitions of all, counts summed, the worst phase.
+    """Return one status for all workers: all partitions, counts summed, the worst phase.
 
-    `has_run` tells whether each part had joined its group once: then one that has not is waited
-    for.
+    `has_run`: each task has joined its group once, so the instance now waits for any worker that
+    has not joined.
     """
-    phase, waiting_for = _phase(standings, has_run=has_run, stopping=stopping)
-    known = [each.status for each in standings if each.status is not None]
-    counts = NOTHING
-    for each in (*(standing.past for standing in standings), *map(CumulativeCounts.of, known)):
+    phase, waiting_for = _phase(states, has_run=has_run, stopping=stopping)
+    known = [each.status for each in states if each.status is not None]
+    counts = NO_COUNTS
+    for each in (*(state.past for state in states), *map(CumulativeCounts.of, known)):
         counts = counts.plus(each)
-    return nothing_yet._replace(
+    return initial._replace(
         phase=phase,
         waiting_for=waiting_for,
         partitions=_partitions(known),
-        complete=_complete(standings),
-        partitions_total=sum(_totals(standings).values()),
+        complete=_complete(states),
+        partitions_total=sum(_totals(states).values()),
         config_revision=min((each.config_revision for each in known), default=0),
         config_fault=next((each.config_fault for each in known if each.config_fault), None),
         hops=max((each.hops for each in known), key=len, default=()),
@@ -82,57 +82,57 @@ def instance_status(
 
 
 def _phase(
-    standings: Sequence[WorkerState], *, has_run: bool, stopping: bool
+    states: Sequence[WorkerState], *, has_run: bool, stopping: bool
 ) -> tuple[ServicePhase, str | None]:
     if stopping:
         return "stopping", None
-    sentences = (_sentence(each, alone=len(standings) == 1, has_run=has_run) for each in standings)
+    sentences = (_sentence(each, alone=len(states) == 1, has_run=has_run) for each in states)
     sentence = next(filter(None, sentences), None)
     if sentence is not None:
         return "waiting", sentence
-    is_starting = any(each.status is None or not each.has_run for each in standings)
+    is_starting = any(each.status is None or not each.has_run for each in states)
     return ("starting" if is_starting else "running"), None
 
 
-def _sentence(standing: WorkerState, *, alone: bool, has_run: bool) -> str | None:
-    """What a part waits for; named where there are several."""
-    name, status = f"worker {standing.part.label}", standing.status
-    if standing.trouble is not None:
-        return f"{name}, which {standing.trouble}"
+def _sentence(state: WorkerState, *, alone: bool, has_run: bool) -> str | None:
+    """Return what a worker waits for; it names the worker if there are several."""
+    name, status = f"worker {state.task.label}", state.status
+    if state.trouble is not None:
+        return f"{name}, which {state.trouble}"
     if status is not None and status.phase == "stopping":
-        return f"{name}, which was told to end and is started again"
+        return f"{name}, which received SIGTERM and will be restarted"
     if status is not None and status.waiting_for is not None:
         return status.waiting_for if alone else f"{name}: {status.waiting_for}"
-    if has_run and not standing.has_run:
-        return f"{name}, which was started again and has not joined the group yet"
+    if has_run and not state.has_run:
+        return f"{name}, which was restarted and has not joined the group yet"
     return None
 
 
 def _partitions(statuses: Sequence[ServiceStatus]) -> tuple[PartitionStatus, ...]:
-    """Each once: one that moves may be told of by two, and by the one that has it more."""
+    """Return each partition once: while one moves, two workers may report it."""
     found: dict[tuple[str, int], PartitionStatus] = {}
     for status in statuses:
         for partition in status.partitions:
-            place = (partition.topic, partition.partition)
-            if place not in found or partition.phase == "running":
-                found[place] = partition
-    return tuple(found[place] for place in sorted(found))
+            key = (partition.topic, partition.partition)
+            if key not in found or partition.phase == "running":
+                found[key] = partition
+    return tuple(found[key] for key in sorted(found))
 
 
-def _complete(standings: Sequence[WorkerState]) -> bool:
-    """Whether, on each hop, all partitions are ours."""
-    totals = _totals(standings)
+def _complete(states: Sequence[WorkerState]) -> bool:
+    """Return whether this instance owns all partitions of each hop."""
+    totals = _totals(states)
     owned: dict[object, set[tuple[str, int]]] = {hop: set() for hop in totals}
-    for part, status, *_ in standings:
+    for task, status, *_ in states:
         if status is not None:
-            owned[part.hop] |= {(each.topic, each.partition) for each in status.partitions}
+            owned[task.hop] |= {(each.topic, each.partition) for each in status.partitions}
     return all(totals[hop] and len(owned[hop]) == totals[hop] for hop in totals)
 
 
-def _totals(standings: Sequence[WorkerState]) -> dict[object, int]:
-    """How many partitions there are on each hop; 0 where no part knows."""
+def _totals(states: Sequence[WorkerState]) -> dict[object, int]:
+    """Return the number of partitions of each hop; 0 if no worker knows it."""
     totals: dict[object, int] = {}
-    for part, status, *_ in standings:
+    for task, status, *_ in states:
         known = 0 if status is None else status.partitions_total
-        totals[part.hop] = max(totals.get(part.hop, 0), known)
+        totals[task.hop] = max(totals.get(task.hop, 0), known)
     return totals

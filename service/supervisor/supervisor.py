@@ -1,8 +1,8 @@
-"""Supervisor: starts one process for each task, restarts it when it ends, and stops all in order.
+"""Supervisor: starts one worker for each task, restarts it when it ends, and stops all in order.
 
-An end that the next process would meet too ends the instance: a foreseeable one (configuration,
-broker, fenced, contradiction), or ten processes in a row that never joined the group. Any other end
-restarts the process, after a delay that doubles, while the other tasks go on.
+If the next process would end the same way, the instance ends: on the exit codes for configuration,
+broker, fenced and contradiction, or after ten processes in a row that never joined the group. After
+any other end the worker is restarted, with a delay that doubles, while the other tasks continue.
 """
 
 import signal
@@ -29,38 +29,38 @@ _FIRST_PAUSE_S: Final = 0.5
 _PAUSE_MAX_S: Final = 30.0
 
 _WELL_S: Final = 60.0
-"""Who ran for so long has forgotten its falls."""
+"""A process that ran this long resets the delay."""
 
 FUTILE_MAX: Final = 10
-"""So many processes in a row that never joined the group are enough."""
+"""The instance ends after this many processes in a row that never joined the group."""
 
 
 class RestartPolicy:
-    """Those of one part."""
+    """The restart delay of one task, and when to give up."""
 
     def __init__(self) -> None:
         self._pause_s = 0.0
         self._futile = 0
 
     def pause_s(self, lived_s: float) -> float:
-        """Count one more end; tells how long to wait before the next start."""
-        again_s = min(_PAUSE_MAX_S, 2 * self._pause_s)
-        self._pause_s = again_s if self._pause_s and lived_s < _WELL_S else _FIRST_PAUSE_S
+        """Record the end of a process; return how long to wait before the next start."""
+        doubled_s = min(_PAUSE_MAX_S, 2 * self._pause_s)
+        self._pause_s = doubled_s if self._pause_s and lived_s < _WELL_S else _FIRST_PAUSE_S
         return self._pause_s
 
     def is_futile(self, *, had_run: bool) -> bool:
-        """Whether there is no point in another start."""
+        """Record the end of a process; return whether to give up."""
         self._futile = 0 if had_run else self._futile + 1
         return self._futile >= FUTILE_MAX
 
 
 def how_it_ended(code: int) -> str:
-    """As a sentence goes on after the name of a worker."""
+    """Return how a process ended, as a predicate for the name of its worker."""
     if code == ExitCode.HUNG:
         return "hung"
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-        return f"was ended by {name}"
+        return f"was killed by {name}"
     return f"ended with exit code {code}"
 
 
@@ -69,15 +69,15 @@ _LOOK_S: Final = 0.1
 _ASLEEP_S: Final = 5.0
 
 _UNHEARD_S: Final = 10.0
-"""Past the limit at which a hanging child ends itself: then nobody in it can."""
+"""How long after the limit the supervisor kills a worker whose watchdog did not end it."""
 
 _LINGER_S: Final = 10.0
-"""How long a child that has said farewell may take to end."""
+"""How long a worker that has announced its end may take to exit."""
 
 _COMMIT_S: Final = 15.0
 
 _LEAVE_S: Final = 6.0
-"""How long leaving the group may take: a client that is just joining waits for the others."""
+"""How long leaving the group may take: a client that is joining first waits for the others."""
 
 ADDRESS_LABELS_MAX: Final = 100
 
@@ -89,7 +89,10 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 class Supervisor:
-    """The processes of an instance. All but `stop` and what only reads is for the main thread."""
+    """The workers of an instance.
+
+    Only the main thread may call its methods, except `stop` and those that only read.
+    """
 
     def __init__(
         self,
@@ -99,215 +102,217 @@ class Supervisor:
         hang_limit_s: float,
         program: Sequence[str],
     ) -> None:
-        """`program` is what a child runs, as arguments of Python."""
+        """`program` is the arguments with which Python runs a worker."""
         self._hang_limit_s = hang_limit_s
-        self._restarted: Callable[[Task], None] = lambda _part: None
+        self._on_restart: Callable[[Task], None] = lambda _task: None
         self._grace_s = config.service.transaction_timeout_ms / 1000 + _COMMIT_S
         self._wake = threading.Event()
         self._stopping = False
-        self._looked_s = time.monotonic()
-        parts = parts_of(config)
-        self._nothing_yet = ServiceStatus.starting(
+        self._checked_s = time.monotonic()
+        tasks = parts_of(config)
+        self._initial_status = ServiceStatus.starting(
             config.service.instance, config.service.group_id, datetime.now(UTC)
         )
         self._workers = config.service.workers
-        self._begin_of = partial(_beginning, config, folder=folder, hang_limit_s=hang_limit_s)
+        self._setup_of = partial(_setup_of, config, folder=folder, hang_limit_s=hang_limit_s)
         self._program = program
-        self.handles = [self._handle(part) for part in parts]
-        """It only grows: a route that is added over REST may need parts that the file does not."""
-        self._restart_policy = {part: RestartPolicy() for part in parts}
+        self.handles = [self._handle(task) for task in tasks]
+        """It only grows: a route added over REST may need tasks that the file does not."""
+        self._restart_policy = {task: RestartPolicy() for task in tasks}
         self._started_s: dict[Task, float] = {}
         self._due_s: dict[Task, float] = {}
         self._ran: set[Task] = set()
 
-    def counts_restarts_by(self, restarted: Callable[[Task], None]) -> None:
-        """Call this at every restart from now on."""
-        self._restarted = restarted
+    def on_restart(self, callback: Callable[[Task], None]) -> None:
+        """Call `callback` before every restart of a worker."""
+        self._on_restart = callback
 
     def start(self) -> None:
-        """Start every process."""
+        """Start all workers."""
         for handle in self.handles:
             self._start(handle)
 
     def run(self) -> None:
-        """Keep them until `stop`; ExitError for every end that is not one's own wish."""
+        """Keep the workers running until `stop` is called; ExitError for every other end."""
         end: ExitError | None = None
         while not self._stopping and end is None:
-            end = self._look()
+            end = self._check_all()
             self._wake.wait(_LOOK_S)
             self._wake.clear()
         self._stopping = True
-        end = self._end_in_order(end)
+        end = self._stop_all(end)
         if end is not None:
             raise end
 
     def stop(self) -> None:
-        """Have all of them end in order; safe in a signal handler, which takes no lock."""
+        """Stop all workers in an orderly way; safe in a signal handler, since it takes no lock."""
         self._stopping = True
 
     def kill(self) -> None:
-        """Leave no process behind."""
+        """Kill all workers."""
         for handle in self.handles:
             handle.kill()
 
-    # What the API reads, on any thread.
+    # Read by the API, on any thread.
 
     def read(self) -> ServiceStatus:
-        """One status of all parts."""
-        standings = [handle.standing() for handle in self.handles]
+        """Return the status of the instance."""
+        states = [handle.state() for handle in self.handles]
         return instance_status(
-            self._nothing_yet, standings, has_run=self.has_run(), stopping=self._stopping
+            self._initial_status, states, has_run=self.has_run(), stopping=self._stopping
         )
 
     def has_run(self) -> bool:
-        """Whether each part has joined its group once."""
-        self._ran |= {handle.part for handle in self.handles if handle.has_run}
+        """Return whether each task has joined its group once."""
+        self._ran |= {handle.task for handle in self.handles if handle.has_run}
         return len(self._ran) == len(self.handles)
 
     def heartbeat_age_ms(self) -> int:
-        """The longest silence: of the loops that are not being replaced, and of this one."""
-        own_s = time.monotonic() - self._looked_s
+        """Return the longest silence of the running workers and of the supervisor itself."""
+        own_s = time.monotonic() - self._checked_s
         return max(0, round(1000 * max(own_s, *(handle.silent_s for handle in self.handles))))
 
     @property
     def cluster_id(self) -> str | None:
-        """As a child was told it."""
+        """The id of the Kafka cluster; None until a worker reports it."""
         reports = (handle.report for handle in self.handles)
         return next((each.cluster_id for each in reports if each and each.cluster_id), None)
 
-    # What the main thread does.
+    # Only on the main thread.
 
     def _start(self, handle: WorkerHandle) -> None:
-        self._started_s[handle.part] = time.monotonic()
+        self._started_s[handle.task] = time.monotonic()
         try:
             handle.start()
         except OSError as error:
-            _log.error("worker_not_started", worker=handle.part.label, error=str(error))
-            self._put_off(handle, f"cannot be started ({error})")
+            _log.error("worker_not_started", worker=handle.task.label, error=str(error))
+            self._delay_restart(handle, f"cannot be started ({error})")
         else:
             handle.trouble = None
 
-    def _look(self) -> ExitError | None:
-        """Bury, replace, and end what hangs; what ends the instance, if anything does."""
+    def _check_all(self) -> ExitError | None:
+        """Restart workers that ended and kill those that hang; return why the instance must end."""
         now_s = time.monotonic()
-        was_asleep = now_s - self._looked_s > _ASLEEP_S
-        self._looked_s = now_s
+        was_asleep = now_s - self._checked_s > _ASLEEP_S
+        self._checked_s = now_s
         for handle in self.handles:
             if was_asleep:
-                handle.lives_anew()
+                handle.reset_silence()
             code = handle.ended()
             end = None if code is None else self._ended(handle, code)
             if end is not None:
                 return end
             self._check(handle, now_s)
-        self._employ()
+        self._add_workers()
         return None
 
-    def _handle(self, part: Task) -> WorkerHandle:
-        return WorkerHandle(part, self._begin_of(part), self._program, self._wake.set)
+    def _handle(self, task: Task) -> WorkerHandle:
+        return WorkerHandle(task, self._setup_of(task), self._program, self._wake.set)
 
-    def _employ(self) -> None:
-        """Start what the routes in force need, as the children tell, and nobody does yet."""
+    def _add_workers(self) -> None:
+        """Start workers for tasks that the effective routes need, as the workers report them."""
         reports = [handle.report for handle in self.handles]
         hops = [Hop(name) for each in reports if each is not None for name in each.status.hops]
-        known = {handle.part for handle in self.handles}
-        for part in parts_on(list(dict.fromkeys(hops)), self._workers):
-            if part not in known:
-                _log.info("worker_added", worker=part.label)
-                self._restart_policy[part] = RestartPolicy()
-                handle = self._handle(part)
+        known = {handle.task for handle in self.handles}
+        for task in parts_on(list(dict.fromkeys(hops)), self._workers):
+            if task not in known:
+                _log.info("worker_added", worker=task.label)
+                self._restart_policy[task] = RestartPolicy()
+                handle = self._handle(task)
                 self._start(handle)
                 self.handles.append(handle)
 
     def _check(self, handle: WorkerHandle, now_s: float) -> None:
-        if not handle.is_up and now_s >= self._due_s[handle.part]:
-            _log.info("worker_restarts", worker=handle.part.label)
-            self._restarted(handle.part)
+        if not handle.is_up and now_s >= self._due_s[handle.task]:
+            _log.info("worker_restarts", worker=handle.task.label)
+            self._on_restart(handle.task)
             self._start(handle)
         elif handle.silent_s > self._hang_limit_s + _UNHEARD_S:
             _log.critical(
-                "worker_unheard", worker=handle.part.label, silent_s=round(handle.silent_s)
+                "worker_unheard", worker=handle.task.label, silent_s=round(handle.silent_s)
             )
             handle.kill()
-        elif handle.farewell is not None and now_s > handle.farewell_s + _LINGER_S:
+        elif handle.announced_end is not None and now_s > handle.announced_s + _LINGER_S:
             handle.kill()
 
     def _ended(self, handle: WorkerHandle, code: int) -> ExitError | None:
-        farewell, last = handle.farewell, handle.report
+        """Schedule the restart of a worker that ended, or return why the instance must end."""
+        announced, last = handle.announced_end, handle.report
         had_run = last is not None and last.has_run
-        foreseen = code if farewell is None else farewell.exit_code
-        told = how_it_ended(code)
-        if foreseen in _FINAL:
-            sentence = f"{handle.name.capitalize()} {told}; its log has the reason."
+        exit_code = code if announced is None else announced.exit_code
+        how = how_it_ended(code)
+        if exit_code in _FINAL:
+            sentence = f"{handle.name.capitalize()} {how}; its log has the reason."
             return ExitError(
-                ExitCode(foreseen), sentence if farewell is None else farewell.sentence
+                ExitCode(exit_code), sentence if announced is None else announced.sentence
             )
-        _log.error("worker_ended", worker=handle.part.label, exit_code=code)
-        if self._restart_policy[handle.part].is_futile(had_run=had_run):
+        _log.error("worker_ended", worker=handle.task.label, exit_code=code)
+        if self._restart_policy[handle.task].is_futile(had_run=had_run):
             sentence = (
-                f"{handle.name.capitalize()} has ended {FUTILE_MAX} times without having joined "
-                f"the group; the last one {told}. Its log has the reason."
+                f"{handle.name.capitalize()} has ended {FUTILE_MAX} times without joining the "
+                f"group; the last process {how}. Its log has the reason."
             )
             return ExitError(ExitCode.HUNG if code == ExitCode.HUNG else ExitCode.NO, sentence)
-        self._put_off(handle, told)
+        self._delay_restart(handle, how)
         return None
 
-    def _put_off(self, handle: WorkerHandle, told: str) -> None:
+    def _delay_restart(self, handle: WorkerHandle, how: str) -> None:
         now_s = time.monotonic()
-        pause_s = self._restart_policy[handle.part].pause_s(now_s - self._started_s[handle.part])
-        self._due_s[handle.part] = now_s + pause_s
-        handle.trouble = f"{told} and is started again after {pause_s:g} s; see its log"
+        pause_s = self._restart_policy[handle.task].pause_s(now_s - self._started_s[handle.task])
+        self._due_s[handle.task] = now_s + pause_s
+        handle.trouble = f"{how} and will be restarted after {pause_s:g} s; see its log"
 
-    def _end_in_order(self, end: ExitError | None) -> ExitError | None:
-        """Have all finish and leave; by force when it is time. The first end that was foreseen."""
+    def _stop_all(self, end: ExitError | None) -> ExitError | None:
+        """Stop all workers, and kill those that are late; return `end`, or the first ExitError."""
         deadline_s = time.monotonic() + self._grace_s
         for handle in self.handles:
             handle.stop()
         killed: set[Task] = set()
         while left := [handle for handle in self.handles if handle.is_up]:
-            self._looked_s = time.monotonic()
+            self._checked_s = time.monotonic()
             for handle in left:
                 if handle.ended() is not None:
-                    end = end or _foreseen(handle)
-                elif handle.part not in killed and self._is_late(handle, deadline_s):
-                    killed.add(handle.part)
+                    end = end or _announced(handle)
+                elif handle.task not in killed and self._is_late(handle, deadline_s):
+                    killed.add(handle.task)
                     handle.kill()
             self._wake.wait(_LOOK_S)
             self._wake.clear()
         return end
 
     def _is_late(self, handle: WorkerHandle, deadline_s: float) -> bool:
-        """Whether it has had its time: for a transaction that is open, or else for leaving.
+        """Return whether a worker has exceeded its time for an open transaction, or for leaving.
 
-        To end who only leaves costs nothing but its session, which the group waits for.
+        Killing a worker that only has to leave the group costs nothing but its session timeout, for
+        which the group waits.
         """
-        if self._looked_s > handle.leaving_s + _LEAVE_S:
-            _log.warning("worker_did_not_leave", worker=handle.part.label, limit_s=_LEAVE_S)
+        if self._checked_s > handle.leaving_s + _LEAVE_S:
+            _log.warning("worker_did_not_leave", worker=handle.task.label, limit_s=_LEAVE_S)
             return True
-        if self._looked_s > deadline_s:
-            _log.critical("worker_killed", worker=handle.part.label, grace_s=self._grace_s)
+        if self._checked_s > deadline_s:
+            _log.critical("worker_killed", worker=handle.task.label, grace_s=self._grace_s)
             return True
         return False
 
 
-def _foreseen(handle: WorkerHandle) -> ExitError | None:
-    """The end that a process said it would have."""
-    farewell = handle.farewell
-    return None if farewell is None else ExitError(ExitCode(farewell.exit_code), farewell.sentence)
+def _announced(handle: WorkerHandle) -> ExitError | None:
+    """Return the end that a worker announced, if it did."""
+    end = handle.announced_end
+    return None if end is None else ExitError(ExitCode(end.exit_code), end.sentence)
 
 
-def _beginning(
-    config: Config, part: Task, *, folder: Path, hang_limit_s: float
+def _setup_of(
+    config: Config, task: Task, *, folder: Path, hang_limit_s: float
 ) -> Callable[[float, bool], WorkerSetup]:
-    """What the process of a part is told first."""
-    parts = parts_of(config)
-    return lambda fenced_s, goes_on: WorkerSetup(
+    """Return the function that makes the first message to each process of a task."""
+    tasks = parts_of(config)
+    return lambda fenced_s, resumes: WorkerSetup(
         config=share_of(config),
-        part=part,
+        task=task,
         folder=folder,
-        label=part.label if len(parts) > 1 else None,
-        addresses_max=max(1, ADDRESS_LABELS_MAX // len(parts)),
+        label=task.label if len(tasks) > 1 else None,
+        addresses_max=max(1, ADDRESS_LABELS_MAX // len(tasks)),
         hang_limit_s=hang_limit_s,
         fenced_s=fenced_s,
-        goes_on=goes_on,
+        resumes=resumes,
     )

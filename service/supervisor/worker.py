@@ -1,9 +1,9 @@
-"""Worker: runs the lives of the loop, one after the other, until it is told to stop.
+"""Worker: runs one loop after another until it is stopped.
 
-A life ends when the outcome of a transaction is unknown: the next one has a new producer and
-consumer, and asks the broker for the truth. Being fenced twice in the same way, as a producer
-within a minute or as a member of the group within a quarter of one, means that another process
-uses the same name: then the worker exits.
+A loop ends when the outcome of a transaction is unknown: the next one has a new producer and
+consumer, and reads the outcome from the broker. Being fenced twice in the same way, as a producer
+within a minute or as a group member within 15 seconds, means that another process uses the same
+name: then the worker exits.
 """
 
 import contextlib
@@ -34,24 +34,24 @@ from state.store import StoreCorruptError, StoreFailedError, Stores
 
 _FENCED_WITHIN_S: Final = 60.0
 _MEMBER_FENCED_WITHIN_S: Final = 15.0
-"""A member may also be fenced by itself: after a restart of the broker, by what it asked before."""
+"""A member may also fence itself: after a broker restart, by a request that it sent before."""
 _START_PATIENCE_S: Final = 20.0
 _PAUSE_S: Final = 1.0
 _FENCED_PAUSE_S: Final = (1.0, 4.0)
-"""Of two rivals that come back at one moment each fences the other again, and both would leave."""
+"""Random: rivals that return at the same time would fence each other again, and both would exit."""
 _CHANGES_MAX: Final = 16
 _SHARE: Final = 1 / 16
 _CREDIT_S_MAX: Final = 0.05
 _BUSY_S: Final = 0.25
-"""A loop is busy for so long after each record: a turn without any may only mean that the broker
-is slow.
+"""A loop counts as busy this long after a record: one turn without records may only mean that the
+broker is slow.
 """
 
 
 class QueryTimeBudget:
-    """The time that the loop gives to questions: a sixteenth of what passes while records come.
+    """Limits the time that the loop spends on queries: one sixteenth while records arrive.
 
-    Where a step takes longer, so much less is given afterwards.
+    If a step exceeds the budget, the excess is deducted from later turns.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -62,7 +62,7 @@ class QueryTimeBudget:
 
     @contextlib.contextmanager
     def of_turn(self, *, has_read: bool) -> Iterator[Callable[[], bool]]:
-        """Tells, while the block runs, whether any time is left after a turn."""
+        """Yield a function that returns whether any time is left after this turn."""
         now_s = self._clock.monotonic_s()
         if has_read:
             self._busy_s = now_s
@@ -75,7 +75,7 @@ class QueryTimeBudget:
 
 
 class LoopRunner:
-    """One loop at a time, on one thread."""
+    """Runs one loop at a time, on one thread."""
 
     def __init__(
         self,
@@ -83,53 +83,55 @@ class LoopRunner:
         clients: Callable[[], Clients],
         stores: Stores,
         clock: Clock,
-        watch: Reporter,
+        reporter: Reporter,
         inbox: QueryInbox,
         fenced_s: float = float("-inf"),
         *,
-        goes_on: bool = False,
+        resumes: bool = False,
     ) -> None:
-        """`fenced_s`: when a process of this name was fenced last, by the monotonic clock.
+        """`fenced_s`: when a process of this name was last fenced, by the monotonic clock.
 
-        Who goes on where another process had joined the group is not mistaken about the broker.
+        `resumes`: an earlier process of this worker had joined the group, so the broker address is
+        known to be right, and the worker waits longer for the broker.
         """
         self._config = config
         self._clients = clients
         self._stores = stores
         self._clock = clock
-        self._watch = watch
-        self._retry_policy = RetryPolicy(watch, clock, config.service.session_timeout_ms)
+        self._reporter = reporter
+        self._retry_policy = RetryPolicy(reporter, clock, config.service.session_timeout_ms)
         self._inbox = inbox
-        self._allowance = QueryTimeBudget(clock)
+        self._budget = QueryTimeBudget(clock)
         self._stopping = self._deciding = False
-        self._end: Exception | None = None
-        """What a change over REST ended in; it ends the turn."""
+        self._change_error: Exception | None = None
+        """The error of a change over REST that has to end the turn."""
         self.fenced_s = fenced_s
-        """As a producer."""
+        """When it was last fenced as a producer."""
         self._member_fenced_s = float("-inf")
-        self._goes_on = goes_on
+        self._resumes = resumes
         self._cluster: ClusterAdmin | None = None
 
     def stop(self) -> None:
-        """Finish the batch at hand and leave; safe in a signal handler."""
+        """Finish the current batch and leave the group; safe in a signal handler."""
         self._stopping = True
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it was told to stop and no transaction is open any more, nor will be.
+        """Whether it is stopping, and no transaction is open or will be opened.
 
-        For any thread: which of both it reads first matters, as does in `_live` which is set first.
+        Any thread may read it, so the order matters in which the two flags are read here and set
+        in `_run_loop`.
         """
         return self._stopping and not self._deciding
 
     def run(self) -> None:
-        """Until `stop`; ExitError for every end that is not one's own wish."""
+        """Run until `stop` is called; ExitError for every other end."""
         while not self._stopping:
             try:
-                self._live()
+                self._run_loop()
             except OutcomeUnknownError as unknown:
                 without_frames(unknown)
-                self._watch.unknown(unknown.fault)
+                self._reporter.unknown(unknown.fault)
                 cause = unknown.fault.cause
                 sentence = f"the broker, which answered {cause}; see its log and our ACLs"
                 self._retry_policy.wait(sentence, until_commit=not unknown.fault.fenced)
@@ -138,23 +140,23 @@ class LoopRunner:
                     self._fenced(unknown.fault)
                     pause_s = random.uniform(*_FENCED_PAUSE_S)  # noqa: S311 - no secret
                 if self._retry_policy.waited_s() > self._patience_s(unknown.fault):
-                    raise self._given_up(unknown.fault.cause) from unknown
+                    raise self._gives_up(unknown.fault.cause) from unknown
                 self._clock.sleep(pause_s)
-        self._watch.publish("stopping", ())
+        self._reporter.publish("stopping", ())
         self._inbox.close()
 
-    def _live(self) -> None:
-        loop = self._begun()
+    def _run_loop(self) -> None:
+        loop = self._open_loop()
         if loop is None:
             return
-        self._goes_on = self._deciding = True
+        self._resumes = self._deciding = True
         try:
             while not self._stopping:
                 self._turn(loop)
-            self._watch.publish("stopping", ())
+            self._reporter.publish("stopping", ())
         finally:
             self._deciding = False
-            self._inbox.let_go()
+            self._inbox.abort_running()
             with contextlib.suppress(KafkaException):
                 loop.close(leaves=self._stopping)
 
@@ -163,23 +165,23 @@ class LoopRunner:
             has_read = loop.turn()
             answer = partial(self._answer, loop)
             self._inbox.change(answer, _CHANGES_MAX)
-            with self._allowance.of_turn(has_read=has_read) as is_left:
+            with self._budget.of_turn(has_read=has_read) as is_left:
                 self._inbox.answer(answer, is_left)
-            self._face(loop)
+            self._raise_change_error(loop)
         except StoreFailedError as error:
-            sentence = f"The state folder refuses: {error}; mend the disk and start again."
+            sentence = f"The state folder failed: {error}; repair the disk and start again."
             raise ExitError(ExitCode.CONTRADICTION, sentence) from error
         except UnknownFormatError as error:
             sentence = (
                 f"A changelog holds a record that this version did not write ({error}); "
-                "run the newer version, or delete what is foreign."
+                "run the newer version, or delete that record."
             )
             raise ExitError(ExitCode.CONTRADICTION, sentence) from error
 
     def _answer(self, loop: Loop, query: Query) -> Steps[Answer]:
-        """The loop's answer; a change that did not come through ends like a turn of its own."""
-        if self._end is not None:
-            raise Unavailable("What was asked before did not come to its end; ask again.")
+        """Return the loop's answer; an error that leaves a change in doubt also ends the turn."""
+        if self._change_error is not None:
+            raise Unavailable("An earlier change has failed; try again.")
         try:
             return (yield from self._answered(loop, query))
         except (
@@ -188,32 +190,32 @@ class LoopRunner:
             StoreFailedError,
             StoreCorruptError,
             ExitError,
-        ) as end:
-            self._end = end
-            sentence = "Whether it was done is not known; look, and ask again."
-            raise Unavailable(sentence) from end
+        ) as error:
+            self._change_error = error
+            sentence = "The outcome of the change is not known; check it, and try again."
+            raise Unavailable(sentence) from error
 
     def _answered(self, loop: Loop, query: Query) -> Steps[Answer]:
         try:
-            told = answer(query, loop)
-            return told if isinstance(told, Answer) else (yield from told)
+            result = answer(query, loop)
+            return result if isinstance(result, Answer) else (yield from result)
         except TransactionAbortedError as aborted:
             loop.unchanged(without_frames(aborted).fault)
-            sentence = f"The broker refused the change ({aborted.fault.cause}); ask again."
+            sentence = f"The broker refused the change ({aborted.fault.cause}); try again."
             raise Unavailable(sentence) from aborted
 
-    def _face(self, loop: Loop) -> None:
-        """What a change ended in, as if a turn had."""
-        end, self._end = self._end, None
-        if isinstance(end, StoreCorruptError):
-            loop.damaged(end)
-        elif end is not None:
-            raise end
+    def _raise_change_error(self, loop: Loop) -> None:
+        """Handle the error of a change as if the turn had raised it."""
+        error, self._change_error = self._change_error, None
+        if isinstance(error, StoreCorruptError):
+            loop.damaged(error)
+        elif error is not None:
+            raise error
 
-    def _begun(self) -> Loop | None:
-        """A loop whose first questions the broker has answered; None when told to stop."""
+    def _open_loop(self) -> Loop | None:
+        """Return a loop once the broker responds; None if stopped before that."""
         while not self._stopping:
-            self._watch.beat()
+            self._reporter.beat()
             clients = self._clients()
             self._cluster = clients.cluster
             try:
@@ -222,7 +224,7 @@ class LoopRunner:
                     clients,
                     self._stores,
                     self._clock,
-                    self._watch,
+                    self._reporter,
                     self._retry_policy,
                 )
             except KafkaException as error:
@@ -233,24 +235,26 @@ class LoopRunner:
                 raise OutcomeUnknownError(fault)
             self._retry_policy.wait(f"the broker at {self._servers}, which answered {fault.cause}")
             if self._retry_policy.waited_s() > self._patience_s(fault):
-                raise self._given_up(fault.cause)
+                raise self._gives_up(fault.cause)
             self._clock.sleep(_PAUSE_S)
         return None
 
     def _patience_s(self, fault: KafkaFailure) -> float:
-        """How long this may last. At a first start, a wrong address or a denied right is told soon.
+        """Return how long to wait for the broker.
 
-        A cluster that answers some questions may have just lost a broker: the others take over.
+        At a first start the wait is short, so that a wrong address or a missing ACL is reported
+        soon. But a cluster that answers some requests may have just lost a broker whose work the
+        others take over.
         """
         has_answered = self._cluster is not None and self._cluster.has_answered
-        waits_long = self._goes_on or (has_answered and not fault.denied)
+        waits_long = self._resumes or (has_answered and not fault.denied)
         return BROKER_PATIENCE_S if waits_long else _START_PATIENCE_S
 
     @property
     def _servers(self) -> object:
         return self._config.kafka.common.get("bootstrap.servers")
 
-    def _given_up(self, cause: str) -> ExitError:
+    def _gives_up(self, cause: str) -> ExitError:
         return ExitError(
             ExitCode.BROKER,
             f"Cannot work with the broker at {self._servers}, which answered {cause}; "
@@ -258,10 +262,10 @@ class LoopRunner:
         )
 
     def _fenced(self, fault: KafkaFailure) -> None:
-        """End, if it was fenced in the same way a short time ago.
+        """Raise ExitError if it was fenced in the same way a short time ago.
 
-        Of two processes with one name each may be fenced as a producer by the one and as a member
-        by the other; counted together, both would leave.
+        The two ways count separately: of two processes with one name, each may be fenced once as a
+        producer and once as a member, and counted together both would exit.
         """
         now_s = self._clock.monotonic_s()
         within_s = _MEMBER_FENCED_WITHIN_S if fault.of_group else _FENCED_WITHIN_S

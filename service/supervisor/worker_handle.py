@@ -1,7 +1,8 @@
-"""Worker handle: one task of an instance, and the process that does it, across its restarts.
+"""Worker handle: one task of an instance and its worker process, across restarts.
 
-Only the supervisor's main thread starts and ends processes: the kernel ends a child with the thread
-that started it. Invariant: every query ends, at the latest with the process that was asked.
+Only the supervisor's main thread starts and ends processes: the kernel kills a worker when the
+thread that started it ends. Invariant: every query ends, at the latest with the process that was
+asked.
 """
 
 import os
@@ -29,31 +30,31 @@ from service.supervisor.protocol import (
     QueryFailed,
     QueryRefused,
     StopRequest,
-    ToChild,
     ToSupervisor,
+    ToWorker,
     WorkerEnded,
     WorkerQuery,
     WorkerReport,
     WorkerSetup,
 )
-from service.supervisor.status import NOTHING, CumulativeCounts, WorkerState
+from service.supervisor.status import NO_COUNTS, CumulativeCounts, WorkerState
 from service.supervisor.watchdog import with_heap_tuned
 from service.telemetry.aggregation import MetricFamily, counted, joined
 
-Told = Answer | tuple[MetricFamily, ...]
+Reply = Answer | tuple[MetricFamily, ...]
 
 
 class PendingReplies:
-    """Safe on any thread."""
+    """The replies that have not arrived, by number. Safe on any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._number = 0
-        self._waiting: dict[int, Future[Told]] = {}
+        self._waiting: dict[int, Future[Reply]] = {}
 
-    def add(self) -> tuple[int, "Future[Told]"]:
-        """A question more. Whoever does not wait for the reply any more cancels it."""
-        reply: Future[Told] = Future()
+    def add(self) -> tuple[int, "Future[Reply]"]:
+        """Return a new number and its reply. A caller that stops waiting cancels the reply."""
+        reply: Future[Reply] = Future()
         with self._lock:
             self._number += 1
             number = self._number
@@ -61,8 +62,8 @@ class PendingReplies:
         reply.add_done_callback(lambda _reply: self._waiting.pop(number, None))
         return number, reply
 
-    def settle(self, number: int, outcome: Told | Exception) -> None:
-        """The reply to one, or why there is none; nothing where nobody waits for it."""
+    def settle(self, number: int, outcome: Reply | Exception) -> None:
+        """Complete a reply with a value or an error, unless its caller has stopped waiting."""
         reply = self._waiting.pop(number, None)
         if reply is None or not reply.set_running_or_notify_cancel():
             return
@@ -72,23 +73,23 @@ class PendingReplies:
             reply.set_result(outcome)
 
     def end(self, reason: Exception) -> None:
-        """All that are under way."""
+        """Complete all pending replies with an error."""
         for number in list(self._waiting):
             self.settle(number, reason)
 
 
 def start(
     program: Sequence[str],
-) -> tuple["subprocess.Popen[bytes]", "Connection[ToChild, ToSupervisor]"]:
-    """Start Python with these arguments, a file descriptor and our process id.
+) -> tuple["subprocess.Popen[bytes]", "Connection[ToWorker, ToSupervisor]"]:
+    """Start Python with these arguments, followed by a file descriptor and our process id.
 
-    To be called by the main thread: the kernel ends a child with the thread that started it.
-    OSError where the system has no process left.
+    Call it on the main thread: the kernel kills a worker when the thread that started it ends.
+    Raise OSError if the system cannot create a process.
     """
     ours, theirs = socket.socketpair()
     with ours, theirs, _without_ctrl_c():
         fd = theirs.fileno()
-        # -P: what lies in the current folder is none of our modules.
+        # -P: do not import modules from the current folder.
         command = [sys.executable, "-P", *program, str(fd), str(os.getpid())]
         process = subprocess.Popen(
             command,
@@ -101,7 +102,7 @@ def start(
 
 @contextmanager
 def _without_ctrl_c() -> Iterator[None]:
-    """A child inherits what is blocked: of Ctrl-C, which reaches all of us, we alone hear."""
+    """Block SIGINT, so that a worker inherits this: the terminal sends Ctrl-C to all processes."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -110,77 +111,80 @@ def _without_ctrl_c() -> Iterator[None]:
 
 
 class WorkerFailedError(Exception):
-    """A child met an error of ours; its log has it."""
+    """A query hit a bug in a worker; the worker's log has the traceback."""
 
 
 class WorkerHandle:
-    """See the module. Whoever asks may be on any thread."""
+    """Starts, queries and ends the worker process of one task. Any thread may query it."""
 
     def __init__(
         self,
-        part: Task,
-        begin: Callable[[float, bool], WorkerSetup],
+        task: Task,
+        setup: Callable[[float, bool], WorkerSetup],
         program: Sequence[str],
         changed: Callable[[], None],
     ) -> None:
-        """`begin` makes the first message: given when a child was fenced, and whether one had run.
+        """`setup` returns the first message, given when a worker was fenced and if one has run.
 
-        `changed` is called on any thread when the child ends or says that it will.
+        `changed` is called on any thread when the worker ends or announces its end.
         """
-        self.part = part
-        self._begin = begin
+        self.task = task
+        self._setup = setup
         self._program = program
         self._changed = changed
         self._lock = threading.Lock()
         self._replies = PendingReplies()
         self._process: subprocess.Popen[bytes] | None = None
-        self._channel: Channel[ToSupervisor, ToChild] | None = None
+        self._channel: Channel[ToSupervisor, ToWorker] | None = None
         self._report: WorkerReport | None = None
-        self._heard_s = 0.0
-        self._past, self._past_families = NOTHING, tuple[MetricFamily, ...]()
+        self._alive_s = 0.0
+        self._past, self._past_families = NO_COUNTS, tuple[MetricFamily, ...]()
         self._families: tuple[MetricFamily, ...] = ()
         self._fenced_s = float("-inf")
-        self._goes_on = False
+        self._resumes = False
         self.since = datetime.now(UTC)
         self.starts = 0
         self.last_exit_code: int | None = None
-        self.farewell: WorkerEnded | None = None
-        """What the child said before it ended."""
-        self.farewell_s = 0.0
+        self.announced_end: WorkerEnded | None = None
+        """The worker's announcement of its end, if it sent one."""
+        self.announced_s = 0.0
         self.leaving_s = float("inf")
-        """Since when its last transaction has ended, and only the group is left to leave."""
+        """Since when its last transaction has ended, and it only has to leave the group."""
         self.trouble: str | None = None
-        """Why the part is not done now, as what is waited for."""
+        """Why the task has no running worker, for `waiting_for`."""
 
     def start(self) -> None:
-        """Start a process; OSError where the system has none left."""
+        """Start a process; OSError if the system cannot create one."""
         process, connection = start(self._program)
         self.starts += 1
-        self.since, self.farewell, self._report = datetime.now(UTC), None, None
+        self.since, self.announced_end, self._report = datetime.now(UTC), None, None
         self.leaving_s = float("inf")
-        self.lives_anew()
-        channel: Channel[ToSupervisor, ToChild] = Channel(connection, self._hear, self._gone)
+        self.reset_silence()
+        channel: Channel[ToSupervisor, ToWorker] = Channel(connection, self._receive, self._gone)
         channel.start()
-        channel.send(self._begin(self._fenced_s, self._goes_on))
+        channel.send(self._setup(self._fenced_s, self._resumes))
         with self._lock:
             self._process, self._channel = process, channel
 
     def stop(self) -> None:
-        """Ask it to end in order."""
+        """Ask the process to stop in an orderly way."""
         if self._channel is not None:
             self._channel.send(StopRequest())
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         if self._process is not None:
             self._process.kill()
 
-    def lives_anew(self) -> None:
-        """Count its silence from now: it begins, or nobody could have heard it."""
-        self._heard_s = time.monotonic()
+    def reset_silence(self) -> None:
+        """Count its silence from now: the worker is new, or the supervisor was suspended."""
+        self._alive_s = time.monotonic()
 
     def ended(self) -> int | None:
-        """The exit code of a process that has ended, told once; minus the signal, if one did it."""
+        """Return, once, the exit code of a process that has ended; minus the signal that killed it.
+
+        None if no process has ended since the last call.
+        """
         code = None if self._process is None else self._process.poll()
         channel = self._channel
         if code is None or channel is None:
@@ -193,15 +197,15 @@ class WorkerHandle:
         if self._report is not None:
             self._past = self._past.plus(CumulativeCounts.of(self._report.status))
             self._fenced_s = self._report.fenced_s
-            self._goes_on |= self._report.has_run
+            self._resumes |= self._report.has_run
         self._past_families = joined(self._past_families, [counted(self._families)])
         self._families = ()
         return code
 
     @property
     def name(self) -> str:
-        """As sentences and logs name it."""
-        return f"worker {self.part.label}"
+        """The worker's name in messages and logs."""
+        return f"worker {self.task.label}"
 
     @property
     def is_up(self) -> bool:
@@ -210,19 +214,19 @@ class WorkerHandle:
 
     @property
     def pid(self) -> int | None:
-        """Of the process."""
+        """The id of the process; None if there is none."""
         process = self._process
         return None if process is None else process.pid
 
     @property
     def report(self) -> WorkerReport | None:
-        """What it told last; in the time after its end what it told at last."""
+        """The latest report; after the process has ended, its last one."""
         return self._report
 
     @property
     def silent_s(self) -> float:
-        """The time since the loop's last sign of life, as far as we have heard."""
-        return time.monotonic() - self._heard_s if self.is_up else 0.0
+        """The time since the loop's last sign of life that was reported."""
+        return time.monotonic() - self._alive_s if self.is_up else 0.0
 
     @property
     def has_run(self) -> bool:
@@ -231,24 +235,24 @@ class WorkerHandle:
 
     @property
     def families(self) -> tuple[MetricFamily, ...]:
-        """The metrics of the living process as told last, and the counts of those before it."""
+        """The latest metrics of the current process, plus the counts of its predecessors."""
         return joined(self._families, [self._past_families])
 
-    def standing(self) -> WorkerState:
-        """What is known of the part."""
+    def state(self) -> WorkerState:
+        """Return the state of the task."""
         report = self._report if self.is_up else None
         status = None if report is None else report.status
-        return WorkerState(self.part, status, self._past, self.trouble, has_run=self.has_run)
+        return WorkerState(self.task, status, self._past, self.trouble, has_run=self.has_run)
 
     def status(self) -> WorkerStatus:
-        """The same for `/v1/workers`."""
+        """Return the status of the process for `/v1/workers`."""
         report = self._report if self.is_up else None
         phase: WorkerPhase = "starting" if self.is_up else "ended"
         partitions = () if report is None else report.status.partitions
         return WorkerStatus(
             pid=self.pid,
-            worker=self.part.worker,
-            hop=self.part.hop.value,
+            worker=self.task.worker,
+            hop=self.task.hop.value,
             phase=phase if report is None else report.status.phase,
             since=self.since,
             restarts=max(0, self.starts - 1),
@@ -258,31 +262,31 @@ class WorkerHandle:
             memory_bytes=None if report is None else report.memory_bytes,
         ).restoring(partitions)
 
-    def ask(self, query: Query, deadline_s: float) -> "Future[Told]":
-        """Put a question to the loop; `Unavailable` where it cannot be put."""
-        return self._put(lambda number: WorkerQuery(number, query, deadline_s))
+    def ask(self, query: Query, deadline_s: float) -> "Future[Reply]":
+        """Send a query to the loop; `Unavailable` if it cannot be sent."""
+        return self._send(lambda number: WorkerQuery(number, query, deadline_s))
 
-    def scrape(self) -> "Future[Told]":
-        """Ask for the metrics; `Unavailable` where it cannot be asked."""
-        return self._put(MetricsRequest)
+    def scrape(self) -> "Future[Reply]":
+        """Request the metrics; `Unavailable` if the request cannot be sent."""
+        return self._send(MetricsRequest)
 
-    def _put(self, message: Callable[[int], WorkerQuery | MetricsRequest]) -> "Future[Told]":
+    def _send(self, message: Callable[[int], WorkerQuery | MetricsRequest]) -> "Future[Reply]":
         with self._lock:
             if self._channel is None:
-                raise Unavailable(f"Worker {self.part.label} is being replaced; ask again.")
+                raise Unavailable(f"Worker {self.task.label} is being replaced; try again.")
             number, reply = self._replies.add()
             is_sent = self._channel.send(message(number))
         if not is_sent:
             reply.cancel()
-            raise Busy(f"Too many questions wait for worker {self.part.label}; ask again.")
+            raise Busy(f"Too many queries wait for worker {self.task.label}; try again.")
         return reply
 
-    def _hear(self, message: ToSupervisor) -> None:
-        """Called by the link's thread."""
+    def _receive(self, message: ToSupervisor) -> None:
+        """Handle a message, on the channel's thread."""
         match message:
             case WorkerReport():
                 self._report = message
-                self._heard_s = time.monotonic() - message.silent_ms / 1000
+                self._alive_s = time.monotonic() - message.silent_ms / 1000
                 if message.status.phase == "stopping":
                     self.leaving_s = min(self.leaving_s, time.monotonic())
             case QueryAnswered(number, answer):
@@ -295,11 +299,11 @@ class WorkerHandle:
             case QueryFailed(number, error):
                 self._replies.settle(number, WorkerFailedError(error))
             case WorkerEnded():
-                self.farewell_s = time.monotonic()
-                self.farewell = message
+                self.announced_s = time.monotonic()
+                self.announced_end = message
                 self._changed()
 
     def _gone(self) -> None:
-        sentence = f"Worker {self.part.label} ended before it answered; ask again."
+        sentence = f"Worker {self.task.label} ended before it answered; try again."
         self._replies.end(Unavailable(sentence))
         self._changed()

@@ -1,6 +1,7 @@
 """Worker process: runs the loop of one task and reports to its supervisor.
 
-Invariant: it never outlives its supervisor: the kernel ends it, or else the end of the connection.
+Invariant: it never outlives its supervisor. The kernel kills it, or it exits when the connection
+ends.
 """
 
 import ctypes
@@ -35,8 +36,8 @@ from service.supervisor.protocol import (
     QueryFailed,
     QueryRefused,
     StopRequest,
-    ToChild,
     ToSupervisor,
+    ToWorker,
     WorkerEnded,
     WorkerQuery,
     WorkerReport,
@@ -64,44 +65,48 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 class WorkerProcess:
-    """A worker, and what it answers and tells."""
+    """The loop of one task, with its metrics, its watchdog and its channel to the supervisor."""
 
-    def __init__(self, begin: WorkerSetup, connection: "Connection[ToSupervisor, ToChild]") -> None:
-        service = begin.config.service
-        nothing_yet = ServiceStatus.starting(service.instance, service.group_id, datetime.now(UTC))
+    def __init__(
+        self, setup: WorkerSetup, connection: "Connection[ToSupervisor, ToWorker]"
+    ) -> None:
+        service = setup.config.service
+        initial = ServiceStatus.starting(service.instance, service.group_id, datetime.now(UTC))
         clock = SystemClock()
-        self._board = StatusBoard(nothing_yet, time.monotonic)
+        self._board = StatusBoard(initial, time.monotonic)
         self._metrics = Metrics(
-            self._board, {"version": product_version()}, addresses_max=begin.addresses_max
+            self._board, {"version": product_version()}, addresses_max=setup.addresses_max
         )
         self._inbox = QueryInbox(_INBOX_DEPTH)
-        self._tracer = open_tracer(begin.config.tracing, service, product_version())
-        clients = KafkaClients(begin.config, begin.part)
+        self._tracer = open_tracer(setup.config.tracing, service, product_version())
+        clients = KafkaClients(setup.config, setup.task)
         self._cluster = clients.cluster
 
-        def for_a_life() -> KafkaClients:
+        def clients_of_new_loop() -> KafkaClients:
             drop_cycles()
             return clients
 
         self._worker = LoopRunner(
-            begin.config,
-            for_a_life,
-            RocksStores(begin.folder),
+            setup.config,
+            clients_of_new_loop,
+            RocksStores(setup.folder),
             clock,
             Reporter(service, clock, self._board, self._metrics, self._tracer),
             self._inbox,
-            begin.fenced_s,
-            goes_on=begin.goes_on,
+            setup.fenced_s,
+            resumes=setup.resumes,
         )
-        self._watchdog = Watchdog(self._board, begin.hang_limit_s)
-        self._channel: Channel[ToChild, ToSupervisor] = Channel(connection, self._hear, _orphaned)
+        self._watchdog = Watchdog(self._board, setup.hang_limit_s)
+        self._channel: Channel[ToWorker, ToSupervisor] = Channel(
+            connection, self._receive, _exit_orphaned
+        )
 
     def stop(self) -> None:
-        """Finish the batch at hand and leave; safe in a signal handler."""
+        """Finish the current batch and leave the group; safe in a signal handler."""
         self._worker.stop()
 
     def run(self) -> int:
-        """Work until told to stop; the exit code."""
+        """Run until stopped; return the exit code."""
         self._channel.start()
         threading.Thread(target=self._report, name="ringfence-report", daemon=True).start()
         self._watchdog.start()
@@ -112,31 +117,31 @@ class WorkerProcess:
         except ExitError as error:
             self._channel.send(WorkerEnded(error.exit_code, error.sentence))
             return error.exit_code
-        except Exception:  # noqa: BLE001 - logged; the supervisor starts another
+        except Exception:  # noqa: BLE001 - logged; the supervisor starts another process
             _log.exception("worker_failed")
             return ExitCode.NO
         else:
             return ExitCode.DONE
         finally:
-            self._channel.send(self._told())
+            self._channel.send(self._current_report())
             self._channel.send(MetricsReply(0, self._metrics.families()))
             if self._tracer is not None:
                 self._tracer.flush()
             self._channel.flush()
 
     def _report(self) -> None:
-        told_s, told = float("-inf"), self._board.read()
+        sent_s, sent = float("-inf"), self._board.read()
         while True:
             now_s, status = time.monotonic(), self._board.read()
-            is_time = status is not told or now_s - told_s > _REPORT_S
-            if is_time and self._channel.is_free:  # nobody reads while the supervisor is stopped
-                self._channel.send(self._told())
-                told_s, told = now_s, status
+            is_due = status is not sent or now_s - sent_s > _REPORT_S
+            if is_due and self._channel.is_free:  # a suspended supervisor reads nothing
+                self._channel.send(self._current_report())
+                sent_s, sent = now_s, status
             time.sleep(_LOOK_S)
 
-    def _told(self) -> WorkerReport:
+    def _current_report(self) -> WorkerReport:
         status = self._board.read()
-        if self._worker.is_leaving:  # the loop may be in a call that lasts, and pins nothing
+        if self._worker.is_leaving:  # the loop may be in a long call and publish no status
             status = status._replace(phase="stopping")
         return WorkerReport(
             status,
@@ -147,7 +152,7 @@ class WorkerProcess:
             self._worker.fenced_s,
         )
 
-    def _hear(self, message: ToChild) -> None:
+    def _receive(self, message: ToWorker) -> None:
         match message:
             case StopRequest():
                 self.stop()
@@ -162,25 +167,25 @@ class WorkerProcess:
                     reply.add_done_callback(partial(self._reply, number))
 
     def _reply(self, number: int, reply: Future[Answer]) -> None:
-        """Called by the loop: it must not wait."""
+        """Send a reply. The loop calls this, so it must not block."""
         try:
             self._channel.send(QueryAnswered(number, reply.result()))
         except _REFUSALS as reason:
             self._channel.send(QueryRefused(number, reason))
         except CancelledError:
-            pass  # nobody waits for it any more
-        except Exception as error:  # noqa: BLE001 - it is raised again where it was asked
+            pass  # the caller has stopped waiting
+        except Exception as error:  # noqa: BLE001 - raised again in the supervisor
             _log.exception("question_failed")
             self._channel.send(QueryFailed(number, repr(error)))
 
 
-def _orphaned() -> None:
-    """The supervisor is gone: what is open, the successor aborts."""
+def _exit_orphaned() -> None:
+    """Exit because the supervisor is gone; the next process aborts any open transaction."""
     os._exit(ExitCode.NO)
 
 
 def memory_bytes() -> int | None:
-    """What of this process is in memory; None where the system does not tell."""
+    """Return the resident memory of this process; None if the system cannot report it."""
     try:
         pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
     except OSError:
@@ -189,29 +194,29 @@ def memory_bytes() -> int | None:
 
 
 def die_with(supervisor_pid: int) -> None:
-    """Have the kernel end us with the supervisor, where it can."""
+    """Make the kernel kill this process when the supervisor ends, where the kernel can."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor_pid:
-        _orphaned()  # it died before the kernel knew of our wish
+        _exit_orphaned()  # the supervisor died before the call took effect
 
 
 def main(fd: str, supervisor_pid: str) -> int:
-    """Be the child at the other end of a connection."""
+    """Run a worker that is connected to its supervisor by a file descriptor."""
     die_with(int(supervisor_pid))
-    connection: Connection[ToSupervisor, ToChild] = Connection(int(fd))
+    connection: Connection[ToSupervisor, ToWorker] = Connection(int(fd))
     try:
-        begin = connection.recv()
+        setup = connection.recv()
     except EOFError:
-        _orphaned()
-    assert isinstance(begin, WorkerSetup)  # the first message
-    log.configure(sys.stderr, begin.config.log.level, begin.config.log.format)
-    if begin.label is not None:
-        structlog.contextvars.bind_contextvars(worker=begin.label)
-    problems = property_problems(begin.config)
+        _exit_orphaned()
+    assert isinstance(setup, WorkerSetup)  # the first message
+    log.configure(sys.stderr, setup.config.log.level, setup.config.log.format)
+    if setup.label is not None:
+        structlog.contextvars.bind_contextvars(worker=setup.label)
+    problems = property_problems(setup.config)
     if problems:
         connection.send(WorkerEnded(ExitCode.USAGE, ConfigErrors(problems).sentence))
         return ExitCode.USAGE
-    worker_process = WorkerProcess(begin, connection)
+    worker_process = WorkerProcess(setup, connection)
     signal.signal(signal.SIGTERM, lambda _signal, _frame: worker_process.stop())
     return worker_process.run()

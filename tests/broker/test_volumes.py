@@ -92,7 +92,7 @@ def test_a_file_that_may_not_grow_ends_the_process_and_what_was_committed_is_res
 
 def ends_for_want_of_a_disk(service: Service) -> None:
     assert service.wait(LIMIT_S) == EXIT_CONTRADICTION, service.tail()
-    assert "mend the disk and start again" in service.tail()
+    assert "repair the disk and start again" in service.tail()
 
 
 @pytest.fixture

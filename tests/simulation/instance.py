@@ -153,7 +153,7 @@ class Instance:
     def _turn(self) -> None:
         worker = self._worker or self._started()
         if self.loop is None:
-            self.loop = worker._begun()
+            self.loop = worker._open_loop()
         else:
             worker._turn(self.loop)
 
@@ -164,7 +164,7 @@ class Instance:
         answer = partial(worker._answer, loop)
         self._inbox.change(answer, 1)
         self._inbox.answer(answer, iter([True, False]).__next__)
-        worker._face(loop)
+        worker._raise_change_error(loop)
 
     def _tell(self, fault: KafkaFailure) -> None:
         """What `LoopRunner.run` does when a life has ended."""

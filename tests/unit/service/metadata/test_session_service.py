@@ -158,7 +158,7 @@ def test_of_an_audit_numbers_may_be_missing_below_the_one_that_is_set() -> None:
 @pytest.mark.parametrize(
     ("strategy", "change", "sentence"),
     [
-        ("sequence", SetSequence("P", "orders", 9, missing=(3,)), "covers all before it"),
+        ("sequence", SetSequence("P", "orders", 9, missing=(3,)), "covers all lower ones"),
         ("ring", SetSequence("P", "orders", 1), "strategy ring"),
         ("ordered", SetSequence("P", "orders", 1), "stream"),
         ("sequence", SetSequence("P", "orders", 1, stream=1), "stream"),

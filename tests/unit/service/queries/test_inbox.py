@@ -124,8 +124,8 @@ def test_what_is_being_answered_counts_for_the_depth_and_ends_with_the_loops_lif
     inbox.answer(never_done, steps(2))
     with pytest.raises(Busy):
         inbox.put(AddressQuery("b"), math.inf)
-    inbox.let_go()
-    with pytest.raises(Unavailable, match="was started again"):
+    inbox.abort_running()
+    with pytest.raises(Unavailable, match="was restarted"):
         begun.result(0)
 
 

@@ -33,8 +33,8 @@ from service.supervisor.protocol import (
     QueryFailed,
     QueryRefused,
     StopRequest,
-    ToChild,
     ToSupervisor,
+    ToWorker,
     WorkerEnded,
     WorkerQuery,
     WorkerReport,
@@ -65,8 +65,8 @@ def status_of(worker: int, workers: int) -> ServiceStatus:
 
 def count_lives(begin: WorkerSetup) -> int:
     """How many processes of this part there were, with this one."""
-    (begin.folder / f"goes-on-{begin.part.label}").write_text(str(begin.goes_on))
-    file = begin.folder / f"lives-{begin.part.label}"
+    (begin.folder / f"goes-on-{begin.task.label}").write_text(str(begin.resumes))
+    file = begin.folder / f"lives-{begin.task.label}"
     with file.open("a") as lives:
         lives.write(f"{os.getpid()}\n")
     return len(file.read_text().splitlines())
@@ -76,12 +76,12 @@ class Dummy:
     """See the module."""
 
     def __init__(self, behaviour: str, begin: WorkerSetup, connection: Connection) -> None:
-        self._behaviour = behaviour if begin.part.worker == 0 else "well"
+        self._behaviour = behaviour if begin.task.worker == 0 else "well"
         self._begin = begin
         self._lives = count_lives(begin)
         self._workers = begin.config.service.workers
         self._stop = threading.Event()
-        self._link: Channel[ToChild, ToSupervisor] = Channel(
+        self._link: Channel[ToWorker, ToSupervisor] = Channel(
             connection, self._hear, lambda: os._exit(1)
         )
 
@@ -108,12 +108,12 @@ class Dummy:
         return 0
 
     def _report(self, phase: ServicePhase = "running") -> None:
-        status = status_of(self._begin.part.worker, self._workers)._replace(phase=phase)
+        status = status_of(self._begin.task.worker, self._workers)._replace(phase=phase)
         if self._behaviour == "routed":
             status = status._replace(hops=("inputs", "by-address"))
         self._link.send(WorkerReport(status, True, 0, memory_bytes(), "cluster-1", float("-inf")))  # noqa: FBT003
 
-    def _hear(self, message: ToChild) -> None:
+    def _hear(self, message: ToWorker) -> None:
         match message:
             case StopRequest():
                 self._stop.set()
@@ -125,7 +125,7 @@ class Dummy:
                 self._link.send(self._answer(message)._replace(number=number))
 
     def _answer(self, ask: WorkerQuery) -> "QueryAnswered | QueryRefused | QueryFailed":
-        worker, query = self._begin.part.worker, ask.query
+        worker, query = self._begin.task.worker, ask.query
         match query:
             case IdQuery():
                 return QueryAnswered(0, IdAnswer(known=False, sightings=()))
@@ -146,7 +146,7 @@ class Dummy:
 
 def main(behaviour: str, fd: str, supervisor_pid: str) -> int:
     die_with(int(supervisor_pid))
-    connection: Connection[ToSupervisor, ToChild] = Connection(int(fd))
+    connection: Connection[ToSupervisor, ToWorker] = Connection(int(fd))
     begin = connection.recv()
     assert isinstance(begin, WorkerSetup)
     return Dummy(behaviour, begin, connection).run()

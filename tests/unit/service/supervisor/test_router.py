@@ -134,7 +134,7 @@ def test_counts_are_of_all_processes_and_never_go_back(
     replaced_after(monkeypatch, 3.0)
     crew = supervisor_of(tmp_path, "well")
     own = Metrics(crew, {"version": "0"}, addresses_max=1)
-    crew.counts_restarts_by(lambda part: own.worker_restarted(part.worker, part.hop.value))
+    crew.on_restart(lambda task: own.worker_restarted(task.worker, task.hop.value))
     metrics = SupervisorMetrics(own, crew.handles)
 
     def scene() -> None:
@@ -161,7 +161,7 @@ def test_every_message_is_the_same_at_the_other_end() -> None:
     config = config_of(2)
     for part in parts_of(config):
         begin = WorkerSetup(
-            config, part, Path("/x"), part.label, 50, 60.0, float("-inf"), goes_on=False
+            config, part, Path("/x"), part.label, 50, 60.0, float("-inf"), resumes=False
         )
         assert at_the_other_end(begin) == begin
     assert at_the_other_end(WorkerEnded(4, "Fenced.")) == WorkerEnded(4, "Fenced.")

@@ -7,7 +7,7 @@ import pytest
 
 from service.config.tasks import Hop, Task
 from service.queries.status import PartitionStatus, ServiceStatus
-from service.supervisor.status import NOTHING, CumulativeCounts, WorkerState, instance_status
+from service.supervisor.status import NO_COUNTS, CumulativeCounts, WorkerState, instance_status
 
 START: Final = datetime.fromtimestamp(0, UTC)
 LATER: Final = datetime.fromtimestamp(9, UTC)
@@ -29,7 +29,7 @@ def part(worker: int, *numbers: int, hop: Hop = Hop.INPUTS, total: int = 4) -> W
         records_consumed=10,
         last_commit_at=START,
     )
-    return WorkerState(Task(worker, hop), status, NOTHING, None, has_run=True)
+    return WorkerState(Task(worker, hop), status, NO_COUNTS, None, has_run=True)
 
 
 def waiting(standing: WorkerState, sentence: str) -> WorkerState:
@@ -78,10 +78,8 @@ def test_the_first_sentence_counts_and_names_its_worker() -> None:
 
 
 def test_a_part_that_is_replaced_is_waited_for() -> None:
-    gone = part(1)._replace(
-        status=None, trouble="hung and is started again after 1 s", has_run=False
-    )
-    assert whole(part(0), gone).waiting_for == "worker 1, which hung and is started again after 1 s"
+    gone = part(1)._replace(status=None, trouble="hung and will be restarted", has_run=False)
+    assert whole(part(0), gone).waiting_for == "worker 1, which hung and will be restarted"
     back = gone._replace(trouble=None, status=EMPTY)
     assert "not joined the group yet" in (whole(part(0), back).waiting_for or "")
 

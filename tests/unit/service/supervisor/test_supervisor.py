@@ -48,7 +48,7 @@ def test_parts_that_routes_in_force_need_are_started_once(tmp_path: Path) -> Non
 
     def scene() -> None:
         eventually(lambda: len(crew.handles) == 2 and crew.read().phase == "running")
-        assert [handle.part.label for handle in crew.handles] == ["0", "0-by-address"]
+        assert [handle.task.label for handle in crew.handles] == ["0", "0-by-address"]
         assert crew.has_run()
         time.sleep(0.3)  # noqa: TID251 - a second start would come within this
 
@@ -90,7 +90,7 @@ def test_while_it_is_replaced_the_instance_says_what_it_waits_for(
         now = crew.read()
         assert now.phase == "waiting"
         assert now.waiting_for is not None
-        assert now.waiting_for.startswith("worker 0, which was ended by SIGKILL and is started")
+        assert now.waiting_for.startswith("worker 0, which was killed by SIGKILL and will")
         assert not now.complete
         assert crew.heartbeat_age_ms() < 5000
 

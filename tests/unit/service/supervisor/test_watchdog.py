@@ -21,7 +21,7 @@ class Scene:
         self.dog = Watchdog(
             self.board,
             60.0,
-            strike=self.struck.append,
+            on_hang=self.struck.append,
             clock_s=lambda: self.now_s,
             used_s=lambda: self.used_s,
         )

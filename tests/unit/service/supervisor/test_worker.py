@@ -404,7 +404,7 @@ def test_a_process_that_goes_on_for_one_that_had_run_waits_300_seconds_too() -> 
     clients, begun_s = living.clients, living.clock.monotonic_s()
     worker = LoopRunner(
         *(living.config, clients, living.stores, living.clock, living.watch, living.inbox),
-        goes_on=True,
+        resumes=True,
     )
     with ending(ExitCode.BROKER):
         worker.run()
