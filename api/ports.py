@@ -129,7 +129,7 @@ class SessionPort(Protocol):
 class GroupPort(Protocol):
     """All instances of the group."""
 
-    async def roll_call(self, timeout_s: float) -> tuple[InstanceStatus, ...]:
+    async def instance_statuses(self, timeout_s: float) -> tuple[InstanceStatus, ...]:
         """Tell how each of them does."""
         ...
 

@@ -85,7 +85,7 @@ def router(view: ServiceView) -> APIRouter:
     @routes.get("/v1/instances", responses=errors())
     async def instances() -> Instances:
         """Return every instance of the group, and how it does."""
-        present = await fleet.roll_call(view.roll_timeout_s)
+        present = await fleet.instance_statuses(view.roll_timeout_s)
         return Instances(instances=tuple(map(Instance.of, present)), complete=is_complete(present))
 
     return routes

@@ -15,7 +15,7 @@ from api.auth.authorize import client_of
 from api.ports import MetricsPort, PeerPort, ServiceView
 from api.principal import EXTRA, FREE, principal_of
 from api.problems import MALFORMED, PEERS_ONLY, problem_response, trace_id
-from service.peers.protocol import ACTOR, FORWARDED, PATH, SIGNATURE, CodecError, question_of
+from service.peers.protocol import ACTOR, FORWARDED, PATH, SIGNATURE, CodecError, decode_query
 from service.peers.server import is_change
 from service.peers.signing import RequestOrigin, SignedRequest
 from service.urls import is_loopback
@@ -41,7 +41,7 @@ def router(view: ServiceView) -> APIRouter:
         if signed is not None and not signed.covers(body):
             return _refused(request, view.metrics)
         try:
-            asked = question_of(body)
+            asked = decode_query(body)
         except CodecError as error:
             detail = f"The question is none that this version knows: {error}."
             return problem_response(MALFORMED, detail, request.scope)

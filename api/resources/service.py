@@ -34,7 +34,7 @@ def router(view: ServiceView) -> APIRouter:
         """Return the partitions with owners, offsets and lag: of all instances, or the own."""
         now = view.board.read()
         if view.fleet is not None and scope == "group":
-            return _of_all(now.instance, await view.fleet.roll_call(view.roll_timeout_s))
+            return _of_all(now.instance, await view.fleet.instance_statuses(view.roll_timeout_s))
         return Partitions(
             instance=now.instance,
             partitions=tuple(Partition.of(now.instance, each) for each in now.partitions),

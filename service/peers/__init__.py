@@ -1,1 +1,1 @@
-"""Peers: how instances find and ask each other."""
+"""Peers: how instances find and query each other."""

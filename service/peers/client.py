@@ -1,8 +1,8 @@
-"""Peer client: asks the other instances over HTTP, all at once and each once.
+"""Peer client: sends queries to the other instances over HTTP, to all of them at once.
 
-An instance that is unreachable or replies nonsense is skipped for some seconds, so that it slows
-one query and not all. All requests share one connection pool on a thread of its own, since callers
-may run on any event loop.
+An instance that is unreachable or sends an invalid reply is skipped for some seconds, so that it
+delays one query and not all. All requests share one connection pool on a thread of its own, since
+callers may run on any event loop.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ from service.peers.protocol import (
     PeerQuery,
     QueryReply,
     StatusRequest,
-    question_text,
-    reply_of,
+    decode_reply,
+    encode_query,
 )
 from service.peers.signing import PeerKey, RequestOrigin
 from service.queries.registry import Query
@@ -41,27 +41,27 @@ _CONNECTIONS_MAX: Final = 64
 _OK: Final = 200
 _REFUSED: Final = 403
 _NO_TIME: Final = PeerFailure("no-time", "there was no time left")
-_NO_URL: Final = PeerFailure("no-url", "it announces no URL; set its api.advertised_url")
+_NO_URL: Final = PeerFailure("no-url", "it has registered no URL; set its api.advertised_url")
 _NOT_ADMITTED: Final = PeerFailure(
     "refused",
-    "it refuses our signature; see that all instances hold one secret in api.peer_token_file, and "
-    "that their clocks agree",
+    "it refuses our signature; check that all instances have the same secret in "
+    "api.peer_token_file, and that their clocks agree",
 )
 _NOT_SIGNED: Final = PeerFailure(
-    "not-signed", "what answers at its URL does not hold the secret of api.peer_token_file"
+    "not-signed", "the server at its URL does not have the secret of api.peer_token_file"
 )
 _OTHER: Final = PeerFailure(
     "other-instance", "another instance answers at its URL; set its api.advertised_url"
 )
 _NOT_UNDERSTOOD: Final = PeerFailure(
-    "not-understood", "its reply is not understood; see that all instances have one version"
+    "not-understood", "its reply is invalid; check that all instances have the same version"
 )
 
 _log = structlog.stdlib.get_logger(__name__)
 
 
 class PeerReply(NamedTuple):
-    """What came of a question to one instance: a reply, or why there is none."""
+    """The reply of one instance to a query, or why there is none."""
 
     peer: Registration
     reply: QueryReply | None
@@ -69,17 +69,17 @@ class PeerReply(NamedTuple):
 
 
 class UnreachablePeer(NamedTuple):
-    """An instance that was not reached, not once since."""
+    """An instance that every query since `since_s` has failed to reach."""
 
     peer: Registration
     trouble: PeerFailure
     since_s: float
     until_s: float
-    """When it was not reached last."""
+    """The time of the last failure."""
 
 
 class ForeignReplyError(Exception):
-    """Something answers at the URL of an instance, and not as that instance does."""
+    """The server at the URL of an instance does not reply as that instance would."""
 
     def __init__(self, trouble: PeerFailure) -> None:
         super().__init__(trouble.sentence)
@@ -87,7 +87,7 @@ class ForeignReplyError(Exception):
 
 
 class PeerClient:
-    """Safe on any thread and any event loop."""
+    """Sends queries to the other instances. Safe on any thread and any event loop."""
 
     def __init__(
         self,
@@ -97,9 +97,9 @@ class PeerClient:
         tls: Callable[[], ssl.SSLContext] = ssl.create_default_context,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`own` is the name of this instance; with a `key` questions and replies are signed.
+        """`own` is the name of this instance; with a `key`, queries and replies are signed.
 
-        `tls` is asked once, before the first request.
+        `tls` is called once, before the first request.
         """
         self._own = own
         self._known = known
@@ -113,11 +113,11 @@ class PeerClient:
 
     @property
     def others(self) -> tuple[Registration, ...]:
-        """All that are announced but ourselves."""
+        """All registered instances except this one."""
         return tuple(peer for peer in self._known() if peer.name != self._own)
 
     async def ask(self, query: Query | StatusRequest, timeout_s: float) -> tuple[PeerReply, ...]:
-        """Ask all others; never raises for what one of them does."""
+        """Send a query to all others; an error of one of them is part of its reply."""
         others = self.others
         if not others or timeout_s <= 0:
             return tuple(PeerReply(peer, None, _NO_TIME) for peer in others)
@@ -127,12 +127,12 @@ class PeerClient:
         return await asyncio.wrap_future(work)
 
     def lost_for(self, seconds: float) -> tuple[Registration, ...]:
-        """Those that were not reached over such a time, however often they were asked."""
+        """Return the instances that all queries over this time have failed to reach."""
         lost = tuple(self._lost.values())
         return tuple(each.peer for each in lost if each.until_s - each.since_s > seconds)
 
     def forget(self, name: str) -> None:
-        """Know nothing of what one did."""
+        """Forget the failures of an instance."""
         self._lost.pop(name, None)
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
@@ -144,15 +144,15 @@ class PeerClient:
                 ).start()
             return self._loop
 
-    # On the thread of the pool.
+    # On the thread of the connection pool.
 
     async def _all(
         self, others: tuple[Registration, ...], query: Query | StatusRequest, timeout_s: float
     ) -> tuple[PeerReply, ...]:
-        heard = await asyncio.gather(*(self._one(peer, query, timeout_s) for peer in others))
+        replies = await asyncio.gather(*(self._one(peer, query, timeout_s) for peer in others))
         for name in self._lost.keys() - {peer.name for peer in others}:
             self.forget(name)
-        return tuple(heard)
+        return tuple(replies)
 
     async def _one(
         self, peer: Registration, query: Query | StatusRequest, timeout_s: float
@@ -164,7 +164,7 @@ class PeerClient:
             return PeerReply(peer, None, _NO_URL)
         try:
             async with asyncio.timeout(timeout_s):
-                reply = await self._asked(peer, query, timeout_s)
+                reply = await self._post(peer, query, timeout_s)
         except TimeoutError:
             sentence = f"it did not reply within {timeout_s:.1f} s"
             return self._not_reached(peer, PeerFailure("timeout", sentence))
@@ -177,11 +177,11 @@ class PeerClient:
             _log.info("peer_reached_again", peer=peer.name, url=peer.url)
         return PeerReply(peer, reply, None)
 
-    async def _asked(
+    async def _post(
         self, peer: Registration, query: Query | StatusRequest, timeout_s: float
     ) -> QueryReply:
         request_origin = self._request_origin()
-        body = question_text(PeerQuery(peer.name, query, round(timeout_s * 1000)))
+        body = encode_query(PeerQuery(peer.name, query, round(timeout_s * 1000)))
         signed = None if self._key is None else self._key.signed(PATH, request_origin, body)
         response = await self._pool().post(
             peer.url.rstrip("/") + PATH,
@@ -204,7 +204,7 @@ class PeerClient:
             if not self._key.is_of_reply(signature, signed.nonce, response.content):
                 raise ForeignReplyError(_NOT_SIGNED)
         try:
-            reply = reply_of(response.content)
+            reply = decode_reply(response.content)
         except CodecError as error:
             raise ForeignReplyError(_NOT_UNDERSTOOD) from error
         if reply.instance != peer.name:
@@ -212,7 +212,7 @@ class PeerClient:
         return reply
 
     def _request_origin(self) -> RequestOrigin:
-        """So that the lines of a request in the logs of all instances have the same name."""
+        """Return the origin of a query; log lines of all instances share its request id."""
         bound = structlog.contextvars.get_contextvars()
         request_id = str(bound.get("request_id") or uuid.uuid4().hex)
         return RequestOrigin(self._own, quote(str(bound.get("actor", "")), safe="@"), request_id)
@@ -221,10 +221,10 @@ class PeerClient:
         if self._client is None:
             self._client = httpx2.AsyncClient(
                 verify=self._tls(),
-                # The deadline of a question bounds the whole of it; see `_one`.
+                # `_one` limits the total time of a query.
                 timeout=httpx2.Timeout(None, connect=CONNECT_S),
                 limits=httpx2.Limits(max_connections=_CONNECTIONS_MAX),
-                trust_env=False,  # no proxy stands between instances
+                trust_env=False,  # no proxy between instances
             )
         return self._client
 

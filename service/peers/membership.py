@@ -33,7 +33,7 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 class GroupMembership:
-    """What an instance knows of the others, and what these know of it."""
+    """Connects an instance with the others: its presence, and its peer router and server."""
 
     def __init__(
         self,
@@ -46,13 +46,14 @@ class GroupMembership:
         clock: Clock,
         check: Callable[[ServiceStatus], None],
     ) -> None:
-        """`config` is the one that holds now; `workers` and `status` are of this instance alone.
+        """`config` returns the effective configuration.
 
-        `check` raises where its state is not whole.
+        `workers` and `status` are those of this instance alone; `check` raises if its state is not
+        restored.
         """
         service, api = config().service, config().api
         key = _key(api.peer_token_file)
-        self._mine = Registration(
+        self._registration = Registration(
             name=service.instance,
             url=api.advertised_url.rstrip("/"),
             started_at_ms=round(datetime.now(UTC).timestamp() * 1000),
@@ -68,10 +69,12 @@ class GroupMembership:
         def status_reply() -> StatusReply:
             return StatusReply(version, metadata_watcher.revision, status())
 
-        self.query_service = PeerRouter(config, workers, status_reply, peers, lambda: self._mine)
+        self.query_service = PeerRouter(
+            config, workers, status_reply, peers, lambda: self._registration
+        )
         self.peer_server = PeerServer(workers, status_reply, check, key)
         self._presence = Presence(
-            lambda: self._mine,
+            lambda: self._registration,
             lambda: metadata_watcher.instances,
             MetadataWriter(clients, config_topic(service.group_id), clock).write,
             peers,
@@ -79,19 +82,19 @@ class GroupMembership:
         )
 
     def start(self, url: str) -> None:
-        """Follow the others, and be one of them once the group is joined; the API is at `url`."""
-        if not self._mine.url and urlsplit(url).hostname not in _ANY_ADDRESS:
-            self._mine = self._mine._replace(url=url)
-        if not self._mine.url:
+        """Register the instance once it has joined its group; its API listens at `url`."""
+        if not self._registration.url and urlsplit(url).hostname not in _ANY_ADDRESS:
+            self._registration = self._registration._replace(url=url)
+        if not self._registration.url:
             _log.warning(
                 "peers_cannot_reach_us",
-                reason=f"{url} names no machine; set api.advertised_url",
+                reason=f"{url} has no host that others can reach; set api.advertised_url",
                 machine=socket.gethostname(),
             )
         self._presence.start()
 
     def stop(self) -> None:
-        """Be one of them no longer."""
+        """Remove the registration."""
         self._presence.stop()
 
 
@@ -104,7 +107,7 @@ def _key(path: str) -> PeerKey | None:
 
 
 def _tls(api: ApiSettings) -> ssl.SSLContext:
-    """How others are trusted; where they ask for a certificate, it is the own one."""
+    """Return the TLS client settings; with a client CA, the API's own certificate is presented."""
     context = ssl.create_default_context()
     if api.tls_client_ca_file:
         context.load_verify_locations(api.tls_client_ca_file)

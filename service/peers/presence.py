@@ -1,8 +1,8 @@
 """Presence: keeps this instance registered on the metadata topic while it runs.
 
-The registration is compared with the facts and corrected. So an instance whose record was deleted,
-or whose topic was created again, is registered again within a second; and an instance that nobody
-has reached for long is removed by whoever finds that.
+The registration is compared with the topic and corrected. So an instance whose record was deleted,
+or whose topic was created again, is registered again within a second. An instance that another one
+has not reached for a long time is removed by that instance.
 """
 
 import random
@@ -25,53 +25,53 @@ _LOOK_S: Final = 0.2
 _PAUSE_S: Final = 2.0
 GONE_S: Final = 300.0
 _LEAVE_S: Final = 10.0
-"""A broker that is asked by all who take over answers late."""
+"""A broker responds late while other instances take over the partitions."""
 
 _log = structlog.stdlib.get_logger(__name__)
 
 
 class _UpToDateError(Exception):
-    """There is nothing to write."""
+    """The topic has the desired content already."""
 
 
 class Presence:
-    """See the module; all of it on a daemon thread."""
+    """Registers this instance and removes lost ones, on a daemon thread."""
 
     def __init__(
         self,
-        announced: Callable[[], Registration],
+        registration: Callable[[], Registration],
         known: Callable[[], tuple[Registration, ...] | None],
         write: Callable[[Callable[[MetadataImage], MetadataRecord]], int],
         peers: PeerClient,
         *,
         phase: Callable[[], ServicePhase],
     ) -> None:
-        """`known` are those that are announced, if that is known yet; `write` is a `Writer`'s.
+        """`known` returns the registered instances, once known; `write` is `MetadataWriter.write`.
 
-        `phase` is that of the own instance: it is announced once it has joined its group.
+        `phase` is that of this instance, which is registered once it has joined its group.
         """
-        self._announced = announced
+        self._registration = registration
         self._known = known
         self._write = write
         self._peers = peers
         self._phase = phase
-        self._has_announced = False
+        self._is_registered = False
         self._stopping = threading.Event()
         self._leaves_s = float("inf")
-        """Since when it is being taken away."""
+        """When its removal began."""
         self._left = threading.Event()
 
     def start(self) -> None:
-        """Announce from now on."""
+        """Start to keep the instance registered."""
         threading.Thread(target=self._run, name="ringfence-presence", daemon=True).start()
 
     def stop(self) -> None:
-        """Take the announcement away, within a limit."""
+        """Remove the registration, within a time limit."""
         self._stopping.set()
-        if self._has_announced:
+        if self._is_registered:
             now_s = time.monotonic()
             self._left.wait(max(0.0, min(self._leaves_s, now_s) + _LEAVE_S - now_s))
-            if self._has_announced:
+            if self._is_registered:
                 _log.warning("announcement_stays", for_s=GONE_S)
 
     def _run(self) -> None:
@@ -81,15 +81,15 @@ class Presence:
                 break
             if known is None or phase == "starting":
                 continue
-            mine = self._announced()
-            if mine not in known:
-                self._has_announced |= self._written(partial(_record, mine))
+            own = self._registration()
+            if own not in known:
+                self._is_registered |= self._written(partial(_record, own))
                 self._stopping.wait(_PAUSE_S * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
             for lost in self._peers.lost_for(GONE_S):
-                self._take_away(lost)
+                self._remove(lost)
         self._leave()
 
-    def _take_away(self, lost: Registration) -> None:
+    def _remove(self, lost: Registration) -> None:
         def removal(settings: MetadataImage) -> MetadataRecord:
             if settings.instances.get(lost.name) != lost:
                 raise _UpToDateError
@@ -102,19 +102,19 @@ class Presence:
     def _leave(self) -> None:
         self._leaves_s = time.monotonic()
         deadline_s = self._leaves_s + _LEAVE_S
-        mine = self._announced()
+        own = self._registration()
 
         def removal(settings: MetadataImage) -> MetadataRecord:
-            if settings.instances.get(mine.name) != mine:
-                raise _UpToDateError  # another of our name is there already
-            return removal_of(mine.name)
+            if settings.instances.get(own.name) != own:
+                raise _UpToDateError  # another process has registered under our name
+            return removal_of(own.name)
 
-        while self._has_announced and time.monotonic() < deadline_s:
-            self._has_announced = not self._written(removal)
+        while self._is_registered and time.monotonic() < deadline_s:
+            self._is_registered = not self._written(removal)
         self._left.set()
 
     def _written(self, change: Callable[[MetadataImage], MetadataRecord]) -> bool:
-        """Whether it was written, or need not be; who writes at the same time may come first."""
+        """Write, unless the topic is up to date; return False if another writer interfered."""
         try:
             self._write(change)
         except _UpToDateError:
@@ -126,5 +126,5 @@ class Presence:
         return True
 
 
-def _record(mine: Registration, _settings: MetadataImage) -> MetadataRecord:
-    return mine.record
+def _record(own: Registration, _settings: MetadataImage) -> MetadataRecord:
+    return own.record

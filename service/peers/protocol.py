@@ -1,8 +1,8 @@
-"""Peer protocol: the messages between instances, and their encoding as JSON by type alone.
+"""Peer protocol: the messages between instances, and their JSON encoding, derived from the types.
 
-A named tuple is a list of its fields; where a field may have one of several types, an object names
-it. A value that does not match its type exactly is refused: a field that one side does not know may
-be the one that matters.
+A named tuple becomes a list of its fields; in a union, an object names the type. A value that does
+not match its type exactly is refused: a field that one side does not know may be the one that
+matters.
 """
 
 import base64
@@ -35,43 +35,43 @@ _PLAIN: Final = frozenset({str, int, float, bool, NoneType})
 
 
 class CodecError(ValueError):
-    """What was told is no value of the type that was expected."""
+    """The text is not the encoding of a value of the expected type."""
 
 
 class _Codec(NamedTuple):
-    """From a value to what JSON can hold, and back."""
+    """Converts values of one type to JSON values and back."""
 
     dump: Callable[[Any], Any]
     load: Callable[[object], Any]
 
 
 def dumps(value: object, kind: Hashable) -> bytes:
-    """The text of a value of this type."""
-    return json.dumps(_way(kind).dump(value), separators=(",", ":")).encode()
+    """Encode a value of this type."""
+    return json.dumps(_codec(kind).dump(value), separators=(",", ":")).encode()
 
 
 def loads(text: bytes, kind: Hashable) -> object:
-    """The value of this type; CodecError where the text tells of none."""
+    """Decode a value of this type; CodecError if the text is not one."""
     try:
-        told = json.loads(text)
+        decoded = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise CodecError("it is no JSON") from error
-    loaded: object = _way(kind).load(told)
-    return loaded
+        raise CodecError("it is not JSON") from error
+    value: object = _codec(kind).load(decoded)
+    return value
 
 
 @cache
-def _way(kind: Hashable) -> _Codec:
+def _codec(kind: Hashable) -> _Codec:
     if kind in _PLAIN:
-        return _Codec(_same, lambda told: _plain(told, frozenset({kind})))
+        return _Codec(_same, lambda value: _plain(value, frozenset({kind})))
     if kind is bytes:
         return _Codec(lambda value: base64.b64encode(value).decode("ascii"), _bytes)
     if kind is datetime:
         return _Codec(datetime.isoformat, _time)
     if isinstance(kind, type) and hasattr(kind, "_fields"):
         hints = get_type_hints(kind)
-        fields = _row([_way(hints[name]) for name in kind._fields])
-        return _Codec(fields.dump, lambda told: kind(*fields.load(told)))
+        fields = _row([_codec(hints[name]) for name in kind._fields])
+        return _Codec(fields.dump, lambda items: kind(*fields.load(items)))
     return _composed(kind)
 
 
@@ -80,28 +80,28 @@ def _composed(kind: Hashable) -> _Codec:
     if origin in (Union, UnionType):
         return _union(inner)
     if origin is Literal:
-        return _Codec(_same, lambda told: _one_of(told, inner))
+        return _Codec(_same, lambda value: _one_of(value, inner))
     if origin is tuple and inner[1:] == (Ellipsis,):
-        return _list(_way(inner[0]))
+        return _list(_codec(inner[0]))
     if origin is tuple:
-        return _row([_way(each) for each in inner])
+        return _row([_codec(each) for each in inner])
     if origin is not None and issubclass(origin, Mapping) and inner[0] is str:
-        return _table(_way(inner[1]))
-    raise TypeError(f"{kind} is no type that can be told in JSON")
+        return _table(_codec(inner[1]))
+    raise TypeError(f"{kind} has no encoding in JSON")
 
 
 def _list(item: _Codec) -> _Codec:
     return _Codec(
         lambda values: [item.dump(value) for value in values],
-        lambda told: tuple(item.load(each) for each in _of(list, told)),
+        lambda items: tuple(item.load(each) for each in _of(list, items)),
     )
 
 
 def _row(fields: list[_Codec]) -> _Codec:
-    def load(told: object) -> tuple[object, ...]:
-        items = _of(list, told)
+    def load(value: object) -> tuple[object, ...]:
+        items = _of(list, value)
         if len(items) != len(fields):
-            raise CodecError(f"{len(items)} fields are told where there are {len(fields)}")
+            raise CodecError(f"it has {len(items)} fields, expected {len(fields)}")
         return tuple(field.load(each) for field, each in zip(fields, items, strict=True))
 
     return _Codec(
@@ -112,7 +112,7 @@ def _row(fields: list[_Codec]) -> _Codec:
 def _table(item: _Codec) -> _Codec:
     return _Codec(
         lambda values: {name: item.dump(value) for name, value in values.items()},
-        lambda told: {name: item.load(each) for name, each in _of(dict, told).items()},
+        lambda members: {name: item.load(each) for name, each in _of(dict, members).items()},
     )
 
 
@@ -121,25 +121,25 @@ def _union(kinds: tuple[Any, ...]) -> _Codec:
     named = {each.__name__: each for each in kinds if hasattr(each, "_fields")}
     others = [each for each in kinds if each not in plain and each not in named.values()]
     if len(others) > 1 or (others and (named or plain - {NoneType})):
-        raise TypeError(f"nobody could tell apart in JSON what is one of {kinds}")
+        raise TypeError(f"the types {kinds} cannot be distinguished in JSON")
 
     def dump(value: object) -> object:
         kind: type = type(value)
         if kind in plain or (kind is int and float in plain):
             return value
         if kind in named.values():
-            return {kind.__name__: _way(kind).dump(value)}
-        return _way(others[0]).dump(value)
+            return {kind.__name__: _codec(kind).dump(value)}
+        return _codec(others[0]).dump(value)
 
-    def load(told: object) -> object:
+    def load(value: object) -> object:
         if others:
-            return None if told is None and plain else _way(others[0]).load(told)
-        if not isinstance(told, dict):
-            return _plain(told, plain)
-        name = next(iter(told), "")
-        if len(told) != 1 or name not in named:
-            raise CodecError(f"{name[:80] or 'an empty table'} is none of what may stand there")
-        return _way(named[name]).load(told[name])
+            return None if value is None and plain else _codec(others[0]).load(value)
+        if not isinstance(value, dict):
+            return _plain(value, plain)
+        name = next(iter(value), "")
+        if len(value) != 1 or name not in named:
+            raise CodecError(f"{name[:80] or 'an empty object'} is not an expected type")
+        return _codec(named[name]).load(value[name])
 
     return _Codec(dump, load)
 
@@ -148,51 +148,51 @@ def _same(value: object) -> object:
     return value
 
 
-def _plain(told: object, kinds: frozenset[Any]) -> object:
-    if type(told) in kinds:
-        return told
-    if type(told) is int and float in kinds:
-        return float(told)
+def _plain(value: object, kinds: frozenset[Any]) -> object:
+    if type(value) in kinds:
+        return value
+    if type(value) is int and float in kinds:
+        return float(value)
     names = " or ".join(sorted(kind.__name__ for kind in kinds))
-    raise CodecError(f"{type(told).__name__} is told where {names} is expected")
+    raise CodecError(f"it is {type(value).__name__}, expected {names}")
 
 
-def _one_of(told: object, values: tuple[object, ...]) -> object:
-    if type(told) in (str, int, bool) and told in values:
-        return told
-    raise CodecError(f"what is told is none of {', '.join(map(str, values))}")
+def _one_of(value: object, allowed: tuple[object, ...]) -> object:
+    if type(value) in (str, int, bool) and value in allowed:
+        return value
+    raise CodecError(f"it is none of {', '.join(map(str, allowed))}")
 
 
-def _of(kind: type[T], told: object) -> T:
-    if type(told) is kind:
-        return told
-    raise CodecError(f"{type(told).__name__} is told where {kind.__name__} is expected")
+def _of(kind: type[T], value: object) -> T:
+    if type(value) is kind:
+        return value
+    raise CodecError(f"it is {type(value).__name__}, expected {kind.__name__}")
 
 
-def _bytes(told: object) -> bytes:
+def _bytes(value: object) -> bytes:
     try:
-        return base64.b64decode(_of(str, told), validate=True)
+        return base64.b64decode(_of(str, value), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise CodecError("it is no base64") from error
+        raise CodecError("it is not base64") from error
 
 
-def _time(told: object) -> datetime:
+def _time(value: object) -> datetime:
     try:
-        return datetime.fromisoformat(_of(str, told))
+        return datetime.fromisoformat(_of(str, value))
     except ValueError as error:
-        raise CodecError("it is no time") from error
+        raise CodecError("it is not a time") from error
 
 
 PATH: Final = "/v1/internal/questions"
 
 FORWARDED: Final = "X-Ringfence-Forwarded"
-"""Names the instance that forwards. What bears it is answered here or not at all."""
+"""Names the instance that forwards a query. A query with this header is not forwarded again."""
 
 ACTOR: Final = "X-Ringfence-Actor"
-"""For whom an instance asks, percent-encoded; believed where it is signed."""
+"""The user on whose behalf an instance asks, percent-encoded; trusted if the request is signed."""
 
 SIGNATURE: Final = "X-Ringfence-Signature"
-"""Of a reply."""
+"""The signature of a reply."""
 
 _REASONS: Final = {
     kind.__name__: kind
@@ -201,27 +201,27 @@ _REASONS: Final = {
 
 
 class StatusRequest(NamedTuple):
-    """Asks an instance how it does."""
+    """Asks an instance for its status."""
 
 
 class StatusReply(NamedTuple):
-    """How an instance does."""
+    """The status of an instance."""
 
     version: str
     revision: int
-    """Of the config topic, as far as it has read that."""
+    """Of the newest settings document that it has read."""
     status: ServiceStatus
 
 
 class PeerFailure(NamedTuple):
-    """Why an instance does not answer: a kind, and a sentence made of nothing that it told."""
+    """Why an instance does not answer: a code, and a sentence that quotes nothing it has sent."""
 
     code: str
     sentence: str
 
 
 class InstanceStatus(NamedTuple):
-    """An instance, and how it does; `trouble` tells why that is not known."""
+    """An instance and its status; `trouble` says why the status is not known."""
 
     announced: Registration
     is_own: bool
@@ -230,7 +230,7 @@ class InstanceStatus(NamedTuple):
 
 
 class PeerQuery(NamedTuple):
-    """What is asked of one instance; after the time nobody waits for the reply."""
+    """A query to one instance; after the timeout the sender no longer waits for the reply."""
 
     to: str
     query: Query | StatusRequest
@@ -246,31 +246,31 @@ class QueryRefusal(NamedTuple):
 
 
 class OwnedBy(NamedTuple):
-    """A partition of an input, or of the topic by-address."""
+    """A partition of an input or of the topic by-address."""
 
     topic: str
     partition: int
 
 
 class QueryReply(NamedTuple):
-    """What an instance replies, and for which partitions it spoke."""
+    """The reply of an instance, and the partitions that it owns."""
 
     instance: str
-    told: Answer | StatusReply | QueryRefusal
+    outcome: Answer | StatusReply | QueryRefusal
     owned: tuple[OwnedBy, ...] = ()
     partitions_total: int = 0
-    """Of all instances, as this one knows it."""
+    """Of all instances, as far as this one knows."""
 
 
 def refusal_of(reason: Exception) -> QueryRefusal | None:
-    """A reason why there is no answer; None for what is an error of ours."""
+    """Return the refusal for an expected error; None for a bug in Ringfence."""
     if not isinstance(reason, tuple(_REASONS.values())):
         return None
     return QueryRefusal(type(reason).__name__, str(reason), getattr(reason, "retry_after_s", 1))
 
 
 def reason_of(refusal: QueryRefusal) -> Exception:
-    """The same, to be raised."""
+    """Return the exception to raise for a refusal."""
     kind = _REASONS.get(refusal.kind, Unavailable)
     if issubclass(kind, Unavailable):
         return kind(refusal.sentence, refusal.retry_after_s)
@@ -278,29 +278,29 @@ def reason_of(refusal: QueryRefusal) -> Exception:
 
 
 def owned_by(status: ServiceStatus) -> tuple[OwnedBy, ...]:
-    """The partitions that an instance owns."""
+    """Return the partitions that an instance owns."""
     return tuple(OwnedBy(each.topic, each.partition) for each in status.partitions)
 
 
-def question_text(question: PeerQuery) -> bytes:
-    """As it is sent."""
-    return dumps(question, PeerQuery)
+def encode_query(query: PeerQuery) -> bytes:
+    """Return the body of the request."""
+    return dumps(query, PeerQuery)
 
 
-def question_of(text: bytes) -> PeerQuery:
-    """What was asked; CodecError where it is no question that this version knows."""
-    question = loads(text, PeerQuery)
-    assert isinstance(question, PeerQuery)  # the codec gives what it was asked for
-    return question
+def decode_query(text: bytes) -> PeerQuery:
+    """Return the query in a request; CodecError if this version does not know it."""
+    query = loads(text, PeerQuery)
+    assert isinstance(query, PeerQuery)  # `loads` returns a value of the given type
+    return query
 
 
-def reply_text(reply: QueryReply) -> bytes:
-    """As it is sent."""
+def encode_reply(reply: QueryReply) -> bytes:
+    """Return the body of the response."""
     return dumps(reply, QueryReply)
 
 
-def reply_of(text: bytes) -> QueryReply:
-    """What was replied; CodecError where it is no reply that this version knows."""
+def decode_reply(text: bytes) -> QueryReply:
+    """Return the reply in a response; CodecError if this version does not know it."""
     reply = loads(text, QueryReply)
-    assert isinstance(reply, QueryReply)  # the codec gives what it was asked for
+    assert isinstance(reply, QueryReply)  # `loads` returns a value of the given type
     return reply

@@ -1,8 +1,8 @@
-"""Peer router: sends a query to the own workers and, where they know a part, to other instances.
+"""Peer router: answers queries from this instance's workers and, if needed, the other instances.
 
-Each instance is asked once and answers from its own workers alone, so that no query circulates.
-A read may be partial, and says so. A change is made by all instances that it concerns, or ends with
-a reason.
+Each instance is asked once and answers only from its own workers, so that no query circulates.
+A read may be partial, and says so. A change is made by all instances concerned, or fails with an
+error.
 """
 
 import time
@@ -39,11 +39,11 @@ from service.supervisor.router import gravest
 from state.model import PartitionId
 
 _SHARE: Final = 0.8
-"""Of the time that is left: one that hangs must not take the answer of the others along."""
+"""Of the time left: a peer that hangs must not prevent the answer from the others."""
 
 
 class PeerRouter(QueryService):
-    """See the module."""
+    """Answers queries from all instances of the group."""
 
     def __init__(
         self,
@@ -51,29 +51,29 @@ class PeerRouter(QueryService):
         workers: QueryService,
         status_reply: Callable[[], StatusReply],
         peers: PeerClient,
-        announced: Callable[[], Registration],
+        registration: Callable[[], Registration],
     ) -> None:
-        """`workers`, `status_reply` and `announced` are those of this instance."""
+        """`workers`, `status_reply` and `registration` are those of this instance."""
         self._config = config
         self._workers = workers
         self._status_reply = status_reply
         self._peers = peers
-        self._announced = announced
+        self._registration = registration
 
-    async def roll_call(self, timeout_s: float) -> tuple[InstanceStatus, ...]:
-        """How every instance does, by their names."""
+    async def instance_statuses(self, timeout_s: float) -> tuple[InstanceStatus, ...]:
+        """Return the status of every instance, sorted by name."""
         own = InstanceStatus(
-            self._announced(), is_own=True, status_reply=self._status_reply(), trouble=None
+            self._registration(), is_own=True, status_reply=self._status_reply(), trouble=None
         )
-        heard = await self._peers.ask(StatusRequest(), timeout_s)
+        replies = await self._peers.ask(StatusRequest(), timeout_s)
         return tuple(
-            sorted([own, *map(_instance_status, heard)], key=lambda each: each.announced.name)
+            sorted([own, *map(_instance_status, replies)], key=lambda each: each.announced.name)
         )
 
     def _answered(self, query: Query, timeout_s: float) -> Awaitable[Answer]:
         deadline_s = time.monotonic() + timeout_s
         if isinstance(query, SetSequence) and not self._status.complete:
-            return self._number_changed(query, deadline_s)
+            return self._set_sequence(query, deadline_s)
         return self._asked(query, deadline_s)
 
     @property
@@ -82,87 +82,91 @@ class PeerRouter(QueryService):
 
     async def _asked(self, query: Query, deadline_s: float) -> Answer:
         if isinstance(query, OF_ALL) and not self._status.complete:
-            await self._check_all_are_there(deadline_s)
-        own = await _told(self._workers.ask(query, _left_s(deadline_s)))
+            await self._check_all_owners(deadline_s)
+        own = await _outcome(self._workers.ask(query, _left_s(deadline_s)))
         if isinstance(own, Answer) and (own.complete or _is_done(query, [own])):
             return own._replace(complete=True)
         if isinstance(own, Exception) and not self._others_may_answer(query, own):
             raise own
-        heard = await self._peers.ask(query, _left_s(deadline_s) * _SHARE)
-        return self._merged(query, own, heard)
+        replies = await self._peers.ask(query, _left_s(deadline_s) * _SHARE)
+        return self._merged(query, own, replies)
 
     def _others_may_answer(self, query: Query, reason: Exception) -> bool:
-        """Whether a refusal of ours is no last word."""
+        """Return whether other instances may answer a query that this one has refused."""
         if self._status.complete:
             return False
         return isinstance(reason, Unavailable) or isinstance(query, OF_ONE)
 
-    def _merged(self, query: Query, own: Answer | Exception, heard: Sequence[PeerReply]) -> Answer:
-        replies = [each.reply for each in heard if each.reply is not None]
-        told = [own, *(_outcome(reply) for reply in replies)]
-        answers = [each for each in told if isinstance(each, Answer)]
-        reasons = [each for each in told if isinstance(each, Exception)]
+    def _merged(
+        self, query: Query, own: Answer | Exception, peer_replies: Sequence[PeerReply]
+    ) -> Answer:
+        replies = [each.reply for each in peer_replies if each.reply is not None]
+        outcomes = [own, *(_outcome_of(reply) for reply in replies)]
+        answers = [each for each in outcomes if isinstance(each, Answer)]
+        errors = [each for each in outcomes if isinstance(each, Exception)]
         if isinstance(query, OF_ONE):
-            passing = [
-                *(each for each in reasons if isinstance(each, Unavailable)),
-                *_silent(heard),
+            temporary = [
+                *(each for each in errors if isinstance(each, Unavailable)),
+                *_silent(peer_replies),
             ]
-            if answers and (_is_done(query, answers) or not passing):
+            if answers and (_is_done(query, answers) or not temporary):
                 return merged(query, answers, complete=True)
-            raise gravest([*_partly(answers), *passing, *reasons])
-        lasting = [each for each in reasons if not isinstance(each, Unavailable)]
-        if lasting or not answers:
-            raise gravest(lasting or reasons)
-        spoke = [reply for reply in replies if not isinstance(reply.told, QueryRefusal)]
+            raise gravest([*_partly(answers), *temporary, *errors])
+        permanent = [each for each in errors if not isinstance(each, Unavailable)]
+        if permanent or not answers:
+            raise gravest(permanent or errors)
+        answering = [reply for reply in replies if not isinstance(reply.outcome, QueryRefusal)]
         if isinstance(own, Answer):
-            spoke.append(self._own_reply(own))
-        is_whole = _is_whole(spoke)
+            answering.append(self._own_reply(own))
+        is_whole = _is_whole(answering)
         if isinstance(query, OF_ALL) and not is_whole:
-            raise Unavailable(" ".join(map(str, [*_partly(answers), *reasons, *_silent(heard)])))
+            problems = [*_partly(answers), *errors, *_silent(peer_replies)]
+            raise Unavailable(" ".join(map(str, problems)))
         return merged(query, answers, complete=is_whole)
 
-    async def _check_all_are_there(self, deadline_s: float) -> None:
-        """Before a change is begun that is to reach every partition."""
-        heard = await self._peers.ask(StatusRequest(), _left_s(deadline_s) * _SHARE / 2)
-        replies = [each.reply for each in heard if each.reply is not None]
+    async def _check_all_owners(self, deadline_s: float) -> None:
+        """Raise Unavailable unless every partition has an owner; before a change to all of them."""
+        peer_replies = await self._peers.ask(StatusRequest(), _left_s(deadline_s) * _SHARE / 2)
+        replies = [each.reply for each in peer_replies if each.reply is not None]
         if not _is_whole([*replies, self._own_reply(self._status_reply())]):
             sentence = "Not every partition has an owner that answers; nothing was changed."
-            raise Unavailable(" ".join([sentence, *map(str, _silent(heard))]), retry_after_s=2)
+            silent = map(str, _silent(peer_replies))
+            raise Unavailable(" ".join([sentence, *silent]), retry_after_s=2)
 
-    async def _number_changed(self, change: SetSequence, deadline_s: float) -> PublisherAnswer:
-        """As one loop does it: find the partition, change it there, tell how it stands after it."""
+    async def _set_sequence(self, change: SetSequence, deadline_s: float) -> PublisherAnswer:
+        """Find the partition, change the number there, and return the publisher's new state."""
         check_change(change, self._config().addresses)
-        question = PublisherQuery(change.publisher)
+        query = PublisherQuery(change.publisher)
         if change.topic is None or change.partition is None:
-            before = await self._asked(question, deadline_s)
-            assert isinstance(before, PublisherAnswer)  # that was the question
+            before = await self._asked(query, deadline_s)
+            assert isinstance(before, PublisherAnswer)  # the answer type of the query
             if not before.complete:
-                sentence = "Not every partition has an owner that answers; ask again, or name one."
+                sentence = "Not every partition has an owner that answers; try again, or name one."
                 raise Unavailable(sentence)
-            place = written_partition(change, before.places, await self._deciding(deadline_s))
-            change = change._replace(topic=place.topic, partition=place.partition)
-        told = await self._asked(change, deadline_s)
-        after = await self._asked(question, deadline_s)
-        assert isinstance(told, PublisherAnswer)  # of the one that decides
-        assert isinstance(after, PublisherAnswer)  # that was the question
-        return merged_publisher(question, [after, told]) if change.dry_run else after
+            target = written_partition(change, before.places, await self._deciding(deadline_s))
+            change = change._replace(topic=target.topic, partition=target.partition)
+        changed = await self._asked(change, deadline_s)
+        after = await self._asked(query, deadline_s)
+        assert isinstance(changed, PublisherAnswer)  # from the owner of the partition
+        assert isinstance(after, PublisherAnswer)  # the answer type of the query
+        return merged_publisher(query, [after, changed]) if change.dry_run else after
 
     async def _deciding(self, deadline_s: float) -> list[PartitionId]:
-        """The partitions of inputs that decide, on all instances."""
-        heard = await self._peers.ask(StatusRequest(), _left_s(deadline_s) * _SHARE / 2)
-        told = [each.reply.told for each in heard if each.reply is not None]
-        statuses = [self._status, *(each.status for each in told if isinstance(each, StatusReply))]
-        return deciding_inputs(statuses, self._config().service.group_id)
+        """Return the deciding input partitions of all instances."""
+        replies = await self._peers.ask(StatusRequest(), _left_s(deadline_s) * _SHARE / 2)
+        outcomes = [each.reply.outcome for each in replies if each.reply is not None]
+        others = [each.status for each in outcomes if isinstance(each, StatusReply)]
+        return deciding_inputs([self._status, *others], self._config().service.group_id)
 
-    def _own_reply(self, told: Answer | StatusReply) -> QueryReply:
+    def _own_reply(self, outcome: Answer | StatusReply) -> QueryReply:
         status = self._status
-        return QueryReply(status.instance, told, owned_by(status), status.partitions_total)
+        return QueryReply(status.instance, outcome, owned_by(status), status.partitions_total)
 
 
 def _is_done(query: Query, answers: Sequence[Answer]) -> bool:
-    """Whether these leave nothing to others of what owners do each by itself.
+    """Return whether a change that only its owners make is complete with these answers.
 
-    Ids that are imported may belong to several.
+    Imported ids may belong to several owners.
     """
     if isinstance(query, ImportIds):
         return sum(getattr(each, "ids", 0) for each in answers) >= len(query.ids) > 0
@@ -170,12 +174,12 @@ def _is_done(query: Query, answers: Sequence[Answer]) -> bool:
 
 
 def _partly(answers: Sequence[Answer]) -> list[Exception]:
-    sentence = "The change was made on a part of the partitions; ask again for the rest."
+    sentence = "The change was made on a part of the partitions; try again for the rest."
     return [Unavailable(sentence)] if answers else []
 
 
 def _is_whole(replies: Iterable[QueryReply]) -> bool:
-    """Whether these own every partition together."""
+    """Return whether the senders of these replies together own every partition."""
     owned: set[OwnedBy] = set()
     total = 0
     for reply in replies:
@@ -184,41 +188,42 @@ def _is_whole(replies: Iterable[QueryReply]) -> bool:
     return total > 0 and len(owned) >= total
 
 
-async def _told(answer: Awaitable[Answer]) -> Answer | Exception:
-    """What came of it."""
+async def _outcome(answer: Awaitable[Answer]) -> Answer | Exception:
+    """Return the answer or its error."""
     try:
         return await answer
-    except Exception as reason:  # noqa: BLE001 - it is raised again where nobody else answers
-        return reason
+    except Exception as error:  # noqa: BLE001 - raised again if no other instance answers
+        return error
 
 
-def _outcome(reply: QueryReply) -> Answer | Exception:
-    if isinstance(reply.told, StatusReply):
-        return Unavailable(f"Instance {reply.instance} answered another question.")
-    return reason_of(reply.told) if isinstance(reply.told, QueryRefusal) else reply.told
+def _outcome_of(reply: QueryReply) -> Answer | Exception:
+    outcome = reply.outcome
+    if isinstance(outcome, StatusReply):
+        return Unavailable(f"Instance {reply.instance} answered a different query.")
+    return reason_of(outcome) if isinstance(outcome, QueryRefusal) else outcome
 
 
-def _silent(heard: Iterable[PeerReply]) -> list[Exception]:
+def _silent(replies: Iterable[PeerReply]) -> list[Exception]:
     return [
         Unavailable(f"Instance {each.peer.name} does not answer: {_why(each)}.", retry_after_s=2)
-        for each in heard
+        for each in replies
         if each.reply is None
     ]
 
 
-def _why(heard: PeerReply) -> str:
-    return "" if heard.trouble is None else heard.trouble.sentence
+def _why(reply: PeerReply) -> str:
+    return "" if reply.trouble is None else reply.trouble.sentence
 
 
-def _instance_status(heard: PeerReply) -> InstanceStatus:
-    told = None if heard.reply is None else heard.reply.told
-    trouble = heard.trouble
-    if isinstance(told, QueryRefusal):
-        trouble = PeerFailure("unavailable", told.sentence)
+def _instance_status(peer_reply: PeerReply) -> InstanceStatus:
+    reply, trouble = peer_reply.reply, peer_reply.trouble
+    outcome = None if reply is None else reply.outcome
+    if isinstance(outcome, QueryRefusal):
+        trouble = PeerFailure("unavailable", outcome.sentence)
     return InstanceStatus(
-        heard.peer,
+        peer_reply.peer,
         is_own=False,
-        status_reply=told if isinstance(told, StatusReply) else None,
+        status_reply=outcome if isinstance(outcome, StatusReply) else None,
         trouble=trouble,
     )
 

@@ -1,4 +1,4 @@
-"""Peer server: answers the queries of other instances from the own workers alone."""
+"""Peer server: answers queries of other instances, from the workers of this instance only."""
 
 from collections.abc import Callable
 from typing import Final
@@ -9,9 +9,9 @@ from service.peers.protocol import (
     QueryReply,
     StatusReply,
     StatusRequest,
+    encode_reply,
     owned_by,
     refusal_of,
-    reply_text,
 )
 from service.peers.signing import PeerKey
 from service.queries.inbox import QueryService
@@ -20,18 +20,18 @@ from service.queries.status import ServiceStatus
 
 _NO_CHANGE: Final = QueryRefusal(
     "NotPossible",
-    "Instances on other machines make a change for each other only where they share a secret: set "
-    "api.peer_token_file on all of them, or ask the instance that owns it.",
+    "Instances on different machines forward changes only if they share a secret: set "
+    "api.peer_token_file on all of them, or send the request to the instance that owns it.",
 )
 
 
 def is_change(query: Query | StatusRequest) -> bool:
-    """Whether it may change something."""
+    """Return whether a query may change something."""
     return isinstance(query, OF_ONE + OF_ALL) and not getattr(query, "dry_run", False)
 
 
 class PeerServer:
-    """See the module."""
+    """Answers queries of other instances."""
 
     def __init__(
         self,
@@ -40,9 +40,10 @@ class PeerServer:
         check: Callable[[ServiceStatus], None],
         key: PeerKey | None,
     ) -> None:
-        """`check` raises where the state is not whole.
+        """`check` raises if the state is not restored.
 
-        Without a `key` nothing tells a peer from others: who may ask, the caller has to know.
+        Without a `key` a peer cannot be distinguished from other clients, so the caller decides who
+        may send queries.
         """
         self._workers = workers
         self._status_reply = status_reply
@@ -50,16 +51,16 @@ class PeerServer:
         self.key = key
 
     async def reply(self, question: PeerQuery, *, may_change: bool) -> bytes:
-        """Answer a question; what changes something is refused to who may not."""
-        told: Answer | StatusReply | QueryRefusal = _NO_CHANGE
+        """Return the encoded reply to a query; without `may_change` a change is refused."""
+        outcome: Answer | StatusReply | QueryRefusal = _NO_CHANGE
         if may_change or not is_change(question.query):
-            told = await self._told(question)
+            outcome = await self._outcome(question)
         status = self._status_reply().status
-        return reply_text(
-            QueryReply(status.instance, told, owned_by(status), status.partitions_total)
+        return encode_reply(
+            QueryReply(status.instance, outcome, owned_by(status), status.partitions_total)
         )
 
-    async def _told(self, question: PeerQuery) -> Answer | StatusReply | QueryRefusal:
+    async def _outcome(self, question: PeerQuery) -> Answer | StatusReply | QueryRefusal:
         status_reply = self._status_reply()
         if question.to != status_reply.status.instance:
             return QueryRefusal("Unavailable", f"This is instance {status_reply.status.instance}.")
@@ -68,8 +69,8 @@ class PeerServer:
         try:
             self._check(status_reply.status)
             answer: Answer = await self._workers.ask(question.query, question.timeout_ms / 1000)
-        except Exception as reason:
-            refusal = refusal_of(reason)
+        except Exception as error:
+            refusal = refusal_of(error)
             if refusal is None:
                 raise
             return refusal

@@ -1,7 +1,7 @@
-"""Request signing: the key that instances authenticate each other by. It is never sent.
+"""Request signing: the shared key by which instances authenticate each other. It is never sent.
 
-A signature covers who asks what of whom, and when; it is valid for a minute, at one path, and once.
-The signature of a reply covers the query that it answers.
+The signature of a query covers its origin, its path, its body and its time; it is valid for a
+minute, and once. The signature of a reply covers the query that it answers.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _HEADER: Final = re.compile(
 
 
 class RequestOrigin(NamedTuple):
-    """Who asks: an instance, for whom, and in which request."""
+    """The instance that sends a query, its user, and the request that the query belongs to."""
 
     instance: str
     actor: str
@@ -36,16 +36,16 @@ class RequestOrigin(NamedTuple):
 
 
 class SignedRequest(NamedTuple):
-    """A question that bears a signature."""
+    """The signature of a query."""
 
     header: str
-    """As it stands in `Authorization`."""
+    """The value of `Authorization`."""
     nonce: str
     digest: str
-    """Of the body."""
+    """The digest of the body."""
 
     def covers(self, body: bytes) -> bool:
-        """Whether that is the body."""
+        """Return whether the signature was made for this body."""
         return hmac.compare_digest(_digest(body), self.digest)
 
 
@@ -53,17 +53,17 @@ class PeerKey:
     """The secret that the instances of a service share, read again when its file changes."""
 
     def __init__(self, path: str, time_s: Callable[[], float] = time.time) -> None:
-        """OSError or ValueError where there is nothing to begin with."""
+        """Raise OSError or ValueError if the file has no usable secret."""
         self._file = WatchedFile(path, secret_of, time.monotonic)
         self._time_s = time_s
         self._since_s = time_s()
-        """What was signed before it may have been answered by the process before this one."""
+        """Older signatures are refused: an earlier process may have accepted them already."""
         self._seen: OrderedDict[str, float] = OrderedDict()
-        """Nonces, and until when they are remembered; in this order."""
+        """Nonces and their expiry times, in order of expiry."""
         self._lock = threading.Lock()
 
     def signed(self, path: str, request_origin: RequestOrigin, body: bytes) -> SignedRequest:
-        """Sign a question."""
+        """Sign a query."""
         time_ms, nonce, digest = round(self._time_s() * 1000), secrets.token_hex(16), _digest(body)
         signature = self._signature("question", path, *request_origin, time_ms, nonce, digest)
         return SignedRequest(f"{SCHEME} {time_ms}.{nonce}.{digest}.{signature}", nonce, digest)
@@ -71,7 +71,7 @@ class PeerKey:
     def admitted(
         self, path: str, request_origin: RequestOrigin, authorization: str
     ) -> SignedRequest | None:
-        """The question that bears this signature, before its body is read; None is refused."""
+        """Return the signature if it is valid, else None. The body is checked later by `covers`."""
         found = _HEADER.fullmatch(authorization)
         if found is None:
             return None
@@ -80,27 +80,30 @@ class PeerKey:
         if not hmac.compare_digest(expected, found["signature"]):
             return None
         signed_s, now_s = time_ms / 1000, self._time_s()
-        is_of_now = abs(now_s - signed_s) <= WINDOW_S and signed_s >= self._since_s - 0.001
+        is_current = abs(now_s - signed_s) <= WINDOW_S and signed_s >= self._since_s - 0.001
         return (
             SignedRequest(authorization, nonce, digest)
-            if is_of_now and self._is_new(nonce)
+            if is_current and self._is_new(nonce)
             else None
         )
 
     def of_reply(self, nonce: str, body: bytes) -> str:
-        """The signature of what is replied to a question."""
+        """Return the signature of the reply to the query with this nonce."""
         return self._signature("reply", nonce, _digest(body))
 
     def is_of_reply(self, signature: str, nonce: str, body: bytes) -> bool:
-        """Whether an instance has replied that to this question."""
+        """Return whether a signature is that of this reply to the query with this nonce."""
         return hmac.compare_digest(self.of_reply(nonce, body).encode(), signature.encode())
 
-    def _signature(self, *told: str | int) -> str:
-        text = json.dumps(["ringfence peers 1", *told]).encode()
+    def _signature(self, *parts: str | int) -> str:
+        text = json.dumps(["ringfence peers 1", *parts]).encode()
         return hmac.digest(self._file.value().encode(), text, "sha256").hex()
 
     def _is_new(self, nonce: str) -> bool:
-        """Whether it was not seen; of who knows the secret alone, so they cannot fill memory."""
+        """Remember a nonce; return whether it is new.
+
+        Only nonces with a valid signature get here, so that a stranger cannot fill the memory.
+        """
         now_s = time.monotonic()
         with self._lock:
             while self._seen and next(iter(self._seen.values())) < now_s:

@@ -264,7 +264,7 @@ class FakeFleet:
     def __init__(self, board: StatusBoard) -> None:
         self._board = board
 
-    async def roll_call(self, timeout_s: float) -> tuple[InstanceStatus, ...]:
+    async def instance_statuses(self, timeout_s: float) -> tuple[InstanceStatus, ...]:
         assert timeout_s > 0
         started_ms = 1_767_323_045_000
         own, other, gone = (

@@ -27,8 +27,8 @@ from service.peers.protocol import (
     QueryRefusal,
     StatusReply,
     StatusRequest,
-    question_text,
-    reply_of,
+    decode_reply,
+    encode_query,
 )
 from service.peers.server import PeerServer
 from service.peers.signing import WINDOW_S, PeerKey, RequestOrigin
@@ -41,7 +41,7 @@ from tests.api.guarded import HERE, PEER, client_of, guarded, settings
 from tests.support.waiting import LIMIT_S
 
 ASKER = RequestOrigin("1", "ada%20l", "request-1")
-QUESTION = question_text(PeerQuery("0", IdQuery("orders", b"id-1"), 2000))
+QUESTION = encode_query(PeerQuery("0", IdQuery("orders", b"id-1"), 2000))
 NOW_S = 1_790_000_000.0
 
 
@@ -97,12 +97,12 @@ def sent(client: TestClient, key: PeerKey, body: bytes = QUESTION) -> Response:
 
 
 def asked(client: TestClient, key: PeerKey, query: Query | StatusRequest, to: str = "0") -> object:
-    response = sent(client, key, question_text(PeerQuery(to, query, 2000)))
+    response = sent(client, key, encode_query(PeerQuery(to, query, 2000)))
     assert response.status_code == 200, response.text
-    reply = reply_of(response.content)
+    reply = decode_reply(response.content)
     assert reply.instance == "0"
     assert [tuple(place) for place in reply.owned] == [("orders", 3)] or to == "starting"
-    return reply.told
+    return reply.outcome
 
 
 def test_what_the_own_processes_know_is_answered(hears: Clients, key: PeerKey) -> None:
@@ -124,7 +124,7 @@ def test_a_refusal_travels_as_the_answer(hears: Clients, key: PeerKey) -> None:
 
 
 def test_an_instance_that_has_not_joined_says_so(hears: Clients, key: PeerKey) -> None:
-    told = reply_of(sent(hears(STARTING), key).content).told
+    told = decode_reply(sent(hears(STARTING), key).content).outcome
     assert isinstance(told, QueryRefusal)
     assert (told.kind, told.retry_after_s) == ("NotRestored", 2)
 
@@ -153,7 +153,7 @@ def test_the_secret_itself_lets_nobody_in(hears: Clients, key: PeerKey) -> None:
 
 def test_what_is_not_covered_by_the_signature_is_refused(hears: Clients, key: PeerKey) -> None:
     client, signature = hears(), key.signed(PATH, ASKER, QUESTION).header
-    other = question_text(PeerQuery("0", ClearAddress("orders"), 2000))
+    other = encode_query(PeerQuery("0", ClearAddress("orders"), 2000))
     wrong = [
         ({}, QUESTION),
         (headers_of(ASKER._replace(actor="bob"), signature), QUESTION),
@@ -199,12 +199,12 @@ def test_a_change_is_told_in_the_log_with_who_asked_for_it(
 def test_without_a_secret_only_this_machine_has_changes_made(hears: Clients) -> None:
     client = hears(is_open=True)
     near = TestClient(client.app, base_url=HERE, client=("127.0.0.1", 1))
-    change = question_text(PeerQuery("0", ClearAddress("orders"), 2000))
+    change = encode_query(PeerQuery("0", ClearAddress("orders"), 2000))
     for who in (client, near):
         assert who.post(PATH, content=QUESTION, headers={FORWARDED: "1"}).status_code == 200
         assert who.post(PATH, content=QUESTION).status_code == 403, "a page in a browser"
     refused, made = (
-        reply_of(who.post(PATH, content=change, headers={FORWARDED: "1"}).content).told
+        decode_reply(who.post(PATH, content=change, headers={FORWARDED: "1"}).content).outcome
         for who in (client, near)
     )
     assert isinstance(refused, QueryRefusal)

@@ -12,7 +12,7 @@ from service.config.addresses import AddressBook
 from service.config.load import ApiSettings, Config, KafkaSettings, ServiceSettings
 from service.metadata.instances import Registration
 from service.peers.client import PeerClient
-from service.peers.protocol import StatusReply, question_of
+from service.peers.protocol import StatusReply, decode_query
 from service.peers.router import PeerRouter
 from service.peers.server import PeerServer
 from service.peers.signing import PeerKey
@@ -106,7 +106,7 @@ def announced(name: str, port: int) -> Registration:
 def peer_server(crew: Crew) -> Callable[[bytes], bytes]:
     """Answers as the instance of these processes does."""
     own = PeerServer(crew, crew.roll, lambda _status: None, None)
-    return lambda text: asyncio.run(own.reply(question_of(text), may_change=True))
+    return lambda text: asyncio.run(own.reply(decode_query(text), may_change=True))
 
 
 def peers_of(

@@ -198,7 +198,7 @@ def test_what_is_told_of_trouble_is_a_kind_and_no_text_of_an_error(
 
     peer = peer_of(world, 2, 3)
     monkeypatch.setattr(httpx2.AsyncClient, "post", illegal)
-    told = asyncio.run(desk_of(Crew(status_of("0", 0), knows), [peer]).roll_call(5.0))
+    told = asyncio.run(desk_of(Crew(status_of("0", 0), knows), [peer]).instance_statuses(5.0))
     assert told[1].trouble == PeerFailure(
         "not-sent", "it cannot be reached: the request cannot be sent as it is"
     )
@@ -225,7 +225,7 @@ def test_ids_of_several_owners_are_imported_by_each(world: ExitStack) -> None:
     assert ask(desk_of(own, [peer]), change) == ImportAnswer(4, new=2, complete=True)
     more = change._replace(ids=(*change.ids, KnownId(b"nobody's")))
     assert ask(desk_of(own, [peer]), more).ids == 4, "all have said what they decide"
-    with pytest.raises(Unavailable, match="on a part of the partitions; ask again"):
+    with pytest.raises(Unavailable, match="on a part of the partitions; try again"):
         ask(desk_of(own, [peer, dead()]), more)
 
 
@@ -261,7 +261,7 @@ def test_a_change_on_all_partitions_is_not_begun_without_one_of_their_owners(
 
 def test_a_change_that_an_owner_could_not_make_in_the_end_says_so(world: ExitStack) -> None:
     peer = peer_of(world, 2, 3, says=restores)
-    with pytest.raises(Unavailable, match=r"on a part of the partitions; ask again.*not restored"):
+    with pytest.raises(Unavailable, match=r"on a part of the partitions; try again.*not restored"):
         ask(desk_of(Crew(status_of("0", 0, 1), changes_two), [peer]), ClearAddress("a"))
 
 
