@@ -1,4 +1,4 @@
-"""Metric aggregation: metrics as values that can be sent, summed and written out."""
+"""Metric aggregation: metrics as values that can be sent, summed and exposed."""
 
 from collections.abc import Callable, Iterable, Iterator
 from operator import add
@@ -30,9 +30,9 @@ _OF_ALL: Final = frozenset(
         "ringfence_rocksdb_estimated_keys",
     }
 )
-"""Gauges of which the sum over processes means something."""
+"""Gauges that are summed over the processes."""
 _OF_THE_LEAST: Final = frozenset({"ringfence_ring_horizon_seconds"})
-"""Gauges of which the smallest counts."""
+"""Gauges of which the smallest value is taken."""
 
 
 class MetricPoint(NamedTuple):
@@ -53,7 +53,7 @@ class MetricFamily(NamedTuple):
 
 
 def families_of(registry: CollectorRegistry) -> tuple[MetricFamily, ...]:
-    """What a registry holds now."""
+    """Return the current metrics of a registry."""
     return tuple(
         MetricFamily(
             metric.name,
@@ -69,72 +69,73 @@ def families_of(registry: CollectorRegistry) -> tuple[MetricFamily, ...]:
 
 
 def counted(families: Iterable[MetricFamily]) -> tuple[MetricFamily, ...]:
-    """What only grows, and so stays when its process has ended."""
+    """Return the counters and histograms, which remain when their process has ended."""
     return tuple(family for family in families if family.kind in _COUNTING)
 
 
 def joined(
     own: Iterable[MetricFamily], others: Iterable[Iterable[MetricFamily]]
 ) -> tuple[MetricFamily, ...]:
-    """Our own families, with what others have counted, hold and use put to them.
+    """Return our own families combined with those of other processes.
 
-    Any other gauge of theirs is left out: ours is read from what all of them have told.
+    Counters and the gauges listed above are combined. Other gauges of theirs are left out, since
+    ours are computed from the reports of all processes.
     """
     found = {family.name: family for family in own}
     for families in others:
         for family in families:
             if family.kind in _COUNTING or family.name in _OF_ALL:
-                found[family.name] = _put_together(found.get(family.name), family, add)
+                found[family.name] = _combined(found.get(family.name), family, add)
             elif family.name in _OF_THE_LEAST:
-                found[family.name] = _put_together(found.get(family.name), family, min)
+                found[family.name] = _combined(found.get(family.name), family, min)
     return tuple(found.values())
 
 
-def _put_together(
-    one: MetricFamily | None, other: MetricFamily, both: Callable[[float, float], float]
+def _combined(
+    one: MetricFamily | None, other: MetricFamily, combine: Callable[[float, float], float]
 ) -> MetricFamily:
     if one is None:
         return other
     values = {(point.name, point.labels): point.value for point in one.points}
     for name, labels, value in other.points:
-        place = (name, labels)
-        values[place] = both(values[place], value) if place in values else value
+        series = (name, labels)
+        values[series] = combine(values[series], value) if series in values else value
     points = (MetricPoint(name, labels, value) for (name, labels), value in values.items())
     return one._replace(points=tuple(points))
 
 
 def without_addresses(families: Iterable[MetricFamily]) -> Iterator[MetricFamily]:
-    """The same with one series for all addresses, whose names may be those of customers."""
+    """Yield the families with one series for all addresses, which may contain customer names."""
     for family in families:
-        both = min if family.name in _OF_THE_LEAST else add
+        combine = min if family.name in _OF_THE_LEAST else add
         values: dict[tuple[str, Labels], float] = {}
         for name, labels, value in family.points:
-            others = tuple((key, OTHER if key == "address" else told) for key, told in labels)
-            place = (name, others)
-            values[place] = both(values[place], value) if place in values else value
+            hidden = tuple((key, OTHER if key == "address" else label) for key, label in labels)
+            series = (name, hidden)
+            values[series] = combine(values[series], value) if series in values else value
         points = (MetricPoint(name, labels, value) for (name, labels), value in values.items())
         yield family._replace(points=tuple(points))
 
 
 def written(families: Iterable[MetricFamily]) -> bytes:
-    """In Prometheus' text format."""
+    """Return the families in Prometheus' text format."""
     registry = CollectorRegistry()
     registry.register(_FamilyCollector(families))
     return generate_latest(registry)
 
 
 class _FamilyCollector(Collector):
-    """Hands out what it was given."""
+    """Collects the given families."""
 
     def __init__(self, families: Iterable[MetricFamily]) -> None:
         self._families = tuple(families)
 
     def describe(self) -> Iterator[Metric]:
-        """Name nothing before it is asked for."""
+        """Describe no metrics in advance."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """The families as the library has them."""
+        """Yield the families as metrics of the library."""
         for name, help_text, kind, points in self._families:
             metric = Metric(name, help_text, kind)
             for point in points:

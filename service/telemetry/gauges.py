@@ -1,6 +1,6 @@
-"""Gauges: values that are read at the scrape, from the status board and the newest sample.
+"""Gauges: values that are read at the scrape, from the status board and the latest sample.
 
-So no gauge outlives the partition that it describes.
+Therefore no gauge outlives the partition that it describes.
 """
 
 import re
@@ -15,67 +15,67 @@ from state.store import StoreStats
 
 
 class AddressFill(NamedTuple):
-    """How full the caches of one address are, all partitions together."""
+    """The fill level of one address over all partitions."""
 
     capacity: int
     used: int
     horizon_ms: int | None = None
-    """The shortest of its partitions; None until one has let go of an id for its number."""
+    """The shortest of its partitions; None until a full cache has evicted an id."""
 
     def plus(self, other: "AddressFill") -> "AddressFill":
-        """Both."""
+        """Return the sums, and the shorter horizon."""
         known = [each.horizon_ms for each in (self, other) if each.horizon_ms is not None]
         used = self.used + other.used
         return AddressFill(self.capacity + other.capacity, used, min(known, default=None))
 
 
 class StateSample(NamedTuple):
-    """See the module."""
+    """A sample of the local state."""
 
     fills: Mapping[str, AddressFill] = {}
-    """By address, of those that are labels."""
+    """By address, for addresses that have a label."""
     others_used: int = 0
-    """Ids of all others, as far as they are in memory."""
+    """Ids of all other addresses, as far as they are in memory."""
     evicted: Mapping[str, int] = {}
-    """Ids that rings have let go of since the last sample, by address."""
+    """Ids evicted or cleared from rings since the last sample, by address."""
     stalls: int = 0
     """Writes that had to wait, since the last sample."""
     stores: StoreStats = StoreStats(0)
     cache_bytes: int = 0
-    """What memory for ids takes, about."""
+    """Approximate memory for ids."""
 
 
 OTHER: Final = "_other"
-"""The label of all addresses that have none of their own."""
+"""The label of all addresses without a label of their own."""
 
 _LIKE_OTHER: Final = re.compile("_+other")
 
 
 def label_of(address: str) -> str:
-    """The label of an address: itself, with a `_` more where it would be taken for `_other`."""
+    """Return the label of an address: itself, with another `_` if it would look like `_other`."""
     return f"_{address}" if _LIKE_OTHER.fullmatch(address) else address
 
 
 class StatusSource(Protocol):
-    """What is pinned for others to read."""
+    """A source of the current status: a board, or the supervisor."""
 
     def read(self) -> ServiceStatus:
-        """The latest status."""
+        """Return the latest status."""
         ...
 
 
 class StatusGauges(Collector):
-    """Of the status."""
+    """The gauges of the service status."""
 
     def __init__(self, board: StatusSource) -> None:
         self._board = board
 
     def describe(self) -> Iterator[Metric]:
-        """Name the metrics without reading the board."""
+        """Describe no metrics in advance, since the board is read only at the scrape."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """Return the gauges of this moment."""
+        """Yield the current gauges."""
         status = self._board.read()
         owned = status.partitions
         yield _gauge("assigned_partitions", "Input partitions owned.", len(owned))
@@ -92,26 +92,26 @@ class StatusGauges(Collector):
         yield _gauge("config_revision", "Newest settings document applied.", status.config_revision)
         yield _gauge(
             "waiting",
-            "1 while it waits for the world and decides nothing; /readyz tells for what.",
+            "1 while it is blocked and processes nothing; /readyz says what it waits for.",
             float(status.waiting_for is not None),
         )
         if status.last_commit_at is not None:
             at_s = status.last_commit_at.timestamp()
-            what = "When the last transaction committed."
-            yield _gauge("last_commit_timestamp_seconds", what, at_s)
+            help_text = "When the last transaction committed."
+            yield _gauge("last_commit_timestamp_seconds", help_text, at_s)
         yield from _lags(status)
 
 
 def _lags(status: ServiceStatus) -> Iterator[Metric]:
     records = _labelled(
         "consumer_lag_records",
-        "Records between the position and the end of the partition, open transactions and all.",
+        "Records between the position and the end of the partition, including open transactions.",
         "topic",
         "partition",
     )
     seconds = _labelled(
         "consumer_lag_seconds",
-        "For how long the next record may have waited; 0 where there is none.",
+        "The longest time that the next record may have waited; 0 if there is none.",
         "topic",
         "partition",
     )
@@ -126,30 +126,30 @@ def _lags(status: ServiceStatus) -> Iterator[Metric]:
 
 
 class OccupancyGauges(Collector):
-    """Of the last sample; none before there is one."""
+    """The gauges of the latest sample; none before the first."""
 
     def __init__(self, sample: Callable[[], StateSample | None]) -> None:
         self._sample = sample
 
     def describe(self) -> Iterator[Metric]:
-        """Name the metrics without a sample."""
+        """Describe no metrics in advance, since there may be no sample."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """Return what was measured last."""
+        """Yield the gauges of the latest sample."""
         sample = self._sample()
         if sample is None:
             return
         yield from _fills(sample)
         stores = sample.stores
-        yield _gauge("cache_memory_bytes", "Memory that ids take, about.", sample.cache_bytes)
-        yield _gauge("state_bytes", "Files of the stores.", stores.disk_bytes)
+        yield _gauge("cache_memory_bytes", "Approximate memory for ids.", sample.cache_bytes)
+        yield _gauge("state_bytes", "Size of the files of the stores.", stores.disk_bytes)
         for name, help_text, value in (
-            ("block_cache_usage_bytes", "Blocks of files held in memory.", stores.cache_bytes),
-            ("memtable_bytes", "Written, and not in files yet.", stores.memory_bytes),
-            ("sst_bytes", "Files of keys.", stores.table_bytes),
-            ("pending_compaction_bytes", "To be written anew.", stores.compaction_bytes),
-            ("estimated_keys", "Keys, about.", stores.keys),
+            ("block_cache_usage_bytes", "Size of the block cache.", stores.cache_bytes),
+            ("memtable_bytes", "Size of the memtables.", stores.memory_bytes),
+            ("sst_bytes", "Size of the SST files.", stores.table_bytes),
+            ("pending_compaction_bytes", "Bytes to be compacted.", stores.compaction_bytes),
+            ("estimated_keys", "Estimated number of keys.", stores.keys),
         ):
             yield _gauge(f"rocksdb_{name}", f"RocksDB: {help_text}", value)
 
@@ -159,7 +159,7 @@ def _fills(sample: StateSample) -> Iterator[Metric]:
     used = _labelled("ring_used_ids", "Ids that an address holds.", "address")
     horizon = _labelled(
         "ring_horizon_seconds",
-        "Time from the oldest id held to the newest, once one had to go for its number.",
+        "Time from the oldest id to the newest, once a full ring has evicted an id.",
         "address",
     )
     for address, fill in sample.fills.items():

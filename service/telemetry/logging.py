@@ -1,7 +1,7 @@
 """Logging: named events as JSON lines, or as readable lines on a terminal, all on one stream.
 
-`structlog.stdlib.get_logger(__name__)` gives a logger; lines that libraries log through `logging`
-are written the same way. Normal work logs nothing per record.
+`structlog.stdlib.get_logger(__name__)` returns a logger; lines that libraries log through `logging`
+have the same format. In normal operation nothing is logged per record.
 """
 
 import logging
@@ -11,27 +11,27 @@ from typing import Final, TextIO
 import structlog
 
 _QUIET: Final = {"uvicorn": "ERROR", "asyncio": "WARNING", "httpx2": "WARNING"}
-"""Loggers of libraries that would tell of every start, stop and request, bad ones included."""
+"""Libraries that would log every start, stop and request, including invalid ones."""
 
 
 class _OncePerMinute(logging.Filter):
-    """Passes a line of a client once a minute: it repeats itself with every attempt."""
+    """Passes each line of a client once a minute, since clients repeat it with every attempt."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._told_s: dict[str, float] = {}
+        self._logged_s: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to pass it; lines that differ in numbers only are the same."""
+        """Return whether to log a line; lines that differ only in numbers are the same."""
         if not record.name.startswith(_REPEATING):
             return True
         line = re.sub(r"[0-9]+", "", record.getMessage())
-        last_s = self._told_s.get(line, float("-inf"))
+        last_s = self._logged_s.get(line, float("-inf"))
         if record.created - last_s < _REPEAT_S:
             return False
-        if len(self._told_s) > _LINES_MAX:
-            self._told_s.clear()
-        self._told_s[line] = record.created
+        if len(self._logged_s) > _LINES_MAX:
+            self._logged_s.clear()
+        self._logged_s[line] = record.created
         return True
 
 

@@ -1,8 +1,8 @@
-"""Metrics: every metric of the service, one method per event.
+"""Metrics: every metric of the service, with one method per event.
 
-The loop calls a method per batch with numbers, never per record. Values that can be read at the
-scrape are in `gauges.py`. docs/metrics.md lists them all.
-Invariant: labels are bounded: no id is a label, and beyond the addresses that the configuration
+The loop calls a method with numbers once per batch, never per record. Values that can be read at
+the scrape are in `gauges.py`. docs/metrics.md lists all metrics.
+Invariant: labels are bounded. No id is a label, and beyond the addresses that the configuration
 names (`NAMED_MAX`) and the first `addresses_max` of all others, addresses share the label
 `_other`.
 """
@@ -42,7 +42,7 @@ from service.telemetry.gauges import (
 
 
 class BatchHistogram(Collector):
-    """See the module. What is measured is in whole milliseconds, what is told in seconds."""
+    """A histogram that is updated per batch. Values are in milliseconds, and exposed in seconds."""
 
     def __init__(self, name: str, help_text: str, bounds_s: Sequence[float]) -> None:
         self._name, self._help = name, help_text
@@ -53,7 +53,7 @@ class BatchHistogram(Collector):
         self._lock = threading.Lock()
 
     def observe(self, values_ms: Collection[int]) -> None:
-        """Add all of a batch."""
+        """Add the values of a batch."""
         found = collections.Counter(map(self._bucket, values_ms))
         with self._lock:
             for bucket, count in found.items():
@@ -61,11 +61,11 @@ class BatchHistogram(Collector):
             self._sum_ms += sum(values_ms)
 
     def describe(self) -> Iterator[Metric]:
-        """Name nothing before it is asked for."""
+        """Describe no metrics in advance."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """The buckets of this moment, each with all below it."""
+        """Yield the histogram with its current cumulative buckets."""
         with self._lock:
             counts, sum_ms = list(self._counts), self._sum_ms
         buckets = list(zip(self._labels, map(float, accumulate(counts)), strict=True))
@@ -73,11 +73,12 @@ class BatchHistogram(Collector):
 
 
 def valid_until_s(path: Path) -> float:
-    """Of a chain, until the first of it is not; in seconds since the epoch.
+    """Return when the first certificate of a chain expires, in seconds since the epoch.
 
-    Not a number while the file cannot be read: a server goes on with what it has loaded.
+    Return NaN while the file cannot be read: the server continues with the chain that it has
+    loaded.
     """
-    from cryptography.x509 import (  # noqa: PLC0415 - workers have none, and it loads slowly
+    from cryptography.x509 import (  # noqa: PLC0415 - workers do not need it, and it loads slowly
         load_pem_x509_certificates,
     )
 
@@ -93,7 +94,7 @@ Stage = Literal["poll", "lookup", "produce", "commit", "apply"]
 RebalanceKind = Literal["assigned", "revoked", "lost"]
 
 NAMED_MAX: Final = 100
-"""How many addresses have a label because the configuration names them."""
+"""How many addresses may have a label because the configuration names them."""
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -112,18 +113,18 @@ _HTTP_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
 
 
 class Metrics:
-    """The events that are counted, on a registry of their own."""
+    """The counters, histograms and gauges of a process, on a registry of their own."""
 
     def __init__(
         self, board: StatusSource, build: Mapping[str, str], *, addresses_max: int
     ) -> None:
         """`build` becomes the labels of `ringfence_build_info`."""
-        # For the whole process: a `_created` gauge per series would double what is scraped.
+        # Process-wide: a `_created` gauge per series would double the size of a scrape.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library leaves it untyped
         self._registry = CollectorRegistry()
         self._addresses_max = addresses_max
         self._named: set[str] = set()
-        self._met: set[str] = set()
+        self._seen: set[str] = set()
         self._declare_flow()
         self._declare_time()
         self._declare_kafka()
@@ -139,20 +140,20 @@ class Metrics:
         ProcessCollector(registry=self._registry)
 
     def consumed(self, route: str, records: int, size_bytes: int) -> None:
-        """Count what a batch read from the inputs of a route."""
+        """Count the records and bytes that a batch has read from the inputs of a route."""
         self._records_consumed.labels(route).inc(records)
         self._bytes_consumed.inc(size_bytes)
 
     def carried(self, route: str, records: int) -> None:
-        """Count what was passed on by address, to where it is decided."""
+        """Count records that were repartitioned by address."""
         self._records_carried.labels(route).inc(records)
 
     def forwarded(self, route: str, label: str, records: int) -> None:
-        """Count accepted records of a committed batch, by `address_label`."""
+        """Count accepted records of a committed batch; `label` is an `address_label`."""
         self._records_forwarded.labels(route, label).inc(records)
 
     def duplicates(self, route: str, label: str, records: int) -> None:
-        """Count duplicates of a committed batch, whatever became of them, by `address_label`."""
+        """Count duplicates of a committed batch, whether or not they were written to a topic."""
         self._duplicates.labels(route, label).inc(records)
 
     def dead_letters(self, route: str, reason: str, records: int) -> None:
@@ -160,7 +161,7 @@ class Metrics:
         self._dead_letters.labels(route, reason).inc(records)
 
     def redriven(self, mode: str, result: str, records: int) -> None:
-        """Count dead letters that were decided anew in a committed transaction."""
+        """Count dead letters that were decided again in a committed transaction."""
         self._redriven.labels(mode, result).inc(records)
 
     def bridged(self, topic: str, records: int, stamped: int) -> None:
@@ -173,7 +174,7 @@ class Metrics:
         self._batch_duration.labels(stage).observe(duration_s)
 
     def committed(self, duration_s: float) -> None:
-        """Count a transaction that committed, and time it from begin to end."""
+        """Count a transaction that committed, and time it from its begin to its end."""
         self._transactions.labels("committed").inc()
         self._transaction_duration.observe(duration_s)
 
@@ -182,46 +183,46 @@ class Metrics:
         self._transactions.labels(result).inc()
 
     def latency(self, oldest_s: float, newest_s: float) -> None:
-        """Time a committed batch from the timestamps of its oldest and newest record."""
+        """Time a committed batch since the timestamps of its oldest and newest record."""
         self._end_to_end_latency.labels("oldest").observe(oldest_s)
         self._end_to_end_latency.labels("newest").observe(newest_s)
 
     def distances(self, times_ms: Collection[int]) -> None:
-        """Time duplicates of a committed batch from the records that they repeat."""
+        """Record the times between duplicates of a committed batch and the accepted records."""
         self._duplicate_distance.observe(times_ms)
 
     def sampled(self, sample: StateSample) -> None:
-        """Tell what local state is like now."""
+        """Publish a new sample of the local state."""
         for address, count in sample.evicted.items():
             self._evictions.labels(self.address_label(address)).inc(count)
         self._stalls.inc(sample.stalls)
         self._sample = sample
 
     def certificate(self, path: Path) -> None:
-        """Tell until when a certificate is valid, at each scrape from now on."""
+        """Expose the expiry time of a certificate, read at each scrape."""
         self._certificate.labels(path.name).set_function(lambda: valid_until_s(path))
 
     def disk(self, folder: Path) -> None:
-        """Tell of the disk of a folder at each scrape from now on."""
-        free = self._gauge("state_disk_free_bytes", "What is left of the disk of the state folder.")
-        size = self._gauge("state_disk_size_bytes", "The size of the disk of the state folder.")
+        """Expose the free space and the size of a folder's disk, read at each scrape."""
+        free = self._gauge("state_disk_free_bytes", "Free space on the disk of the state folder.")
+        size = self._gauge("state_disk_size_bytes", "Size of the disk of the state folder.")
         free.set_function(lambda: _disk_bytes(folder)[0])
         size.set_function(lambda: _disk_bytes(folder)[1])
 
     def fenced(self) -> None:
-        """Count a time that another producer took over our transactional id."""
+        """Count an event in which another producer took over our transactional id."""
         self._fenced.inc()
 
     def rebalance(self, kind: RebalanceKind, count: int = 1) -> None:
-        """Count changes of the partitions this instance owns."""
+        """Count changes of the partitions that this instance owns."""
         self._rebalances.labels(kind).inc(count)
 
     def held_back(self, partitions: int) -> None:
-        """Tell how many inputs a transaction of somebody's keeps from being read on."""
+        """Set how many inputs cannot be read because of a hanging transaction."""
         self._held_back.set(partitions)
 
     def config_not_applied(self) -> None:
-        """Count a settings document that does not hold here."""
+        """Count a settings document that is invalid here."""
         self._config_apply_failures.inc()
 
     def client_error(self, code: str) -> None:
@@ -234,11 +235,11 @@ class Metrics:
         self._http_duration.labels(route, method).observe(duration_s)
 
     def http_auth_failure(self, reason: str) -> None:
-        """Count a request that was refused for who makes it; `reason` is one of a few."""
+        """Count a request that failed authentication or authorisation; few reasons exist."""
         self._http_auth_failures.labels(reason).inc()
 
     def http_connection_refused(self, reason: str) -> None:
-        """Count a connection that was closed on its client; `reason` is one of a few."""
+        """Count a connection that the server refused or closed; few reasons exist."""
         self._http_refused.labels(reason).inc()
 
     def exposition(self) -> bytes:
@@ -246,9 +247,9 @@ class Metrics:
         return generate_latest(self._registry)
 
     async def scrape(self, *, addresses: bool = True) -> bytes:
-        """As `exposition`; of an instance of several processes, all of them have to be asked.
+        """Return the same as `exposition`; async, since a supervisor queries its workers for it.
 
-        Without `addresses` all of them are one.
+        Without `addresses`, all addresses share one series.
         """
         return self.exposition() if addresses else written(without_addresses(self.families()))
 
@@ -257,39 +258,39 @@ class Metrics:
         return families_of(self._registry)
 
     def has_worker(self, worker: int, hop: str) -> None:
-        """Count its restarts from none, so that the first one is seen to be one."""
+        """Initialise its restart counter at 0, so that the first restart shows as an increase."""
         self._worker_restarts.labels(str(worker), hop)
 
     def worker_restarted(self, worker: int, hop: str) -> None:
-        """Count a process that was started in the place of one that had ended."""
+        """Count a process that replaced one that had ended."""
         self._worker_restarts.labels(str(worker), hop).inc()
 
     @property
     def labelled_addresses(self) -> set[str]:
-        """Those that have a label of their own."""
-        return self._named | self._met
+        """The addresses that have a label of their own."""
+        return self._named | self._seen
 
     def name_addresses(self, addresses: Iterable[str]) -> None:
-        """Give these a label whatever else comes first; what is named later, while there is room.
+        """Reserve labels for these addresses, up to `NAMED_MAX` over all calls.
 
-        One that had a label keeps it, named or not.
+        An address that has a label keeps it, named or not.
         """
         new = (address for address in addresses if address not in self._named)
         self._named.update(islice(new, NAMED_MAX - len(self._named)))
-        self._met -= self._named
+        self._seen -= self._named
 
     def address_label(self, address: str) -> str:
-        """The label of an address: its own, or `_other` once as many are taken as there may be."""
-        if address not in self._named and address not in self._met:
-            if len(self._met) >= self._addresses_max:
+        """Return the label of an address: its own, or `_other` once all labels are taken."""
+        if address not in self._named and address not in self._seen:
+            if len(self._seen) >= self._addresses_max:
                 return OTHER
-            self._met.add(address)
+            self._seen.add(address)
         return label_of(address)
 
     def _declare_flow(self) -> None:
         self._records_consumed = self._counter("records_consumed", "Records decided.", "route")
         self._records_carried = self._counter(
-            "records_carried", "Records passed on to where their address is decided.", "route"
+            "records_carried", "Records repartitioned by their address.", "route"
         )
         self._bytes_consumed = self._counter("bytes_consumed", "Bytes of the values read.")
         self._records_forwarded = self._counter(
@@ -301,13 +302,13 @@ class Metrics:
         )
 
         self._redriven = self._counter(
-            "redriven", "Dead letters decided anew, by what became of them.", "mode", "result"
+            "redriven", "Dead letters decided again, by their result.", "mode", "result"
         )
         self._records_bridged = self._counter(
             "records_bridged", "Records delivered to the target of a bridge.", "topic"
         )
         self._records_stamped = self._counter(
-            "records_stamped", "Records that got their place as their id.", "topic"
+            "records_stamped", "Records that got an id made of their position.", "topic"
         )
 
     def _declare_time(self) -> None:
@@ -316,7 +317,7 @@ class Metrics:
         )
         self._transaction_duration = self._histogram(
             "transaction_duration_seconds",
-            "Duration of a transaction from begin to its end.",
+            "Duration of a transaction.",
             _TRANSACTION_SECONDS,
         )
         self._end_to_end_latency = self._histogram(
@@ -328,10 +329,10 @@ class Metrics:
 
     def _declare_kafka(self) -> None:
         self._transactions = self._counter("transactions", "Transactions ended.", "result")
-        self._fenced = self._counter("fenced", "Times another producer took over.")
+        self._fenced = self._counter("fenced", "Times that another producer fenced ours.")
         self._rebalances = self._counter("rebalances", "Changes of the assignment.", "kind")
         self._held_back = self._gauge(
-            "held_back_partitions", "Inputs in which a transaction stays open."
+            "held_back_partitions", "Input partitions blocked by a hanging transaction."
         )
         self._client_errors = self._counter(
             "client_errors", "Errors reported by the Kafka client.", "code"
@@ -340,12 +341,12 @@ class Metrics:
     def _declare_certificate(self) -> None:
         self._certificate = self._gauge(
             "api_certificate_expiry_timestamp_seconds",
-            "Until when the certificate of the API is valid.",
+            "When the certificate of the API expires.",
             "file",
         )
 
     def _declare_state(self) -> None:
-        self._evictions = self._counter("ring_evictions", "Ids that rings let go of.", "address")
+        self._evictions = self._counter("ring_evictions", "Ids evicted from rings.", "address")
         self._stalls = self._counter(
             "rocksdb_write_stalls", "RocksDB: Writes that were slowed down or stopped."
         )
@@ -358,10 +359,10 @@ class Metrics:
 
     def _declare_process(self) -> None:
         self._config_apply_failures = self._counter(
-            "config_apply_failures", "Settings documents that could not be brought into force."
+            "config_apply_failures", "Settings documents that could not be applied."
         )
         self._worker_restarts = self._counter(
-            "worker_restarts", "Processes started in place of others.", "worker", "hop"
+            "worker_restarts", "Restarts of worker processes.", "worker", "hop"
         )
 
     def _declare_http(self) -> None:
@@ -369,10 +370,10 @@ class Metrics:
             "http_requests", "Requests answered.", "route", "method", "status"
         )
         self._http_auth_failures = self._counter(
-            "http_auth_failures", "Requests refused for who makes them.", "reason"
+            "http_auth_failures", "Requests that failed authentication or authorisation.", "reason"
         )
         self._http_refused = self._counter(
-            "http_connections_refused", "Connections refused or closed on the client.", "reason"
+            "http_connections_refused", "Connections refused or closed by the server.", "reason"
         )
         self._http_duration = self._histogram(
             "http_request_duration_seconds", "Time to answer.", _HTTP_SECONDS, "route", "method"
@@ -393,7 +394,7 @@ class Metrics:
 
 
 def _disk_bytes(folder: Path) -> tuple[float, float]:
-    """What is free, and the size; not numbers where the disk does not answer."""
+    """Return the free space and the size of a folder's disk; NaN if they cannot be read."""
     try:
         usage = shutil.disk_usage(folder)
     except OSError:

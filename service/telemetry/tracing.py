@@ -1,8 +1,8 @@
 """Tracing: one span for each sampled transaction, linked to the traces of its records.
 
-Off unless an endpoint is set, and then nothing of OpenTelemetry is imported. Spans are exported by
-a thread of their own; a span that cannot be exported is lost, and the loop never waits. Invariant:
-a record keeps the `traceparent` that it arrived with.
+Off unless an endpoint is set; OpenTelemetry is imported only then. A separate thread exports the
+spans; a span that cannot be exported is dropped, and the loop never waits. Invariant: a record
+keeps the `traceparent` that it arrived with.
 """
 
 import random
@@ -25,34 +25,34 @@ _FLUSH_MS: Final = 2_000
 
 
 class TransactionTrace:
-    """One transaction that is followed."""
+    """The span of one sampled transaction."""
 
     def __init__(self, span: "Span", links_max: int) -> None:
         self._span = span
-        self._left = links_max
+        self._links_left = links_max
 
     def look(self, column: Sequence[Headers | None]) -> None:
-        """Link the span to what the records belong to, as far as it may have links."""
+        """Link the span to the traces of records, given their headers, up to the maximum."""
         from opentelemetry.trace import SpanContext, TraceFlags
 
         for headers in column:
-            if not self._left:
+            if not self._links_left:
                 return
             trace = trace_of(headers or ())
             if trace is not None:
-                self._left -= 1
-                place = (int(trace.trace_id, 16), int(trace.span_id, 16))
+                self._links_left -= 1
+                ids = (int(trace.trace_id, 16), int(trace.span_id, 16))
                 flags = TraceFlags(trace.flags)
-                self._span.add_link(SpanContext(*place, is_remote=True, trace_flags=flags))
+                self._span.add_link(SpanContext(*ids, is_remote=True, trace_flags=flags))
 
     def end(self, plan: Plan) -> None:
-        """The transaction has committed."""
+        """End the span of a transaction that has committed."""
         self._span.update_name(_name(plan))
         self._span.set_attributes(_attributes(plan))
         self._span.end()
 
     def fail(self, cause: str) -> None:
-        """It has not; what was read is read again."""
+        """End the span of a transaction that failed; its records are read again."""
         from opentelemetry.trace import StatusCode
 
         self._span.set_status(StatusCode.ERROR, cause)
@@ -60,14 +60,14 @@ class TransactionTrace:
 
 
 class Tracer(NamedTuple):
-    """Begins them, and sees to it that they leave."""
+    """Starts the spans of transactions, and flushes them."""
 
     start: Callable[[], "Span"]
     flush: Callable[[], object]
     settings: TracingSettings
 
     def begin(self) -> TransactionTrace | None:
-        """A trace of the transaction that begins, where chance picks it."""
+        """Return the trace of a new transaction; None if it is not sampled."""
         if random.random() >= self.settings.sample_ratio:  # noqa: S311 - no secret
             return None
         return TransactionTrace(self.start(), self.settings.links_max)
@@ -79,7 +79,7 @@ def open_tracer(
     version: str,
     exporter: "SpanExporter | None" = None,
 ) -> Tracer | None:
-    """A tracer that sends to the endpoint, or to the exporter; None where tracing is off."""
+    """Return a tracer that exports to the endpoint, or to `exporter`; None if tracing is off."""
     if not settings.endpoint:
         return None
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -98,21 +98,21 @@ def open_tracer(
     target = exporter or OTLPSpanExporter(endpoint=_url(settings.endpoint), timeout=_EXPORT_S)
     provider.add_span_processor(BatchSpanProcessor(target))
     tracer = provider.get_tracer("ringfence", version)
-    told = {
+    attributes = {
         "messaging.system": "kafka",
         "messaging.operation.type": "process",
         "messaging.operation.name": "process",
         "messaging.consumer.group.name": service.group_id,
     }
     return Tracer(
-        start=lambda: tracer.start_span("process", kind=SpanKind.CONSUMER, attributes=told),
+        start=lambda: tracer.start_span("process", kind=SpanKind.CONSUMER, attributes=attributes),
         flush=lambda: provider.force_flush(_FLUSH_MS),
         settings=settings,
     )
 
 
 def _url(endpoint: str) -> str:
-    """With OTLP's own path where none is given."""
+    """Return the URL of an endpoint, with OTLP's default path if it has none."""
     has_path = urlsplit(endpoint).path.strip("/")
     return endpoint if has_path else endpoint.rstrip("/") + _PATH
 
@@ -123,7 +123,7 @@ def _name(plan: Plan) -> str:
 
 
 def _attributes(plan: Plan) -> Mapping[str, str | int]:
-    """As far as they say something: of several topics or partitions none is named."""
+    """Return the span attributes; topic and partition only if the transaction has just one."""
     tally, next_offsets = plan.tally, plan.next_offsets
     found: dict[str, str | int] = {
         "messaging.batch.message_count": tally.records_read,
