@@ -11,7 +11,7 @@ from pipeline.errors import USAGE, PipelineError
 from pipeline.source import read_spans
 from ringfence.headers import internal
 from service.config.load import Config, ConfigErrors, load
-from service.metadata.settings import SettingsHistory, in_force, is_alone
+from service.metadata.settings import SettingsHistory, effective_settings, is_file_managed
 
 
 def read_config(file: Path) -> Config:
@@ -33,7 +33,7 @@ Records = Iterable[tuple[bytes | None, bytes | None, int]]
 
 def overlaid(config: Config, records: Records) -> Config:
     """The configuration with what was set over REST."""
-    return in_force(config, revisions_of(records))[0].config
+    return effective_settings(config, revisions_of(records))[0].config
 
 
 def revisions_of(records: Records) -> SettingsHistory:
@@ -56,7 +56,7 @@ def set_over_rest(
 ) -> list[tuple[bytes | None, bytes | None, int]]:
     """Keys, values and offsets of the topic, in their order; none where the file is alone."""
     topic = config_topic_of(config)
-    if is_alone(config):
+    if is_file_managed(config):
         return []
     with KafkaAdmin(spark, servers, properties) as admin:
         if topic not in admin.topics():

@@ -18,7 +18,7 @@ from pipeline.options import (
     properties_of,
     spark_command,
 )
-from service.metadata.settings import is_alone
+from service.metadata.settings import is_file_managed
 
 ConfigFile = Annotated[Path, typer.Option(help="That of the service.")]
 
@@ -79,7 +79,7 @@ def backfill(
             table_format=table_format,
             instead_of=input_,
         )
-        if table and not is_alone(settings):
+        if table and not is_file_managed(settings):
             console.print("settings: the file's alone, since no broker is asked about a table")
         spark = open_session(connector_jars(jars))
         try:

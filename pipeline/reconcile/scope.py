@@ -13,7 +13,7 @@ from service.config.addresses import BRIDGE, AddressBook, AddressSettings, setti
 from service.config.load import Config
 from service.dedup.route import InputRoute, resolve
 from service.metadata.redrive_job import DeadLetterRange, RedriveJob, RedriveJobs
-from service.metadata.settings import in_force
+from service.metadata.settings import effective_settings
 
 _UNLIMITED: Final = 2**62
 
@@ -65,7 +65,7 @@ def earlier_of(config: Config, records: Records) -> tuple[PastSettings, ...]:
     for at, document in enumerate(documents, 1):
         before = documents[at:]
         is_known = before or document.number == 1
-        book = in_force(config, before)[0].config.addresses if is_known else None
+        book = effective_settings(config, before)[0].config.addresses if is_known else None
         if book is None or book.patterns != newer.patterns:
             found.append(PastSettings(document.time_ms + _IN_FORCE_WITHIN_MS, book))
         newer = newer if book is None else book

@@ -11,7 +11,7 @@ from service.clock import Clock
 from service.config.load import Config
 from service.kafka.clients import Clients
 from service.kafka.topics import config_topic
-from service.metadata.settings import in_force, is_alone, tried
+from service.metadata.settings import effective_settings, evaluate, is_file_managed
 from service.metadata.topic import MetadataReader
 
 
@@ -26,14 +26,14 @@ class EffectiveConfig(NamedTuple):
 def in_effect(file: Config, clients: Clients, clock: Clock) -> EffectiveConfig:
     """Apply the settings made over REST to the file; KafkaException if the broker refuses."""
     topic = config_topic(file.service.group_id)
-    if is_alone(file) or topic not in clients.cluster.topics([topic]):
+    if is_file_managed(file) or topic not in clients.cluster.topics([topic]):
         return EffectiveConfig(file)
     with closing(MetadataReader(clients, topic, clock)) as reader:
         reader.catch_up(may_fence=False)
         documents = reader.settings.documents
     newest = documents.newest
-    fault = None if newest is None else tried(file, newest)[1]
-    config = in_force(file, documents)[0].config
+    fault = None if newest is None else evaluate(file, newest)[1]
+    config = effective_settings(file, documents)[0].config
     if newest is None or fault is None:
         return EffectiveConfig(config)
     sentence = f"the settings of revision {newest.revision} are invalid with this file: {fault}"

@@ -17,7 +17,7 @@ from service.kafka.topics import config_topic
 from service.metadata.image import MetadataImage
 from service.metadata.record import MetadataRecord
 from service.metadata.sessions import SessionRecord, SessionTable, record_of
-from service.metadata.settings import in_force
+from service.metadata.settings import effective_settings
 from service.metadata.settings_service import RevisionBarrier
 from service.metadata.topic import MetadataWriter
 from service.queries.errors import NameInUse, Unavailable
@@ -72,7 +72,7 @@ class SessionService:
         configs: list[Config] = []
 
         def with_config(settings: MetadataImage) -> MetadataRecord:
-            configs.append(in_force(self._config, settings.documents)[0].config)
+            configs.append(effective_settings(self._config, settings.documents)[0].config)
             return change(settings)
 
         try:

@@ -77,7 +77,7 @@ def overlay_of(document: object) -> SettingsOverlay | None:
     return SettingsOverlay(routes, addresses, tuple(paused))
 
 
-def lay_over(
+def apply_overlay(
     file: Config, overlay: SettingsOverlay
 ) -> tuple[EffectiveSettings, list[OverlayError]]:
     """Return the file's settings with an overlay applied, and the problems of the result."""
@@ -288,31 +288,33 @@ class SettingsHistory:
         return [*gone, MetadataRecord.of([KIND, number], document)]
 
 
-def tried(file: Config, document: SettingsRevision) -> tuple[EffectiveSettings, str | None]:
+def evaluate(file: Config, document: SettingsRevision) -> tuple[EffectiveSettings, str | None]:
     """Return the settings that a document would give, and why it is invalid; None if valid."""
     if document.overlay is None:
         sentence = "this version cannot read them; run the newer version that wrote them"
         return EffectiveSettings(file, frozenset()), sentence
-    effective, errors = lay_over(file, document.overlay)
+    effective, errors = apply_overlay(file, document.overlay)
     return effective, " ".join(str(error.problem) for error in errors) or None
 
 
-def in_force(file: Config, documents: Iterable[SettingsRevision]) -> tuple[EffectiveSettings, int]:
+def effective_settings(
+    file: Config, documents: Iterable[SettingsRevision]
+) -> tuple[EffectiveSettings, int]:
     """Return the effective settings: those of the newest valid document, and its revision.
 
     The revision is 0 if the file alone is effective. A file with `managed_by = "file"` ignores all
     documents.
     """
-    if is_alone(file):
+    if is_file_managed(file):
         documents = ()
     for document in documents:
-        effective, fault = tried(file, document)
+        effective, fault = evaluate(file, document)
         if fault is None:
             return effective, document.revision
     return EffectiveSettings(file, frozenset()), 0
 
 
-def is_alone(file: Config) -> bool:
+def is_file_managed(file: Config) -> bool:
     """Return whether the file alone is effective, and settings made over REST are ignored."""
     return file.service.managed_by == "file"
 

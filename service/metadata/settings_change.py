@@ -9,9 +9,9 @@ from service.metadata.settings import (
     OverlayError,
     SettingsHistory,
     SettingsOverlay,
+    apply_overlay,
+    effective_settings,
     fixed_faults,
-    in_force,
-    lay_over,
 )
 from service.queries.errors import NotPossible
 
@@ -28,7 +28,7 @@ class SettingsSnapshot(NamedTuple):
     @classmethod
     def of(cls, file: Config, documents: SettingsHistory) -> "SettingsSnapshot":
         """Return the snapshot in which the newest valid document is effective."""
-        effective, revision = in_force(file, documents)
+        effective, revision = effective_settings(file, documents)
         document = documents.at(revision)
         overlay = None if document is None else document.overlay
         return cls(file, documents, effective, overlay or SettingsOverlay())
@@ -102,7 +102,7 @@ class SettingsEditor(Protocol):
 
 def checked(snapshot: SettingsSnapshot, overlay: SettingsOverlay) -> EffectiveSettings:
     """Return the settings with a new overlay; InvalidSettingsError if it breaks a rule."""
-    effective, errors = lay_over(snapshot.file, overlay)
+    effective, errors = apply_overlay(snapshot.file, overlay)
     errors += fixed_faults(snapshot.effective.config, effective.config)
     if errors:
         raise InvalidSettingsError(errors)

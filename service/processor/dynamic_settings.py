@@ -32,10 +32,10 @@ from service.metadata.record import MetadataRecord
 from service.metadata.settings import (
     EffectiveSettings,
     SettingsRevision,
-    in_force,
-    is_alone,
-    lay_over,
-    tried,
+    apply_overlay,
+    effective_settings,
+    evaluate,
+    is_file_managed,
 )
 from service.metadata.topic import MetadataReader, MetadataWriter
 from service.processor.input_topics import InputTopics
@@ -126,9 +126,9 @@ class SettingsFollower:
     def pending(self) -> PendingSettings | None:
         """Return a new document that can become effective; refuse one that cannot."""
         newest = self.settings.documents.newest
-        if newest is None or newest.revision == self._considered or is_alone(self._file):
+        if newest is None or newest.revision == self._considered or is_file_managed(self._file):
             return None
-        effective, fault = tried(self._file, newest)
+        effective, fault = evaluate(self._file, newest)
         if fault is not None:
             self.refuse(newest, fault)
             return None
@@ -136,9 +136,9 @@ class SettingsFollower:
 
     def config_of(self, document: SettingsRevision | None) -> Config:
         """Return the configuration with a document; the effective one if it is invalid."""
-        if document is None or is_alone(self._file):
+        if document is None or is_file_managed(self._file):
             return self._file
-        effective, fault = tried(self._file, document)
+        effective, fault = evaluate(self._file, document)
         return (self.effective if fault else effective).config
 
     def accept(self, pending: PendingSettings) -> None:
@@ -163,7 +163,7 @@ class SettingsFollower:
         if self.fault is None:
             self.refuse(document, sentence)
         older = [each for each in documents if each.number < document.number]
-        self.effective, self.document = in_force(self._file, older)
+        self.effective, self.document = effective_settings(self._file, older)
         return True
 
     def mark_current(self) -> None:
@@ -218,10 +218,10 @@ class SettingsFollower:
     def _begin(self) -> None:
         """Start with the newest valid document; `fault` is that of the newest of all."""
         documents = self.settings.documents
-        self.effective, self.document = in_force(self._file, documents)
+        self.effective, self.document = effective_settings(self._file, documents)
         newest = documents.newest
-        if newest and newest.revision != self.document and not is_alone(self._file):
-            self.refuse(newest, tried(self._file, newest)[1] or "")
+        if newest and newest.revision != self.document and not is_file_managed(self._file):
+            self.refuse(newest, evaluate(self._file, newest)[1] or "")
         self._considered, self.revision = documents.revision, self.settings.revision
 
     def _changed(self, partition: OwnedPartition) -> list[str]:
@@ -230,7 +230,7 @@ class SettingsFollower:
         held = sorted(partition.addresses)
         if base is None:
             return held
-        before = lay_over(self._file, base)[0].config.addresses
+        before = apply_overlay(self._file, base)[0].config.addresses
         now = self.effective.config.addresses
         return [cache for cache in held if settings_of(before, cache) != settings_of(now, cache)]
 

@@ -8,10 +8,10 @@ from service.config.addresses import AddressBook
 from service.config.load import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
 from service.metadata.settings import (
     SettingsOverlay,
+    apply_overlay,
     differences,
     fixed_faults,
     keys_of,
-    lay_over,
     overlay_of,
 )
 
@@ -28,13 +28,13 @@ FILE = Config(
 
 
 def config(overlay: SettingsOverlay) -> Config:
-    effective, faults = lay_over(FILE, overlay)
+    effective, faults = apply_overlay(FILE, overlay)
     assert faults == []
     return effective.config
 
 
 def faults(overlay: SettingsOverlay) -> list[tuple[tuple[str, ...], str]]:
-    return [(fault.path, str(fault.problem)) for fault in lay_over(FILE, overlay)[1]]
+    return [(fault.path, str(fault.problem)) for fault in apply_overlay(FILE, overlay)[1]]
 
 
 def test_an_empty_one_leaves_the_file() -> None:
@@ -71,7 +71,7 @@ def test_what_is_taken_back_is_no_entry_any_more_unless_the_file_has_it() -> Non
 
 
 def test_only_routes_that_are_there_are_paused() -> None:
-    effective, found = lay_over(FILE, SettingsOverlay(paused=("a", "gone")))
+    effective, found = apply_overlay(FILE, SettingsOverlay(paused=("a", "gone")))
     assert effective.paused == {"a"}
     assert [fault.path for fault in found] == [("paused",)]
 
