@@ -105,7 +105,7 @@ class Publisher(Document):
             publisher=answer.publisher,
             epoch=answer.epoch,
             user=answer.user,
-            sequences=tuple(Standing.of(answer.publisher, place) for place in answer.places),
+            sequences=tuple(Standing.of(answer.publisher, place) for place in answer.positions),
             complete=answer.complete,
         )
 
@@ -128,7 +128,7 @@ class PublisherSession(Document):
             epoch=session.epoch,
             user=session.user,
             opened_at=time_of(session.opened_at_ms),
-            sequences=tuple(Standing.of(name, place) for place in answer.places),
+            sequences=tuple(Standing.of(name, place) for place in answer.positions),
             complete=answer.complete,
         )
 

@@ -1,4 +1,4 @@
-"""Sessions: who may write under the name of a publisher, as the metadata topic stores it.
+"""Sessions: the user who may write under the name of a publisher, as the metadata topic stores it.
 
 Opening a session gives its publisher an epoch; from then on a record of a smaller epoch, or of
 none, is refused. AMPS disconnects the previous client of a name; a log cannot, so its records are

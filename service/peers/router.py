@@ -143,7 +143,7 @@ class PeerRouter(QueryService):
             if not before.complete:
                 sentence = "Not every partition has an owner that answers; try again, or name one."
                 raise Unavailable(sentence)
-            target = written_partition(change, before.places, await self._deciding(deadline_s))
+            target = written_partition(change, before.positions, await self._deciding(deadline_s))
             change = change._replace(topic=target.topic, partition=target.partition)
         changed = await self._asked(change, deadline_s)
         after = await self._asked(query, deadline_s)

@@ -26,18 +26,18 @@ def check_change(change: SetSequence, book: AddressBook) -> None:
 
 
 def written_partition(
-    change: SetSequence, places: Iterable[PublisherProgress], deciding: Collection[PartitionId]
+    change: SetSequence, positions: Iterable[PublisherProgress], deciding: Collection[PartitionId]
 ) -> PartitionId:
     """Return the input partition that a publisher writes to; NotPossible if it is not known.
 
-    `places` are the publisher's known numbers, `deciding` the input partitions decided here.
+    `positions` are the publisher's known numbers, `deciding` the input partitions decided here.
     """
     if change.topic is not None and change.partition is not None:
         return PartitionId(change.topic, change.partition)
     written = {
-        PartitionId(place.topic, place.partition)
-        for place in places
-        if place.address == change.address
+        PartitionId(position.topic, position.partition)
+        for position in positions
+        if position.address == change.address
     }
     found = list(written or deciding)
     if len(found) != 1:

@@ -48,13 +48,13 @@ class PublisherProgress(NamedTuple):
 
 
 class PublisherAnswer(NamedTuple):
-    """A publisher as this instance knows it; an unknown publisher has no `places`."""
+    """A publisher as this instance knows it; an unknown publisher has no `positions`."""
 
     publisher: str
     epoch: int | None
     """The epoch of its session; None without one."""
     user: str | None
-    places: tuple[PublisherProgress, ...]
+    positions: tuple[PublisherProgress, ...]
     complete: bool = False
     """True when no deciding partition belongs to another instance."""
 
@@ -66,9 +66,9 @@ class PublishersAnswer(NamedTuple):
     complete: bool = False
 
 
-def places_in_order(places: Iterable[PublisherProgress]) -> tuple[PublisherProgress, ...]:
+def positions_in_order(positions: Iterable[PublisherProgress]) -> tuple[PublisherProgress, ...]:
     """Return one entry for each partition and address, sorted by them."""
-    by_key = {(place.topic, place.partition, place.address): place for place in places}
+    by_key = {(each.topic, each.partition, each.address): each for each in positions}
     return tuple(by_key[key] for key in sorted(by_key))
 
 
@@ -76,8 +76,8 @@ def merged_publisher(_query: object, answers: Sequence[PublisherAnswer]) -> Publ
     """Merge the numbers, and return the latest session."""
     # A worker that has read less of the metadata topic knows an earlier session, or none.
     latest = max(answers, key=lambda answer: answer.epoch or 0)
-    places = chain.from_iterable(answer.places for answer in answers)
-    return latest._replace(places=places_in_order(places))
+    positions = chain.from_iterable(answer.positions for answer in answers)
+    return latest._replace(positions=positions_in_order(positions))
 
 
 def merged_publishers(

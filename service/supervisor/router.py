@@ -69,7 +69,7 @@ class WorkerRouter(QueryService):
         before = await self._asked(query, deadline_s)
         assert isinstance(before, PublisherAnswer)  # the answer type of the query
         deciding = deciding_inputs([self._status()], self._config().service.group_id)
-        target = written_partition(change, before.places, deciding)
+        target = written_partition(change, before.positions, deciding)
         named = change._replace(topic=target.topic, partition=target.partition)
         changed = await self._asked(named, deadline_s)
         after = await self._asked(query, deadline_s)

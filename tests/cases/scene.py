@@ -203,7 +203,7 @@ class Scene(Living):
     def last_number(self, publisher: str) -> int | None:
         """How far the loop tells that a publisher has come, on one address at most."""
         told = answered(PublisherAnswer, PublisherQuery(publisher), self.life)
-        numbers: list[int | None] = [place.number for place in told.places]
+        numbers: list[int | None] = [place.number for place in told.positions]
         (number,) = numbers or [None]
         return number
 

@@ -197,7 +197,7 @@ def test_a_publisher_whose_number_is_set_goes_on_on_its_partition() -> None:
         hops.turns()
     assert [record.value for record in hops.out("orders.unique")] == [b"5"]
     told = answered(PublisherAnswer, PublisherQuery("P"), hops.deciding)
-    (place,) = told.places
+    (place,) = told.positions
     assert (place.topic, place.partition, place.number) == ("orders", 1, 5)
     answer(SetSequence("P", "k", 9), hops.deciding)
 

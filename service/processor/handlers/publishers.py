@@ -17,7 +17,7 @@ from service.queries.publishers import (
     PublishersAnswer,
     PublishersQuery,
     SetSequence,
-    places_in_order,
+    positions_in_order,
 )
 from state.keys import prefix, rest_of
 from state.model import Claim
@@ -37,7 +37,7 @@ def publisher(query: PublisherQuery, loop: Loop) -> Steps[PublisherAnswer]:
         publisher=query.publisher,
         epoch=session.epoch if session is not None and is_open else None,
         user=session.user if session is not None and is_open else None,
-        places=places_in_order(positions),
+        positions=positions_in_order(positions),
         complete=loop.assignment.has_all,
     )
 
@@ -73,7 +73,7 @@ def change_number(change: SetSequence, loop: Loop) -> PublisherAnswer:
     if change.dry_run:
         position = PublisherProgress(change.address, *writes, change.number, change.stream)
         now = at_once(publisher(PublisherQuery(change.publisher), loop))
-        return now._replace(places=places_in_order([*now.places, position]))
+        return now._replace(positions=positions_in_order([*now.positions, position]))
     claim = Claim(
         publisher=change.publisher, number=change.number, stream=change.stream, previous=0
     )

@@ -77,11 +77,11 @@ def test_the_numbers_that_are_read_after_it_are_the_last_of_the_session_before()
     turns(loop, 2)
     send(living, 8, (EPOCH, b"1"))  # on its way when the next session is opened
     registry.open("P", "a")
-    (place,) = asked(PublisherQuery("P"), loop).places
+    (place,) = asked(PublisherQuery("P"), loop).positions
     send(living, 9, (EPOCH, b"1"))
     turns(loop, 2)
     assert place.number == 7
-    assert asked(PublisherQuery("P"), loop).places == (place,)
+    assert asked(PublisherQuery("P"), loop).positions == (place,)
     assert living.reasons("orders.dlq") == ["name-in-use"] * 2
 
 
@@ -108,9 +108,9 @@ def test_a_publisher_is_known_by_address_and_partition() -> None:
     send(living, 4)
     loop = living.running()
     found = asked(PublisherQuery("P"), loop)
-    assert found.places == (("orders", "orders", 0, 4, None),)
+    assert found.positions == (("orders", "orders", 0, 4, None),)
     assert found.complete
-    assert asked(PublisherQuery("Q"), loop).places == ()
+    assert asked(PublisherQuery("Q"), loop).positions == ()
 
 
 def test_names_come_in_order_and_in_pages() -> None:
@@ -128,8 +128,8 @@ def test_a_number_that_is_tried_out_is_told_and_decides_nothing() -> None:
     send(living, 9)
     loop = living.running()
     tried = asked(SetSequence("P", "orders", 4, dry_run=True), loop)
-    assert tried.places == (("orders", "orders", 0, 4, None),)
-    assert asked(PublisherQuery("P"), loop).places[0].number == 9
+    assert tried.positions == (("orders", "orders", 0, 4, None),)
+    assert asked(PublisherQuery("P"), loop).positions[0].number == 9
 
 
 def test_a_duplicate_of_a_number_that_was_set_names_no_original() -> None:
@@ -177,7 +177,7 @@ def test_a_new_publisher_is_set_where_topic_and_partition_say() -> None:
     living = Living(addresses=SEQUENCE, partitions=2)
     loop = living.running()
     answered = asked(SetSequence("P", "orders", 3, None, "orders", 1), loop)
-    assert answered.places == (("orders", "orders", 1, 3, None),)
+    assert answered.positions == (("orders", "orders", 1, 3, None),)
 
 
 # While something else goes on.
@@ -195,14 +195,14 @@ def test_a_session_is_not_given_while_a_partition_is_restored() -> None:
     send(living, 50)
     session = registry_of(living, loop).open("P", "a")
     assert loop.assignment.settled
-    (place,) = asked(PublisherQuery("P"), loop).places
+    (place,) = asked(PublisherQuery("P"), loop).positions
     send(living, place.number + 1)
     send(living, place.number + 1, (EPOCH, b"%d" % session.epoch))
     turns(loop)
     assert living.values("orders.unique")[-1] == str(place.number + 1)
     assert living.values("orders.dlq")[-1:] == [str(place.number + 1)]
     assert living.reasons("orders.dlq")[-1:] == ["name-in-use"]
-    assert asked(PublisherQuery("P"), loop).places[0].number == place.number + 1
+    assert asked(PublisherQuery("P"), loop).positions[0].number == place.number + 1
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_session_that_is_opened_while_a_transaction_is_aborted_is_given_when_o
     living.faults.at[step] = iter([None] * (step != "send_offsets_to_transaction") + [fault()] * 2)
     epoch = registry_of(living, loop).open("P", "a").epoch
     assert next(living.faults.at[step], None) is None
-    (place,) = asked(PublisherQuery("P"), loop).places
+    (place,) = asked(PublisherQuery("P"), loop).positions
     send(living, 3)
     send(living, 3, (EPOCH, b"%d" % epoch))
     turns(loop)
@@ -237,7 +237,7 @@ def test_a_change_that_was_aborted_is_neither_seen_nor_acknowledged() -> None:
     living.faults.at["commit_transaction"] = iter([refused()])
     with pytest.raises(TransactionAbortedError):
         answer(SetSequence("P", "orders", 9), loop)
-    assert asked(PublisherQuery("P"), loop).places[0].number == 5
+    assert asked(PublisherQuery("P"), loop).positions[0].number == 5
     send(living, 6)
     turns(loop)
     assert living.values("orders.unique") == ["5", "6"]
@@ -253,7 +253,7 @@ def test_a_change_that_the_broker_refuses_is_put_down_to_no_record() -> None:
         answer(SetSequence("P", "orders", 9), loop)
     assert aborted.value.fault.of_record
     loop.aborted(aborted.value.fault)
-    assert asked(PublisherQuery("P"), loop).places == ()
+    assert asked(PublisherQuery("P"), loop).positions == ()
     living.cluster.create_topic("g.acks", cleanup_policy="compact")
     send(living, 1)
     turns(loop)

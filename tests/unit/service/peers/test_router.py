@@ -286,11 +286,11 @@ def test_a_number_is_changed_where_the_publisher_writes(world: ExitStack) -> Non
     peer = world.enter_context(serving("1", peer_server(other)))
     desk = desk_of(crew("0", 0, 1), [peer], settings={"#": {"strategy": "sequence"}})
     tried = ask(desk, SetSequence("P", "a", 98, dry_run=True))
-    assert [place.number for place in tried.places] == [98]
+    assert [place.number for place in tried.positions] == [98]
     assert places["1"].number == 7
     other.asked.clear()
     answer = ask(desk, SetSequence("P", "a", 99))
-    assert [place.number for place in answer.places] == [99]
+    assert [place.number for place in answer.positions] == [99]
     assert answer.complete
     assert [type(query) for query in other.asked] == [PublisherQuery, SetSequence, PublisherQuery]
     assert other.asked[1] == SetSequence("P", "a", 99, None, "orders", 3)
