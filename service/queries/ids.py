@@ -76,7 +76,7 @@ class ClearAddress(NamedTuple):
 
 
 class IdLocation(NamedTuple):
-    """The position of an accepted record whose id is remembered, and when the id is evicted.
+    """The position of an accepted record whose id is remembered, and how near its eviction is.
 
     The time is that of the id's last occurrence, from which a window counts.
     """

@@ -70,7 +70,7 @@ def test_a_loop_that_is_silent_is_a_503_with_retry_after() -> None:
 def test_a_full_inbox_is_a_503_with_retry_after() -> None:
     client = client_of(running(QueryInbox(depth=1), ask_timeout_s=0.05))
     client.get("/v1/addresses/a")  # nobody answers: its question stays in the inbox
-    assert "wait for the loop already" in str(problem_of(client, "/v1/addresses/a", 503)["detail"])
+    assert "already wait for the loop" in str(problem_of(client, "/v1/addresses/a", 503)["detail"])
 
 
 def test_a_partition_that_the_loop_does_not_own_yet_is_a_503() -> None:

@@ -79,7 +79,7 @@ def test_more_partitions_are_for_the_route_to_allow_and_fewer_are_a_contradictio
 
 
 def test_how_many_partitions_decide_by_address_stays() -> None:
-    assert "write 4" in (contradiction(FIRST, FIRST._replace(by_address=5)) or "")
+    assert "set 4" in (contradiction(FIRST, FIRST._replace(by_address=5)) or "")
     assert contradiction(FIRST._replace(by_address=0), FIRST) is None
 
 

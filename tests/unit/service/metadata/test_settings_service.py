@@ -118,7 +118,7 @@ def test_what_breaks_a_rule_is_refused_and_a_trial_writes_nothing() -> None:
     editor = editor_of(living)
     with pytest.raises(InvalidSettingsError, match="nothing to read"):
         edit(editor, SettingsOverlay(routes={"orders": None}))
-    with pytest.raises(InvalidSettingsError, match="make another"):
+    with pytest.raises(InvalidSettingsError, match="create another"):
         edit(
             editor,
             SettingsOverlay(routes={"orders": {**MORE, "inputs": ["orders"], "address": "x"}}),
@@ -173,7 +173,7 @@ def test_who_waits_is_told_when_every_deciding_partition_has_it() -> None:
 def test_a_broker_that_does_not_answer_is_told_so() -> None:
     living = Living()
     living.faults.at["init_transactions"] = iter([plain(7, "no answer")])
-    with pytest.raises(Unavailable, match="ask again"):
+    with pytest.raises(Unavailable, match="try again"):
         edit(editor_of(living), sized(5))
 
 
@@ -258,7 +258,7 @@ def test_a_bulletin_tells_what_is_set_once_it_has_read_to_the_end() -> None:
     metadata_watcher = MetadataWatcher(
         lambda: living.clients("reader"), TOPIC, living.clock, AuditHistory().take
     )
-    with pytest.raises(Unavailable, match="not read yet"):
+    with pytest.raises(Unavailable, match="not been read yet"):
         metadata_watcher.read()
     metadata_watcher.start()
     try:
