@@ -1,4 +1,4 @@
-"""Clock: the only way in which the loop reads the time or waits. Also process exit and version."""
+"""Clock: how the loop reads the time and waits. Also process exit and product version."""
 
 import logging
 import os
@@ -11,42 +11,42 @@ from typing import Final, NoReturn, Protocol
 
 
 class Clock(Protocol):
-    """The simulation has its own."""
+    """Time source of the loop; the simulation has its own implementation."""
 
     def monotonic_s(self) -> float:
-        """Seconds that never go back; for deadlines."""
+        """Return seconds that never go back, for deadlines."""
         ...
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch, as the machine believes."""
+        """Return milliseconds since the epoch by the machine's clock, which may go back."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Block for so long."""
         ...
 
 
 class SystemClock:
-    """See `Clock`."""
+    """The clock of the operating system."""
 
     def monotonic_s(self) -> float:
-        """See `Clock.monotonic_s`."""
+        """Return seconds that never go back, for deadlines."""
         return time.monotonic()
 
     def wall_ms(self) -> int:
-        """See `Clock.wall_ms`."""
+        """Return milliseconds since the epoch by the machine's clock, which may go back."""
         return time.time_ns() // 1_000_000
 
     def sleep(self, seconds: float) -> None:
-        """See `Clock.sleep`."""
+        """Block the thread for so long."""
         time.sleep(seconds)
 
 
 def leave(code: int) -> NoReturn:
-    """End now, with all that was written flushed.
+    """Flush the log and both output streams, then exit at once with this code.
 
-    The interpreter's own end destroys each Kafka client in turn and waits for its threads: seconds
-    on a busy machine, of the few that SIGTERM leaves, and nothing is left for them to do.
+    A normal interpreter exit destroys each Kafka client in turn and waits for its threads. On a
+    busy machine that takes seconds of the few that follow SIGTERM, although no work is left.
     """
     logging.shutdown()
     sys.stdout.flush()

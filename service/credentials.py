@@ -1,4 +1,4 @@
-"""Credentials: a token or a shared secret, as a file or a variable holds it."""
+"""Credentials: parsing of a token or a shared secret from a file or an environment variable."""
 
 import re
 from typing import Final
@@ -9,18 +9,18 @@ _VISIBLE: Final = re.compile(r"[!-~]+")
 
 
 def token_of(text: str) -> str:
-    """The token in the first line of a text; ValueError where no header can hold it."""
+    """Return the token in the first line; raise ValueError if it cannot be an HTTP header value."""
     token = text.partition("\n")[0].strip()
     if not _VISIBLE.fullmatch(token):
-        raise ValueError("its first line has to be the token alone: visible ASCII, without spaces")
+        raise ValueError("its first line must be only the token: visible ASCII, without spaces")
     return token
 
 
 def secret_of(text: str) -> str:
-    """A secret that two sides share, as a file holds it; ValueError where it can be guessed."""
+    """Return the shared secret that a file contains; raise ValueError if it can be guessed."""
     secret = text.strip()
     if not _VISIBLE.fullmatch(secret):
-        raise ValueError("holds something else than one line of visible ASCII without spaces")
+        raise ValueError("does not hold a single line of visible ASCII without spaces")
     if len(secret) < TOKEN_CHARS_MIN:
-        raise ValueError(f"holds less than {TOKEN_CHARS_MIN} characters")
+        raise ValueError(f"holds fewer than {TOKEN_CHARS_MIN} characters")
     return secret

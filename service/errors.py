@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class ExitCode(IntEnum):
-    """What the status of a finished process means."""
+    """Exit codes of a process."""
 
     DONE = 0
     NO = 1
@@ -21,7 +21,7 @@ class ExitCode(IntEnum):
 
 
 class AdminExit(IntEnum):
-    """What the status of a command that asks the admin API means, where no process has it too."""
+    """Exit codes of commands that call the admin API, beside those of every process."""
 
     NOT_FOUND = 3
     CONFLICT = 4
@@ -30,17 +30,17 @@ class AdminExit(IntEnum):
 
 
 class ConfigIssue(NamedTuple):
-    """One thing that is wrong, and what to do about it."""
+    """One configuration problem, and how to fix it."""
 
     what: str
-    mend: str
+    fix: str
 
     def __str__(self) -> str:
-        return f"{self.what}; {self.mend}."
+        return f"{self.what}; {self.fix}."
 
 
 class ExitError(Exception):
-    """A foreseeable end of the process: a sentence for stderr and the code to leave with."""
+    """A foreseeable end of the process: a sentence for stderr and the exit code."""
 
     def __init__(self, exit_code: ExitCode | AdminExit, sentence: str) -> None:
         super().__init__(sentence)

@@ -1,7 +1,7 @@
-"""HTTP errors: why a request got no answer, as a code and a reason.
+"""HTTP errors: why a request got no response, as a code and a reason.
 
 The text of an exception is never shown: that of an invalid header contains the header, and so the
-token. What the operating system and the TLS library say about a connection contains no secret.
+token. What the operating system and the TLS library report about a connection contains no secret.
 """
 
 import os
@@ -23,14 +23,14 @@ _REASONS: Final[dict[Code, str]] = {
 
 
 class RequestFailure(NamedTuple):
-    """What kept a request from an answer."""
+    """Why a request got no response."""
 
     code: Code
     reason: str
 
 
 def trouble_of(error: httpx2.HTTPError | httpx2.InvalidURL) -> RequestFailure:
-    """Return what the exception stands for."""
+    """Return the code of an exception, and the most specific reason among its causes."""
     code, reason = _code_of(error), None
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -38,7 +38,7 @@ def trouble_of(error: httpx2.HTTPError | httpx2.InvalidURL) -> RequestFailure:
         elif isinstance(cause, ssl.SSLError):
             code, reason = "tls", cause.reason
         elif isinstance(cause, OSError) and cause.errno is not None:
-            # A number below 0 is of the resolver, which has its own texts.
+            # A negative number comes from the resolver, which has its own texts.
             reason = os.strerror(cause.errno) if cause.errno > 0 else cause.strerror
     return RequestFailure(code, reason or _REASONS[code])
 

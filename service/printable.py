@@ -9,32 +9,37 @@ import unicodedata
 
 
 def visible(text: str, keep: str = "") -> str:
-    """Write out what is not printed as a character of its own, but for those in `keep`."""
+    """Escape every character that is not printable, except those in `keep`."""
     if text.isprintable():
         return text
-    return "".join(each if _is_seen(each) or each in keep else _written(each) for each in text)
+    return "".join(each if _is_printed(each) or each in keep else _escaped(each) for each in text)
 
 
 def visible_json(text: str) -> str:
-    """The same for JSON, which stays JSON of the same value; lines may end in it."""
+    """Escape the same characters in a JSON text so that it parses to the same value.
+
+    Line breaks are kept.
+    """
     if text.isprintable():
         return text
-    return "".join(each if _is_seen(each) or each == "\n" else _escaped(each) for each in text)
+    return "".join(
+        each if _is_printed(each) or each == "\n" else _json_escaped(each) for each in text
+    )
 
 
-def _is_seen(character: str) -> bool:
-    """Whether it is printed; spaces of other widths are seen as spaces."""
+def _is_printed(character: str) -> bool:
+    """Whether it is printed; spaces of other widths count as printable."""
     return character.isprintable() or unicodedata.category(character) == "Zs"
 
 
-def _written(character: str) -> str:
+def _escaped(character: str) -> str:
     code = ord(character)
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _escaped(character: str) -> str:
-    """As a string of JSON names it: beyond 16 bits by two numbers."""
+def _json_escaped(character: str) -> str:
+    """Return the escape of a JSON string; beyond 16 bits that is a surrogate pair."""
     code = ord(character)
     return f"\\u{code:04x}" if code < 0x10000 else json.dumps(character)[1:-1]

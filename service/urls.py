@@ -1,4 +1,4 @@
-"""API URLs: which can be asked, and which are sent over a network in clear."""
+"""API URLs: which are valid, and which send requests over a network in clear text."""
 
 import re
 from ipaddress import ip_address
@@ -9,7 +9,7 @@ _USER: Final = re.compile(r"//[^/?#\s]*@")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a host that is listened on."""
+    """Whether a server that listens on this host can be reached from this machine only."""
     if host.lower() == "localhost":
         return True
     try:
@@ -19,23 +19,23 @@ def is_loopback(host: str) -> bool:
 
 
 def url_problem(url: str) -> str | None:
-    """What is wrong with the URL of an API, if anything; a password in it is not repeated."""
+    """Return what is wrong with the URL of an API, or None; a password in it is not repeated."""
     if "@" in url:
-        return "The URL of the API holds a user or a password; leave it out, and name a token."
+        return "The URL of the API contains a user or a password; remove it, and use a token."
     try:
         parts = urlsplit(url)
         is_good = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
     except ValueError:
         is_good = False
-    return None if is_good else f"{url} is no address of an API; write it as http://host:port."
+    return None if is_good else f"{url} is not the URL of an API; write it as http://host:port."
 
 
 def is_readable_on_the_way(url: str) -> bool:
-    """Whether what is sent there goes over a network in clear."""
+    """Whether a request to this URL goes over a network in clear text."""
     parts = urlsplit(url)
     return parts.scheme == "http" and not is_loopback(parts.hostname or "")
 
 
 def without_user(text: str) -> str:
-    """The text, without what URLs in it hold of users and passwords."""
+    """Return the text with the user and password of each URL in it replaced by `***`."""
     return _USER.sub("//***@", text)

@@ -1,4 +1,4 @@
-"""Bridge check: asks both clusters for everything that a bridge needs, and changes nothing."""
+"""Bridge check: compares the configuration with both clusters, and changes nothing."""
 
 from typing import NamedTuple
 
@@ -22,21 +22,21 @@ from service.kafka.topics import new_dead_letters
 
 
 class BridgeReport(NamedTuple):
-    """What the clusters have, and what they lack."""
+    """Problems that the check found, and the pairs of topics that are forwarded."""
 
     problems: tuple[ConfigIssue, ...]
-    crossings: tuple[str, ...]
+    mappings: tuple[str, ...]
 
 
 class ClusterReport(NamedTuple):
-    """A cluster, and what it lets us do."""
+    """Admin and ACL queries of one cluster."""
 
     cluster: ClusterAdmin
     rights: AclQueries
 
 
 def check(config: BridgeConfig) -> BridgeReport:
-    """Ask both; ExitError 3 when one does not answer."""
+    """Check both clusters; raise ExitError 3 if one does not answer."""
     clients = KafkaBridgeClients(config)
     try:
         source = ClusterReport(clients.source, KafkaAclQueries(clients.admin(config.source)))
@@ -47,17 +47,17 @@ def check(config: BridgeConfig) -> BridgeReport:
         where = named(side, config.source if side == "source" else config.target)
         raise ExitError(
             ExitCode.BROKER,
-            f"Asked, {where} answered {error.fault.cause}; "
-            "check the address, the network and our rights.",
+            f"{where[:1].upper()}{where[1:]} answered {error.fault.cause}; "
+            "check the address, the network and the user's rights.",
         ) from error
 
 
 def report_of(config: BridgeConfig, source: ClusterReport, target: ClusterReport) -> BridgeReport:
-    """The report, given clusters that answer."""
+    """Report on the configuration, given clusters that answer."""
     dead_letter = new_dead_letters(config.dead_letter, -1)
     with asking("source"):
         names = source.cluster.names()
-        # What we may not describe is in no list, and yet not missing.
+        # A topic that we may not describe is not listed, but it is not missing either.
         names = names.union(source.rights.of_topics(absent(config.bridge.topics, names)))
         targets = targets_of(config, names)
         granted = source.rights.of_topics(targets)
@@ -66,23 +66,23 @@ def report_of(config: BridgeConfig, source: ClusterReport, target: ClusterReport
         cluster_id = source.cluster.cluster_id()
     with asking("target"):
         needs = dict.fromkeys([*targets.values(), dead_letter.name], WRITING)
-        may = target.rights.of_topics(needs)
-        found = target.cluster.topics(needs.keys() - unseen(may))
-        refused = target.rights.unmakeable([] if dead_letter.name in may else [dead_letter])
+        permitted = target.rights.of_topics(needs)
+        found = target.cluster.topics(needs.keys() - unseen(permitted))
+        refused = target.rights.unmakeable([] if dead_letter.name in permitted else [dead_letter])
         is_same = target.cluster.cluster_id() == cluster_id
-    missing = missing_ends(config, names, targets, may)
+    missing = missing_ends(config, names, targets, permitted)
     reader, writer = user_of(config.source.common), user_of(config.target.common)
     problems = [
         *(ConfigIssue(f"{end} does not exist", "create it") for end in missing),
         *contradictions(config, targets, sources, found, is_same=is_same),
         *ungranted("source topic", dict.fromkeys(targets, READING), granted, reader),
         *ungranted("group", dict.fromkeys(group, ("READ",)), group, reader),
-        *ungranted("target topic", needs, may, writer),
+        *ungranted("target topic", needs, permitted, writer),
         *not_makeable(refused, writer),
     ]
     if not targets and not missing:
         problems.append(
-            ConfigIssue("no topic of the source fits bridge.topics", "mend the expression")
+            ConfigIssue("no topic of the source matches bridge.topics", "correct the expression")
         )
-    crossings = tuple(f"{name} → {end}" for name, end in targets.items())
-    return BridgeReport(tuple(problems), crossings)
+    mappings = tuple(f"{name} → {end}" for name, end in targets.items())
+    return BridgeReport(tuple(problems), mappings)

@@ -1,6 +1,6 @@
 """Bridge clients: every client property of a bridge is set here.
 
-Invariant: properties that at-least-once or the order depend on are set last, so that no
+Invariant: properties that at-least-once delivery or the order depends on are set last, so that no
 configuration overrides them.
 """
 
@@ -31,7 +31,7 @@ from service.kafka.clients import (
 from service.kafka.errors import KafkaFailure, fault_of
 
 BATCH_RECORDS_MAX: Final = 10_000
-"""The most that is on its way before offsets are committed."""
+"""Maximum number of records in flight before offsets are committed."""
 
 OnError = Callable[[KafkaError], None]
 
@@ -39,29 +39,29 @@ OnCommit = Callable[[KafkaError | None, list[TopicPartition]], None]
 
 
 class BridgeClients(Protocol):
-    """Makes the consumer of the source and the producer of the target."""
+    """Factory of the consumer of the source and the producer of the target."""
 
     @property
     def source(self) -> ClusterAdmin:
-        """The cluster that is read."""
+        """Return the admin of the cluster that is read."""
         ...
 
     @property
     def target(self) -> ClusterAdmin:
-        """The cluster that is written."""
+        """Return the admin of the cluster that is written."""
         ...
 
     def consumer(self, on_error: OnError, on_commit: OnCommit) -> Consumer:
-        """The member of the group that reads the topics; `consume` calls back."""
+        """Create the group member that reads the topics; `consume` runs the callbacks."""
         ...
 
     def producer(self, batch_bytes_max: int, batch_records_max: int, on_error: OnError) -> Producer:
-        """The producer; `batch_…` is what one of its requests may hold for a partition."""
+        """Create the producer; `batch_…` limits what a request may contain for one partition."""
         ...
 
 
 class KafkaBridgeClients:
-    """Clients on two real clusters."""
+    """Clients of two real clusters."""
 
     def __init__(self, config: BridgeConfig) -> None:
         self._config = config
@@ -69,20 +69,20 @@ class KafkaBridgeClients:
 
     @cached_property
     def source(self) -> KafkaClusterAdmin:
-        """See `BridgeClients.source`."""
+        """Return the admin of the cluster that is read."""
         return KafkaClusterAdmin(lambda: self.admin(self._config.source))
 
     @cached_property
     def target(self) -> KafkaClusterAdmin:
-        """See `BridgeClients.target`."""
+        """Return the admin of the cluster that is written."""
         return KafkaClusterAdmin(lambda: self.admin(self._config.target))
 
     def admin(self, cluster: KafkaSettings) -> AdminClient:
-        """The client for questions; it says what is wrong in its answers, not in the log."""
+        """Create an admin client; it reports errors in its answers, not in the log."""
         return AdminClient(layered(self._name, cluster.common, {"log_level": 0}))
 
     def consumer(self, on_error: OnError, on_commit: OnCommit) -> Consumer:
-        """See `BridgeClients.consumer`."""
+        """Create the group member that reads the topics."""
         source, bridge = self._config.source, self._config.bridge
         owned = {
             **READING,
@@ -97,17 +97,17 @@ class KafkaBridgeClients:
         return Consumer(fetchable(properties), logger=LIBRDKAFKA)
 
     def producer(self, batch_bytes_max: int, batch_records_max: int, on_error: OnError) -> Producer:
-        """See `BridgeClients.producer`."""
+        """Create the producer of the target."""
         target = self._config.target
         owned = {
             "enable.idempotence": True,
             "acks": "all",
-            # Nothing follows a record that is not delivered, so that what is sent again does not
-            # come behind it; and none is ever given up for taking long.
+            # No record overtakes one that is not delivered, so that resent records keep their
+            # order; and no record ever times out.
             "enable.gapless.guarantee": True,
             "message.timeout.ms": 0,
             "delivery.report.only.error": True,
-            # A batch of several records must not be refused where each of them would pass.
+            # A batch of several records must not be refused if each of them would be accepted.
             "batch.size": batch_bytes_max,
             "batch.num.messages": batch_records_max,
             "message.max.bytes": MESSAGE_BYTES_MAX,
@@ -122,7 +122,7 @@ class KafkaBridgeClients:
 
 
 def property_problems(config: BridgeConfig) -> list[ConfigIssue]:
-    """What the Kafka client refuses of either cluster: it says so without a broker."""
+    """Return what librdkafka refuses of either cluster's properties, which it checks offline."""
     source, target = (
         replace(cluster, common=unaddressed(cluster.common))
         for cluster in (config.source, config.target)
@@ -140,15 +140,15 @@ def property_problems(config: BridgeConfig) -> list[ConfigIssue]:
     ]
 
 
-def _ignore(_error: KafkaError | None, _places: list[TopicPartition]) -> None:
-    """Nothing is committed."""
+def _ignore(_error: KafkaError | None, _partitions: list[TopicPartition]) -> None:
+    """Ignore the answer to a commit: nothing is committed."""
 
 
 Side = Literal["source", "target"]
 
 
 class ClusterRefusedError(Exception):
-    """A cluster did not answer, or said no; `fault` has its reason."""
+    """A cluster that did not answer, or refused a request; `fault` has the reason."""
 
     def __init__(self, side: Side, fault: KafkaFailure) -> None:
         super().__init__(f"{side}: {fault.cause}")
@@ -158,7 +158,7 @@ class ClusterRefusedError(Exception):
 
 @contextmanager
 def asking(side: Side) -> Iterator[None]:
-    """Name the side that a KafkaException came from."""
+    """Convert KafkaException to ClusterRefusedError of this side."""
     try:
         yield
     except KafkaException as error:
@@ -166,5 +166,5 @@ def asking(side: Side) -> Iterator[None]:
 
 
 def named(side: Side, cluster: KafkaSettings) -> str:
-    """Where a cluster is, for a sentence."""
+    """Return the name of a cluster for a sentence."""
     return f"the {side}'s broker at {cluster.common.get('bootstrap.servers')}"

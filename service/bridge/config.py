@@ -36,21 +36,21 @@ from service.errors import ConfigIssue
 
 _REMOVE = "remove it"
 
-_OFFSETS = "an offset is committed when its messages are delivered, and not before"
+_OFFSETS = "an offset is committed only after its messages are delivered"
 
-_GROUP = "partitions move by the rules of the bridge"
+_GROUP = "the bridge controls how partitions are assigned"
 
-_ACKS = "what not every replica has acknowledged may be lost"
+_ACKS = "a message that not every replica has acknowledged may be lost"
 
-_TWICE = "without it the client itself doubles and reorders messages"
+_TWICE = "without it the client itself duplicates and reorders messages"
 
-_TIMEOUT = "a message that is given up would leave a gap before the next ones"
+_TIMEOUT = "a message that times out would leave a gap before the next ones"
 
-_BATCH = "a whole batch must fit the queue of the producer"
+_BATCH = "a whole batch must fit the producer's queue"
 
-_TRANSACTION = "the bridge delivers at least once and opens no transactions"
+_TRANSACTION = "the bridge delivers at least once and uses no transactions"
 
-_NO_TOPIC = ("a mistyped topic must not come into being", "create the topic yourself")
+_NO_TOPIC = ("a mistyped topic must not be created", "create the topic yourself")
 
 _OWNED_OF_SOURCE: Final[Owned] = {
     **dict.fromkeys(OF_OFFSETS, (_OFFSETS, _REMOVE)),
@@ -59,17 +59,20 @@ _OWNED_OF_SOURCE: Final[Owned] = {
         "remove it: the bridge begins with the earliest message, and a lost offset ends it",
     ),
     **OF_READERS,
-    "enable.partition.eof": ("the bridge reads without end markers", _REMOVE),
-    "group.id": ("the bridge names its group", "use bridge.group_id"),
+    "enable.partition.eof": ("the bridge does not use end-of-partition events", _REMOVE),
+    "group.id": ("the bridge sets it", "use bridge.group_id"),
     "group.instance.id": (_GROUP, _REMOVE),
     "group.protocol": (_GROUP, _REMOVE),
     "group.protocol.type": (_GROUP, _REMOVE),
     "group.remote.assignor": (_GROUP, _REMOVE),
     "partition.assignment.strategy": (_GROUP, _REMOVE),
     "session.timeout.ms": ("the bridge sets it", "use bridge.session_timeout_ms"),
-    "heartbeat.interval.ms": ("it follows from the session", "use bridge.session_timeout_ms"),
+    "heartbeat.interval.ms": (
+        "it is derived from the session timeout",
+        "use bridge.session_timeout_ms",
+    ),
     "allow.auto.create.topics": _NO_TOPIC,
-    "topic.blacklist": ("it would hide topics in silence", "narrow bridge.topics"),
+    "topic.blacklist": ("it would silently hide topics", "narrow bridge.topics"),
 }
 
 _OWNED_OF_TARGET: Final[Owned] = {
@@ -77,20 +80,20 @@ _OWNED_OF_TARGET: Final[Owned] = {
     "request.required.acks": (_ACKS, _REMOVE),
     "enable.idempotence": (_TWICE, _REMOVE),
     "enable.gapless.guarantee": (_TWICE, _REMOVE),
-    "queuing.strategy": ("the order of messages rests on it", _REMOVE),
+    "queuing.strategy": ("the order of messages depends on it", _REMOVE),
     "message.timeout.ms": (_TIMEOUT, _REMOVE),
     "delivery.timeout.ms": (_TIMEOUT, _REMOVE),
     "retries": (_TIMEOUT, _REMOVE),
     "message.send.max.retries": (_TIMEOUT, _REMOVE),
     "transactional.id": (_TRANSACTION, _REMOVE),
     "transaction.timeout.ms": (_TRANSACTION, _REMOVE),
-    "delivery.report.only.error": ("failed deliveries are counted by it", _REMOVE),
+    "delivery.report.only.error": ("failed deliveries are counted with it", _REMOVE),
     "partitioner": ("the bridge chooses the partition", "use bridge.keep_partition"),
     "batch.size": (_BATCH, _REMOVE),
-    "batch.num.messages": ("a refused message is found by it", _REMOVE),
+    "batch.num.messages": ("a refused message is found with it", _REMOVE),
     "queue.buffering.max.kbytes": (_BATCH, _REMOVE),
     "queue.buffering.max.messages": (_BATCH, _REMOVE),
-    "message.max.bytes": ("the limit of each topic decides", "set max.message.bytes of the topics"),
+    "message.max.bytes": ("the limit of each topic applies", "set max.message.bytes of the topics"),
     "allow.auto.create.topics": _NO_TOPIC,
 }
 
@@ -132,12 +135,12 @@ class BridgeConfig:
 
     @property
     def dead_letter(self) -> str:
-        """The topic of the target that takes what cannot be forwarded."""
+        """Return the target's topic for records that cannot be forwarded."""
         return self.bridge.dead_letter.replace("{group_id}", self.bridge.group_id)
 
     @property
     def has_servers(self) -> bool:
-        """Whether both clusters have an address."""
+        """Whether both clusters have bootstrap servers."""
         tables = (self.source.common, self.target.common)
         return all("bootstrap.servers" in properties for properties in tables)
 
@@ -153,7 +156,10 @@ def load(path: Path, environ: Mapping[str, str]) -> BridgeConfig:
 def load_lenient(
     path: Path, environ: Mapping[str, str]
 ) -> tuple[BridgeConfig | None, list[ConfigIssue]]:
-    """Return what could be read, with defaults for what is faulty, and every problem."""
+    """Return the configuration, with defaults for invalid keys, and all problems.
+
+    The configuration is None if the file is not valid TOML.
+    """
     problems: list[ConfigIssue] = []
     document = read_document(path, problems)
     if document is None:
@@ -197,4 +203,4 @@ def _problems(bridge: BridgeSettings) -> Iterator[ConfigIssue]:
         yield from template_problems(f"bridge.{key}", template, (allowed,), is_topic=True)
     if bridge.target_topic == bridge.dead_letter:
         what = f'bridge.target_topic and .dead_letter are both "{bridge.target_topic}"'
-        yield ConfigIssue(what, "give messages and dead letters topics of their own")
+        yield ConfigIssue(what, "use different topics for messages and dead letters")

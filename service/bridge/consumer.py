@@ -1,7 +1,7 @@
 """Bridge consumer: the partitions that the group has assigned, and the position of each.
 
-The group's callbacks only record; `take_over` gives a partition to the fetcher with its exact
-offset. Invariant: what is committed of a partition was delivered while the partition was owned; the
+The group's callbacks only note the change; `take_over` assigns a partition with its exact offset.
+Invariant: everything committed of a partition was delivered while the partition was owned; the
 position of a revoked partition is dropped.
 """
 
@@ -10,8 +10,14 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from service.bridge.clients import BridgeClients, asking
 from service.bridge.topics import TopicMapping
@@ -21,11 +27,11 @@ from service.kafka.io import by_source, errors_of, offsets_of
 from state.model import PartitionId
 
 _COMMITTED_TIMEOUT_S: Final = 5.0
-_LOOK_S: Final = 5.0
+_CHECK_S: Final = 5.0
 _ANSWER_S: Final = 0.005
 AT_ONCE: Final = 512
-"""Records read in one call: those that stay in the processor's cache until they are sent."""
-_KEPT_RECORDS_MAX: Final = 8 * AT_ONCE
+"""Maximum number of records of one call, few enough to stay in the CPU cache until sent."""
+_BUFFERED_RECORDS_MAX: Final = 8 * AT_ONCE
 _REFUSALS: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -34,15 +40,15 @@ _REFUSALS: Final = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,
     }
 )
-_GONE: Final = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT})  # noqa: SLF001
+_LOST: Final = frozenset({KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT})  # noqa: SLF001
 
 
 @dataclass(slots=True)
 class SourcePartition:
-    """One partition of a source topic, owned and read."""
+    """An owned partition of a source topic that is being read, with its offsets."""
 
     source: PartitionId
-    crossing: TopicMapping
+    mapping: TopicMapping
     committed: int
     """The offset after the last record that was delivered and committed."""
     sent: int
@@ -54,36 +60,37 @@ Offsets = dict[PartitionId, int]
 
 
 class BridgeConsumer:
-    """The consumer, and what it owns."""
+    """Consumer of the source cluster, with the partitions that it owns."""
 
     def __init__(self, clients: BridgeClients, group_id: str, clock: Clock) -> None:
         self._consumer = clients.consumer(self._note_error, self._note_commit)
         self._cluster = clients.source
         self._clock = clock
         self._group_id = group_id
-        self._crossings: Mapping[str, TopicMapping] = {}
-        self._kept: Parts = []
-        """What came while an answer was awaited; it is read next."""
-        self._asked: Offsets = {}
-        """Offsets to be committed that nobody has answered for."""
-        self._refusal: KafkaError | None = None
+        self._mappings: Mapping[str, TopicMapping] = {}
+        self._buffered: Parts = []
+        """Records that arrived while a commit was awaited; they are read next."""
+        self._committing: Offsets = {}
+        """Offsets of the commit that is in flight."""
+        self._commit_error: KafkaError | None = None
         self.granted: set[PartitionId] = set()
-        """Given to us, and not read yet."""
+        """Assigned partitions that are not read yet."""
         self.running: dict[PartitionId, SourcePartition] = {}
-        self._looked_s = clock.monotonic_s()
+        """Assigned partitions that are read."""
+        self._checked_s = clock.monotonic_s()
         self.rebalances = 0
-        """How often the group has spoken; none before it was joined."""
-        self.shaken = False
-        """The consumer has lost its broker since somebody looked."""
+        """Number of rebalance callbacks so far; 0 until the group is joined."""
+        self.lost_broker = False
+        """Whether the client has reported a lost broker; the loop resets it."""
 
-    def subscribe(self, crossings: Mapping[str, TopicMapping]) -> None:
-        """Read the sources of these; called again when they may have changed."""
-        changed = crossings.keys() != self._crossings.keys()
-        self._crossings = crossings
+    def subscribe(self, mappings: Mapping[str, TopicMapping]) -> None:
+        """Subscribe to the source topics of these mappings; call it whenever they may change."""
+        changed = mappings.keys() != self._mappings.keys()
+        self._mappings = mappings
         for position in self.running.values():
-            position.crossing = crossings.get(position.source.topic, position.crossing)
-        if changed and crossings:
-            topics = sorted(crossings)
+            position.mapping = mappings.get(position.source.topic, position.mapping)
+        if changed and mappings:
+            topics = sorted(mappings)
             self._consumer.subscribe(
                 topics,
                 on_assign=self._on_assign,
@@ -94,104 +101,111 @@ class BridgeConsumer:
             self._consumer.unsubscribe()
 
     def take_over(self) -> None:
-        """Read what was granted from where the group has come; ExitError where that is gone."""
-        self._look_around()
-        granted = sorted(source for source in self.granted if source.topic in self._crossings)
+        """Start reading granted partitions at the committed offsets.
+
+        Raises ExitError if the log does not contain such an offset any more.
+        """
+        self._check_broker()
+        granted = sorted(source for source in self.granted if source.topic in self._mappings)
         if not granted:
             return
         with asking("source"):
-            places = [Place(source.topic, source.partition) for source in granted]
-            committed = self._consumer.committed(places, timeout=_COMMITTED_TIMEOUT_S)
+            partitions = [TopicPartition(source.topic, source.partition) for source in granted]
+            committed = self._consumer.committed(partitions, timeout=_COMMITTED_TIMEOUT_S)
             starts, ends = self._cluster.starts(granted), self._cluster.ends(granted)
-            for source, place in zip(granted, committed, strict=True):
-                self._begin(source, place, starts[source], ends[source])
+            for source, partition in zip(granted, committed, strict=True):
+                self._begin(source, partition, starts[source], ends[source])
 
-    def _look_around(self) -> None:
-        """Who owns nothing may have lost all brokers, of which the client tells no more."""
+    def _check_broker(self) -> None:
+        """Request metadata while nothing is owned: then the client reports no lost broker."""
         now_s = self._clock.monotonic_s()
-        if self.granted or self.running or not self._crossings:
-            self._looked_s = now_s
-        elif now_s - self._looked_s > _LOOK_S:
+        if self.granted or self.running or not self._mappings:
+            self._checked_s = now_s
+        elif now_s - self._checked_s > _CHECK_S:
             with asking("source"):
-                self._consumer.list_topics(min(self._crossings), timeout=_COMMITTED_TIMEOUT_S)
-            self._looked_s = now_s
+                self._consumer.list_topics(min(self._mappings), timeout=_COMMITTED_TIMEOUT_S)
+            self._checked_s = now_s
 
-    def _begin(self, source: PartitionId, place: Place, start: int, end: int) -> None:
-        if place.error is not None:
-            raise KafkaException(place.error)
-        crossing, offset = self._crossings[source.topic], place.offset
+    def _begin(self, source: PartitionId, partition: TopicPartition, start: int, end: int) -> None:
+        if partition.error is not None:
+            raise KafkaException(partition.error)
+        mapping, offset = self._mappings[source.topic], partition.offset
         if offset < 0:
             offset = OFFSET_BEGINNING
         elif not start <= offset <= end:
-            raise self._lost(source, f"{offset} is not among {start} to {end}")
-        self._consumer.incremental_assign([Place(source.topic, source.partition, offset)])
+            raise self._lost(source, f"{offset} is not within {start} to {end}")
+        self._consumer.incremental_assign([TopicPartition(source.topic, source.partition, offset)])
         self.granted.discard(source)
-        self.running[source] = SourcePartition(source, crossing, offset, offset)
+        self.running[source] = SourcePartition(source, mapping, offset, offset)
 
     def read(self, records_max: int, wait_s: float) -> Parts:
-        """What has come, by partition; records that were seen before are left out."""
-        kept, self._kept = self._kept, []
-        parts = kept or self._consumed(records_max, wait_s)
-        # A partition that was taken away meanwhile may be ours again, from another offset on.
+        """Return new records by partition, without those that were delivered before."""
+        buffered, self._buffered = self._buffered, []
+        parts = buffered or self._consumed(records_max, wait_s)
+        # A partition that was revoked since may have been assigned again, from another offset.
         return [part for part in parts if self.running.get(part[0].source) is part[0]]
 
     def commit(self, waits: Callable[[float], None]) -> None:
-        """Everything that was sent, which must have been delivered.
+        """Commit everything that was sent; it must have been delivered.
 
-        Not by the call that waits for the answer itself: where the broker dies while it is asked,
-        that call comes back a minute later. `waits` is told for how many seconds nobody has
-        answered, and may raise.
+        The commit is asynchronous because a synchronous one returns a minute late if the broker
+        dies during the request. `waits` is called with the seconds without an answer; it may raise.
         """
         ahead = [each for each in self.running.values() if each.sent > each.committed]
-        self._asked = {position.source: position.sent for position in ahead}
+        self._committing = {position.source: position.sent for position in ahead}
         if not ahead:
             return
-        places = [Place(*source, offset) for source, offset in self._asked.items()]
+        partitions = [
+            TopicPartition(*source, offset) for source, offset in self._committing.items()
+        ]
         started_s = self._clock.monotonic_s()
-        self._refusal = None
+        self._commit_error = None
         with asking("source"):
-            self._consumer.commit(offsets=places, asynchronous=True)
-            while self._asked:
-                if sum(len(messages) for _, messages in self._kept) >= _KEPT_RECORDS_MAX:
+            self._consumer.commit(offsets=partitions, asynchronous=True)
+            while self._committing:
+                if sum(len(messages) for _, messages in self._buffered) >= _BUFFERED_RECORDS_MAX:
                     self._clock.sleep(_ANSWER_S)
-                # The answer is handed over by this call alone, and records come along.
-                self._kept += self._consumed(AT_ONCE, _ANSWER_S)
+                # Only `consume` runs the commit callback, and it returns records too.
+                self._buffered += self._consumed(AT_ONCE, _ANSWER_S)
                 waits(self._clock.monotonic_s() - started_s)
-            if self._refusal is not None:
-                raise KafkaException(self._refusal)
+            if self._commit_error is not None:
+                raise KafkaException(self._commit_error)
         for position in ahead:
             position.committed = position.sent
 
     def rewind(self) -> None:
-        """Read every partition again from what is committed."""
-        places = [Place(*each.source, each.committed) for each in self.running.values()]
+        """Read every partition again from its committed offset."""
+        partitions = [
+            TopicPartition(*each.source, each.committed) for each in self.running.values()
+        ]
         with asking("source"):
-            self._consumer.incremental_unassign(places)
-            self._consumer.incremental_assign(places)
-        self._kept.clear()
+            self._consumer.incremental_unassign(partitions)
+            self._consumer.incremental_assign(partitions)
+        self._buffered.clear()
         for position in self.running.values():
             position.sent = position.committed
 
     def log(self, position: SourcePartition) -> tuple[int, int] | None:
-        """Start and end of its log, open transactions left out, as the fetcher last heard."""
-        place = Place(*position.source)
-        start, end = self._consumer.get_watermark_offsets(place, cached=True)
+        """Return log start and last stable offset, as of the last fetch, or None before one."""
+        partition = TopicPartition(*position.source)
+        start, end = self._consumer.get_watermark_offsets(partition, cached=True)
         return (start, end) if end >= 0 else None
 
     def lag(self, position: SourcePartition) -> int | None:
-        """How many offsets lie ahead, as far as the fetcher has heard; asked between batches."""
+        """Return how many offsets are left to read, as of the last fetch; valid between batches."""
         log = self.log(position)
         if log is None:
             return None
         start, end = log
-        (read,) = self._consumer.position([Place(*position.source)])
-        # Reading passes what is no record: without it a transactional topic always has a rest.
+        (read,) = self._consumer.position([TopicPartition(*position.source)])
+        # The consumer's position skips transaction markers; the committed offset alone would
+        # always leave a lag on a transactional topic.
         at = max(read.offset, position.committed)
         return max(0, end - (at if at >= 0 else start))
 
     @property
     def caught_up(self) -> bool:
-        """Whether nothing that we own waits to be forwarded."""
+        """Whether all records of the owned partitions are forwarded."""
         running = self.running.values()
         return not self.granted and all(self.lag(position) == 0 for position in running)
 
@@ -204,7 +218,7 @@ class BridgeConsumer:
             messages = self._consumer.consume(records_max, wait_s)
             errors = errors_of(messages)
             for error, source in errors:
-                self._heard(error, source)
+                self._handle_error(error, source)
         records = [m for m in messages if m.error() is None] if errors else messages
         parts = [
             (self.running[source], _unseen(mine, self.running[source].sent))
@@ -212,56 +226,57 @@ class BridgeConsumer:
         ]
         return [(position, mine) for position, mine in parts if mine]
 
-    def _heard(self, error: KafkaError, source: PartitionId | None) -> None:
-        """An error that came among the records."""
+    def _handle_error(self, error: KafkaError, source: PartitionId | None) -> None:
+        """Raise for an error among the records, unless the client recovers by itself."""
         if error.code() == KafkaError._AUTO_OFFSET_RESET and source in self.running:  # noqa: SLF001 - its name
             raise self._lost(source, f"{self.running[source].sent} is out of range")
         if error.fatal() or error.code() in _REFUSALS:
             raise KafkaException(error)
 
     def _note_error(self, error: KafkaError) -> None:
-        """What the client says beside the records; it goes on trying by itself."""
-        self.shaken = self.shaken or error.code() in _GONE
+        """Note an error from the client's error callback; the client itself retries."""
+        self.lost_broker = self.lost_broker or error.code() in _LOST
 
-    def _note_commit(self, error: KafkaError | None, places: list[Place]) -> None:
-        """An answer; one that comes too late is for other offsets and is not looked at."""
+    def _note_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        """Note the answer to a commit; a late one, for other offsets, is ignored."""
         if {
-            PartitionId(place.topic, place.partition): place.offset for place in places
-        } == self._asked:
-            self._refusal = next((p.error for p in places if p.error is not None), error)
-            self._asked = {}
+            PartitionId(partition.topic, partition.partition): partition.offset
+            for partition in partitions
+        } == self._committing:
+            self._commit_error = next((p.error for p in partitions if p.error is not None), error)
+            self._committing = {}
 
     def _lost(self, source: PartitionId, why: str) -> ExitError:
         topic, number = source
         return ExitError(
             ExitCode.CONTRADICTION,
-            f"The source's log of {topic}-{number} lacks the offset where group {self._group_id} "
-            f"goes on ({why}): records were deleted before they were forwarded; "
-            "reset the group's offset there to go on without them.",
+            f"The source's log of {topic}-{number} lacks the offset at which group "
+            f"{self._group_id} continues ({why}): records were deleted before they were "
+            "forwarded; reset the group's offset there to continue without them.",
         )
 
     # The callbacks run inside `consume`; an exception there would lose the records it returns.
 
-    def _on_assign(self, consumer: Consumer, granted: list[Place]) -> None:
+    def _on_assign(self, consumer: Consumer, granted: list[TopicPartition]) -> None:
         self.rebalances += 1
         consumer.incremental_assign([])
         self.granted.update(_sources(granted))
 
-    def _on_revoke(self, consumer: Consumer, taken: list[Place]) -> None:
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.rebalances += 1
-        gone = _sources(taken)
-        read = [source for source in gone if self.running.pop(source, None) is not None]
-        consumer.incremental_unassign([Place(*source) for source in read])
-        self.granted.difference_update(gone)
+        revoked = _sources(partitions)
+        read = [source for source in revoked if self.running.pop(source, None) is not None]
+        consumer.incremental_unassign([TopicPartition(*source) for source in read])
+        self.granted.difference_update(revoked)
 
 
 def _unseen(messages: list[Message], expected: int) -> list[Message]:
-    """Those from an offset on: librdkafka has delivered again after a rewind."""
+    """Return the messages from an offset on: after a rewind librdkafka has delivered old ones."""
     offsets = offsets_of(messages)
     if min(offsets) >= expected:
         return messages
     return list(compress(messages, [offset >= expected for offset in offsets]))
 
 
-def _sources(places: Iterable[Place]) -> list[PartitionId]:
-    return [PartitionId(place.topic, place.partition) for place in places]
+def _sources(partitions: Iterable[TopicPartition]) -> list[PartitionId]:
+    return [PartitionId(partition.topic, partition.partition) for partition in partitions]

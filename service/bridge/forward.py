@@ -1,8 +1,7 @@
-"""Forwarding: the records to send for the records of one partition, as values. No I/O.
+"""Forwarding: computes the records to send for the records of one partition. No I/O.
 
-Key, value, order and repeats of headers, and timestamp stay unchanged. The partition of the target
-is the same on every attempt. A record that cannot be sent to its target becomes a dead letter in
-its place.
+Key, value, timestamp, and order and repeats of headers stay unchanged. The target partition is the
+same on every attempt. A record that cannot be sent to its target is replaced by a dead letter.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,9 +22,10 @@ from state.model import PartitionId, Rejection
 
 
 def has_claim(headers: Headers) -> bool:
-    """Whether a record says what it repeats: an id, or a publisher with a number.
+    """Whether a record has an id, or a publisher with a sequence number.
 
-    Of several headers with one name the first counts, and a null is none; so is the number 0.
+    Of several headers with one name the first counts. A null counts as absent, and so does the
+    number 0.
     """
     publisher = number = None
     for name, value in headers:
@@ -43,7 +43,7 @@ def has_claim(headers: Headers) -> bool:
 def stamped(
     column: Sequence[Headers | None], offsets: Sequence[int], prefix: bytes
 ) -> list[Headers]:
-    """The headers to send for records of one partition: stamped at their end where they need it."""
+    """Return the headers to send for records of one partition; a record without id is stamped."""
     return [
         headers
         if headers and (headers is UNREADABLE or has_claim(headers))
@@ -56,7 +56,7 @@ def _is_zero(number: bytes) -> bool:
     return number != b"" and not number.strip(b"0")
 
 
-# Whoever has longer headers is refused by the broker.
+# Longer headers are left for the broker to refuse.
 _HEADERS_BYTES: Final = 64 * 1024
 
 _UNREADABLE: Final = Rejection(
@@ -67,30 +67,30 @@ _UNREADABLE: Final = Rejection(
 Report = Callable[[KafkaError | None, Message], None]
 
 Sending = tuple[str, bytes | None, bytes | None, int, Report, None, int, Headers]
-"""What `Producer.produce` takes, in its order: topic, value, key, partition, delivery report, no
+"""Positional arguments of `Producer.produce`: topic, value, key, partition, delivery report, no
 partitioner, timestamp in ms since the epoch (0: now), headers."""
 
 Failed = Callable[[PartitionId, int, KafkaError | None, Message], None]
-"""Told of a record, by its place in the source, that was not delivered."""
+"""Delivery report of a record, by its partition and offset in the source."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardContext:
-    """What forwarding depends on, beside the records."""
+    """Everything that forwarding depends on beside the records."""
 
     cluster_id: str
-    """Of the source."""
+    """Cluster id of the source."""
     stamping: bool
     keep_partition: bool
     compressing: bool
-    """Only the broker knows then whether a record fits."""
+    """Whether batches are compressed: then only the broker knows if a record is too large."""
     dead_letter: str
     refused: Mapping[tuple[PartitionId, int], Rejection] = field(default_factory=dict)
-    """Records that the target's broker refused by themselves."""
+    """Records that the target's broker refused when sent alone, by partition and offset."""
 
 
 class Shipment(NamedTuple):
-    """What goes out for records of one partition, in their order."""
+    """The records to send for records of one partition, in order."""
 
     records: list[Sending]
     stamped: int
@@ -100,11 +100,11 @@ class Shipment(NamedTuple):
 def forward(
     position: SourcePartition, messages: Sequence[Message], rules: ForwardContext, failed: Failed
 ) -> Shipment:
-    """Make what is sent for these records.
+    """Return what to send for these records.
 
-    What all of them have is read in columns, by callers written in C.
+    Fields are read in columns, with callers written in C.
     """
-    source, crossing = position.source, position.crossing
+    source, mapping = position.source, position.mapping
     offsets = offsets_of(messages)
     column: Sequence[Headers | None] = read_headers(messages)
     outgoing: Sequence[Headers] = [headers or [] for headers in column]
@@ -115,7 +115,7 @@ def forward(
     reports = map(partial, repeat(failed), repeat(source), offsets)
     records: list[Sending] = list(
         zip(
-            repeat(crossing.target),
+            repeat(mapping.target),
             map(Message.value, messages),
             keys,
             _partitions(position, keys, rules),
@@ -128,16 +128,16 @@ def forward(
     )
     rejected = dict(_rejected(position, messages, offsets, records, rules))
     for row, why in rejected.items():
-        records[row] = _letter(source, messages[row], column[row], records[row], why, rules)
-    marks = sum(new is not old for new, old in zip(outgoing, column, strict=True))
-    return Shipment(records, marks if rules.stamping else 0, [w.reason for w in rejected.values()])
+        records[row] = _dead_letter(source, messages[row], column[row], records[row], why, rules)
+    stamps = sum(new is not old for new, old in zip(outgoing, column, strict=True))
+    return Shipment(records, stamps if rules.stamping else 0, [w.reason for w in rejected.values()])
 
 
 def _partitions(
     position: SourcePartition, keys: Sequence[bytes | None], rules: ForwardContext
 ) -> Iterator[int]:
-    """The source's number, or as Java's clients place a key; without a key, by the source's."""
-    number, count = position.source.partition, position.crossing.partitions
+    """Yield target partitions: the source's number, or by key as in Java (no key: by source)."""
+    number, count = position.source.partition, position.mapping.partitions
     if rules.keep_partition:
         return repeat(number)
     unkeyed = number % count
@@ -151,13 +151,13 @@ def _rejected(
     records: Sequence[Sending],
     rules: ForwardContext,
 ) -> Iterator[tuple[int, Rejection]]:
-    """Rows of records that cannot be forwarded, and why; most often none."""
-    source, limit = position.source, position.crossing.record_bytes_max
+    """Yield the rows of records that cannot be forwarded, and why; usually none."""
+    source, limit = position.source, position.mapping.record_bytes_max
     if any(record[-1] is UNREADABLE for record in records):
         yield from ((n, _UNREADABLE) for n, r in enumerate(records) if r[-1] is UNREADABLE)
     if rules.refused:
-        places = [(source, offset) for offset in offsets]
-        yield from ((n, rules.refused[p]) for n, p in enumerate(places) if p in rules.refused)
+        positions = [(source, offset) for offset in offsets]
+        yield from ((n, rules.refused[p]) for n, p in enumerate(positions) if p in rules.refused)
     if not rules.compressing and max(map(len, messages)) + _HEADERS_BYTES > limit:
         for row, (topic, value, key, *_, headers) in enumerate(records):
             size = size_bytes(key, value, headers)
@@ -166,7 +166,7 @@ def _rejected(
                 yield row, Rejection(Reason.TOO_LARGE, cause)
 
 
-def _letter(
+def _dead_letter(
     source: PartitionId,
     message: Message,
     headers: Headers | None,
@@ -174,8 +174,8 @@ def _letter(
     why: Rejection,
     rules: ForwardContext,
 ) -> Sending:
-    """The record on its way to the dead letters, with the headers it came with."""
+    """Return the dead letter of a record, with the record's original headers."""
     _, value, key, _, report, _, _, _ = record
     readable = () if headers is None or headers is UNREADABLE else headers
-    letter = DeadLetterEnvelope(source, None).letter(message, readable, None, why)
-    return (rules.dead_letter, value, key, 0, report, None, 0, letter)
+    letter_headers = DeadLetterEnvelope(source, None).letter(message, readable, None, why)
+    return (rules.dead_letter, value, key, 0, report, None, 0, letter_headers)

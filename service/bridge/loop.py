@@ -1,8 +1,8 @@
 """Bridge loop: consume → forward → deliver → commit, on one thread.
 
 An offset is committed only after everything before it was delivered. After any failure the bridge
-reads again from the committed offsets and sends once more, with the same stamps, to the same
-partitions; a Ringfence behind the target removes the duplicates.
+reads again from the committed offsets and sends the records again, with the same stamps, to the
+same partitions; a Ringfence behind the target removes the duplicates.
 """
 
 from typing import Final
@@ -29,11 +29,11 @@ _BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
 _READ_WAIT_S: Final = 0.02
 _LATE_S: Final = 2.0
 _STOP_S: Final = 5.0
-"""How long a stopping bridge waits for what is on its way."""
+"""How long a stopping bridge waits for records in flight."""
 _BACKOFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
 _START_PATIENCE_S: Final = 20.0
 _PATIENCE_S: Final = 300.0
-"""How long a cluster may refuse everything before the process ends with exit code 3."""
+"""How long a cluster may fail all requests before the process ends with exit code 3."""
 
 
 class BridgeLoop:
@@ -43,43 +43,43 @@ class BridgeLoop:
         self, config: BridgeConfig, clients: BridgeClients, clock: Clock, watch: BridgeReporter
     ) -> None:
         self._config, self._clock, self._watch = config, clock, watch
-        self._crossings = TopicMappings(config, clients.source, clients.target, clock)
-        self.positions = BridgeConsumer(clients, config.bridge.group_id, clock)
-        self._sender = BridgeProducer(clients, clock)
+        self._mappings = TopicMappings(config, clients.source, clients.target, clock)
+        self.consumer = BridgeConsumer(clients, config.bridge.group_id, clock)
+        self._producer = BridgeProducer(clients, clock)
         self._suspects: Refused = {}
         self._refused: Refused = {}
         self._settled = True
-        """Nothing was sent that is not committed."""
+        """Whether everything that was sent is committed."""
         self._failing_since_s: float | None = None
         self._doubtful = False
-        """A round without a fault is no proof that all is well: a commit is."""
+        """Whether a failure may persist: only a commit proves that it is over, not an idle turn."""
         self._failures = 0
         self._patience_s = _START_PATIENCE_S
         self._stopping = False
 
     def stop(self) -> None:
-        """Finish the batch at hand and leave; safe in a signal handler."""
+        """Finish the current batch and end; safe in a signal handler."""
         self._stopping = True
 
     def run(self) -> None:
-        """Until `stop`; ExitError for every end that is not one's own wish."""
+        """Forward until `stop`; raise ExitError for every other end."""
         try:
             while not self._stopping:
                 self.turn()
             self._watch.publish("stopping")
         finally:
-            self._sender.drop()
-            self.positions.close()
+            self._producer.drop()
+            self.consumer.close()
 
     def turn(self) -> None:
-        """One round: whatever has come, delivered and committed."""
+        """Run one turn: read new records, deliver them, and commit their offsets."""
         self._watch.beat()
         try:
             self._prepare()
             shipments = self._send()
             if shipments:
-                self._sender.settle(self._undelivered)
-                self.positions.commit(self._uncommitted)
+                self._producer.settle(self._undelivered)
+                self.consumer.commit(self._uncommitted)
                 self._committed(shipments)
         except NotDeliveredError as failure:
             self._not_delivered(failure)
@@ -89,40 +89,40 @@ class BridgeLoop:
             self._went_well()
 
     def _prepare(self) -> None:
-        """Topics that appeared, a producer, partitions to take over."""
-        if self.positions.shaken:
-            self.positions.shaken = False
-            self._crossings.suspect()
-        self._crossings.refresh(settled=self._settled)
-        self.positions.subscribe(self._crossings.open)
-        self._sender.prepare(self._crossings.batch_bytes_max)
-        self.positions.take_over()
+        """Refresh topics and subscription, create the producer, and start granted partitions."""
+        if self.consumer.lost_broker:
+            self.consumer.lost_broker = False
+            self._mappings.suspect()
+        self._mappings.refresh(settled=self._settled)
+        self.consumer.subscribe(self._mappings.open)
+        self._producer.prepare(self._mappings.batch_bytes_max)
+        self.consumer.take_over()
         self._patience_s = _PATIENCE_S
 
     def _send(self) -> list[tuple[SourcePartition, Shipment]]:
-        """A batch on its way, read and sent a little at a time; what it holds, by partition."""
+        """Read and send a batch in small parts; return what was sent, by partition."""
         rules = self._rules()
         shipments = []
         room_records, room_bytes, wait_s = BATCH_RECORDS_MAX, _BATCH_BYTES_MAX, _READ_WAIT_S
         while room_records > 0 and room_bytes > 0:
-            parts = self.positions.read(min(AT_ONCE, room_records), wait_s)
+            parts = self.consumer.read(min(AT_ONCE, room_records), wait_s)
             for position, messages in parts:
                 self._settled = False
-                shipment = forward(position, messages, rules, self._sender.failed)
-                self._sender.send(shipment.records)
+                shipment = forward(position, messages, rules, self._producer.failed)
+                self._producer.send(shipment.records)
                 position.sent = (messages[-1].offset() or 0) + 1
                 shipments.append((position, shipment))
                 room_records -= len(messages)
                 room_bytes -= sum(map(len, messages))
             if not parts:
                 break
-            wait_s = 0.0  # the rest of the batch is what is there already
+            wait_s = 0.0  # the rest of the batch is what has already arrived
         return shipments
 
     def _rules(self) -> ForwardContext:
         bridge, target = self._config.bridge, self._config.target
         return ForwardContext(
-            cluster_id=self._crossings.cluster_id,
+            cluster_id=self._mappings.cluster_id,
             stamping=bridge.use_duplicate_detection,
             keep_partition=bridge.keep_partition,
             compressing=compresses(target.producer),
@@ -131,16 +131,16 @@ class BridgeLoop:
         )
 
     def _committed(self, shipments: list[tuple[SourcePartition, Shipment]]) -> None:
-        """Told, and forgotten: what was refused is behind us."""
+        """Report a committed batch, and forget the refused records that it passed."""
         self._watch.forwarded(shipments)
         self._settled, self._doubtful = True, False
         self._refused = self._ahead(self._refused)
         self._suspects = self._ahead(self._suspects)
         if not self._suspects:
-            self._sender.together()
+            self._producer.together()
 
     def _ahead(self, refused: Refused) -> Refused:
-        running = self.positions.running
+        running = self.consumer.running
         return {
             (source, offset): why
             for (source, offset), why in refused.items()
@@ -148,87 +148,89 @@ class BridgeLoop:
         }
 
     def _not_delivered(self, failure: NotDeliveredError) -> None:
-        """Send again from what is committed; what was refused for itself, to the dead letters."""
+        """Rewind to the committed offsets; records refused alone are dead-lettered next time."""
         fault, suspects = failure.fault, failure.suspects
         self._watch.not_delivered(fault.cause, of_record=fault.of_record)
         if failure.proven:
             for (topic, number), offset in suspects.keys() & self._refused.keys():
                 sentence = (
-                    f"The target refuses {topic}-{number}@{offset}, and its dead letter in "
-                    f"{self._config.dead_letter} as well ({fault.cause}); mend that topic."
+                    f"The target refuses {topic}-{number}@{offset}, and also its dead letter in "
+                    f"{self._config.dead_letter} ({fault.cause}); correct that topic's settings."
                 )
                 raise ExitError(ExitCode.CONTRADICTION, sentence)
             self._refused |= suspects
         self._suspects |= suspects
         self._rewind()
         if not fault.of_record:
-            self._crossings.suspect()
+            self._mappings.suspect()
             self._doubtful = True
             self._wait("target", fault.cause)
 
     def _unanswered(self, unanswered: ClusterRefusedError) -> None:
-        self._crossings.suspect()
-        self._sender.drop()
+        self._mappings.suspect()
+        self._producer.drop()
         self._rewind()
         self._wait(unanswered.side, unanswered.fault.cause)
 
     def _rewind(self) -> None:
         try:
-            self.positions.rewind()
+            self.consumer.rewind()
         except ClusterRefusedError as error:
             where = named("source", self._config.source)
-            sentence = f"Cannot read on from {where} ({error.fault.cause}); start the bridge again."
+            sentence = (
+                f"Cannot go on reading {where} ({error.fault.cause}); start the bridge again."
+            )
             raise ExitError(ExitCode.BROKER, sentence) from error
 
     def _went_well(self) -> None:
-        self._doubtful = self._doubtful and not self.positions.caught_up
+        self._doubtful = self._doubtful and not self.consumer.caught_up
         if not self._doubtful:
             self._failing_since_s, self._failures = None, 0
-        if self._crossings.missing:
-            self._watch.wait(f"{', '.join(self._crossings.missing)}; create what does not exist")
+        if self._mappings.missing:
+            self._watch.wait(f"{', '.join(self._mappings.missing)}; create what is missing")
         elif not self._doubtful:
             self._watch.go_on()
-        self._watch.turned(self.positions)
-        if not self._crossings.open:
+        self._watch.turned(self.consumer)
+        if not self._mappings.open:
             self._clock.sleep(_BACKOFF_S[0])
 
     def _undelivered(self, still_s: float) -> None:
-        """Nothing of what was sent has been delivered for a while: say so, then take it back.
+        """Report that no record has been delivered for a while, and give up after a timeout.
 
-        By then the group may have given the partitions to another bridge; what this one sent later
-        still would find a target that has forgotten the originals.
+        By then the group may have assigned the partitions to another bridge. Records delivered even
+        later could reach a target that has already forgotten the originals.
         """
-        self._late("target", still_s, self._sender.last_error or "nothing so far")
+        self._late("target", still_s, self._producer.last_error or "nothing so far")
 
     def _uncommitted(self, still_s: float) -> None:
-        """Nobody has answered for the offsets yet."""
-        self._late("source", still_s, "nothing to our commit so far")
+        """Report that the commit has not been answered for a while, and give up after a timeout."""
+        self._late("source", still_s, "nothing to the commit so far")
 
-    def _late(self, side: Side, still_s: float, said: str) -> None:
+    def _late(self, side: Side, still_s: float, cause: str) -> None:
         self._watch.beat()
         patience_s = _STOP_S if self._stopping else self._config.bridge.session_timeout_ms / 1000
         if still_s > patience_s:
             self._doubtful = True
-            silent = KafkaFailure(Recovery.RETRY, of_record=False, fenced=False, cause=said)
+            silent = KafkaFailure(Recovery.RETRY, of_record=False, fenced=False, cause=cause)
             raise ClusterRefusedError(side, silent)
         if still_s > _LATE_S:
-            self._say(side, said)
+            self._report_wait(side, cause)
 
     def _wait(self, side: Side, cause: str) -> None:
-        """Back off."""
-        self._say(side, cause)
+        """Report the cause, and back off."""
+        self._report_wait(side, cause)
         self._clock.sleep(_BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)])
         self._failures += 1
 
-    def _say(self, side: Side, cause: str) -> None:
-        """Tell what is waited for, and end when it takes too long."""
+    def _report_wait(self, side: Side, cause: str) -> None:
+        """Publish what the bridge waits for; raise ExitError if it has waited too long."""
         cluster = self._config.source if side == "source" else self._config.target
         where, now_s = named(side, cluster), self._clock.monotonic_s()
-        self._watch.wait(f"{where}, which answered {cause}; see its log and our rights")
+        self._watch.wait(f"{where}, which answered {cause}; see its log and the user's rights")
         self._failing_since_s = self._failing_since_s or now_s
         if now_s - self._failing_since_s > self._patience_s:
             sentence = (
                 f"Cannot work with {where}, which answered {cause}; "
-                "check the address, the network and our rights."
+                "check the address, the network and the user's rights."
             )
             raise ExitError(ExitCode.BROKER, sentence)

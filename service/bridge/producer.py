@@ -1,7 +1,7 @@
 """Bridge producer: sends records to the target until all are delivered, or one is not.
 
-After a record that is not delivered the producer sends nothing more (it guarantees that there is no
-gap) and has to be replaced. Invariant: `settle` returns iff everything sent since the last call was
+After an undelivered record the producer sends nothing more, which guarantees that there is no gap,
+and has to be replaced. Invariant: `settle` returns iff everything sent since the last call was
 acknowledged by all replicas.
 """
 
@@ -31,19 +31,19 @@ Refused = dict[tuple[PartitionId, int], Rejection]
 
 
 class NotDeliveredError(Exception):
-    """Something that was sent did not arrive; of the rest nothing is known: send it all again."""
+    """Some sent record was not delivered. The others may have been; all have to be sent again."""
 
     def __init__(self, fault: KafkaFailure, suspects: Refused, *, proven: bool) -> None:
         super().__init__(fault.cause)
         self.fault = fault
         self.suspects = suspects
-        """Records that the broker blames, by their places."""
+        """Records in the requests that the broker refused, by partition and offset."""
         self.proven = proven
-        """Each of them was refused for itself; else they shared a request."""
+        """Whether each of them was refused alone; otherwise they shared a request."""
 
 
 class BridgeProducer:
-    """The producer, and what became of what it was given."""
+    """Producer of the target cluster, with the delivery state of the records handed to it."""
 
     def __init__(self, clients: BridgeClients, clock: Clock) -> None:
         self._clients = clients
@@ -53,19 +53,19 @@ class BridgeProducer:
         self._alone = False
         self._failed: dict[tuple[PartitionId, int], KafkaError] = {}
         self.last_error = ""
-        """What the client last said of the target, for a sentence."""
+        """The last error that the client reported, for a sentence."""
 
     def prepare(self, batch_bytes_max: int) -> None:
-        """Have a producer whose requests every target topic takes."""
+        """Ensure a producer whose requests are not too large for any target topic."""
         if self._producer is not None and batch_bytes_max >= self._batch_bytes_max:
             return
         self.drop()
         records_max = 1 if self._alone else BATCH_RECORDS_MAX
-        self._producer = self._clients.producer(batch_bytes_max, records_max, self._heard)
+        self._producer = self._clients.producer(batch_bytes_max, records_max, self._note_error)
         self._batch_bytes_max = batch_bytes_max
 
     def send(self, records: Sequence[Sending]) -> None:
-        """Hand over; NotDeliveredError when the producer takes nothing more."""
+        """Hand records to the client; raise NotDeliveredError if it accepts no more."""
         assert self._producer is not None  # prepare comes first
         try:
             send(self._producer, records)
@@ -73,9 +73,9 @@ class BridgeProducer:
             raise self._not_delivered(error) from error
 
     def settle(self, waits: Callable[[float], None]) -> None:
-        """Until all is delivered; NotDeliveredError when something is not.
+        """Wait until everything is delivered; raise NotDeliveredError if a record is not.
 
-        `waits` is told for how many seconds nothing has moved, and may raise.
+        `waits` is called with the seconds without progress; it may raise.
         """
         producer, moved_s = self._producer, self._clock.monotonic_s()
         assert producer is not None  # prepare comes first
@@ -92,13 +92,13 @@ class BridgeProducer:
         self.last_error = ""
 
     def together(self) -> None:
-        """All suspects are behind us: records may share requests again."""
+        """Let records share requests again, once all suspects are resolved."""
         if self._alone:
             self._alone = False
             self.drop()
 
     def drop(self) -> None:
-        """Forget the producer and what it has not sent."""
+        """Discard the producer with all records that it has not sent."""
         producer, self._producer = self._producer, None
         if producer is not None:
             with suppress(KafkaException, SystemError):
@@ -108,35 +108,36 @@ class BridgeProducer:
     def failed(
         self, source: PartitionId, offset: int, error: KafkaError | None, _message: Message
     ) -> None:
-        """Note a record that was not delivered.
+        """Note the delivery report of a record.
 
-        Called while an exception of the client may be pending: then whatever is called from here
-        fails, and the message must not be touched.
+        An exception of the client may be pending during this call: then every call from here fails,
+        and the message must not be touched.
         """
         if error is not None:
             self._failed[source, offset] = error
 
-    def _heard(self, error: KafkaError) -> None:
+    def _note_error(self, error: KafkaError) -> None:
         self.last_error = f"{error.name()}: {error.str()}"
 
     def _not_delivered(self, error: Exception | None) -> NotDeliveredError:
-        """What is known of a failure; who is to blame among many is found by sending each alone.
+        """Return the failure; a refused record among several is found by sending each alone next.
 
-        A request is refused as a whole, but for its size only where it holds one record.
+        A broker refuses a request as a whole. Only a refusal for size is certain for one record,
+        because then the request contained no other.
         """
         if error is not None:
-            self._gather()
-        faults = {place: fault_of(each) for place, each in self._failed.items()}
-        blamed = {place: fault for place, fault in faults.items() if fault.of_record}
+            self._collect_reports()
+        faults = {position: fault_of(each) for position, each in self._failed.items()}
+        blamed = {position: fault for position, fault in faults.items() if fault.of_record}
         fault = next(iter(blamed.values()), None) or _fatal(error) or next(iter(faults.values()))
         proven = self._alone or (len(blamed) == 1 and _is_of_size(fault))
         self._alone = self._alone or (not proven and bool(blamed))
         self.drop()
-        suspects = {place: _rejection(each) for place, each in blamed.items()}
+        suspects = {position: _rejection(each) for position, each in blamed.items()}
         return NotDeliveredError(fault, suspects, proven=proven)
 
-    def _gather(self) -> None:
-        """Let the reports come in; a client that has failed hands them over one by one."""
+    def _collect_reports(self) -> None:
+        """Poll for the delivery reports; a failed client delivers them one by one."""
         assert self._producer is not None  # it has just failed
         for _ in range(_REPORTS_MAX):
             try:
@@ -147,11 +148,11 @@ class BridgeProducer:
 
 
 def _fatal(error: Exception | None) -> KafkaFailure | None:
-    """What the client itself says of its end, if it has ended."""
+    """Return the client's fatal error, or None if the client has not failed."""
     if error is None:
         return None
-    told = error if isinstance(error, KafkaException) else error.__cause__
-    fatal = told.args[0] if isinstance(told, KafkaException) else None
+    cause = error if isinstance(error, KafkaException) else error.__cause__
+    fatal = cause.args[0] if isinstance(cause, KafkaException) else None
     return fault_of(fatal) if isinstance(fatal, KafkaError) else _SILENT
 
 

@@ -18,7 +18,7 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 class BridgeReporter:
-    """Totals, and what is pinned on the board."""
+    """Keeps the bridge's totals and publishes its status on the board."""
 
     def __init__(self, group_id: str, clock: Clock, board: StatusBoard, metrics: Metrics) -> None:
         self._clock = clock
@@ -31,11 +31,11 @@ class BridgeReporter:
         self._waiting: str | None = None
 
     def beat(self) -> None:
-        """The loop lives."""
+        """Record a heartbeat of the loop."""
         self._board.beat()
 
     def forwarded(self, shipments: Iterable[tuple[SourcePartition, Shipment]]) -> None:
-        """Everything of a batch was delivered, and its offsets are committed."""
+        """Count a batch that was delivered and committed."""
         now = self._status
         consumed = letters = 0
         for position, (records, stamped, dead_letters) in shipments:
@@ -52,57 +52,57 @@ class BridgeReporter:
         )
 
     def not_delivered(self, cause: str, *, of_record: bool) -> None:
-        """A batch is sent again."""
+        """Log that a batch has to be sent again."""
         _log.warning("not_delivered", cause=cause, of_record=of_record)
 
     def wait(self, sentence: str) -> None:
-        """The bridge waits for the world: not ready, and the sentence says for what."""
+        """Publish that the bridge waits, which makes it not ready; the sentence says for what."""
         if self._waiting != sentence:
             _log.warning("waiting", reason=sentence)
         self._waiting = sentence
         self.publish("waiting")
 
     def go_on(self) -> None:
-        """Nothing is waited for any more."""
+        """Note that the bridge no longer waits."""
         if self._waiting is not None:
             _log.info("going_on", reason=self._waiting)
             self._waiting = None
             self._published_s = float("-inf")
 
-    def turned(self, positions: BridgeConsumer) -> None:
-        """A round is over; a few times a second its status is published."""
+    def turned(self, consumer: BridgeConsumer) -> None:
+        """Publish the status after a turn, at most four times a second."""
         now_s = self._clock.monotonic_s()
         if now_s - self._published_s < _PUBLISH_S:
             return
         self._published_s = now_s
-        found = [_status_of(each, positions) for _, each in sorted(positions.running.items())]
+        found = [_status_of(each, consumer) for _, each in sorted(consumer.running.items())]
         granted = [
             PartitionStatus(*source, "assigned", None, None, None, None, None, 0, None, 0, 0)
-            for source in sorted(positions.granted)
+            for source in sorted(consumer.granted)
         ]
-        self._tell_changes(found)
+        self._log_changes(found)
         self._status = self._status._replace(partitions=(*found, *granted))
-        joined: ServicePhase = "running" if positions.rebalances else "starting"
+        joined: ServicePhase = "running" if consumer.rebalances else "starting"
         self.publish("waiting" if self._waiting else joined)
 
     def publish(self, phase: ServicePhase) -> None:
-        """Pin the status on the board."""
+        """Publish the status on the board with this phase."""
         self._status = self._status._replace(phase=phase, waiting_for=self._waiting)
         self._board.publish(self._status)
 
-    def _tell_changes(self, found: list[PartitionStatus]) -> None:
-        """A line for each partition that began to run or is gone."""
+    def _log_changes(self, found: list[PartitionStatus]) -> None:
+        """Log a line for each partition that was started or released."""
         before = {each[:2] for each in self._status.partitions if each.phase == "running"}
         now = {each[:2]: each for each in found}
-        for place in sorted(now.keys() - before):
-            name, offset = "{}-{}".format(*place), now[place].next_offset
+        for key in sorted(now.keys() - before):
+            name, offset = "{}-{}".format(*key), now[key].next_offset
             _log.info("partition_running", partition=name, next_offset=offset)
-        for place in sorted(before - now.keys()):
-            _log.info("partition_released", partition="{}-{}".format(*place))
+        for key in sorted(before - now.keys()):
+            _log.info("partition_released", partition="{}-{}".format(*key))
 
 
-def _status_of(position: SourcePartition, positions: BridgeConsumer) -> PartitionStatus:
-    log = positions.log(position)
+def _status_of(position: SourcePartition, consumer: BridgeConsumer) -> PartitionStatus:
+    log = consumer.log(position)
     offset = position.committed if position.committed >= 0 else None
     return PartitionStatus(
         topic=position.source.topic,
@@ -111,7 +111,7 @@ def _status_of(position: SourcePartition, positions: BridgeConsumer) -> Partitio
         committed_offset=offset,
         next_offset=offset,
         end_offset=None if log is None else log[1],
-        lag_records=positions.lag(position),
+        lag_records=consumer.lag(position),
         changelog_next_offset=None,
         restored_records=0,
         restore_remaining_records=None,

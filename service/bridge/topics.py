@@ -1,8 +1,8 @@
 """Topic mapping: a source topic and its target topic, and which pairs exist now.
 
 A topic is forwarded once both ends exist; a missing end is reported and looked for again.
-Invariant: while records may have arrived without being committed, the number of partitions from
-which their target partitions follow does not change.
+Invariant: while records may have been delivered without being committed, the partition count by
+which their target partitions are chosen does not change.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,17 +22,17 @@ _BATCH_BYTES_MAX: Final = 1_000_000
 
 
 class TopicMapping(NamedTuple):
-    """One topic on its way."""
+    """A source topic and its target topic."""
 
     source: str
     target: str
     partitions: int
-    """Of the target."""
+    """Number of partitions of the target."""
     record_bytes_max: int
 
 
 class TopicMappings:
-    """The topics that cross now."""
+    """The topics that are forwarded now."""
 
     def __init__(
         self, config: BridgeConfig, source: ClusterAdmin, target: ClusterAdmin, clock: Clock
@@ -43,51 +43,51 @@ class TopicMappings:
         self._clock = clock
         self._asked_s = float("-inf")
         self.open: Mapping[str, TopicMapping] = {}
-        """By source topic."""
+        """Mappings with both ends, by source topic."""
         self.missing: tuple[str, ...] = ()
-        """A sentence for each end that does not exist."""
+        """A phrase for each end that does not exist."""
         self.cluster_id = ""
-        """Of the source; empty until it has answered."""
+        """Cluster id of the source; empty until it has answered."""
 
     @property
     def batch_bytes_max(self) -> int:
-        """The largest request that every target topic takes."""
-        limits = (crossing.record_bytes_max for crossing in self.open.values())
+        """Return the size of the largest request that every target topic takes."""
+        limits = (mapping.record_bytes_max for mapping in self.open.values())
         return min([_BATCH_BYTES_MAX, *limits])
 
     def suspect(self) -> None:
-        """Ask again at once: something is not as it was."""
+        """Make the next `refresh` query the clusters at once, after a failure."""
         self._asked_s = float("-inf")
 
     def refresh(self, *, settled: bool) -> None:
-        """Ask both clusters when it is time; ExitError where they contradict the configuration.
+        """Query both clusters when it is due; raise ExitError if they contradict the configuration.
 
-        Unless all is settled, what crosses already keeps its number of partitions.
+        Unless `settled`, topics that are forwarded already keep their partition count.
         """
         every_s = _MISSING_REFRESH_S if self.missing else _REFRESH_S
         if self._clock.monotonic_s() - self._asked_s < every_s:
             return
         with asking("source"):
             cluster_id = self._source.cluster_id()
-            there = self._source.names()
-            targets = targets_of(self._config, there)
+            names = self._source.names()
+            targets = targets_of(self._config, names)
             sources = self._source.topics(targets)
         with asking("target"):
             found = self._target.topics({*targets.values(), self._config.dead_letter})
             self._make_dead_letters(found)
             is_same = self._target.cluster_id() == cluster_id
         problems = contradictions(self._config, targets, sources, found, is_same=is_same)
-        for what, mend in problems:
-            sentence = f"The bridge cannot forward: {what}; {mend}."
+        for what, fix in problems:
+            sentence = f"The bridge cannot forward: {what}; {fix}."
             raise ExitError(ExitCode.CONTRADICTION, sentence)
         self.cluster_id = cluster_id
         known = {} if settled else self.open
         self.open = {
-            name: _crossing(name, targets[name], end, known.get(name))
+            name: _mapping(name, targets[name], end, known.get(name))
             for name in sources
             if (end := found.get(targets[name])) is not None
         }
-        self.missing = missing_ends(self._config, there, targets, found)
+        self.missing = missing_ends(self._config, names, targets, found)
         self._asked_s = self._clock.monotonic_s()
 
     def _make_dead_letters(self, found: Mapping[str, TopicInfo]) -> None:
@@ -95,13 +95,13 @@ class TopicMappings:
             self._target.create([new_dead_letters(self._config.dead_letter, -1)])
 
 
-def _crossing(name: str, target: str, end: TopicInfo, known: TopicMapping | None) -> TopicMapping:
+def _mapping(name: str, target: str, end: TopicInfo, known: TopicMapping | None) -> TopicMapping:
     partitions = end.partitions if known is None else known.partitions
     return TopicMapping(name, target, partitions, end.record_bytes_max)
 
 
 def targets_of(config: BridgeConfig, names: frozenset[str]) -> dict[str, str]:
-    """The target topic of each topic of the source that is to be forwarded."""
+    """Return the target topic of each source topic to forward."""
     bridge = config.bridge
     return {
         name: bridge.target_topic.replace("{topic}", name)
@@ -116,7 +116,7 @@ def missing_ends(
     targets: Mapping[str, str],
     found: Collection[str],
 ) -> tuple[str, ...]:
-    """A sentence for each topic that has to be created first."""
+    """Return a phrase for each topic that has to be created first."""
     sources = [f"the source topic {name}" for name in absent(config.bridge.topics, names)]
     ends = [f"the target topic {name}" for name in sorted(set(targets.values()).difference(found))]
     return (*sources, *ends)
@@ -130,11 +130,11 @@ def contradictions(
     *,
     is_same: bool,
 ) -> list[ConfigIssue]:
-    """Ends that do not go together; `is_same` where both clusters are one."""
+    """Return contradictions between ends; `is_same` means that both clusters are the same."""
     problems = []
     for name, target in targets.items():
         if is_same and target in targets:
-            what = f'"{target}" would be read and written, both clusters being one'
+            what = f'"{target}" would be read and written: source and target are the same cluster'
             problems.append(ConfigIssue(what, "change bridge.target_topic"))
         source, end = sources.get(name), found.get(target)
         if source is None or end is None or not config.bridge.keep_partition:

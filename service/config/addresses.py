@@ -1,11 +1,12 @@
-"""Address settings: the settings of an address, matched and merged as Artemis does.
+"""Address settings: patterns with their keys, matched and merged for one address as Artemis does.
 
-A pattern is words between dots: `*` is any one word, `#`, only at the end, any number of words,
-including none. `(text)` is the literal address `text`, wildcard characters included.
-Precedence: exact, literal, `*` patterns, `#` patterns. Of two with `#` the longer text wins; of
-two with `*` the one whose first differing word is not `*`, then the shorter text.
-All matches are merged key by key: the first that has the key provides it, and at last the default.
-Pure: no clock, no files. A book never changes; its cache is bounded.
+A pattern consists of words between dots. `*` matches exactly one word; `#`, allowed only as the
+last word, matches any number of words, including none. `(text)` is the literal address `text`,
+wildcard characters included. Precedence: exact, literal, `*` patterns, `#` patterns. Of two
+patterns with `#`, the longer text wins; of two with `*`, the one whose first differing word is not
+`*`, then the shorter text. All matching patterns are merged key by key: the most specific one that
+has a key provides it; a key that none has keeps its default.
+Pure: no clock, no files. An AddressBook is immutable, and its cache is bounded.
 """
 
 import re
@@ -24,13 +25,13 @@ from service.config.model import (
 from state.strategies.registry import STRATEGIES
 
 COUNTING: Final = frozenset({"audit", "sequence", "ordered"})
-"""Strategies that go by a publisher's numbers."""
+"""Strategies that decide by a publisher's sequence numbers."""
 
 COVERING: Final = frozenset({"sequence", "ordered"})
-"""Those of them by which a number covers all before it."""
+"""Strategies of `COUNTING` with which a number acknowledges all smaller ones too."""
 
 DEFAULT: Final = "default"
-"""The origin of a setting that no pattern gives."""
+"""Origin of a setting that no pattern contains."""
 
 LITERAL_MARKER: Final = "()"
 
@@ -57,7 +58,7 @@ _ON_DUPLICATE = ChoiceValue(("dead_letter", "drop", "mark"))
 
 @dataclass(frozen=True, slots=True)
 class AddressSettings:
-    """How one address remembers, whole: every key has a value."""
+    """The settings of one address, with a value for every key."""
 
     strategy: Annotated[Strategy, _STRATEGY] = "ring"
     id_cache_size: Annotated[int, IntegerValue(0, 1_000_000_000)] = 20_000
@@ -81,12 +82,12 @@ class AddressSettings:
 
     @property
     def capacity(self) -> int:
-        """How many ids a ring remembers."""
+        """Return how many ids a ring remembers."""
         return 0 if self.strategy == "off" else self.id_cache_size
 
     @property
     def room(self) -> int:
-        """How many ids or publishers are held."""
+        """Return how many ids or publishers are remembered."""
         match self.strategy:
             case "window":
                 return self.window_size
@@ -99,7 +100,7 @@ class AddressSettings:
 
     @property
     def remembers(self) -> bool:
-        """Whether anything is detected; if not, all is let through, and nothing is lost."""
+        """Whether duplicates are detected; if not, every record is accepted."""
         return self.room > 0
 
 
@@ -107,7 +108,7 @@ ADDRESS_RULES: Final = rules_of(AddressSettings)
 
 
 class _Resolved(NamedTuple):
-    """The answer for one address."""
+    """The merged settings of one address, and the pattern that each key came from."""
 
     settings: AddressSettings
     origins: Mapping[str, str]
@@ -121,22 +122,22 @@ class _WildcardPattern(NamedTuple):
 
 
 def pattern_fault(pattern: str) -> str | None:
-    """Say why a pattern is not one, or None."""
+    """Return why a text is not a valid pattern, or None."""
     if _is_literal(pattern):
         return None
     words = pattern.split(_DOT)
     if not pattern:
-        return "an empty pattern names no address"
+        return "an empty pattern matches no address"
     if any(_ANY_WORDS in word for word in words[:-1]):
-        return "`#` in the middle: it stands for any number of words and only at the end"
+        return "`#` is allowed only at the end, where it stands for any number of words"
     if any(len(word) > 1 and set(word) & {_ANY_WORD, _ANY_WORDS} for word in words):
-        return "`*` and `#` stand for whole words between dots, never for a part of one"
+        return "`*` and `#` stand for whole words between dots, not for parts of a word"
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class AddressBook:
-    """Every pattern with the keys it gives, and the answers found so far."""
+    """All patterns with their keys, and a cache of merged settings by address."""
 
     patterns: Mapping[str, Mapping[str, object]]
     _literals: Mapping[str, str] = field(repr=False, compare=False)
@@ -145,36 +146,36 @@ class AddressBook:
 
     @classmethod
     def of(cls, patterns: Mapping[str, Mapping[str, object]]) -> "AddressBook":
-        """Make a book; raise ValueError for what is not a pattern, a key or an allowed value."""
-        own = {pattern: _checked(pattern, keys) for pattern, keys in patterns.items()}
-        literals = [pattern for pattern in own if _is_literal(pattern)]
+        """Build a book; raise ValueError for an invalid pattern, key or value."""
+        checked = {pattern: _checked(pattern, keys) for pattern, keys in patterns.items()}
+        literals = [pattern for pattern in checked if _is_literal(pattern)]
         wildcards = sorted(
-            (p for p in own if not _is_literal(p) and (_ANY_WORD in p or _ANY_WORDS in p)),
+            (p for p in checked if not _is_literal(p) and (_ANY_WORD in p or _ANY_WORDS in p)),
             key=_precedence,
         )
         return cls(
-            patterns=own,
+            patterns=checked,
             _literals={pattern[1:-1]: pattern for pattern in literals},
             _wildcards=tuple(_WildcardPattern(p, _expression(p).fullmatch) for p in wildcards),
         )
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Addresses that a pattern of their own names."""
+        """Return the addresses that have an exact or literal pattern."""
         wild = {wildcard.pattern for wildcard in self._wildcards} | set(self._literals.values())
         return (*self._literals, *(pattern for pattern in self.patterns if pattern not in wild))
 
     @property
     def covers(self) -> bool:
-        """Whether some address may go by numbers of which each covers all before it."""
+        """Whether some address may have a strategy of `COVERING`."""
         return any(keys.get("strategy") in COVERING for keys in self.patterns.values())
 
     def settings(self, address: str) -> AddressSettings:
-        """Return what holds for an address."""
+        """Return the merged settings of an address."""
         return (self._cache.get(address) or self._find(address)).settings
 
     def origins(self, address: str) -> Mapping[str, str]:
-        """Return, for each key, the pattern that gave it, or `default`."""
+        """Return, for each key, the pattern that it came from, or `default`."""
         return (self._cache.get(address) or self._find(address)).origins
 
     def _find(self, address: str) -> _Resolved:
@@ -187,14 +188,14 @@ class AddressBook:
                     origins[key] = pattern
         make = cast("Callable[..., AddressSettings]", AddressSettings)
         found = _Resolved(make(**merged), origins)
-        # Emptied when full: addresses come from messages, so their number is not ours to choose.
+        # Cleared when full: addresses come from messages, so their number is unbounded.
         if len(self._cache) >= _CACHED_ADDRESSES_MAX:
             self._cache.clear()
         self._cache[address] = found
         return found
 
     def _matching(self, address: str) -> list[str]:
-        """Return the patterns that an address fits, the most specific first."""
+        """Return the patterns that match an address, the most specific first."""
         matching = [wildcard.pattern for wildcard in self._wildcards if wildcard.matches(address)]
         if address in self._literals:
             matching.insert(0, self._literals[address])
@@ -218,12 +219,12 @@ def _checked(pattern: str, keys: Mapping[str, object]) -> dict[str, object]:
             raise ValueError(f'addresses."{pattern}": {key} is not an address setting')
     try:
         return {key: ADDRESS_RULES[key].read(value) for key, value in keys.items()}
-    except InvalidValueError as refused:
-        raise ValueError(f'addresses."{pattern}": {refused.why}') from refused
+    except InvalidValueError as error:
+        raise ValueError(f'addresses."{pattern}": {error.why}') from error
 
 
 def _precedence(pattern: str) -> tuple[bool, int, tuple[bool, ...], int, str]:
-    """Order wildcard patterns, the most specific first; the text itself settles a draw."""
+    """Return the sort key of a wildcard pattern, the most specific first; the text breaks ties."""
     any_words = _ANY_WORDS in pattern
     stars = tuple(word == _ANY_WORD for word in pattern.split(_DOT))
     return any_words, -len(pattern) if any_words else 0, stars, len(pattern), pattern
@@ -240,18 +241,18 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 
 BRIDGE: Final = "BRIDGE."
-"""Before the address: ids that were stamped on the way, as Artemis names their cache."""
+"""Cache name prefix of ids that a bridge stamped; Artemis uses the same prefix."""
 
 AUDIT: Final = "ringfence.dead-letters."
-"""Before the address: duplicates that were dead-lettered."""
+"""Cache name prefix of duplicates that were dead-lettered."""
 
 
 def settings_of(book: AddressBook, cache: str) -> AddressSettings:
-    """By which settings a cache remembers; most often its name is an address."""
+    """Return the settings of a cache; usually its name is an address."""
     if cache.startswith(AUDIT):
         audited = settings_of(book, cache.removeprefix(AUDIT))
-        # While an id is held, those held with it and as many after them may be told of; what hits
-        # keep in a window they keep here.
+        # While an id is remembered, duplicates of the ids remembered with it, and of as many later
+        # ids, may be dead-lettered. If hits refresh a window, they refresh this cache too.
         strategy: Strategy = "window" if audited.strategy == "window" else "ring"
         room = 2 * audited.room
         return replace(audited, strategy=strategy, id_cache_size=room, window_size=room)
@@ -262,11 +263,11 @@ def settings_of(book: AddressBook, cache: str) -> AddressSettings:
 
 
 def is_elsewhere(one: AddressSettings, other: AddressSettings) -> bool:
-    """Whether what is remembered by the one is nothing to the other."""
+    """Whether switching between these settings discards the remembered ids."""
     kinds = ["ring" if each.strategy == "off" else each.strategy for each in (one, other)]
     return kinds[0] != kinds[1] or one.persist_id_cache != other.persist_id_cache
 
 
 def home_of(cache: str) -> str:
-    """The address that a cache belongs to."""
+    """Return the address that a cache belongs to."""
     return cache.removeprefix(AUDIT).removeprefix(BRIDGE)

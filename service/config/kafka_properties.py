@@ -80,34 +80,34 @@ PRODUCER_ONLY: Final = frozenset(_PRODUCER.split())
 Property = str | int | float | bool
 
 SCOPES: Final = ("common", "consumer", "producer", "admin")
-"""`[kafka]` itself, then its tables."""
+"""`[kafka]` itself, then its subtables."""
 
 Owned = Mapping[str, tuple[str, str]]
-"""Properties that nobody else may set: for each the reason and the mend."""
+"""Properties that only Ringfence may set, each with the reason and the fix."""
 
 Elsewhere = Mapping[str, str]
-"""Properties that have no effect in a table: for each the table where it has."""
+"""Properties that have no effect in a table, each with the table where they have."""
 
 SERVERS: Final = "bootstrap.servers"
 
 _ALIASES: Final = {"metadata.broker.list": SERVERS}
-"""Another name of one property: whoever looks for it needs to know the one alone."""
+"""Aliases of properties, stored under their main name so that lookups need only that one."""
 
 KNOWN: Final = EVERY_CLIENT | CONSUMER_ONLY | PRODUCER_ONLY
 
 _SECRET = re.compile(r"password|passphrase|secret|\.pem$|oauthbearer\.config|key\.pem")
 
-_OFFSETS = "input offsets are committed in the transaction with the outputs, or not at all"
+_OFFSETS = "input offsets are committed only in the transaction with the outputs"
 
-_EXACTLY_ONCE = "the service sets it, and exactly once rests on it"
+_EXACTLY_ONCE = "the service sets it, and exactly-once depends on it"
 
 _PARTITIONS = "equal keys must reach the same output partition as in Java and Spark"
 
-_TIMEOUT = "it follows from the transaction timeout"
+_TIMEOUT = "it is derived from the transaction timeout"
 
-_GROUP = "partitions move by the rules of the service"
+_GROUP = "the service controls how partitions are assigned"
 
-_BATCH = "a whole batch must fit the queue of the producer"
+_BATCH = "a whole batch must fit the producer's queue"
 
 _REMOVE = "remove it"
 
@@ -120,13 +120,13 @@ OF_OFFSETS: Final = (
     "offset.store.path",
     "offset.store.sync.interval.ms",
 )
-"""When and where the client keeps offsets: never by itself."""
+"""Properties with which the client would store or commit offsets by itself."""
 
 OF_READERS: Final[Owned] = {
     "isolation.level": ("messages of aborted transactions must never be read", _REMOVE),
     "check.crcs": ("a damaged message must never be read", _REMOVE),
 }
-"""What no reader leaves open."""
+"""Properties that every consumer of Ringfence sets itself."""
 
 _OWNED: Final[Owned] = {
     **dict.fromkeys(OF_OFFSETS, (_OFFSETS, _REMOVE)),
@@ -135,46 +135,49 @@ _OWNED: Final[Owned] = {
         "use service.on_missing_offset and service.on_lost_offset",
     ),
     **OF_READERS,
-    "enable.partition.eof": ("the service reads without end markers", _REMOVE),
-    "group.id": ("the service names its group", "use service.group_id"),
-    "group.instance.id": ("it follows from the group and the instance", "use service.instance"),
+    "enable.partition.eof": ("the service does not use end-of-partition events", _REMOVE),
+    "group.id": ("the service sets it", "use service.group_id"),
+    "group.instance.id": ("it is derived from the group and the instance", "use service.instance"),
     "group.protocol": (_GROUP, _REMOVE),
     "group.protocol.type": (_GROUP, _REMOVE),
     "group.remote.assignor": (_GROUP, _REMOVE),
     "partition.assignment.strategy": (_GROUP, _REMOVE),
     "session.timeout.ms": ("the service sets it", "use service.session_timeout_ms"),
-    "heartbeat.interval.ms": ("it follows from the session", "use service.session_timeout_ms"),
-    "transactional.id": ("it follows from the group and the instance", "use service.instance"),
+    "heartbeat.interval.ms": (
+        "it is derived from the session timeout",
+        "use service.session_timeout_ms",
+    ),
+    "transactional.id": ("it is derived from the group and the instance", "use service.instance"),
     "transaction.timeout.ms": ("the service sets it", "use service.transaction_timeout_ms"),
     "message.timeout.ms": (_TIMEOUT, "use service.transaction_timeout_ms"),
     "delivery.timeout.ms": (_TIMEOUT, "use service.transaction_timeout_ms"),
     "enable.idempotence": (_EXACTLY_ONCE, _REMOVE),
     "acks": (_EXACTLY_ONCE, _REMOVE),
     "request.required.acks": (_EXACTLY_ONCE, _REMOVE),
-    "queuing.strategy": ("the order of messages rests on it", _REMOVE),
-    "delivery.report.only.error": ("the place of a changelog record is read from it", _REMOVE),
+    "queuing.strategy": ("the order of messages depends on it", _REMOVE),
+    "delivery.report.only.error": ("the offset of a changelog record is read from it", _REMOVE),
     "partitioner": (_PARTITIONS, _REMOVE),
     "batch.size": (_BATCH, "use service.batch_bytes_max"),
-    "log.connection.close": ("each connection that the client loses must be known", _REMOVE),
+    "log.connection.close": ("the service must know when the client loses a connection", _REMOVE),
     "queue.buffering.max.kbytes": (_BATCH, "use service.batch_bytes_max"),
     "queue.buffering.max.messages": (_BATCH, "use service.batch_records_max"),
-    "message.max.bytes": ("the limit of each topic decides", "set max.message.bytes of the topics"),
+    "message.max.bytes": ("the limit of each topic applies", "set max.message.bytes of the topics"),
     "allow.auto.create.topics": (
-        "a mistyped topic must not come into being",
+        "a mistyped topic must not be created",
         "use service.create_topics for outputs and dead letters",
     ),
-    "topic.blacklist": ("it would hide inputs in silence", "narrow the inputs of the route"),
+    "topic.blacklist": ("it would silently hide inputs", "narrow the inputs of the route"),
 }
 
 _OWNED_THERE: Final[Mapping[str, Owned]] = {
     "producer": {
         "connections.max.idle.ms": (
-            "by the service's own value it knows which of its requests may still arrive",
+            "the service's own value bounds when its last requests can still arrive",
             "set it in [kafka] for the other clients",
         )
     }
 }
-"""The same in one table alone."""
+"""Owned properties by table, beside `_OWNED`, which applies to all."""
 
 _OF_CONSUMERS = dict.fromkeys(CONSUMER_ONLY, "[kafka.consumer]")
 
@@ -189,7 +192,7 @@ _ELSEWHERE: Final[Mapping[str, Elsewhere]] = {
 
 _IN_FLIGHT = "an idempotent producer keeps at most 5 requests in flight"
 
-_RETRIES = "without retries a passing fault would abort the transaction"
+_RETRIES = "without retries a transient error would abort the transaction"
 
 _BOUNDED: Final[Mapping[str, tuple[int, int, str]]] = {
     "max.in.flight": (1, 5, _IN_FLIGHT),
@@ -209,12 +212,12 @@ FILES: Final = (
     "ssl.keystore.location",
     "ssl.crl.location",
 )
-"""Properties that name a file, of which the client says only that it could not use it."""
+"""Properties that name a file; the client's error does not say which file it could not use."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class KafkaSettings:
-    """`[kafka]`: properties for every client, and those that refine them for one kind."""
+    """`[kafka]`: properties of all clients, and those that override them for one kind of client."""
 
     common: Mapping[str, Property]
     consumer: Mapping[str, Property]
@@ -232,32 +235,32 @@ def _listed(properties: Mapping[str, Property]) -> str:
 
 
 def redacted(name: str, value: object) -> str:
-    """Write a value as TOML would, unless it may be a secret."""
+    """Return a value as TOML, or `"***"` if it may be a secret."""
     return '"***"' if _SECRET.search(name) else shown(value)
 
 
 def read_kafka(
     tables: Mapping[str, Mapping[str, GivenValue]], problems: list[ConfigIssue]
 ) -> KafkaSettings:
-    """Sort properties to the clients that know them; each refused one adds a problem."""
-    sorted_out: dict[str, dict[str, Property]] = {scope: {} for scope in SCOPES}
-    for scope in SCOPES:  # the common ones first, so that the tables refine them
+    """Assign properties to the clients that know them; each refused one adds a problem."""
+    by_scope: dict[str, dict[str, Property]] = {scope: {} for scope in SCOPES}
+    for scope in SCOPES:  # the common ones first, so that the subtables override them
         given, owned = tables.get(scope, {}), {**_OWNED, **_OWNED_THERE.get(scope, {})}
         for name, value in read_properties(given, owned, _ELSEWHERE[scope], problems).items():
-            sorted_out[_home(scope, name)][name] = value
-    problems.extend(no_servers(sorted_out["common"], "kafka", "KAFKA_BOOTSTRAP_SERVERS"))
-    return KafkaSettings(**sorted_out)
+            by_scope[_scope_of(scope, name)][name] = value
+    problems.extend(no_servers(by_scope["common"], "kafka", "KAFKA_BOOTSTRAP_SERVERS"))
+    return KafkaSettings(**by_scope)
 
 
 def read_properties(
     given: Mapping[str, GivenValue], owned: Owned, elsewhere: Elsewhere, problems: list[ConfigIssue]
 ) -> dict[str, Property]:
-    """Read the properties of one table; each that is refused adds a problem and is left out."""
+    """Read the properties of one table; each refused one adds a problem and is left out."""
     accepted: dict[str, Property] = {}
     for name, each in given.items():
-        fault = next(_faults(name, each, owned, elsewhere), None)
-        if fault is not None:
-            problems.append(fault)
+        problem = next(_property_problems(name, each, owned, elsewhere), None)
+        if problem is not None:
+            problems.append(problem)
         elif isinstance(each.value, (str, int, float)):
             accepted[_ALIASES.get(name, name)] = each.value
     return accepted
@@ -266,15 +269,15 @@ def read_properties(
 def no_servers(
     properties: Mapping[str, Property], table: str, variable: str
 ) -> Iterator[ConfigIssue]:
-    """Yield a problem where nothing says which cluster is meant."""
+    """Yield a problem if the properties contain no bootstrap servers."""
     if SERVERS not in properties:
         what = f'{table}."{SERVERS}" is missing'
-        mend = f'write "bootstrap.servers" = "host:9092" in [{table}] or set {variable}'
-        yield ConfigIssue(what, mend)
+        fix = f'write "bootstrap.servers" = "host:9092" in [{table}] or set {variable}'
+        yield ConfigIssue(what, fix)
 
 
-def _home(scope: str, name: str) -> str:
-    """Keep what only one kind of client knows from the others, which would warn about it."""
+def _scope_of(scope: str, name: str) -> str:
+    """Return the scope to store a property in: other kinds of client would warn about it."""
     if scope == "common" and name in CONSUMER_ONLY:
         return "consumer"
     if scope == "common" and name in PRODUCER_ONLY:
@@ -282,27 +285,27 @@ def _home(scope: str, name: str) -> str:
     return scope
 
 
-def _faults(
+def _property_problems(
     name: str, given: GivenValue, owned: Owned, elsewhere: Elsewhere
 ) -> Iterator[ConfigIssue]:
-    """Yield what is wrong with a property, the most telling first."""
+    """Yield what is wrong with a property, the most specific problem first."""
     if name in owned:
-        reason, mend = owned[name]
-        yield ConfigIssue(f"{given.name} is refused: {reason}", mend)
+        reason, fix = owned[name]
+        yield ConfigIssue(f"{given.name} is refused: {reason}", fix)
     if name not in KNOWN:
         near = nearest(name, KNOWN, cutoff=0.7)
-        mend = f"the nearest is {near}: rename or remove it" if near else _REMOVE
-        yield ConfigIssue(f"{given.name} is not a property that librdkafka knows", mend)
+        fix = f"the nearest is {near}: rename or remove it" if near else _REMOVE
+        yield ConfigIssue(f"{given.name} is not a property that librdkafka knows", fix)
     if name in elsewhere:
         yield ConfigIssue(f"{given.name} has no effect there", f"move it to {elsewhere[name]}")
     if not isinstance(given.value, (str, int, float)):
         yield ConfigIssue(
-            f"{given.name} is {redacted(name, given.value)}: allowed is text, a number or a flag",
+            f"{given.name} is {redacted(name, given.value)}: must be text, a number or a boolean",
             "write a list as one text with commas",
         )
     choices = _CHOICES.get(name)
     if choices is not None and str(given.value).lower() not in choices:
-        what = f"{given.name} is {shown(given.value)}: allowed is {' or '.join(choices)}"
+        what = f"{given.name} is {shown(given.value)}: must be {' or '.join(choices)}"
         yield ConfigIssue(what, "write one of them")
     low, high, reason = _BOUNDED.get(name, (0, 0, ""))
     if reason and not low <= _number(given.value) <= high:
@@ -313,7 +316,7 @@ def _faults(
 
 
 def compresses(producer: Mapping[str, Property]) -> bool:
-    """Whether a producer with these properties compresses what it sends."""
+    """Whether a producer with these properties compresses its batches."""
     names = ("compression.type", "compression.codec")
     return any(producer.get(name, "none") != "none" for name in names)
 

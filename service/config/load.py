@@ -1,8 +1,8 @@
-"""Configuration: defaults, then a TOML file, then the environment, validated once at the start.
+"""Configuration: defaults, then a TOML file, then the environment, validated once at start.
 
 `load` returns a frozen Config or raises ConfigErrors with all problems at once. `load_lenient`
-returns both: invalid keys have their defaults, so that a check can still ask the broker.
-No problem and no repr ever shows a secret.
+returns both: invalid keys have their defaults, so that `ringfence check` can still query the
+broker. No problem and no repr ever shows a secret.
 """
 
 import tomllib
@@ -48,18 +48,18 @@ SECTIONS: Final = {
     "tracing": TracingSettings,
     "bridge": BridgeSettings,
 }
-"""What the environment can set; routes and addresses come from the file."""
+"""Sections that the environment can set; routes and addresses come only from the file."""
 
 CLUSTERS: Final = ("source", "target")
-"""Tables of `[bridge]` that hold Kafka properties."""
+"""Tables of `[bridge]` that contain Kafka properties."""
 
-_BETWEEN = "__"
+_SEPARATOR = "__"
 
-_FROM_FILE = "_file"
+_FILE_KEY = "_file"
 
-_OF_CLUSTERS = tuple(f"{cluster}{_BETWEEN}" for cluster in CLUSTERS)
+_CLUSTER_PREFIXES = tuple(f"{cluster}{_SEPARATOR}" for cluster in CLUSTERS)
 
-_FILE = _FROM_FILE.replace("_", ".")
+_FILE_PROPERTY = _FILE_KEY.replace("_", ".")
 
 _LINK_MARKER = "://"
 
@@ -67,31 +67,31 @@ Tables = dict[str, dict[str, GivenValue]]
 
 
 def read_ours(environ: Mapping[str, str], problems: list[ConfigIssue]) -> Tables:
-    """Return the keys of our sections that the environment gives."""
+    """Return the keys of Ringfence's own sections that the environment sets, by section."""
     tables: Tables = {section: {} for section in SECTIONS}
     for variable, text in sorted(environ.items()):
         if not variable.startswith(OURS) or not text:
             continue
-        section, between, key = variable.removeprefix(OURS).lower().partition(_BETWEEN)
-        if key.startswith(_OF_CLUSTERS) and section == "bridge":
-            continue  # a Kafka property: see read_cluster_variables
-        if not between:
+        section, separator, key = variable.removeprefix(OURS).lower().partition(_SEPARATOR)
+        if key.startswith(_CLUSTER_PREFIXES) and section == "bridge":
+            continue  # a Kafka property, which read_cluster_variables reads
+        if not separator:
             problems.extend(_single_underscore(variable, text))
         elif section not in SECTIONS:
-            problems.append(_no_section(variable, section))
+            problems.append(_unknown_section(variable, section))
         else:
             tables[section] |= _read_variable(section, key, variable, text, problems)
     return tables
 
 
 def read_kafka_variables(environ: Mapping[str, str], problems: list[ConfigIssue]) -> Tables:
-    """Return the Kafka properties that the environment gives, by scope."""
+    """Return the Kafka properties that the environment sets, by scope."""
     tables: Tables = {scope: {} for scope in SCOPES}
     for variable, text in sorted(environ.items()):
         if not variable.startswith(KAFKA) or not text:
             continue
         scope, name = _property(variable.removeprefix(KAFKA))
-        stem = name.removesuffix(_FILE)
+        stem = name.removesuffix(_FILE_PROPERTY)
         if name in KNOWN:
             tables[scope][name] = GivenValue(text, variable)
         elif stem in KNOWN and stem != name:
@@ -107,14 +107,14 @@ def read_kafka_variables(environ: Mapping[str, str], problems: list[ConfigIssue]
 def read_cluster_variables(
     cluster: str, environ: Mapping[str, str], problems: list[ConfigIssue]
 ) -> dict[str, GivenValue]:
-    """Return the properties of `[bridge.<cluster>]` that the environment gives."""
-    prefix = f"{OURS}BRIDGE{_BETWEEN}{cluster.upper()}{_BETWEEN}"
+    """Return the properties of `[bridge.<cluster>]` that the environment sets."""
+    prefix = f"{OURS}BRIDGE{_SEPARATOR}{cluster.upper()}{_SEPARATOR}"
     found: dict[str, GivenValue] = {}
     for variable, text in sorted(environ.items()):
         if not variable.startswith(prefix) or not text:
             continue
-        name = _key_of(variable.removeprefix(prefix))
-        stem = name.removesuffix(_FILE)
+        name = _property_name(variable.removeprefix(prefix))
+        stem = name.removesuffix(_FILE_PROPERTY)
         if name not in KNOWN and stem in KNOWN:
             content = _read_file(variable, text, problems)
             found |= {} if content is None else {stem: GivenValue(content, variable)}
@@ -126,10 +126,10 @@ def read_cluster_variables(
 def _read_variable(
     section: str, key: str, variable: str, text: str, problems: list[ConfigIssue]
 ) -> dict[str, GivenValue]:
-    """Return the key and value that one variable gives; none when its file cannot be read."""
+    """Return the key and value that one variable sets; nothing if its file cannot be read."""
     rules = rules_of(SECTIONS[section])
     value: str | None = text
-    stem = key.removesuffix(_FROM_FILE)
+    stem = key.removesuffix(_FILE_KEY)
     if key not in rules and stem in rules:
         key, value = stem, _read_file(variable, text, problems)
     if value is None:
@@ -139,38 +139,36 @@ def _read_variable(
 
 
 def _single_underscore(variable: str, text: str) -> list[ConfigIssue]:
-    """Tell of a name that misses its second underscore; links of Kubernetes services hold a URL."""
+    """Report a name with one underscore for two; Kubernetes service links, URLs, are ignored."""
     for section, settings in SECTIONS.items():
         for key in rules_of(settings):
-            meant = f"{OURS}{section}{_BETWEEN}{key}".upper()
-            if variable == meant.replace(_BETWEEN, "_", 1) and _LINK_MARKER not in text:
-                return [
-                    ConfigIssue(f"{variable} is not read", f"write {meant}, with two underscores")
-                ]
+            intended = f"{OURS}{section}{_SEPARATOR}{key}".upper()
+            if variable == intended.replace(_SEPARATOR, "_", 1) and _LINK_MARKER not in text:
+                fix = f"write {intended}, with two underscores"
+                return [ConfigIssue(f"{variable} is not read", fix)]
     return []
 
 
-def _no_section(variable: str, section: str) -> ConfigIssue:
+def _unknown_section(variable: str, section: str) -> ConfigIssue:
     what = f"{variable} is not read"
     if section == "kafka":
-        return ConfigIssue(
-            what, f"write {KAFKA}BOOTSTRAP_SERVERS and the like for Kafka properties"
-        )
+        fix = f"for Kafka properties write {KAFKA}BOOTSTRAP_SERVERS and so on"
+        return ConfigIssue(what, fix)
     if section in ("routes", "addresses"):
         return ConfigIssue(what, f"write {section} into the configuration file")
-    known = " or ".join(f"{OURS}{name.upper()}{_BETWEEN}KEY" for name in SECTIONS)
+    known = " or ".join(f"{OURS}{name.upper()}{_SEPARATOR}KEY" for name in SECTIONS)
     return ConfigIssue(what, f"write {known}")
 
 
 def _property(rest: str) -> tuple[str, str]:
-    """Return the scope and the librdkafka name that a variable stands for."""
-    name = _key_of(rest)
-    scope, dot, refined = name.partition(".")
-    return (scope, refined) if dot and scope in SCOPES else ("common", name)
+    """Return the scope and the librdkafka name of a variable, given without its prefix."""
+    name = _property_name(rest)
+    scope, dot, scoped_name = name.partition(".")
+    return (scope, scoped_name) if dot and scope in SCOPES else ("common", name)
 
 
-def _key_of(name: str) -> str:
-    return name.lower().replace(_BETWEEN, "\0").replace("_", ".").replace("\0", "_")
+def _property_name(name: str) -> str:
+    return name.lower().replace(_SEPARATOR, "\0").replace("_", ".").replace("\0", "_")
 
 
 def _read_file(variable: str, path: str, problems: list[ConfigIssue]) -> str | None:
@@ -186,18 +184,21 @@ def _read_file(variable: str, path: str, problems: list[ConfigIssue]) -> str | N
 _SECTIONS = ("kafka", "service", "api", "routes", "addresses", "log", "tracing", "bridge")
 
 BRIDGE_SECTIONS = frozenset({"bridge", "api", "log"})
-"""What `ringfence bridge` reads; a file that holds no other is for a bridge alone."""
+"""Sections that `ringfence bridge` reads; a file with no others is only for a bridge."""
 
 
 def read_document(path: Path, problems: list[ConfigIssue]) -> dict[str, object] | None:
-    """Parse the file; None and a problem when that fails, ExitError where there is none."""
+    """Parse the file; add a problem and return None if it is invalid.
+
+    Raises ExitError if the file cannot be read.
+    """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except tomllib.TOMLDecodeError as error:
-        reason, _, place = str(error).rpartition(" (at ")
-        what = f"{path}, {place.rstrip(')')}: {reason[:1].lower()}{reason[1:]}"
-        mend = "mend the TOML there: text and keys with dots or `#` stand in quotes"
-        problems.append(ConfigIssue(what, mend))
+        reason, _, position = str(error).rpartition(" (at ")
+        what = f"{path}, {position.rstrip(')')}: {reason[:1].lower()}{reason[1:]}"
+        fix = "correct the TOML there: quote text, and keys with dots or `#`"
+        problems.append(ConfigIssue(what, fix))
     except UnicodeDecodeError as error:
         what = f"{path}, byte {error.start}: not text in UTF-8"
         problems.append(ConfigIssue(what, "save the file as UTF-8"))
@@ -208,12 +209,12 @@ def read_document(path: Path, problems: list[ConfigIssue]) -> dict[str, object] 
 
 
 def section_problems(document: Mapping[str, object]) -> Iterator[ConfigIssue]:
-    """Yield what is wrong with the names and kinds of sections."""
+    """Yield the unknown sections, and those that are not tables as they should be."""
     for name, content in document.items():
         if name not in _SECTIONS:
             near = nearest(name, _SECTIONS)
-            mend = f"the nearest is {near}: rename or remove it" if near else "remove it"
-            yield ConfigIssue(f"{name} is not a section", mend)
+            fix = f"the nearest is {near}: rename or remove it" if near else "remove it"
+            yield ConfigIssue(f"{name} is not a section", fix)
         elif name == "routes":
             if not isinstance(content, list) or not all(isinstance(r, dict) for r in content):
                 yield ConfigIssue("routes is not a list of tables", "write [[routes]] above each")
@@ -222,7 +223,7 @@ def section_problems(document: Mapping[str, object]) -> Iterator[ConfigIssue]:
 
 
 def table_of(content: object, name: str) -> GivenSection:
-    """Return a table of the file under its full name; what is not a table is an empty one."""
+    """Return a table of the file with full key names; an empty one if it is not a table."""
     keys = content if isinstance(content, dict) else {}
     return GivenSection(
         name, {key: GivenValue(value, f"{name}.{key}") for key, value in keys.items()}
@@ -230,31 +231,31 @@ def table_of(content: object, name: str) -> GivenSection:
 
 
 def tables_of(content: object) -> list[Mapping[str, object]]:
-    """Return the tables of a list of tables."""
+    """Return the items of a list that are tables."""
     return [item for item in content if isinstance(item, dict)] if isinstance(content, list) else []
 
 
 def kafka_tables(content: object) -> Tables:
-    """Return the properties of `[kafka]` and of its tables, by scope."""
-    whole = dict(content) if isinstance(content, dict) else {}
+    """Return the properties of `[kafka]` and of its subtables, by scope."""
+    common = dict(content) if isinstance(content, dict) else {}
     tables: Tables = {}
     for scope in SCOPES[1:]:
-        refined = whole.pop(scope, {})
-        properties = refined if isinstance(refined, dict) else {scope: refined}
+        subtable = common.pop(scope, {})
+        properties = subtable if isinstance(subtable, dict) else {scope: subtable}
         tables[scope] = properties_of(properties, f"kafka.{scope}")
-    tables[SCOPES[0]] = properties_of(whole, "kafka")
+    tables[SCOPES[0]] = properties_of(common, "kafka")
     return tables
 
 
 def properties_of(content: Mapping[str, object], table: str) -> dict[str, GivenValue]:
-    """Return the Kafka properties of a table of the file under its full name."""
+    """Return the Kafka properties of a table of the file, each with its full name."""
     return {
         name: GivenValue(value, f'{table}."{name}"') for name, value in _dotted(content).items()
     }
 
 
 def _dotted(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Join nested tables: `bootstrap.servers` without quotes means what it says."""
+    """Join nested tables: TOML parses an unquoted `bootstrap.servers` as a nested table."""
     properties: dict[str, object] = {}
     for name, value in table.items():
         if isinstance(value, dict):
@@ -277,8 +278,9 @@ __all__ = [
 
 S = TypeVar("S")
 
-_PATTERN_MEND = (
-    'write whole words between dots, `*` for one word, `#` last for any number, "(text)" for text'
+_PATTERN_FIX = (
+    "write whole words between dots, `*` for one word, a final `#` for any number of words, "
+    "(text) for literal text"
 )
 
 
@@ -295,8 +297,8 @@ class Config:
     tracing: TracingSettings = field(default_factory=TracingSettings)
 
 
-class ConfigErrors(ExitError):  # noqa: N818  it holds several
-    """Everything that is wrong with a configuration, at once."""
+class ConfigErrors(ExitError):  # noqa: N818  one for all problems
+    """All problems of a configuration."""
 
     def __init__(self, problems: list[ConfigIssue]) -> None:
         super().__init__(ExitCode.USAGE, "\n".join(str(problem) for problem in problems))
@@ -306,8 +308,8 @@ class ConfigErrors(ExitError):  # noqa: N818  it holds several
 def load(path: Path | None, environ: Mapping[str, str], *, serves: bool = True) -> Config:
     """Return the configuration, or raise ConfigErrors with all problems.
 
-    Whoever reads it and does not serve may be on a machine without the files of `[api]` and what
-    `[tracing]` needs.
+    Without `serves` the files of `[api]` and the libraries of `[tracing]` are not checked: the
+    caller may run on another machine than the service.
     """
     config, problems = load_lenient(path, environ, serves=serves)
     if config is None or problems:
@@ -318,7 +320,10 @@ def load(path: Path | None, environ: Mapping[str, str], *, serves: bool = True) 
 def load_lenient(
     path: Path | None, environ: Mapping[str, str], *, serves: bool = True
 ) -> tuple[Config | None, list[ConfigIssue]]:
-    """Return what could be read, with defaults for what is faulty, and every problem."""
+    """Return the configuration, with defaults for invalid keys, and all problems.
+
+    The configuration is None if the file is not valid TOML.
+    """
     problems: list[ConfigIssue] = []
     document = read_document(path, problems) if path else {}
     if document is None:
@@ -345,7 +350,7 @@ def read_part(
     variables: Tables,
     problems: list[ConfigIssue],
 ) -> S:
-    """Read one section of the file, refined by the environment."""
+    """Read one section of the file; the environment overrides its keys."""
     from_file = table_of(document.get(name), name)
     return read_section(
         section, GivenSection(name, {**from_file.keys, **variables[name]}), problems
@@ -372,7 +377,7 @@ def _read_routes(
 
 
 def usable(named: Iterable[NamedRoute]) -> tuple[RouteSettings, ...]:
-    """Those of the routes that have inputs."""
+    """Return the routes with valid inputs."""
     return tuple(
         entry.route
         for entry in named
@@ -381,7 +386,7 @@ def usable(named: Iterable[NamedRoute]) -> tuple[RouteSettings, ...]:
 
 
 def read_route(keys: Mapping[str, object], number: int, problems: list[ConfigIssue]) -> NamedRoute:
-    """Read one route; `number` names it where nothing else does."""
+    """Read one route; `number` names it in problems if it has neither name nor inputs."""
     table = table_of(keys, f"routes[{_label(keys, number)}]")
     route = read_section(RouteSettings, table, problems)
     if not route.name and route.inputs:
@@ -390,7 +395,7 @@ def read_route(keys: Mapping[str, object], number: int, problems: list[ConfigIss
 
 
 def _label(keys: Mapping[str, object], number: int) -> str:
-    """Name a route in problems as its author would: by name, by first input, at last by place."""
+    """Return a route's label in problems: its name, else its first input, else its number."""
     inputs = keys.get("inputs")
     first = inputs[0] if isinstance(inputs, list) and inputs else None
     label = keys.get("name") or first
@@ -398,13 +403,13 @@ def _label(keys: Mapping[str, object], number: int) -> str:
 
 
 def read_addresses(content: object, problems: list[ConfigIssue]) -> AddressBook:
-    """Read patterns with the keys that each gives."""
+    """Read `[addresses]`: patterns, each with its keys."""
     book: dict[str, Mapping[str, object]] = {}
     for pattern, keys in (content if isinstance(content, dict) else {}).items():
         name = f'addresses."{pattern}"'
         fault = pattern_fault(pattern)
         if fault:
-            problems.append(ConfigIssue(f"{name} is not a pattern: {fault}", _PATTERN_MEND))
+            problems.append(ConfigIssue(f"{name} is not a pattern: {fault}", _PATTERN_FIX))
         if not isinstance(keys, dict):
             problems.append(ConfigIssue(f"{name} is not a table", f"write [{name}] above its keys"))
             continue

@@ -1,6 +1,6 @@
 """Configuration model: the sections as frozen values, each key with its bounds and its default.
 
-Names are the keys of the file. A value here was validated; no other module validates it again.
+Field names are the keys of the file. Values are validated here, and by no other module again.
 """
 
 import difflib
@@ -18,32 +18,35 @@ _SHOWN_CHARS_MAX = 80
 
 
 class InvalidValueError(ValueError):
-    """A rule refused a value: why, and how to mend it where the default is not the answer."""
+    """A value that a setting does not allow.
 
-    def __init__(self, why: str, mend: str = "") -> None:
+    `why` is the reason; `fix` says what to write if the default is not the answer.
+    """
+
+    def __init__(self, why: str, fix: str = "") -> None:
         super().__init__(why)
         self.why = why
-        self.mend = mend
+        self.fix = fix
 
 
 class Validator(Protocol):
-    """What one setting may hold."""
+    """Rule for the values that one setting allows."""
 
     def read(self, value: object) -> object:
-        """Return the value as the service uses it, or raise InvalidValueError."""
+        """Return the value in the type that the service uses, or raise InvalidValueError."""
 
     def from_text(self, text: str) -> object:
-        """Turn the text of an environment variable into what a TOML file would hold."""
+        """Convert the text of an environment variable to the value that TOML would have."""
 
 
 def rules_of(section: type) -> dict[str, Validator]:
-    """Return the rules of a section by the name of the setting."""
+    """Return the validators of a section, by setting."""
     hints = get_type_hints(section, include_extras=True)
     return {name: hint.__metadata__[0] for name, hint in hints.items()}
 
 
 def shown(value: object) -> str:
-    """Write a value as TOML would, cut to what fits a sentence."""
+    """Return a value as TOML, shortened to fit a sentence."""
     match value:
         case bool():
             text = str(value).lower()
@@ -60,7 +63,7 @@ def shown(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class IntegerValue:
-    """A whole number from `low` to `high`, or one of a few others with a meaning of their own."""
+    """A whole number from `low` to `high`, or one of the special values `besides`."""
 
     low: int
     high: int
@@ -72,25 +75,25 @@ class IntegerValue:
         if number is not None and (self.low <= number <= self.high or number in self.besides):
             return number
         others = "".join(f"{other} or " for other in self.besides)
-        raise InvalidValueError(f"allowed is {others}a whole number from {self.low} to {self.high}")
+        raise InvalidValueError(f"must be {others}a whole number from {self.low} to {self.high}")
 
     def from_text(self, text: str) -> object:
-        """Read decimal digits; anything else stays text and is refused as such."""
+        """Parse decimal digits; any other text stays as it is, and `read` refuses it."""
         return int(text) if re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()) else text
 
 
 @dataclass(frozen=True, slots=True)
 class FractionValue:
-    """A part of the whole: from 0, none, to 1, all."""
+    """A number from 0 to 1."""
 
     def read(self, value: object) -> float:
-        """Accept a number within the bounds."""
+        """Accept a number from 0 to 1; true and false are not numbers."""
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
             return float(value)
-        raise InvalidValueError("allowed is a number from 0 to 1")
+        raise InvalidValueError("must be a number from 0 to 1")
 
     def from_text(self, text: str) -> object:
-        """Read a decimal fraction; anything else stays text and is refused as such."""
+        """Parse a decimal fraction; any other text stays as it is, and `read` refuses it."""
         return float(text) if re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}", text.strip()) else text
 
 
@@ -105,11 +108,11 @@ class ChoiceValue:
         if isinstance(value, str) and value in self.names:
             return value
         allowed = " or ".join(shown(name) for name in self.names)
-        mend = f"write {shown(self.names[0])}" if len(self.names) == 1 else ""
-        raise InvalidValueError(f"allowed is {allowed}", mend)
+        fix = f"write {shown(self.names[0])}" if len(self.names) == 1 else ""
+        raise InvalidValueError(f"must be {allowed}", fix)
 
     def from_text(self, text: str) -> object:
-        """Read a name in any case; anything else stays text and is refused as such."""
+        """Match a name in any case; any other text stays as it is, and `read` refuses it."""
         return {name.lower(): name for name in self.names}.get(text.strip().lower(), text)
 
 
@@ -118,28 +121,28 @@ class BooleanValue:
     """True or false."""
 
     def read(self, value: object) -> bool:
-        """Accept a truth value; 0, 1 and "yes" are not truth values."""
+        """Accept a boolean; 0, 1 and "yes" are not booleans."""
         if isinstance(value, bool):
             return value
-        raise InvalidValueError("allowed is true or false")
+        raise InvalidValueError("must be true or false")
 
     def from_text(self, text: str) -> object:
-        """Read true and false as TOML writes them, in any case."""
+        """Parse true and false, in any case."""
         return {"true": True, "false": False}.get(text.strip().lower(), text)
 
 
 @dataclass(frozen=True, slots=True)
 class TextValue:
-    """Text of a given shape."""
+    """Text that matches a regular expression; `allowed` describes it for users."""
 
     pattern: str
     allowed: str
 
     def read(self, value: object) -> str:
-        """Accept text that fits the pattern as a whole."""
+        """Accept text that the pattern matches as a whole."""
         if isinstance(value, str) and re.fullmatch(self.pattern, value, re.DOTALL):
             return value
-        raise InvalidValueError(f"allowed is {self.allowed}")
+        raise InvalidValueError(f"must be {self.allowed}")
 
     def from_text(self, text: str) -> object:
         """Return the text as it is."""
@@ -148,17 +151,17 @@ class TextValue:
 
 @dataclass(frozen=True, slots=True)
 class TextListValue:
-    """A list of texts of one shape."""
+    """A list of distinct texts, each of which `item` allows."""
 
     item: TextValue
 
     def read(self, value: object) -> tuple[str, ...]:
-        """Accept a list in which every item fits and none comes twice."""
+        """Accept a list of valid items without repeats."""
         if not isinstance(value, Sequence) or isinstance(value, str):
-            raise InvalidValueError(f"allowed is a list, each item {self.item.allowed}")
+            raise InvalidValueError(f"must be a list, each item {self.item.allowed}")
         items = tuple(self.item.read(item) for item in value)
         if len(set(items)) < len(items):
-            raise InvalidValueError("allowed is a list in which no item comes twice")
+            raise InvalidValueError("must be a list without repeated items")
         return items
 
     def from_text(self, text: str) -> object:
@@ -174,7 +177,7 @@ class FolderValue:
         """Accept a non-empty path."""
         if isinstance(value, str) and value and "\0" not in value:
             return Path(value)
-        raise InvalidValueError("allowed is the path of a folder")
+        raise InvalidValueError("must be the path of a folder")
 
     def from_text(self, text: str) -> object:
         """Return the text as it is."""
@@ -182,10 +185,10 @@ class FolderValue:
 
 
 TOPIC_SHAPE: Final = r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}"
-"""What Kafka takes as the name of a topic."""
+"""Regular expression of the topic names that Kafka allows."""
 
 EXPRESSION_MARKER: Final = "^"
-"""An input that starts with it is a regular expression."""
+"""First character of an input that is a regular expression."""
 
 MissingOffset = Literal["earliest", "latest", "fail"]
 
@@ -264,7 +267,7 @@ _ROLE_OF = TextValue(
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """`[service]`: the consumer group, its batches, its clocks, its state."""
+    """`[service]`: the consumer group, its batches, timeouts and state."""
 
     group_id: Annotated[str, _GROUP] = "ringfence"
     instance: Annotated[str, _INSTANCE] = "0"
@@ -291,7 +294,7 @@ class ServiceSettings:
 
 @dataclass(frozen=True, slots=True)
 class ApiSettings:
-    """`[api]`: where the admin API listens, and to whom; port 0 is any free one."""
+    """`[api]`: where the admin API listens, and who may use it; port 0 is any free port."""
 
     host: Annotated[str, _HOST] = "127.0.0.1"
     port: Annotated[int, IntegerValue(0, 65_535)] = 8080
@@ -327,30 +330,30 @@ class ApiSettings:
 
     @property
     def own_url(self) -> str:
-        """Where it is asked from this machine."""
+        """Return the URL of the API on this machine."""
         scheme = "https" if self.tls_cert_file else "http"
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - not bound
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     @property
     def takes_tokens(self) -> bool:
-        """Whether tokens of a file are known."""
+        """Whether the API accepts tokens of the tokens file."""
         return "tokens" in self.auth
 
     @property
     def takes_oidc(self) -> bool:
-        """Whether an issuer's tokens are known."""
+        """Whether the API accepts tokens of the OIDC issuer."""
         return "oidc" in self.auth
 
     @property
     def asks_who(self) -> bool:
-        """Whether a request has to say who makes it."""
+        """Whether a request has to be authenticated."""
         return self.takes_tokens or self.takes_oidc
 
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """`[log]`: what is told on stderr."""
+    """`[log]`: level and format of the log on stderr."""
 
     level: Annotated[LogLevel, ChoiceValue(LOG_LEVELS)] = "info"
     format: Annotated[LogFormat, ChoiceValue(LOG_FORMATS)] = "auto"
@@ -358,7 +361,7 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True)
 class TracingSettings:
-    """`[tracing]`: where spans go, and of how many transactions; nowhere by default."""
+    """`[tracing]`: where spans are exported, and for which part of transactions; off by default."""
 
     endpoint: Annotated[str, _URL] = ""
     sample_ratio: Annotated[float, FractionValue()] = 0.01
@@ -367,7 +370,7 @@ class TracingSettings:
 
 @dataclass(frozen=True, slots=True)
 class RouteSettings:
-    """One of `[[routes]]`: which inputs, which address, which targets."""
+    """One of `[[routes]]`: its inputs, address, id and targets."""
 
     name: Annotated[str, _ROUTE_NAME] = ""
     inputs: Annotated[tuple[str, ...], TextListValue(_INPUT)] = ()
@@ -383,7 +386,7 @@ class RouteSettings:
 
 @dataclass(frozen=True, slots=True)
 class BridgeSettings:
-    """`[bridge]`: which topics of one cluster go to which of another, and how."""
+    """`[bridge]`: which topics of one cluster are forwarded to which of another, and how."""
 
     topics: Annotated[tuple[str, ...], TextListValue(_INPUT)] = ()
     target_topic: Annotated[str, _TEMPLATE] = "{topic}"
@@ -397,33 +400,33 @@ class BridgeSettings:
 S = TypeVar("S")
 
 
-# What stands in the wrong place may be a secret all the same.
+# The value of an unknown key may be a misplaced secret.
 _SECRET: Final = re.compile(r"passw|passphrase|secret|token|credential|jaas|pem")
 
 
 class GivenValue(NamedTuple):
-    """A value somebody gave, and what they called it: a key of the file or a variable."""
+    """A value, and its name for its author: a key of the file or an environment variable."""
 
     value: object
     name: str
 
 
 class GivenSection(NamedTuple):
-    """The keys given for one section, and its full name."""
+    """The keys that one section contains, and its full name."""
 
     name: str
     keys: Mapping[str, GivenValue]
 
 
 def read_section(section: type[S], table: GivenSection, problems: list[ConfigIssue]) -> S:
-    """Read a table by the rules of a section; a fault adds a problem and leaves the default."""
+    """Validate a table as a section; an invalid key adds a problem and keeps its default."""
     accepted = read_keys(section, table, problems)
     make = cast("Callable[..., S]", section)
     return make(**accepted)
 
 
 def read_keys(section: type, table: GivenSection, problems: list[ConfigIssue]) -> dict[str, object]:
-    """Read what a table gives, and only that: keys that merge with others have no default yet."""
+    """Return only the valid keys of a table: keys that are merged later have no default yet."""
     rules = rules_of(section)
     accepted: dict[str, object] = {}
     for key, given in table.keys.items():
@@ -432,14 +435,14 @@ def read_keys(section: type, table: GivenSection, problems: list[ConfigIssue]) -
             continue
         try:
             accepted[key] = rules[key].read(given.value)
-        except InvalidValueError as refused:
+        except InvalidValueError as error:
             default = getattr(section(), key)
-            problems.append(_refusal(given, key, refused, default))
+            problems.append(_invalid(given, key, error, default))
     return accepted
 
 
 def _unknown(given: GivenValue, key: str, known: Iterable[str]) -> ConfigIssue:
-    """Tell that a key is not a setting, what is one, and which was perhaps meant."""
+    """Return the problem of an unknown key: the known keys, and the one that is most similar."""
     value = '"***"' if _SECRET.search(key) else shown(given.value)
     what = f"{given.name} is not a setting (it is {value}); known are {', '.join(sorted(known))}"
     near = nearest(key, known)
@@ -447,15 +450,13 @@ def _unknown(given: GivenValue, key: str, known: Iterable[str]) -> ConfigIssue:
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the known word that looks most like this one."""
+    """Return the known word that is most similar to this one, or None."""
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)), None)
 
 
-def _refusal(
-    given: GivenValue, key: str, refused: InvalidValueError, default: object
-) -> ConfigIssue:
-    what = f"{given.name} is {shown(given.value)}: {refused.why}"
+def _invalid(given: GivenValue, key: str, error: InvalidValueError, default: object) -> ConfigIssue:
+    what = f"{given.name} is {shown(given.value)}: {error.why}"
     usual = f"change it, or remove it for the default {shown(default)}"
     if default in ("", ()):
         usual = f"change {key}"
-    return ConfigIssue(what, refused.mend or usual)
+    return ConfigIssue(what, error.fix or usual)

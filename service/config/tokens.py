@@ -1,8 +1,8 @@
 """API tokens: who may use the admin API, as lines `name roles sha256:digest` of a file.
 
-The file holds digests only: a token has 256 random bits, so SHA-256 is enough to keep it from being
-guessed, and a short text of somebody's choice is never a token.
-No error repeats a line: it may contain a token.
+The file contains only digests. A token has 256 random bits, so SHA-256 is enough to protect it; a
+shorter text, which a person may have chosen, is never accepted as a token.
+No error quotes a line: it may contain a token.
 """
 
 import hashlib
@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 from service.credentials import TOKEN_CHARS_MIN
 
 LEVELS: Final = ("viewer", "operator", "admin")
-"""Each may do what those before it may."""
+"""Access levels; each includes those before it."""
 
 PAYLOAD_READ: Final = "payload:read"
-"""Apart from the levels: who administrates need not see what messages hold."""
+"""Role beside the levels: an administrator need not see the payload of messages."""
 
 ROLES: Final = (*LEVELS, PAYLOAD_READ)
 
@@ -33,11 +33,11 @@ _FORM: Final = "write `name roles sha256:digest`, as `ringfence token NAME` prin
 
 
 class TokenError(ValueError):
-    """A line of the file that cannot be used: which, why, and how to mend it."""
+    """An invalid line of the file: its number, the reason, and the fix."""
 
 
 class TokenEntry(NamedTuple):
-    """One line."""
+    """One line of the file."""
 
     name: str
     roles: frozenset[str]
@@ -45,12 +45,12 @@ class TokenEntry(NamedTuple):
 
     @property
     def line(self) -> str:
-        """As it stands in the file."""
+        """Return the line as text."""
         return f"{self.name} {','.join(sorted(self.roles))} sha256:{self.digest}"
 
 
 class Tokens:
-    """All lines of a file."""
+    """The entries of a tokens file."""
 
     def __init__(self, entries: tuple[TokenEntry, ...]) -> None:
         self._entries = entries
@@ -59,11 +59,11 @@ class Tokens:
         return len(self._entries)
 
     def find(self, token: str) -> TokenEntry | None:
-        """The line of a token."""
+        """Return the entry of a token, or None."""
         return None if len(token) < TOKEN_CHARS_MIN else self.by_digest(digest_of(token))
 
     def by_digest(self, digest: str) -> TokenEntry | None:
-        """The line of a digest; every line is compared, in a time that tells nothing of them."""
+        """Return the entry of a digest, or None; compares every entry in constant time."""
         found = None
         for entry in self._entries:
             if hmac.compare_digest(entry.digest, digest):
@@ -72,50 +72,50 @@ class Tokens:
 
 
 def digest_of(token: str) -> str:
-    """What the file holds of a token."""
+    """Return the digest of a token, as the file contains it."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def new_token() -> str:
-    """A token that nobody can guess."""
+    """Return a new token of 256 random bits."""
     return _PREFIX + secrets.token_urlsafe(32)
 
 
 def entry_of(name: str, roles: str, token: str) -> TokenEntry:
-    """The line of a new token; TokenError where name or roles cannot be."""
+    """Return the entry of a token; raise TokenError for an invalid name or role."""
     return TokenEntry(_name(name, ""), _roles(roles, ""), digest_of(token))
 
 
 def parse(text: str) -> Tokens:
-    """Read a file; TokenError for the first line that is wrong."""
+    """Parse the content of a file; raise TokenError for the first invalid line."""
     entries: dict[str, TokenEntry] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("#"):
             entry = _entry(line.split(), f"line {number}: ")
             if entry.digest in entries:
-                raise TokenError(f"line {number}: the token stands there twice; remove one line")
+                raise TokenError(f"line {number}: an earlier line has this token; remove one line")
             entries[entry.digest] = entry
     return Tokens(tuple(entries.values()))
 
 
-def _entry(words: list[str], place: str) -> TokenEntry:
+def _entry(words: list[str], prefix: str) -> TokenEntry:
     if len(words) != len(TokenEntry._fields):
-        raise TokenError(f"{place}it has not three words; {_FORM}")
+        raise TokenError(f"{prefix}it does not have three words; {_FORM}")
     digest = _DIGEST.fullmatch(words[2])
     if digest is None:
-        raise TokenError(f"{place}the third word is no digest; {_FORM}")
-    return TokenEntry(_name(words[0], place), _roles(words[1], place), digest[1])
+        raise TokenError(f"{prefix}the third word is not a digest; {_FORM}")
+    return TokenEntry(_name(words[0], prefix), _roles(words[1], prefix), digest[1])
 
 
-def _name(name: str, place: str) -> str:
+def _name(name: str, prefix: str) -> str:
     if not _NAME.fullmatch(name) or name.lower() in _RESERVED:
         allowed = "1 to 128 letters, digits, `.`, `_`, `@` and `-`, other than anonymous and peer"
-        raise TokenError(f"{place}the name cannot be; allowed is {allowed}")
+        raise TokenError(f"{prefix}the name is not allowed; use {allowed}")
     return name
 
 
-def _roles(text: str, place: str) -> frozenset[str]:
+def _roles(text: str, prefix: str) -> frozenset[str]:
     roles = frozenset(filter(None, text.split(",")))
     if not roles or not roles <= set(ROLES):
-        raise TokenError(f"{place}the roles are unknown; allowed is {', '.join(ROLES)}")
+        raise TokenError(f"{prefix}the roles are unknown; use {', '.join(ROLES)}")
     return roles

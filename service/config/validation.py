@@ -1,7 +1,7 @@
 """Configuration rules across keys: routes, timing, the API and tracing.
 
-Templates name only what they may; a target that a publisher can choose needs a list of allowed
-topics; no topic is both read and written; names are unique. All of it is checked without a broker.
+Templates contain only known placeholders; a target that a publisher can choose needs a list of
+allowed topics; no topic is both read and written; names are unique. No rule needs a broker.
 """
 
 import re
@@ -37,7 +37,7 @@ PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 
 _RE2: Final = re2.Options()
 
-_RE2.log_errors = False  # it would write them to stderr
+_RE2.log_errors = False  # RE2 would write them to stderr
 
 _HEADER = "header:"
 
@@ -53,28 +53,28 @@ _ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
 _TARGETS = ("output", "dead_letter")
 
 Pattern = tuple[str | None, ...]
-"""Characters, and None for any text."""
+"""A text as characters, with None as a wildcard for any text."""
 
 
 class NamedRoute(NamedTuple):
-    """A route and its full name in the file."""
+    """A route and its name in problems."""
 
     where: str
     route: RouteSettings
     names_inputs: bool = True
-    """Whether the file says anything of inputs, right or wrong."""
+    """Whether the file has inputs for it, valid or not."""
 
 
 def route_problems(routes: Sequence[NamedRoute], group_id: str) -> list[ConfigIssue]:
     """Return everything that is wrong with the routes."""
     problems = [] if routes else [_no_routes()]
     for named in routes:
-        problems.extend(_inputs(named, group_id))
-        problems.extend(_templates(named))
-        problems.extend(_same_for_all(named))
-        problems.extend(_steered(named))
-        problems.extend(_mixed(named))
-    problems.extend(_same_names(routes))
+        problems.extend(_input_problems(named, group_id))
+        problems.extend(_placeholder_problems(named))
+        problems.extend(_constant_id(named))
+        problems.extend(_publisher_chosen_targets(named))
+        problems.extend(_equal_targets(named))
+    problems.extend(_repeated_names(routes))
     problems.extend(_scopes_of_one_address(routes))
     problems.extend(_read_and_written(routes))
     return problems
@@ -88,7 +88,7 @@ def _no_routes() -> ConfigIssue:
 
 
 def expression_fault(topic: str) -> str | None:
-    """Why an input is no regular expression though it is marked as one."""
+    """Return why an input that is marked as a regular expression is not one, or None."""
     if not topic.startswith(EXPRESSION_MARKER):
         return None
     try:
@@ -96,16 +96,16 @@ def expression_fault(topic: str) -> str | None:
     except re2.error as error:
         return str(error.args[0], "utf-8", "replace")
     except UnicodeEncodeError:
-        return "it holds half of a character"
+        return "it contains an unpaired surrogate"
     return None
 
 
 def fits(expression: str, topic: str) -> bool:
-    """Whether an expression finds a topic; one that is none, of another version's file, never."""
+    """Whether an expression matches a topic; an invalid one, of another version, matches none."""
     return expression_fault(expression) is None and bool(re2.match(expression, topic, _RE2))
 
 
-def _inputs(named: NamedRoute, group_id: str) -> Iterator[ConfigIssue]:
+def _input_problems(named: NamedRoute, group_id: str) -> Iterator[ConfigIssue]:
     where = f"{named.where}.inputs"
     if not named.names_inputs:
         yield ConfigIssue(f"{where} is missing", 'write inputs = ["your-topic"]')
@@ -115,7 +115,7 @@ def _inputs(named: NamedRoute, group_id: str) -> Iterator[ConfigIssue]:
 def topics_problems(
     where: str, topics: Sequence[str], group_id: str, group_key: str
 ) -> Iterator[ConfigIssue]:
-    """Yield what is wrong with topics to read: names, or one regular expression."""
+    """Yield what is wrong with topics to read, which are names or one regular expression."""
     expressions = [topic for topic in topics if topic.startswith(EXPRESSION_MARKER)]
     if expressions and len(topics) > 1:
         what = f"{where} mixes a regular expression with other topics"
@@ -123,19 +123,15 @@ def topics_problems(
     for expression in expressions:
         fault = expression_fault(expression)
         if fault:
-            what = (
-                f'{where} holds "{expression}", which RE2 takes for no regular expression: {fault}'
-            )
-            yield ConfigIssue(
-                what, "write it in RE2's syntax: without lookahead and backreferences"
-            )
+            what = f'{where} has "{expression}", which is not a regular expression of RE2: {fault}'
+            yield ConfigIssue(what, "use RE2's syntax: no lookahead, no backreferences")
     for topic in topics:
         if topic.startswith(f"{group_id}."):
-            what = f'{where} holds "{topic}", but topics under "{group_id}." belong to Ringfence'
+            what = f'{where} has "{topic}", but topics under "{group_id}." belong to Ringfence'
             yield ConfigIssue(what, f"remove it or choose another {group_key}")
 
 
-def _templates(named: NamedRoute) -> Iterator[ConfigIssue]:
+def _placeholder_problems(named: NamedRoute) -> Iterator[ConfigIssue]:
     for key, allowed in _ALLOWED.items():
         template: str = getattr(named.route, key)
         where = f"{named.where}.{key}"
@@ -145,7 +141,7 @@ def _templates(named: NamedRoute) -> Iterator[ConfigIssue]:
 def template_problems(
     where: str, template: str, allowed: Sequence[str], *, is_topic: bool
 ) -> Iterator[ConfigIssue]:
-    """Yield what is wrong with a template that may hold these placeholders."""
+    """Yield what is wrong with a template that may contain these placeholders."""
     allowed_text = ", ".join(f"{{{placeholder}}}" for placeholder in allowed)
     what = f'{where} is "{template}"'
     text = PLACEHOLDER.sub("", template)
@@ -154,71 +150,67 @@ def template_problems(
         if kind not in allowed:
             yield ConfigIssue(f"{what}: {{{placeholder}}} is unknown", f"use {allowed_text}")
     if {"{", "}"} & set(text):
-        yield ConfigIssue(f"{what}: a brace has no partner", f"close it: {allowed_text}")
+        yield ConfigIssue(f"{what}: unbalanced brace", f"close it: {allowed_text}")
     elif is_topic and text and not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", text):
-        mend = "use letters, digits, dots, `_` and `-`"
-        yield ConfigIssue(f"{what}: that cannot become the name of a topic", mend)
+        fix = "use letters, digits, dots, `_` and `-`"
+        yield ConfigIssue(f"{what}: that cannot be the name of a topic", fix)
 
 
-def _same_for_all(named: NamedRoute) -> Iterator[ConfigIssue]:
+def _constant_id(named: NamedRoute) -> Iterator[ConfigIssue]:
     template = named.route.id
     if template and not PLACEHOLDER.search(template):
-        what = f'{named.where}.id is "{template}", so all records would have one id'
-        yield ConfigIssue(
-            what, "name a field of the record: {key}, {header:NAME} or {sha256:value}"
-        )
+        what = f'{named.where}.id is "{template}", so all records would have the same id'
+        yield ConfigIssue(what, "use a field of the record: {key}, {header:NAME} or {sha256:value}")
 
 
-def _steered(named: NamedRoute) -> Iterator[ConfigIssue]:
-    """Find targets that follow a key or a header: whoever may write an input chooses them."""
+def _publisher_chosen_targets(named: NamedRoute) -> Iterator[ConfigIssue]:
+    """Find targets that depend on a key or a header: the publisher of an input chooses them."""
     route = named.route
     names = {key: PLACEHOLDER.findall(getattr(route, key)) for key in _ALLOWED}
-    address_steered = "key" in names["address"] or _has_header(names["address"])
+    address_chosen = "key" in names["address"] or _has_header(names["address"])
     for key in _TARGETS:
-        by_address = address_steered and "address" in names[key]
+        by_address = address_chosen and "address" in names[key]
         if (by_address or _has_header(names[key])) and not route.allowed_outputs:
-            what = f'{named.where}.{key} is "{getattr(route, key)}", which a publisher can steer'
-            yield ConfigIssue(what, 'list the topics it may name: allowed_outputs = ["…"]')
+            what = f'{named.where}.{key} is "{getattr(route, key)}", which a publisher can choose'
+            yield ConfigIssue(what, 'list the topics it may be: allowed_outputs = ["…"]')
 
 
 def _has_header(names: Sequence[str]) -> bool:
     return any(name.startswith(_HEADER) for name in names)
 
 
-def _mixed(named: NamedRoute) -> Iterator[ConfigIssue]:
+def _equal_targets(named: NamedRoute) -> Iterator[ConfigIssue]:
     route = named.route
     if route.output == route.dead_letter:
         what = f'{named.where}.output and .dead_letter are both "{route.output}"'
-        yield ConfigIssue(what, "give accepted and rejected messages topics of their own")
+        yield ConfigIssue(what, "use different topics for accepted and rejected messages")
 
 
-def _same_names(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue]:
+def _repeated_names(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue]:
     counts = Counter(named.route.name for named in routes)
     for name, count in counts.items():
         if count > 1 and name:
-            yield ConfigIssue(
-                f'{count} routes have the name "{name}"', "give each a name of its own"
-            )
+            yield ConfigIssue(f'{count} routes have the name "{name}"', "give each its own name")
 
 
 def _scopes_of_one_address(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue]:
-    """Find routes that share an address and remember it in different places."""
+    """Find routes that can share an address although they remember it in different caches."""
     for one, other in combinations(routes, 2):
         if one.route.scope == other.route.scope or not _meet(one.route, other.route):
             continue
         yield ConfigIssue(
-            f"{one.where} and {other.where} can yield the same address, and their scopes differ",
-            "give both one scope, or addresses that differ in their text",
+            f"{one.where} and {other.where} can have the same address, but their scopes differ",
+            "give both the same scope, or addresses that differ in their text",
         )
 
 
 def _meet(one: RouteSettings, other: RouteSettings) -> bool:
-    """Whether some address fits both."""
+    """Whether both can produce the same address."""
     return any(may_meet(a, b) for a in _addresses(one) for b in _addresses(other))
 
 
 def _addresses(route: RouteSettings) -> Iterator[Pattern]:
-    """The addresses of a route as patterns: text, and None for whatever a record may bring."""
+    """Yield the addresses of a route as patterns; None replaces what depends on a record."""
     for name in route.inputs:
         topic = "{key}" if name.startswith(EXPRESSION_MARKER) else name
         parts = PLACEHOLDER.split(route.address.replace("{topic}", topic))
@@ -226,7 +218,7 @@ def _addresses(route: RouteSettings) -> Iterator[Pattern]:
 
 
 def may_meet(one: Pattern, other: Pattern) -> bool:
-    """Whether some text fits both patterns, in which None stands for any text."""
+    """Whether some text matches both patterns, in which None matches any text."""
 
     @cache
     def meets(i: int, j: int) -> bool:
@@ -242,20 +234,20 @@ def may_meet(one: Pattern, other: Pattern) -> bool:
 
 
 def _read_and_written(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue]:
-    """Find named inputs that a route writes; an expression leaves such topics out by itself."""
+    """Find named inputs that a route writes; regular expressions skip such topics anyway."""
     written = {topic: named.where for named in routes for topic in _written(named.route)}
     for named in routes:
         for topic in named.route.inputs:
             if topic in written:
                 what = (
-                    f'{named.where}.inputs holds "{topic}", which {written[topic]} writes: '
-                    "a topic that a route writes is never an input"
+                    f'{named.where}.inputs has "{topic}", which {written[topic]} writes: '
+                    "a topic that a route writes cannot be an input"
                 )
                 yield ConfigIssue(what, "remove the input or change the target")
 
 
 def _written(route: RouteSettings) -> set[str]:
-    """Return the targets that are known before any message: those of inputs given by name."""
+    """Return the targets that do not depend on a record: those of inputs given by name."""
     targets = set(route.allowed_outputs)
     for template in (route.output, route.dead_letter):
         for topic in route.inputs:
@@ -266,7 +258,7 @@ def _written(route: RouteSettings) -> set[str]:
 
 
 COMMIT_GRACE_MS: Final = 10_000
-"""How long past the transaction timeout a commit of unknown outcome is asked for again."""
+"""How long past the transaction timeout a commit of unknown outcome is retried."""
 
 _POLL_INTERVAL_MS: Final = 300_000  # librdkafka's default for max.poll.interval.ms
 
@@ -274,18 +266,18 @@ _SOCKET_SLACK_MS: Final = 100
 
 
 def timing_problems(kafka: KafkaSettings, service: ServiceSettings) -> Iterator[ConfigIssue]:
-    """Yield each pair of limits that cannot hold together."""
+    """Yield each pair of limits that contradict each other."""
     consumer = {**kafka.common, **kafka.consumer}
     producer = {**kafka.common, **kafka.producer}
     session_ms, transaction_ms = service.session_timeout_ms, service.transaction_timeout_ms
     poll_ms = _milliseconds(consumer.get("max.poll.interval.ms"), _POLL_INTERVAL_MS)
     if poll_ms < session_ms:
         what = f"max.poll.interval.ms is {poll_ms}, below service.session_timeout_ms ({session_ms})"
-        yield ConfigIssue(what, "raise the one or lower the other")
+        yield ConfigIssue(what, "raise one or lower the other")
     pause_ms = transaction_ms + COMMIT_GRACE_MS + service.batch_wait_ms
     if poll_ms <= pause_ms:
         what = (
-            f"max.poll.interval.ms is {poll_ms}, but a batch whose commit is repeated may take "
+            f"max.poll.interval.ms is {poll_ms}, but a batch whose commit is retried may take "
             f"{pause_ms} ms (service.transaction_timeout_ms is {transaction_ms})"
         )
         yield ConfigIssue(what, f"write more than {pause_ms} or lower the transaction timeout")
@@ -303,22 +295,22 @@ def timing_problems(kafka: KafkaSettings, service: ServiceSettings) -> Iterator[
             f"socket.timeout.ms is {socket_ms}, longer than a transaction may take "
             f"(service.transaction_timeout_ms is {transaction_ms})"
         )
-        mend = f"write at most {transaction_ms}, or set it in [kafka.consumer] only"
-        yield ConfigIssue(what, mend)
+        fix = f"write at most {transaction_ms}, or set it in [kafka.consumer] only"
+        yield ConfigIssue(what, fix)
 
 
 def _milliseconds(value: Property | None, default_ms: int) -> int:
-    """Read a property as a number; what is none is left for librdkafka to refuse."""
+    """Return a property as a number, or the default if it is not one: librdkafka refuses that."""
     text = str(value)
     return int(text) if text.isdecimal() else default_ms
 
 
 def api_problems(api: ApiSettings) -> Iterator[ConfigIssue]:
-    """Yield what is wrong with the section as a whole."""
+    """Yield what is wrong with `[api]` across its keys."""
     if not api.auth and not is_loopback(api.host):
         yield ConfigIssue(
-            f'api.host is "{api.host}", which others can reach, and api.auth is not set',
-            'write auth = "tokens" or "oidc" in [api], or auth = "none" to let anybody in',
+            f'api.host is "{api.host}", which other machines can reach, and api.auth is not set',
+            'write auth = "tokens" or "oidc" in [api], or auth = "none" for open access',
         )
     yield from _token_problems(api)
     yield from _oidc_problems(api)
@@ -328,14 +320,14 @@ def api_problems(api: ApiSettings) -> Iterator[ConfigIssue]:
 
 
 def exposed_files(api: ApiSettings) -> Iterator[str]:
-    """A sentence for each file of secrets that every user of the machine can read."""
+    """Yield a sentence for each secret file that every user of the machine can read."""
     for key in ("tokens_file", "peer_token_file", "session_key_file", "tls_key_file"):
         path = getattr(api, key)
         with suppress(OSError):
             if path and Path(path).stat().st_mode & stat.S_IROTH:
                 yield (
                     f"{path} of api.{key} can be read by every user of this machine;"
-                    " take that right away: chmod o-r"
+                    " remove that permission: chmod o-r"
                 )
 
 
@@ -356,11 +348,11 @@ def _token_problems(api: ApiSettings) -> Iterator[ConfigIssue]:
     try:
         known = len(tokens.parse(text))
     except tokens.TokenError as fault:
-        what, _, mend = str(fault).partition("; ")
-        yield ConfigIssue(f"{api.tokens_file}, {what}", mend)
+        what, _, fix = str(fault).partition("; ")
+        yield ConfigIssue(f"{api.tokens_file}, {what}", fix)
         return
     if not known and not api.takes_oidc:
-        what = f"{api.tokens_file} holds no token, so nobody could use the API"
+        what = f"{api.tokens_file} contains no token, so no client could use the API"
         yield ConfigIssue(what, "add a line with `ringfence token NAME --add-to FILE`")
 
 
@@ -377,13 +369,13 @@ def _oidc_problems(api: ApiSettings) -> Iterator[ConfigIssue]:
     for key in ("oidc_issuer", "oidc_jwks_url"):
         url = urlsplit(getattr(api, key))
         if url.scheme == "http" and not is_loopback(url.hostname or ""):
-            what = f"api.{key} is a plain http URL, so that anybody on the way could let himself in"
+            what = f"api.{key} is a plain http URL: an attacker on the network could forge tokens"
             yield ConfigIssue(what, "write an https URL")
 
 
 def _tls_problems(api: ApiSettings) -> Iterator[ConfigIssue]:
     if bool(api.tls_cert_file) != bool(api.tls_key_file):
-        what = "of api.tls_cert_file and api.tls_key_file only one is set"
+        what = "only one of api.tls_cert_file and api.tls_key_file is set"
         yield ConfigIssue(what, "set both, or neither")
     elif api.tls_client_ca_file and not api.tls_cert_file:
         what = "api.tls_client_ca_file is set without api.tls_cert_file"
@@ -393,17 +385,17 @@ def _tls_problems(api: ApiSettings) -> Iterator[ConfigIssue]:
             tls_context(api)
         except (OSError, ssl.SSLError, ValueError) as error:
             reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-            what = f"the files of api.tls_cert_file, tls_key_file cannot be used: {reason}"
+            what = f"the files of api.tls_cert_file and tls_key_file cannot be used: {reason}"
             yield ConfigIssue(
                 what, "name a certificate chain and its key, as PEM, without a password"
             )
 
 
 def tls_context(api: ApiSettings) -> ssl.SSLContext:
-    """What the API speaks TLS with; OSError or SSLError where the files do not serve."""
+    """Return the TLS context of the API; raise OSError or SSLError for unusable files."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # With an empty password a key that has one is an error, and no question on the terminal.
+    # With an empty password an encrypted key is an error instead of a prompt on the terminal.
     context.load_cert_chain(api.tls_cert_file, api.tls_key_file, password="")
     if api.tls_client_ca_file:
         context.load_verify_locations(api.tls_client_ca_file)
@@ -412,7 +404,7 @@ def tls_context(api: ApiSettings) -> ssl.SSLContext:
 
 
 def _secret_problems(key: str, path: str) -> Iterator[ConfigIssue]:
-    """A secret that a person made up can be guessed."""
+    """Yield what is wrong with a secret file; a secret must be long enough not to be guessed."""
     if not path:
         return
     text, problem = _read(key, path)
@@ -423,7 +415,7 @@ def _secret_problems(key: str, path: str) -> Iterator[ConfigIssue]:
         secret_of(text)
     except ValueError as fault:
         what = f"{path} of api.{key} {fault}"
-        yield ConfigIssue(what, "write a random secret into it: openssl rand -hex 32")
+        yield ConfigIssue(what, "write a random secret to it: openssl rand -hex 32")
 
 
 def _read(key: str, path: str) -> tuple[str, ConfigIssue | None]:
@@ -440,15 +432,15 @@ _LIBRARIES: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.htt
 
 
 def tracing_problems(settings: TracingSettings) -> list[ConfigIssue]:
-    """What keeps spans from being made."""
-    if not settings.endpoint or all(map(_is_there, _LIBRARIES)):
+    """Return the problem if tracing is enabled without its libraries."""
+    if not settings.endpoint or all(map(_is_installed, _LIBRARIES)):
         return []
-    what = "tracing.endpoint is set, and the libraries for it are not installed"
+    what = "tracing.endpoint is set, but its libraries are not installed"
     how = "in a checkout, pip install --require-hashes -r requirements/tracing.txt"
     return [ConfigIssue(what, f"install them: {how}; or remove it")]
 
 
-def _is_there(name: str) -> bool:
+def _is_installed(name: str) -> bool:
     try:
         return find_spec(name) is not None
     except ModuleNotFoundError:

@@ -1,1 +1,1 @@
-"""ID import: ids that a broker has seen before become ids that the service remembers."""
+"""ID import: teaches the service the ids of records that were published before it was deployed."""

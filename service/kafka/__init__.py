@@ -1,1 +1,1 @@
-"""Kafka: clients, administration, topics and errors; what talks to a broker goes through it."""
+"""Kafka: clients, administration, topics and errors. All access to a broker goes through it."""

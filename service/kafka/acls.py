@@ -1,7 +1,7 @@
 """ACLs: the operations that the broker permits, and the required ones that it does not.
 
-A broker without an authorizer permits all operations; one that is too old to report them has
-`None`.
+A broker without an authorizer permits all operations; for one that is too old to report them the
+operations are None.
 """
 
 import time
@@ -18,10 +18,10 @@ from service.errors import ConfigIssue
 from service.kafka.admin import ABSENT, REQUEST_TIMEOUT_S, TopicSpec, answered, new_topics
 
 Granted = frozenset[str] | None
-"""Operations as Kafka names them; None where they are not told."""
+"""Permitted operations by Kafka's names; None if the broker does not report them."""
 
 LOOKING: Final = frozenset({"DESCRIBE", "DESCRIBE_CONFIGS"})
-"""What it takes to be told what a topic is."""
+"""Operations that describing a topic requires."""
 READING: Final = LOOKING | {"READ"}
 WRITING: Final = LOOKING | {"WRITE"}
 
@@ -32,7 +32,7 @@ _REFUSED: Final = frozenset(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
-_COMING: Final = frozenset(
+_COORDINATOR_STARTING: Final = frozenset(
     {
         KafkaError.NOT_COORDINATOR,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -45,38 +45,41 @@ _TRANSACTION_MAX: Final = "transaction.max.timeout.ms"
 
 
 class AclQueries(Protocol):
-    """Questions that change nothing. Each raises KafkaException when it is not answered."""
+    """Read-only queries. Each raises KafkaException if it gets no answer."""
 
     def of_topics(self, names: Iterable[str]) -> dict[str, Granted]:
-        """What we may do with those of the named topics that exist, or may not be seen."""
+        """Return our permitted operations by topic, without topics that do not exist.
+
+        A topic that we may not describe is included, whether it exists or not.
+        """
         ...
 
     def of_groups(self, group_ids: Iterable[str]) -> dict[str, Granted]:
-        """What we may do with consumer groups."""
+        """Return our permitted operations by consumer group."""
         ...
 
     def unmakeable(self, topics: Iterable[TopicSpec]) -> dict[str, KafkaError]:
-        """Those of the new topics that the broker would not make."""
+        """Return the error of each topic that the broker would refuse to create."""
         ...
 
     def transaction_max_ms(self) -> int | None:
-        """The longest transaction that a producer may ask for; None where it is not told."""
+        """Return the broker's longest transaction timeout in ms; None if it may not be read."""
         ...
 
 
 class KafkaAclQueries:
-    """See `AclQueries`. Keeps the admin client: its answers never come once it is collected."""
+    """Queries over an admin client, kept here: once it is collected, its answers never arrive."""
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
 
     def of_topics(self, names: Iterable[str]) -> dict[str, Granted]:
-        """See `AclQueries.of_topics`."""
-        wanted = sorted(set(names))
-        if not wanted:
+        """Return our permitted operations by topic, without topics that do not exist."""
+        requested = sorted(set(names))
+        if not requested:
             return {}
         described = self._admin.describe_topics(
-            TopicCollection(wanted),
+            TopicCollection(requested),
             include_authorized_operations=True,
             request_timeout=REQUEST_TIMEOUT_S,
         )
@@ -90,14 +93,17 @@ class KafkaAclQueries:
         return granted
 
     def of_groups(self, group_ids: Iterable[str]) -> dict[str, Granted]:
-        """See `AclQueries.of_groups`; a broker that never had a group makes itself ready first."""
-        wanted, deadline_s = sorted(set(group_ids)), time.monotonic() + _COORDINATOR_S
+        """Return our permitted operations by consumer group.
+
+        Waits for the group coordinator: a broker that never had a group has to start it first.
+        """
+        requested, deadline_s = sorted(set(group_ids)), time.monotonic() + _COORDINATOR_S
         while True:
             try:
-                return self._of_groups(wanted)
+                return self._of_groups(requested)
             except KafkaException as error:
-                is_coming = error.args[0].code() in _COMING
-                if not is_coming or time.monotonic() > deadline_s:
+                is_starting = error.args[0].code() in _COORDINATOR_STARTING
+                if not is_starting or time.monotonic() > deadline_s:
                     raise
             time.sleep(_PAUSE_S)
 
@@ -110,15 +116,15 @@ class KafkaAclQueries:
         return {group_id: _granted(future) for group_id, future in described.items()}
 
     def unmakeable(self, topics: Iterable[TopicSpec]) -> dict[str, KafkaError]:
-        """See `AclQueries.unmakeable`."""
+        """Return the error of each topic that the broker would refuse to create."""
         new = new_topics(topics)
         if not new:
             return {}
-        tried = self._admin.create_topics(
+        validated = self._admin.create_topics(
             new, validate_only=True, request_timeout=REQUEST_TIMEOUT_S
         )
         refused = {}
-        for name, future in tried.items():
+        for name, future in validated.items():
             try:
                 answered(future)
             except KafkaException as error:
@@ -130,12 +136,12 @@ class KafkaAclQueries:
         return refused
 
     def transaction_max_ms(self) -> int | None:
-        """See `AclQueries.transaction_max_ms`."""
+        """Return the broker's longest transaction timeout in ms; None if it may not be read."""
         description = answered(self._admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S))
         resource = ConfigResource(ResourceType.BROKER, str(description.nodes[0].id))
-        asked = self._admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
+        described = self._admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
         try:
-            settings = answered(asked[resource])
+            settings = answered(described[resource])
         except KafkaException as error:
             if error.args[0].code() in _REFUSED:
                 return None
@@ -147,7 +153,7 @@ class KafkaAclQueries:
 def ungranted(
     kind: str, needs: Mapping[str, Iterable[str]], granted: Mapping[str, Granted], user: str
 ) -> Iterator[ConfigIssue]:
-    """Yield a problem for each operation that is needed of a resource, and not granted."""
+    """Yield a problem for each operation on a resource that is needed but not granted."""
     for name in sorted(needs.keys() & granted.keys()):
         has = granted[name]
         for operation in sorted(needs[name]) if has is not None else ():
@@ -156,22 +162,22 @@ def ungranted(
 
 
 def not_makeable(refused: Mapping[str, KafkaError], user: str) -> Iterator[ConfigIssue]:
-    """Yield a problem for each topic that has to be made, and would not be."""
+    """Yield a problem for each topic that has to be created and would be refused."""
     for name, fault in sorted(refused.items()):
         if fault.code() in _REFUSED:
             yield _not_granted("CREATE", "topic", name, user)
         else:
-            what = f'the topic "{name}" cannot be made ({fault.name()}: {fault.str()})'
-            yield ConfigIssue(what, "change what the broker objects to, or make the topic by hand")
+            what = f'the topic "{name}" cannot be created ({fault.name()}: {fault.str()})'
+            yield ConfigIssue(what, "change what the broker objects to, or create it yourself")
 
 
 def unseen(granted: Mapping[str, Granted]) -> frozenset[str]:
-    """Topics of which we may not ask what they are."""
+    """Return the topics that we may not describe."""
     return frozenset(name for name, has in granted.items() if has is not None and LOOKING - has)
 
 
 def user_of(*layers: Mapping[str, Property]) -> str:
-    """To whom a right has to be granted, for a sentence; the last of the properties go first."""
+    """Return the Kafka user for a sentence on missing rights; later layers have precedence."""
     name = ChainMap(*map(dict, reversed(layers))).get("sasl.username")
     return "the user that the service connects as" if name is None else f"User:{name}"
 
@@ -182,7 +188,7 @@ def _not_granted(operation: str, kind: str, name: str, user: str) -> ConfigIssue
 
 
 def _granted(described: "Future[Any]") -> Granted:
-    """What the answer about a topic or a group tells; nothing, of one that may not be described."""
+    """Return the operations in a description; none if describing the resource is not permitted."""
     try:
         operations = answered(described).authorized_operations
     except KafkaException as error:

@@ -40,9 +40,9 @@ _VERSION_BYTES: Final = 2
 
 
 def shared_out(assignment: bytes) -> Iterator[PartitionId]:
-    """The partitions of one member; struct.error for what is no assignment."""
+    """Yield the partitions in a member's assignment; raise struct.error if it is malformed."""
     if not assignment:
-        return  # a member that was given nothing yet
+        return  # a member without an assignment yet
     position = _VERSION_BYTES
     topics, position = _number(_COUNT, assignment, position)
     for _ in range(topics):
@@ -64,25 +64,25 @@ T = TypeVar("T")
 _log = structlog.stdlib.get_logger(__name__)
 
 REQUEST_TIMEOUT_S: Final = 5.0
-"""How long one question to the cluster may take before it counts as not answered."""
+"""How long one request to the cluster may take before it counts as unanswered."""
 
 RETENTION: Final = ("retention.ms", "retention.bytes")
 
 
-# A question that was not answered in time says so itself, but not before its time is over.
+# A request that timed out reports that itself, but only after its timeout.
 _GRACE_S: Final = 1.0
 
 _ANSWER_S: Final = 2.0
 
 ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
-"""What is answered of a topic that does not exist."""
+"""Error codes for a topic that does not exist."""
 
 SILENT: Final = frozenset(
     {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001
 )
-"""What the client answers itself, when no broker does."""
+"""Error codes of the client itself if no broker answers."""
 
-_UNANSWERED: Final = SILENT | {KafkaError._NOENT}  # noqa: SLF001 - it knows no leader of anything
+_UNANSWERED: Final = SILENT | {KafkaError._NOENT}  # noqa: SLF001 - the client knows no leader
 
 _LEADERLESS: Final = frozenset(
     {
@@ -93,30 +93,30 @@ _LEADERLESS: Final = frozenset(
         KafkaError.FENCED_LEADER_EPOCH,
     }
 )
-"""What is answered before every broker has heard who leads."""
+"""Error codes while some broker does not know the leader of a partition yet."""
 
 _ELECTION_S: Final = 2.0
 
 _PAUSE_S: Final = 0.1
 
-_FORGETFUL_S: Final = 20.0
+_REPLACE_AFTER_S: Final = 20.0
 
 
 class TopicInfo(NamedTuple):
-    """What a topic is, as far as we depend on it."""
+    """The properties of a topic that Ringfence depends on."""
 
     topic_id: str
     partitions: int
     record_bytes_max: int
     cleanup_policy: str
     retention: Mapping[str, str]
-    """Its settings of how long, and how many bytes, it keeps."""
+    """Its settings of `RETENTION`."""
     tombstones_kept_ms: int = 24 * 60 * 60 * 1000
     timestamp_type: str = "CreateTime"
 
 
 class TopicSpec(NamedTuple):
-    """A topic to make; `replication` -1 is the broker's default."""
+    """A topic to create; `replication` -1 is the broker's default."""
 
     name: str
     partitions: int
@@ -125,79 +125,79 @@ class TopicSpec(NamedTuple):
 
 
 class ClusterAdmin(Protocol):
-    """Questions to the cluster. Each raises KafkaException when it is not answered in time."""
+    """Requests to the cluster. Each raises KafkaException if it gets no answer in time."""
 
     @property
     def has_answered(self) -> bool:
-        """Whether any broker has answered anything yet: the address is right, the network too."""
+        """Whether any broker has answered yet, so that address and network are right."""
         ...
 
     def cluster_id(self) -> str:
-        """The id that the cluster was formatted with."""
+        """Return the cluster id."""
         ...
 
     def names(self) -> frozenset[str]:
-        """All topics that we may see."""
+        """Return the names of all topics that we may describe."""
         ...
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Those of the named topics that exist."""
+        """Return the named topics that exist, by name."""
         ...
 
     def create(self, topics: Iterable[TopicSpec]) -> None:
-        """Make topics; one that is there already is left as it is."""
+        """Create topics; an existing one stays unchanged."""
         ...
 
     def grow(self, name: str, partitions: int) -> None:
-        """Give a topic more partitions."""
+        """Raise the number of partitions of a topic."""
         ...
 
     def raise_limit(self, name: str, record_bytes_max: int) -> None:
-        """Have a topic take larger records."""
+        """Raise the size limit for records of a topic."""
         ...
 
     def starts(self, sources: Iterable[PartitionId]) -> dict[PartitionId, int]:
-        """The first offset that each log still has."""
+        """Return the log start offset of each partition."""
         ...
 
     def ends(self, sources: Iterable[PartitionId]) -> dict[PartitionId, int]:
-        """The high watermarks: the end of each log, open transactions included."""
+        """Return the high watermark of each partition, open transactions included."""
         ...
 
     def delete_before(self, offsets: Mapping[PartitionId, int]) -> None:
-        """Have what lies before these offsets deleted; nobody waits for it."""
+        """Request deletion of all records before these offsets, without waiting for it."""
         ...
 
     def assigned(self, group_id: str) -> frozenset[PartitionId] | None:
-        """Every partition that a member of the group has; None while they are shared out."""
+        """Return all partitions that the group's members own; None during a rebalance."""
         ...
 
 
 class KafkaClusterAdmin:
-    """See `ClusterAdmin`. Asks by one admin client, until that has long enough found no broker.
+    """Requests over one admin client, replaced when it has not found a broker for a while.
 
-    librdkafka forgets every broker, and for good, once a cluster that is just starting names none
-    (its issue #5301). Safe on any thread.
+    librdkafka forgets every broker for good once the metadata of a starting cluster name none (its
+    issue #5301). Safe on any thread.
     """
 
     def __init__(self, make_admin: Callable[[], AdminClient]) -> None:
         self._make_admin = make_admin
-        self._kept: AdminClient | None = None
+        self._current: AdminClient | None = None
         self._answered_s = 0.0
-        """When it was made, or answered last."""
+        """When the client was created, or when it last had an answer."""
         self._is_unsure = False
-        """Whether its last question was not answered."""
+        """Whether its last request was unanswered."""
         self.has_answered = False
         self.known_id: str | None = None
-        """The cluster's id, once it was asked for."""
+        """The cluster id, once `cluster_id` has returned it."""
 
     @contextmanager
     def _admin(self) -> Iterator[AdminClient]:
-        """The client, held while it is asked: its answers never come once it is collected.
+        """Provide the client, and a reference to it: once it is collected, no answers arrive.
 
-        It sends most questions to one broker, the controller by the metadata it has, and waits for
-        that one although others are there. So after a question without an answer it reads the
-        metadata again, which any broker tells.
+        librdkafka sends most requests to one broker, the controller by the metadata that it has,
+        and waits for that one although others are available. So after an unanswered request the
+        metadata are read again, which any broker can answer.
         """
         admin = self._client()
         if self._is_unsure:
@@ -212,48 +212,48 @@ class KafkaClusterAdmin:
             self._note_answer()
 
     def _client(self) -> AdminClient:
-        admin = self._kept
+        admin = self._current
         if admin is None:
-            admin = self._kept = self._make_admin()
+            admin = self._current = self._make_admin()
             self._answered_s = time.monotonic()
         return admin
 
     def _metadata(self, admin: AdminClient) -> ClusterMetadata:
-        """Ask whichever broker is there; a client that has long enough found none is replaced."""
+        """Read the metadata from any broker; drop a client that has found none for too long."""
         try:
-            told = admin.list_topics(timeout=REQUEST_TIMEOUT_S)
+            metadata = admin.list_topics(timeout=REQUEST_TIMEOUT_S)
         except KafkaException as error:
-            is_late = time.monotonic() - self._answered_s > _FORGETFUL_S
-            if error.args[0].code() in _UNANSWERED and is_late and self._kept is admin:
-                self._kept = None
+            is_late = time.monotonic() - self._answered_s > _REPLACE_AFTER_S
+            if error.args[0].code() in _UNANSWERED and is_late and self._current is admin:
+                self._current = None
             raise
         self._note_answer()
-        return told
+        return metadata
 
     def _note_answer(self) -> None:
         self._answered_s = time.monotonic()
         self._is_unsure, self.has_answered = False, True
 
     def cluster_id(self) -> str:
-        """See `ClusterAdmin.cluster_id`."""
+        """Return the cluster id, and keep it as `known_id`."""
         with self._admin() as admin:
             description = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S)
             self.known_id = str(answered(description).cluster_id)
         return self.known_id
 
     def names(self) -> frozenset[str]:
-        """See `ClusterAdmin.names`."""
+        """Return the names of all topics that we may describe."""
         return frozenset(self._metadata(self._client()).topics)
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """See `ClusterAdmin.topics`."""
-        wanted = sorted(set(names))
-        if not wanted:
+        """Return the named topics that exist, by name."""
+        requested = sorted(set(names))
+        if not requested:
             return {}
         found = {}
         with self._admin() as admin:
             described = admin.describe_topics(
-                TopicCollection(wanted), request_timeout=REQUEST_TIMEOUT_S
+                TopicCollection(requested), request_timeout=REQUEST_TIMEOUT_S
             )
             for name, future in described.items():
                 try:
@@ -276,7 +276,7 @@ class KafkaClusterAdmin:
         }
 
     def create(self, topics: Iterable[TopicSpec]) -> None:
-        """See `ClusterAdmin.create`."""
+        """Create topics; an existing one stays unchanged."""
         new = new_topics(topics)
         if not new:
             return
@@ -289,7 +289,7 @@ class KafkaClusterAdmin:
                         raise
 
     def grow(self, name: str, partitions: int) -> None:
-        """See `ClusterAdmin.grow`."""
+        """Raise the number of partitions of a topic."""
         with self._admin() as admin:
             grown = admin.create_partitions(
                 [NewPartitions(name, partitions)], request_timeout=REQUEST_TIMEOUT_S
@@ -297,7 +297,7 @@ class KafkaClusterAdmin:
             answered(grown[name])
 
     def raise_limit(self, name: str, record_bytes_max: int) -> None:
-        """See `ClusterAdmin.raise_limit`; all other settings stay."""
+        """Raise the size limit for records of a topic; its other settings stay unchanged."""
         limit = ConfigEntry(
             "max.message.bytes",
             str(record_bytes_max),
@@ -309,30 +309,30 @@ class KafkaClusterAdmin:
             answered(altered[topic])
 
     def starts(self, sources: Iterable[PartitionId]) -> dict[PartitionId, int]:
-        """See `ClusterAdmin.starts`."""
+        """Return the log start offset of each partition."""
         return self._offsets(sources, OffsetSpec.earliest())  # type: ignore[no-untyped-call]  # the binding leaves it untyped
 
     def ends(self, sources: Iterable[PartitionId]) -> dict[PartitionId, int]:
-        """See `ClusterAdmin.ends`; a consumer would tell the last stable offset instead."""
+        """Return each partition's high watermark; a consumer reports the last stable offset."""
         return self._offsets(sources, OffsetSpec.latest())  # type: ignore[no-untyped-call]  # the binding leaves it untyped
 
     def delete_before(self, offsets: Mapping[PartitionId, int]) -> None:
-        """See `ClusterAdmin.delete_before`; a refusal is told in the log."""
-        places = [TopicPartition(*source, offset) for source, offset in offsets.items()]
-        if not places:
+        """Request deletion of all records before these offsets; a refusal is only logged."""
+        partitions = [TopicPartition(*source, offset) for source, offset in offsets.items()]
+        if not partitions:
             return
         with self._admin() as admin:
-            asked = admin.delete_records(places, request_timeout=REQUEST_TIMEOUT_S)
-        for future in asked.values():
-            future.add_done_callback(_tell_refusal)
+            deletions = admin.delete_records(partitions, request_timeout=REQUEST_TIMEOUT_S)
+        for future in deletions.values():
+            future.add_done_callback(_log_refusal)
 
     def assigned(self, group_id: str) -> frozenset[PartitionId] | None:
-        """See `ClusterAdmin.assigned`."""
-        # By the older call, past its deprecation: `describe_consumer_groups` aborts the whole
-        # process when the connection goes while it is asked (librdkafka #4605).
+        """Return all partitions that the group's members own; None during a rebalance."""
+        # The older call, without its deprecation warning: `describe_consumer_groups` aborts the
+        # whole process if the connection breaks during the request (librdkafka #4605).
         with self._admin() as admin:
-            ask: Callable[..., list[Any]] = super(AdminClient, admin).list_groups
-            groups = ask(group_id, timeout=REQUEST_TIMEOUT_S)
+            list_groups: Callable[..., list[Any]] = super(AdminClient, admin).list_groups
+            groups = list_groups(group_id, timeout=REQUEST_TIMEOUT_S)
         for group in groups:
             if group.id == group_id and group.state in {"Stable", "Empty"}:
                 shares = (shared_out(member.assignment) for member in group.members)
@@ -340,12 +340,12 @@ class KafkaClusterAdmin:
         return None
 
     def _offsets(self, sources: Iterable[PartitionId], spec: OffsetSpec) -> dict[PartitionId, int]:
-        """Ask again for a moment where no leader is known: a topic that was just made has none."""
-        asked = {TopicPartition(source.topic, source.partition): spec for source in sources}
+        """List offsets; retry briefly while no leader is known, as for a topic just created."""
+        specs = {TopicPartition(source.topic, source.partition): spec for source in sources}
         deadline_s = time.monotonic() + _ELECTION_S
-        while asked:
+        while specs:
             try:
-                return self._listed(asked)
+                return self._listed(specs)
             except KafkaException as error:
                 is_leaderless = error.args[0].code() in _LEADERLESS
                 if not is_leaderless or time.monotonic() > deadline_s:
@@ -353,12 +353,12 @@ class KafkaClusterAdmin:
             time.sleep(_PAUSE_S)
         return {}
 
-    def _listed(self, asked: dict[TopicPartition, OffsetSpec]) -> dict[PartitionId, int]:
+    def _listed(self, specs: dict[TopicPartition, OffsetSpec]) -> dict[PartitionId, int]:
         with self._admin() as admin:
-            answers = admin.list_offsets(asked, request_timeout=REQUEST_TIMEOUT_S)
+            answers = admin.list_offsets(specs, request_timeout=REQUEST_TIMEOUT_S)
             return {
-                PartitionId(place.topic, place.partition): answered(future).offset
-                for place, future in answers.items()
+                PartitionId(partition.topic, partition.partition): answered(future).offset
+                for partition, future in answers.items()
             }
 
     def _settings(self, names: list[str]) -> dict[str, dict[str, str]]:
@@ -374,7 +374,7 @@ class KafkaClusterAdmin:
 
 
 def new_topics(topics: Iterable[TopicSpec]) -> list[NewTopic]:
-    """As the admin client has them."""
+    """Convert topics to the admin client's type."""
     return [
         NewTopic(
             topic.name,
@@ -386,27 +386,27 @@ def new_topics(topics: Iterable[TopicSpec]) -> list[NewTopic]:
     ]
 
 
-def _tell_refusal(future: "Future[Any]") -> None:
+def _log_refusal(future: "Future[Any]") -> None:
     error = future.exception()
     if error is not None:
         _log.warning("records_not_deleted", error=str(error))
 
 
 def answered(future: "Future[T]") -> T:
-    """What the cluster answers; KafkaException when it does not, late as it may be."""
+    """Wait for the cluster's answer; raise KafkaException if it is an error, or does not come."""
     try:
         error = future.exception(REQUEST_TIMEOUT_S + _GRACE_S)
     except TimeoutError:
         silent = KafkaError(KafkaError._TIMED_OUT, "no answer in time")  # noqa: SLF001 - its name
         raise KafkaException(silent) from None
     if isinstance(error, KafkaException):
-        # Not the one that the future holds: its traceback would hold the future, and the client.
+        # A new exception: the traceback of the future's own would keep the future and the client.
         raise KafkaException(*error.args)
     return future.result()
 
 
 def finds_a_broker(client: Consumer, topic: str) -> bool:
-    """Whether any broker answers this client, which may take two seconds; whose the topic is."""
+    """Whether any broker answers this client, asked for a topic's metadata; takes up to 2 s."""
     try:
         client.list_topics(topic, timeout=_ANSWER_S)
     except KafkaException:

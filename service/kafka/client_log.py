@@ -2,7 +2,7 @@
 
 A consumer whose topic is deleted and created again continues at the old offset in the new log. A
 producer whose connection breaks sends its requests again. Neither raises an error or calls back.
-Listening for these events does not change what appears in our own log.
+Listening for these events does not change what appears in Ringfence's log.
 """
 
 import logging
@@ -19,16 +19,16 @@ _LEVELS: Final = (
     *2 * (logging.INFO,),
     logging.DEBUG,
 )
-"""Of syslog, as the binding translates them."""
+"""Python's log levels by syslog level, as the binding translates them."""
 _INFO: Final = 6
 _DEBUG: Final = 7
 
 
 class ClientLog(ABC):
-    """Takes the lines of a client, in a poll of that client."""
+    """Receives the log lines of a client, while that client is polled."""
 
     def __init__(self, properties: Mapping[str, Any], logger: logging.Logger) -> None:
-        """With the properties that the client was to have; `logger` shows what they ask for."""
+        """Take the client's configured properties: `logger` shows the levels that they enable."""
         self._logger = logger
         self._debug = str(properties.get("debug", ""))
         self._level = _DEBUG if self._debug else min(max(int(properties["log_level"]), 0), _DEBUG)
@@ -36,28 +36,28 @@ class ClientLog(ABC):
     @property
     @abstractmethod
     def properties(self) -> dict[str, Any]:
-        """What the client needs so that the lines come."""
+        """Return the properties with which the client logs the lines that are needed here."""
 
     def log(self, level: int, text: str, facility: str, *rest: object) -> None:
-        """Take one line, as the binding calls it."""
-        self._heed(level, facility, rest)
+        """Receive one line; the binding calls this."""
+        self._handle(level, facility, rest)
         if level >= _LEVELS[self._level]:
             self._logger.log(level, text, facility, *rest)
 
     @abstractmethod
-    def _heed(self, level: int, facility: str, rest: tuple[object, ...]) -> None:
-        """Report what the line means."""
+    def _handle(self, level: int, facility: str, rest: tuple[object, ...]) -> None:
+        """Report the event that a line stands for, if any."""
 
 
 class ConsumerLog(ClientLog):
-    """Reports that a partition may not be what it was.
+    """Reports that a partition's topic may have been deleted and created again.
 
-    The line comes first: a fetch that was refused, or another leader or topic id in the metadata,
-    stands in the consumer's queue ahead of the first record of the new log.
+    The line arrives in time: a refused fetch, or another leader or topic id in the metadata, is in
+    the consumer's queue before the first record of the new log.
     """
 
     _FACILITIES: Final = frozenset({"BROKERUA", "BROKER"})
-    """A partition's broker is not available; the metadata name a partition's leader."""
+    """A partition's broker is not available; the metadata contain a partition's leader."""
 
     def __init__(
         self, properties: Mapping[str, Any], on_doubt: Callable[[], None], logger: logging.Logger
@@ -68,19 +68,19 @@ class ConsumerLog(ClientLog):
 
     @property
     def properties(self) -> dict[str, Any]:
-        """See `ClientLog.properties`; while nothing changes the client logs nothing."""
+        """Return the properties that enable topic lines; the client logs them only on changes."""
         return {"log_level": _DEBUG, "debug": f"{self._debug},topic".lstrip(",")}
 
-    def _heed(self, level: int, facility: str, rest: tuple[object, ...]) -> None:
+    def _handle(self, level: int, facility: str, rest: tuple[object, ...]) -> None:
         del level, rest
         if facility in self._FACILITIES:
             self._on_doubt()
 
 
 class ProducerLog(ClientLog):
-    """Reports each line, as a loss of the connection.
+    """Reports each line as a lost connection.
 
-    A producer that works well logs nothing at these levels, nor does it when it closes an idle
+    A producer without trouble logs nothing at these levels, not even when it closes an idle
     connection.
     """
 
@@ -96,31 +96,31 @@ class ProducerLog(ClientLog):
 
     @property
     def properties(self) -> dict[str, Any]:
-        """See `ClientLog.properties`."""
+        """Return the properties that enable lines about connections."""
         return {"log_level": max(self._level, _INFO)}
 
-    def _heed(self, level: int, facility: str, rest: tuple[object, ...]) -> None:
+    def _handle(self, level: int, facility: str, rest: tuple[object, ...]) -> None:
         if level >= logging.INFO:
             reason = " ".join((facility, *map(str, rest)))
             self._on_error(KafkaError(KafkaError._TRANSPORT, reason))  # noqa: SLF001 - its name
 
 
 class SettingsLog(ClientLog):
-    """Shows every line at the level debug, errors too: whoever writes settings is told them.
+    """Logs every line at level debug, errors too: the caller of a write gets its errors.
 
-    Writers fence each other as a rule, above all where a group starts for the first time, and a
-    client that is fenced calls that fatal.
+    Writers of the metadata topic fence each other routinely, mostly when a group starts for the
+    first time, and a fenced client logs that as fatal.
     """
 
     @property
     def properties(self) -> dict[str, Any]:
-        """See `ClientLog.properties`."""
+        """Return no properties: no lines are needed here."""
         return {}
 
     def log(self, level: int, text: str, facility: str, *rest: object) -> None:
-        """See `ClientLog.log`."""
+        """Log one line at level debug."""
         del level
         self._logger.debug(text, facility, *rest)
 
-    def _heed(self, level: int, facility: str, rest: tuple[object, ...]) -> None:
-        """It means nothing."""
+    def _handle(self, level: int, facility: str, rest: tuple[object, ...]) -> None:
+        """Report nothing."""

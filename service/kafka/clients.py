@@ -25,9 +25,9 @@ from service.kafka.client_log import ConsumerLog, ProducerLog, SettingsLog
 from service.kafka.topics import config_topic
 
 LIBRDKAFKA: Final = logging.getLogger("librdkafka")
-"""What a client has to say takes the way of our own log; it hands it over when it is polled."""
+"""Logger of the clients' log lines, which a client delivers when it is polled."""
 MESSAGE_BYTES_MAX: Final = 1_000_000_000
-"""For the client: a record beyond its topic's own limit is the broker's to refuse."""
+"""The client's own limit: it is higher than any topic's, so that the broker decides."""
 
 READING: Final[Mapping[str, object]] = {
     "isolation.level": "read_committed",
@@ -38,84 +38,84 @@ READING: Final[Mapping[str, object]] = {
     "check.crcs": True,
     "allow.auto.create.topics": False,
 }
-"""What every consumer of ours insists on."""
+"""Properties that no configuration overrides, of every consumer."""
 
 RESTORING: Final[Mapping[str, object]] = {
-    # With the default of a second the fetcher sleeps while the loop is hungry.
+    # With the default of a second the fetcher sleeps while the loop waits for records.
     "fetch.queue.backoff.ms": 10,
     "queued.max.messages.kbytes": 65_536,
 }
-"""Where no configuration says otherwise, of readers of our own records."""
+"""Defaults of consumers that read Ringfence's internal topics."""
 
 FETCHING: Final[Mapping[str, object]] = {
-    # The client unpacks a whole answer at once, and what is compressed for the purpose grows 7,000
-    # times. It counts records in its queue, and of their bytes none of the headers.
+    # The client decompresses a whole fetch response at once, and a malicious one grows 7,000 times.
+    # Its queue limits count records, and bytes without headers.
     "fetch.max.bytes": 32_768,
     "fetch.message.max.bytes": 32_768,
     "queued.min.messages": 256,
     "queued.max.messages.kbytes": 16_384,
     "fetch.queue.backoff.ms": 2,
 }
-"""The same of readers of what anybody may have written."""
+"""Defaults of consumers that read topics of other writers."""
 
 PRODUCING: Final[Mapping[str, object]] = {
-    # A piece of a batch is on its way while the next is decided; a flush would wait for all of it.
+    # One part of a batch is sent while the next is decided; otherwise a flush would wait for all.
     "linger.ms": 1,
     "batch.num.messages": 10_000,
     "retry.backoff.ms": 10,
-    # Offsets for a group without a coordinator wait until any connection opens or closes; without
-    # this that would be in ten minutes, when the broker closes what is idle (librdkafka #5511).
+    # Offsets for a group without a coordinator wait until any connection opens or closes. Without
+    # this setting that takes ten minutes, until the broker closes an idle one (librdkafka #5511).
     "connections.max.idle.ms": 5_000,
 }
-"""The same of the transactional producer."""
+"""Defaults of the transactional producer."""
 
 
 class Clients(Protocol):
-    """Makes consumers and producers."""
+    """Factory of consumers and producers."""
 
     part: Task
-    """Of the process that works with them."""
+    """Task of the process that uses the clients."""
 
     @property
     def group_id(self) -> str:
-        """The consumer group: each hop has its own."""
+        """Return the consumer group of the task's hop."""
         ...
 
     @property
     def cluster(self) -> ClusterAdmin:
-        """The cluster that they talk to."""
+        """Return the admin of the cluster that the clients connect to."""
         ...
 
     def consumer(self, on_doubt: Callable[[], None]) -> Consumer:
-        """The member of the group that reads the inputs.
+        """Create the group member that reads the inputs.
 
-        `on_doubt` is called where a topic that is read may have been deleted and created again,
-        before any record of the new one is handed over.
+        It calls `on_doubt` when a topic that it reads may have been deleted and created again,
+        before it delivers any record of the new topic.
         """
         ...
 
     def restorer(self) -> Consumer:
-        """A consumer outside the group that reads changelogs and the config topic."""
+        """Create a consumer outside the group that reads changelogs and the metadata topic."""
         ...
 
     def observer(self) -> Consumer:
-        """A consumer outside the group that reads inputs, outputs and dead letters."""
+        """Create a consumer outside the group that reads inputs, outputs and dead letters."""
         ...
 
     def producer(self, batch_bytes_max: int, on_error: Callable[[KafkaError], None]) -> Producer:
-        """The transactional producer; not yet initialised.
+        """Create the transactional producer; its transactions are not initialised yet.
 
-        While it is polled it calls `on_error` for each error and for each connection that it lost.
+        While it is polled it calls `on_error` for each error and for each lost connection.
         """
         ...
 
     def settings_producer(self) -> Producer:
-        """The one that writes the config topic, of which there is one over all instances."""
+        """Create the producer of the metadata topic; a new one fences that of any instance."""
         ...
 
 
 class KafkaClients:
-    """Clients on a real cluster."""
+    """Clients of a real cluster."""
 
     def __init__(self, config: Config, part: Task = ONLY) -> None:
         self._config = config
@@ -123,20 +123,20 @@ class KafkaClients:
 
     @property
     def group_id(self) -> str:
-        """See `Clients.group_id`."""
+        """Return the consumer group of the task's hop."""
         return consumer_group(self._config.service.group_id, self.part.hop)
 
     @cached_property
     def cluster(self) -> KafkaClusterAdmin:
-        """See `Clients.cluster`."""
+        """Return the admin of the cluster that the clients connect to."""
         return KafkaClusterAdmin(self.admin)
 
     def admin(self) -> AdminClient:
-        """The client for questions; it says what is wrong in its answers, not in the log."""
+        """Create an admin client; it reports errors in its answers, not in the log."""
         return AdminClient(_properties(self._config, self._config.kafka.admin, {"log_level": 0}))
 
     def consumer(self, on_doubt: Callable[[], None]) -> Consumer:
-        """See `Clients.consumer`."""
+        """Create the group member that reads the inputs."""
         service = self._config.service
         owned = {
             **READING,
@@ -151,11 +151,11 @@ class KafkaClients:
         return Consumer({**properties, **log.properties}, logger=log)
 
     def restorer(self) -> Consumer:
-        """See `Clients.restorer`."""
+        """Create a consumer outside the group that reads changelogs and the metadata topic."""
         return self._outside_the_group(RESTORING)
 
     def observer(self) -> Consumer:
-        """See `Clients.observer`."""
+        """Create a consumer outside the group that reads inputs, outputs and dead letters."""
         return self._outside_the_group(FETCHING)
 
     def _outside_the_group(self, fetching: Mapping[str, object]) -> Consumer:
@@ -163,7 +163,7 @@ class KafkaClients:
         owned = {
             **READING,
             "group.id": self.group_id,
-            # It joins no group, but the client holds max.poll.interval.ms against it all the same.
+            # It joins no group, but the client checks it against max.poll.interval.ms all the same.
             "session.timeout.ms": service.session_timeout_ms,
             "log_level": 0,
         }
@@ -176,14 +176,14 @@ class KafkaClients:
         return fetchable(_properties(self._config, settings, owned))
 
     def producer(self, batch_bytes_max: int, on_error: Callable[[KafkaError], None]) -> Producer:
-        """See `Clients.producer`."""
+        """Create the transactional producer; its transactions are not initialised yet."""
         service = self._config.service
         owned = {
             "transactional.id": self.part.transactional_id(service.group_id, service.instance),
             "transaction.timeout.ms": service.transaction_timeout_ms,
             "enable.idempotence": True,
             "partitioner": "murmur2_random",
-            # A batch of several records must not be refused where each of them would pass.
+            # A batch of several records must not be refused if each of them would be accepted.
             "batch.size": batch_bytes_max,
             "message.max.bytes": MESSAGE_BYTES_MAX,
             "queue.buffering.max.messages": 4 * service.batch_records_max + 10_000,
@@ -198,7 +198,7 @@ class KafkaClients:
         return Producer(properties | log.properties, logger=log)
 
     def settings_producer(self) -> Producer:
-        """See `Clients.settings_producer`."""
+        """Create the producer of the metadata topic; a new one fences that of any instance."""
         service = self._config.service
         owned = {
             "transactional.id": config_topic(service.group_id),
@@ -210,7 +210,7 @@ class KafkaClients:
         return Producer(properties, logger=SettingsLog(properties, LIBRDKAFKA))
 
     def audit_producer(self) -> Producer:
-        """The one that writes records of the audit, each by itself and at once."""
+        """Create the producer that writes audit records, each at once and without a transaction."""
         owned = {
             "acks": "all",
             "enable.idempotence": True,
@@ -224,7 +224,7 @@ class KafkaClients:
 
 
 def property_problems(config: Config) -> list[ConfigIssue]:
-    """What the Kafka client refuses of `[kafka]`: it says so when it is made, without a broker."""
+    """Return what librdkafka refuses of `[kafka]`: it checks when a client is created, offline."""
     kafka = config.kafka
     clients = KafkaClients(replace(config, kafka=replace(kafka, common=unaddressed(kafka.common))))
     makers = (clients.admin, clients.restorer, lambda: clients.producer(1_000_000, ignore))
@@ -235,7 +235,7 @@ def property_problems(config: Config) -> list[ConfigIssue]:
 
 
 def missing_files(tables: Mapping[str, Mapping[str, Property]]) -> list[ConfigIssue]:
-    """Files that properties name and that do not exist; `tables` are properties by their table."""
+    """Return a problem for each property that names a missing file, given properties by table."""
     return [
         ConfigIssue(
             f'{table}."{name}" names the file {path}, which does not exist', "correct the path"
@@ -248,12 +248,12 @@ def missing_files(tables: Mapping[str, Mapping[str, Property]]) -> list[ConfigIs
 
 
 def unaddressed(properties: Mapping[str, Property]) -> Mapping[str, Property]:
-    """Properties without any broker, so that nothing is asked."""
+    """Return the properties without any broker, so that a client connects to none."""
     return {name: value for name, value in properties.items() if name != SERVERS}
 
 
 def refusals(table: str, makers: Iterable[Callable[[], object]]) -> list[ConfigIssue]:
-    """What the client has against the properties that these makers give it."""
+    """Return a problem for each distinct error with which these factories fail."""
     found = []
     for make in makers:
         try:
@@ -263,13 +263,13 @@ def refusals(table: str, makers: Iterable[Callable[[], object]]) -> list[ConfigI
             text = fault.str() if isinstance(fault, KafkaError) else str(fault)
             found.append(_CLIENT.sub("", text))
     return [
-        ConfigIssue(f"[{table}] is refused by the Kafka client: {refusal}", "mend the property")
+        ConfigIssue(f"[{table}] is refused by the Kafka client: {refusal}", "correct the property")
         for refusal in dict.fromkeys(found)
     ]
 
 
 def ignore(_error: KafkaError) -> None:
-    """Nobody is asked anything."""
+    """Ignore an error: no broker is configured."""
 
 
 _CLIENT: Final = re.compile(r"^Failed to create [a-z ]+: ")
@@ -278,23 +278,26 @@ _CLIENT: Final = re.compile(r"^Failed to create [a-z ]+: ")
 def _properties(
     config: Config, settings: Mapping[str, object], owned: Mapping[str, object]
 ) -> dict[str, Any]:
-    """Common properties, refined by the client's own, and last what we do not leave open."""
+    """Return common properties, overridden by the client's settings, then by owned properties."""
     service = config.service
     name = f"ringfence-{service.group_id}-{service.instance}"
     return layered(name, config.kafka.common, settings, owned)
 
 
 def fetchable(properties: dict[str, Any]) -> dict[str, Any]:
-    """Let a consumer fetch no more at once than its properties say.
+    """Lower `message.max.bytes` to the consumer's `fetch.max.bytes`.
 
-    The client refuses less than the largest message that it may send; a consumer sends none.
+    librdkafka refuses a `fetch.max.bytes` below the largest message that the client may send; a
+    consumer sends none.
     """
-    at_once = properties.get("fetch.max.bytes")
-    return properties if at_once is None else {**properties, "message.max.bytes": at_once}
+    fetch_bytes_max = properties.get("fetch.max.bytes")
+    if fetch_bytes_max is None:
+        return properties
+    return {**properties, "message.max.bytes": fetch_bytes_max}
 
 
 def layered(client_id: str, *layers: Mapping[str, object]) -> dict[str, Any]:
-    """The properties of a client, each layer going before those that stand ahead of it."""
+    """Merge the properties of a client; each layer overrides the ones before it."""
     properties: dict[str, Any] = {"client.id": client_id, "log_level": 3}
     for layer in layers:
         properties.update(layer)

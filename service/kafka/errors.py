@@ -1,7 +1,7 @@
-"""Kafka errors: what each error means for its transaction, in one table.
+"""Kafka errors: classification of each error by what it means for its transaction.
 
-A fault of the record sends it to the dead letters. A fault of the broker is waited out and never
-dead-letters anything. Fencing ends the producer, and the broker is asked for the truth.
+An error caused by the record dead-letters the record. An error of the broker is waited out and
+never dead-letters anything. Fencing ends the producer, and state is read from the broker again.
 """
 
 from enum import Enum
@@ -13,9 +13,9 @@ Failure = TypeVar("Failure", bound=BaseException)
 
 
 class Recovery(Enum):
-    """What to do about a fault."""
+    """How to recover from a failure."""
 
-    RETRY = "call the same again"
+    RETRY = "repeat the call"
     ABORT = "abort, drop the draft, read the batch again"
     REBUILD = "the outcome is unknown: new producer and consumer, state from the broker"
 
@@ -28,17 +28,17 @@ class KafkaFailure(NamedTuple):
     fenced: bool
     cause: str
     of_group: bool = False
-    """The group knows us in another generation, under another member id, or shares out anew."""
+    """Our generation or member id is outdated, or the group is rebalancing."""
     raised: Exception | None = None
-    """What the checks of a record raised; None where the broker refused it."""
+    """The exception of the record's checks; None if the broker refused the record."""
     waits_for: str | None = None
-    """What has to happen before it can go on, where that is not up to the broker."""
+    """What has to happen first, if that is not up to the broker."""
     denied: bool = False
-    """We lack a right, or are not who we say: only an administrator changes that."""
+    """Authentication or authorization failed: only an administrator can change that."""
 
 
 class KafkaFailureError(Exception):
-    """Raised where a fault ends what is being done."""
+    """A failure that ends the current operation."""
 
     def __init__(self, fault: KafkaFailure) -> None:
         super().__init__(fault.cause)
@@ -49,16 +49,16 @@ NOT_A_MEMBER: Final = KafkaFailure(
     Recovery.ABORT,
     of_record=False,
     fenced=False,
-    cause="this instance is no member of the group",
+    cause="this instance is not a member of the group",
 )
-REBALANCED: Final = NOT_A_MEMBER._replace(cause="the group shared its partitions out anew")
+REBALANCED: Final = NOT_A_MEMBER._replace(cause="the group was rebalanced")
 ASTRAY: Final = NOT_A_MEMBER._replace(remedy=Recovery.REBUILD, cause="the consumer finds no broker")
 CROWDED: Final = NOT_A_MEMBER._replace(
-    cause="its addresses or groups take more memory than one transaction may use"
+    cause="its addresses or groups need more memory than one transaction may use"
 )
-OUTDATED: Final = NOT_A_MEMBER._replace(cause="other settings came into force meanwhile")
+OUTDATED: Final = NOT_A_MEMBER._replace(cause="the settings changed in the meantime")
 DOUBTED: Final = NOT_A_MEMBER._replace(
-    cause="a topic may have been deleted and created again: its id is asked first"
+    cause="a topic may have been deleted and created again: its id is checked first"
 )
 
 _RECORD_ERRORS: Final = frozenset(
@@ -107,7 +107,7 @@ REFUSALS: Final = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,
     }
 )
-"""What a broker refuses a reader: it comes among the messages."""
+"""Errors with which a broker refuses a consumer; they are delivered among the messages."""
 
 # The broker's own reason for not storing records never reaches the client's caller.
 _UNDELIVERED: Final = "; are enough replicas in sync?"
@@ -118,9 +118,9 @@ _HINTS: Final = {
 
 
 def fault_of(error: KafkaError) -> KafkaFailure:
-    """What an error of begin, send, flush, commit or abort means."""
+    """Classify an error of begin, send, flush, commit or abort."""
     code = error.code()
-    # A static member that was replaced hears of it once, as a fatal error without its own code.
+    # A static member that was replaced gets one fatal error, which lacks its own code.
     is_fatal = error.fatal() or code == KafkaError._FATAL  # noqa: SLF001 - the binding's name
     fenced = code in _FENCED_ERRORS or (is_fatal and "fenced" in error.str().lower())
     if is_fatal or fenced:
@@ -134,7 +134,7 @@ def fault_of(error: KafkaError) -> KafkaFailure:
     of_member = fenced and (code == KafkaError.FENCED_INSTANCE_ID or "consumer" in error.str())
     hint = _HINTS.get(code, "")
     if code == KafkaError._TIMED_OUT and error.txn_requires_abort():  # noqa: SLF001
-        hint = _UNDELIVERED  # records that were on their way, not an answer that is out
+        hint = _UNDELIVERED  # records in flight timed out, not a response
     cause = f"{error.name()}: {error.str()}{hint}"
     of_group = of_member or code in _GROUP_ERRORS
     of_record = code in _RECORD_ERRORS
@@ -142,10 +142,10 @@ def fault_of(error: KafkaError) -> KafkaFailure:
 
 
 def without_frames(error: Failure) -> Failure:
-    """The same without the frames that it came through, its causes likewise.
+    """Remove the tracebacks of an error and of its causes, and return it.
 
-    Whatever is being handled while a call of the Kafka client fails is never freed again (the
-    binding, 2.16), and would keep all that those frames know: a client, with its threads.
+    An exception that is being handled while a call of the Kafka client fails is never freed (the
+    binding, 2.16). Its frames would keep their variables alive: a client, with its threads.
     """
     link: BaseException | None = error
     while link is not None and link.__traceback__ is not None:

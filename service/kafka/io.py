@@ -16,10 +16,10 @@ _ROOM_S: Final = 0.1
 
 
 def send(producer: Producer, records: Sequence[tuple[object, ...]]) -> None:
-    """Hand over what `produce` takes by position; where the client's queue is full, wait for room.
+    """Produce records, each the positional arguments of `produce`; wait while the queue is full.
 
-    A caller written in C, and arguments without names, cost a third of the loop that one would
-    write, for each record that is sent.
+    A caller written in C and positional arguments take a third of the time of a Python loop, for
+    each record that is sent.
     """
     produce: Callable[..., None] = producer.produce
     while records:
@@ -36,21 +36,21 @@ def send(producer: Producer, records: Sequence[tuple[object, ...]]) -> None:
 _PAUSE_S: Final = 0.001
 
 
-def assign_anew(consumer: Consumer, places: Sequence[TopicPartition]) -> None:
-    """Read from these on; from now on `position` tells of this assignment alone.
+def assign_anew(consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    """Replace the assignment; afterwards `position` reports positions of the new one only.
 
-    librdkafka stops in the background where it read, and until then tells how far that had come:
-    who took that for the new assignment would pass over records that were never given out.
+    librdkafka stops the old fetchers in the background, and until then reports their positions:
+    taken for the new assignment they would skip records that were never delivered.
     """
     before = consumer.assignment()
     consumer.unassign()
-    while any(place.offset >= 0 for place in consumer.position(before)):
+    while any(partition.offset >= 0 for partition in consumer.position(before)):
         time.sleep(_PAUSE_S)
-    consumer.assign(list(places))
+    consumer.assign(list(partitions))
 
 
 UNREADABLE: Final[Headers] = [("", None)]
-"""In place of headers that are not text; told apart by identity."""
+"""Replaces headers that are not text; compared by identity."""
 
 UNREADABLE_CAUSE: Final = (
     "a header name is not UTF-8 text; the record is kept here without its headers"
@@ -58,7 +58,7 @@ UNREADABLE_CAUSE: Final = (
 
 
 def errors_of(messages: Sequence[Message]) -> list[tuple[KafkaError, PartitionId | None]]:
-    """The errors that came among the messages, each with the partition that it names, if any."""
+    """Return the errors among the messages, each with its partition, if it has one."""
     if not any(map(Message.error, messages)):
         return []
     failed = [message for message in messages if message.error() is not None]
@@ -66,32 +66,32 @@ def errors_of(messages: Sequence[Message]) -> list[tuple[KafkaError, PartitionId
 
 
 def by_source(
-    messages: Sequence[Message], wanted: Container[PartitionId]
+    messages: Sequence[Message], sources: Container[PartitionId]
 ) -> dict[PartitionId, list[Message]]:
-    """The records of the partitions that are wanted, in order."""
+    """Return the records of these partitions, in order, by partition."""
     found: dict[PartitionId, list[Message]] = {}
     for source, start, end in _runs(messages):
-        if source in wanted:
+        if source in sources:
             found.setdefault(source, []).extend(messages[start:end])
     return found
 
 
 def _runs(messages: Sequence[Message]) -> Iterator[tuple[PartitionId, int, int]]:
-    """Where records of one partition follow each other: from, and to before."""
-    places = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
+    """Yield runs of consecutive records of one partition: start, and end (exclusive)."""
+    partitions = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
     start = 0
-    for (topic, number), same in groupby(places):
+    for (topic, number), same in groupby(partitions):
         end = start + len(list(same))
         yield PartitionId(topic or "", number or 0), start, end
         start = end
 
 
 def read_headers(messages: Sequence[Message]) -> list[Headers | None]:
-    """The headers of each message in order, repeats and nulls kept; None, or `UNREADABLE`.
+    """Return the headers of each message in order, with repeats and nulls; None or `UNREADABLE`.
 
-    A caller written in C asks for them: Python's quickened calls do not look whether a C method
-    left an exception behind, and the binding does so instead of raising; it would surface
-    anywhere later. After an exception what was read so far is kept, and the next message follows.
+    The caller of the binding is `map`, which is written in C. The binding leaves an exception
+    behind instead of raising it, and Python's specialised calls do not check for that: it would
+    surface anywhere later. After an exception reading continues with the next message.
     """
     found: list[object] = []
     while len(found) < len(messages):
@@ -99,13 +99,13 @@ def read_headers(messages: Sequence[Message]) -> list[Headers | None]:
             found.extend(map(Message.headers, islice(messages, len(found), None)))
         except (SystemError, UnicodeDecodeError):
             found.append(UNREADABLE)
-    # The binding types values as text too; what it hands over is always bytes or None.
+    # The binding's types allow text too; values are always bytes or None.
     return cast("list[Headers | None]", found)
 
 
 def offsets_of(messages: Iterable[Message]) -> list[int]:
-    """Where each of them stood."""
-    # The binding types them as optional; what was consumed always has one.
+    """Return the offset of each message."""
+    # The binding's types allow None; a consumed message always has an offset.
     return cast("list[int]", list(map(Message.offset, messages)))
 
 

@@ -16,40 +16,40 @@ from state.offset_metadata import TOMBSTONES_KEPT_MS
 
 _BYTES_MAX: Final = 1_000_000_000  # more than a broker takes in one request
 RECORD_BYTES_DEFAULT: Final = 1_048_588
-"""What a topic takes where neither it nor its broker is configured: Kafka's own default."""
+"""Kafka's default of `max.message.bytes`."""
 ENVELOPE_BYTES: Final = 64 * 1024
-"""What our headers may add to a record."""
+"""Size in bytes that Ringfence's headers may add to a record."""
 BY_ADDRESS: Final = "by-address"
-"""In place of an input's name: the changelog of what is decided by address."""
+"""Takes the place of an input's name in the changelog of decisions by address."""
 _TOMBSTONES_KEPT_MS_MIN: Final = 60 * 60 * 1000  # twice what a long restore takes
 
 
 def changelog(group_id: str, topic: str) -> str:
-    """Where the decisions on an input topic are remembered, partition by partition."""
+    """Return the changelog of an input topic, which has a partition for each of its partitions."""
     return internal(group_id, f"changelog.{topic}")
 
 
 def by_address(group_id: str) -> str:
-    """Where records of scope `address` go to be decided, by their address."""
+    """Return the repartition topic, which has records of scope `address` by their address."""
     return internal(group_id, BY_ADDRESS)
 
 
 class RepartitionTopic(NamedTuple):
-    """The topic by-address of a group."""
+    """The repartition topic of a group, and its number of partitions."""
 
     topic: str
     partitions: int
 
     def partition_of(self, address: str) -> int:
-        """The one that decides an address."""
+        """Return the partition that decides an address."""
         return murmur2(address.encode(), self.partitions)
 
 
 def new_by_address(group_id: str, partitions: int, largest: int, replication: int) -> TopicSpec:
-    """Nothing expires by itself: records may be years old, and their owner deletes the decided.
+    """Return the spec of the repartition topic; `largest` is the largest record limit in bytes.
 
-    `largest` is the size that the most generous input takes, in bytes. (KIP-284: Kafka Streams
-    lost records to the retention of such a topic.)
+    Its records never expire: they may be years old, and their owner deletes those that are
+    decided. (KIP-284: Kafka Streams lost records to the retention of such a topic.)
     """
     settings = {
         "cleanup.policy": "delete",
@@ -64,33 +64,33 @@ def new_by_address(group_id: str, partitions: int, largest: int, replication: in
 
 
 def new_acknowledgements(group_id: str, replication: int) -> TopicSpec:
-    """Where publishers read how far they are decided: the newest of each is kept."""
+    """Return the spec of the acknowledgements topic; compaction keeps each publisher's newest."""
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
     return TopicSpec(acknowledgements(group_id), 1, replication, settings)
 
 
 def config_topic(group_id: str) -> str:
-    """What is set while the service runs."""
+    """Return the name of the metadata topic."""
     return internal(group_id, "config")
 
 
 def new_config_topic(group_id: str, replication: int) -> TopicSpec:
-    """One partition, so that there is one order; the newest of each key is kept."""
+    """Return the spec of the metadata topic: one partition, so that all records are ordered."""
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
     return TopicSpec(config_topic(group_id), 1, replication, settings)
 
 
 def fallback(group_id: str) -> str:
-    """Where records go whose own dead-letter topic cannot take them."""
+    """Return the dead-letter topic of records that their own dead-letter topic cannot take."""
     return internal(group_id, "dead-letters")
 
 
 def new_changelog(
     group_id: str, topic: str, partitions: int, largest: int, replication: int
 ) -> TopicSpec:
-    """A changelog: compacted, never expired by time, small segments for a quick restore.
+    """Return the spec of a changelog: compacted, without expiry, small segments to restore fast.
 
-    It takes any record of its input, `largest` bytes at most: those of a group wait in it.
+    It takes any record of its input, up to `largest` bytes: records of an open group wait in it.
     """
     settings = {
         "max.message.bytes": str(largest + ENVELOPE_BYTES),
@@ -105,7 +105,7 @@ def new_changelog(
 
 
 def changelog_problems(name: str, has: TopicInfo) -> list[ConfigIssue]:
-    """What is wrong with a changelog: it would forget ids, or bring back what was forgotten."""
+    """Return settings with which a changelog would lose ids, or restore ids that were deleted."""
     policies, problems = has.cleanup_policy.split(","), []
     if "compact" not in policies:
         what = f'the changelog "{name}" has cleanup.policy {has.cleanup_policy}'
@@ -119,15 +119,15 @@ def changelog_problems(name: str, has: TopicInfo) -> list[ConfigIssue]:
 
 
 def by_address_problems(name: str, has: TopicInfo) -> list[ConfigIssue]:
-    """What is wrong with the topic by-address: records would go before they are decided."""
+    """Return settings with which the repartition topic would delete undecided records."""
     problems = _retention_problems(name, has)
     if has.cleanup_policy != "delete":
         what = f'"{name}" has cleanup.policy {has.cleanup_policy}'
         problems.append(ConfigIssue(what, "set its cleanup.policy to delete"))
     if has.timestamp_type != "CreateTime":
         what = f'"{name}" has message.timestamp.type {has.timestamp_type}'
-        mend = "set it to CreateTime: records keep the timestamps of their inputs"
-        problems.append(ConfigIssue(what, mend))
+        fix = "set it to CreateTime: records keep the timestamps of their inputs"
+        problems.append(ConfigIssue(what, fix))
     return problems
 
 
@@ -137,15 +137,18 @@ def limits_to_raise(
     inputs: Mapping[str, TopicInfo],
     there: Mapping[str, TopicInfo],
 ) -> dict[str, int]:
-    """Our own topics that take less than the inputs by now, and what they have to take."""
+    """Return the internal topics whose record limit is below that of the inputs.
+
+    The values are the limits that they need, in bytes; `there` has the topics that exist.
+    """
     largest = max((each.record_bytes_max for each in inputs.values()), default=0)
     found = {}
-    for wanted in own:
-        has, needs = there.get(wanted.name), int(wanted.settings.get("max.message.bytes", 0))
-        if wanted.name == fallback(group_id):
+    for spec in own:
+        has, needs = there.get(spec.name), int(spec.settings.get("max.message.bytes", 0))
+        if spec.name == fallback(group_id):
             needs = min(needs, largest + ENVELOPE_BYTES)
         if has is not None and has.record_bytes_max < needs:
-            found[wanted.name] = needs
+            found[spec.name] = needs
     return found
 
 
@@ -158,7 +161,7 @@ def _retention_problems(name: str, has: TopicInfo) -> list[ConfigIssue]:
 
 
 def new_dead_letters(name: str, replication: int) -> TopicSpec:
-    """For dead letters of all kinds: takes whatever any topic may ever hold, with its envelope."""
+    """Return the spec of a dead-letter topic that takes any record with its envelope."""
     settings = {
         "cleanup.policy": "delete",
         "retention.ms": "-1",
@@ -168,9 +171,9 @@ def new_dead_letters(name: str, replication: int) -> TopicSpec:
 
 
 def new_target(name: str, input_: TopicInfo, replication: int) -> TopicSpec:
-    """An output or dead-letter topic like its input, with room for the envelope.
+    """Return the spec of an output or dead-letter topic like its input, with room for the envelope.
 
-    It keeps for as long: records have the times of their inputs, which may be years old.
+    Its retention is that of the input: records keep their timestamps, which may be years old.
     """
     settings = {
         **input_.retention,
@@ -180,41 +183,41 @@ def new_target(name: str, input_: TopicInfo, replication: int) -> TopicSpec:
 
 
 class OutputTopics:
-    """What we know of the topics that we write. Asking is pure; only `refresh` does I/O."""
+    """Snapshot of the topics that the service writes. Only `refresh` does I/O."""
 
     def __init__(self, cluster: ClusterAdmin, *, are_made: bool = False) -> None:
-        """`are_made`: whoever waits for one that is absent will see it made."""
+        """`are_made`: the service creates absent topics, so none counts as absent."""
         self._cluster = cluster
         self._are_made = are_made
         self._known: dict[str, TopicInfo | None] = {}
         self._absent: frozenset[str] = frozenset()
         self.is_missed = False
-        """Whether one was asked for that the last `refresh` has not found."""
+        """Whether `is_absent` has returned True since the last `refresh`."""
 
     def find(self, name: str) -> TopicInfo | None:
-        """The topic, or None when it is absent, as far as is known: the next `refresh` asks."""
+        """Return the topic as last seen, or None; the next `refresh` looks for it."""
         return self._known.setdefault(name, None)
 
     def is_absent(self, name: str) -> bool:
-        """Whether the last `refresh` has not found it, if that is still believed."""
+        """Whether the last `refresh` did not find it, unless absences were forgotten since."""
         is_absent = name in self._absent
         self.is_missed = self.is_missed or is_absent
         return is_absent
 
     def refresh(self, names: Iterable[str] = ()) -> None:
-        """Ask the cluster for these and for all that was asked before."""
-        wanted = self._known.keys() | set(names)
-        found = self._cluster.topics(wanted)
-        self._known = {name: found.get(name) for name in wanted}
-        self._absent = frozenset() if self._are_made else frozenset(wanted - found.keys())
+        """Look up these topics and all that `find` was called for, in the cluster."""
+        requested = self._known.keys() | set(names)
+        found = self._cluster.topics(requested)
+        self._known = {name: found.get(name) for name in requested}
+        self._absent = frozenset() if self._are_made else frozenset(requested - found.keys())
         self.is_missed = False
 
     def forget_absences(self) -> None:
-        """Believe of none any more that it is absent: it may have been made meanwhile."""
+        """Treat no topic as absent any more: it may have been created in the meantime."""
         self._absent = frozenset()
 
     @property
     def batch_bytes_max(self) -> int:
-        """The largest produce batch that every known topic takes."""
+        """Return the size of the largest produce batch that every known topic takes."""
         limits = [topic.record_bytes_max for topic in self._known.values() if topic is not None]
         return min([1_000_000, *limits])

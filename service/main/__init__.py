@@ -1,1 +1,1 @@
-"""Composition roots: each command that starts a program puts its parts together here."""
+"""Composition roots: one module for each command that starts a program."""

@@ -1,4 +1,4 @@
-"""`ringfence bridge`: configuration → clients, loop and API, until SIGTERM."""
+"""`ringfence bridge`: builds clients, loop and API from the configuration, runs until SIGTERM."""
 
 import platform
 import signal
@@ -38,7 +38,7 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 def forward(config: BridgeConfig) -> int:
-    """Forward until SIGTERM or SIGINT; gives the exit code, raises ExitError for bad ends."""
+    """Forward until SIGTERM or SIGINT and return the exit code; raise ExitError on failure."""
     log.configure(sys.stderr, config.log.level, config.log.format)
     raise_descriptor_limit()
     problems = property_problems(config)
@@ -64,7 +64,7 @@ def forward(config: BridgeConfig) -> int:
             group_id=group_id,
         ),
         board=board,
-        inbox=QueryInbox(1),  # nobody asks: there is no state to be asked for
+        inbox=QueryInbox(1),  # never used: a bridge has no state to query
         metrics=metrics,
         allowed_hosts=allowed_hosts(config.api),
         heartbeat_max_ms=_HEARTBEAT_MAX_MS,

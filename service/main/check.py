@@ -1,4 +1,4 @@
-"""`ringfence check`: asks the broker for all that a configuration needs, and changes nothing."""
+"""`ringfence check`: compares the configuration with the broker, and changes nothing."""
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -49,26 +49,25 @@ _GROUP: Final = frozenset({"READ"})
 
 
 def needs_of_routes(routes: Mapping[str, InputRoute]) -> dict[str, frozenset[str]]:
-    """The operations on each input, and on each topic that a route may write."""
+    """Return the required operations on each input, and on each topic that a route may write."""
     return dict.fromkeys(routes, READING) | dict.fromkeys(written_topics(routes), WRITING)
 
 
 def needs_of_own(group_id: str, own: Iterable[TopicSpec]) -> dict[str, frozenset[str]]:
-    """The operations on our own topics; what is decided is deleted from one of them."""
-    carried = by_address(group_id)
-    more = {carried: frozenset({"DELETE"})}
+    """Return the required operations on internal topics; decided records are deleted from one."""
+    more = {by_address(group_id): frozenset({"DELETE"})}
     return {each.name: READING | WRITING | more.get(each.name, frozenset()) for each in own}
 
 
 def new_outputs(
     config: Config, routes: Mapping[str, InputRoute], inputs: Mapping[str, TopicInfo]
 ) -> list[TopicSpec]:
-    """What the service would make beside its own, were it all missing."""
+    """Return the outputs and dead-letter topics that the service creates if they are missing."""
     if not config.service.create_topics:
         return []
-    wanted = {target: inputs[name] for name in inputs for target in routes[name].targets()}
+    by_target = {target: inputs[name] for name in inputs for target in routes[name].targets()}
     replication = config.service.internal_replication
-    return [new_target(name, input_, replication) for name, input_ in wanted.items()]
+    return [new_target(name, input_, replication) for name, input_ in by_target.items()]
 
 
 def rights_problems(
@@ -78,7 +77,7 @@ def rights_problems(
     granted: Mapping[str, Granted],
     made: Iterable[TopicSpec],
 ) -> Iterator[ConfigIssue]:
-    """Yield what is not granted; `granted` has all topics that exist, `made` is to be made."""
+    """Yield the missing rights; `granted` has all topics that exist, `made` those to create."""
     user = user_of(config.kafka.common, config.kafka.admin)
     yield from ungranted("topic", needs, granted, user)
     missing = [each for each in made if each.name not in granted]
@@ -89,7 +88,7 @@ def rights_problems(
 
 
 class CheckReport(NamedTuple):
-    """What the broker has, and what it lacks."""
+    """Problems that the check found, and the inputs and outputs that the routes resolve to."""
 
     problems: tuple[ConfigIssue, ...]
     inputs: tuple[str, ...]
@@ -97,7 +96,7 @@ class CheckReport(NamedTuple):
 
 
 def check(config: Config) -> CheckReport:
-    """Ask the broker; ExitError 3 when it does not answer."""
+    """Check the configuration against the broker; raise ExitError 3 if it does not answer."""
     try:
         clients = KafkaClients(config)
         return report_in_effect(config, clients, KafkaAclQueries(clients.admin()), SystemClock())
@@ -106,15 +105,15 @@ def check(config: Config) -> CheckReport:
         servers = config.kafka.common.get(SERVERS)
         raise ExitError(
             ExitCode.BROKER,
-            f"The broker at {servers} does not answer our questions ({fault.name()}: "
-            f"{fault.str()}); check the address, the network and our rights.",
+            f"The broker at {servers} does not answer requests ({fault.name()}: "
+            f"{fault.str()}); check the address, the network and the user's rights.",
         ) from error
 
 
 def report_in_effect(
     file: Config, clients: Clients, rights: AclQueries, clock: Clock
 ) -> CheckReport:
-    """The report on the file and what was set over REST, where we may read that."""
+    """Report on the file together with the settings made over REST, if they may be read."""
     topic = config_topic(file.service.group_id)
     operations = rights.of_topics([topic]).get(topic)
     may_read = operations is None or operations >= READING
@@ -127,9 +126,9 @@ def report_in_effect(
 
 
 def report_of(config: Config, cluster: ClusterAdmin, rights: AclQueries) -> CheckReport:
-    """The report on one configuration, given a cluster that answers."""
+    """Report on one configuration, given a cluster that answers."""
     names, group_id = cluster.names(), config.service.group_id
-    # What we may not describe is in no list, and yet not missing.
+    # A topic that we may not describe is not listed, but it is not missing either.
     names = names.union(rights.of_topics(missing_inputs(config.routes, names)))
     routes = resolve(config.routes, names, group_id)
     needs = needs_of_routes(routes)
@@ -156,15 +155,16 @@ def report_of(config: Config, cluster: ClusterAdmin, rights: AclQueries) -> Chec
 
 
 def _folder_problems(folder: Path) -> list[ConfigIssue]:
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+    parents = (folder.absolute(), *folder.absolute().parents)
+    existing = next(path for path in parents if path.exists())
+    if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
         return []
-    what = f"service.state_dir is {folder}, and {there} is no folder that can be written"
-    return [ConfigIssue(what, "set service.state_dir to a folder that can be written")]
+    what = f"service.state_dir is {folder}, but {existing} is not a writable folder"
+    return [ConfigIssue(what, "set service.state_dir to a writable folder")]
 
 
 def _changelogs(config: Config, routes: dict[str, InputRoute]) -> dict[str, str]:
-    """Of the inputs that are decided where they stand."""
+    """Return the inputs with scope `partition`, by the name of their changelog."""
     group_id = config.service.group_id
     scopes = {name: route.settings.scope for name, route in routes.items()}
     return {changelog(group_id, name): name for name in routes if scopes[name] == "partition"}
@@ -181,8 +181,8 @@ def _missing_inputs(
         ]
         is_expression = all(name.startswith("^") for name in route.inputs)
         if is_expression and not any(bound.settings is route for bound in routes.values()):
-            what = f'no topic fits the inputs of route "{route.name}"'
-            problems.append(ConfigIssue(what, "create one, or mend the expression"))
+            what = f'no topic matches the inputs of route "{route.name}"'
+            problems.append(ConfigIssue(what, "create one, or correct the expression"))
     return problems
 
 
@@ -223,19 +223,19 @@ def _changelog_problems(
 
 
 def _by_address_problems(config: Config, topics: dict[str, TopicInfo]) -> list[ConfigIssue]:
-    """What is wrong with the topics that scope `address` works with, if they are there."""
+    """Return what is wrong with the existing topics that scope `address` uses."""
     if all(route.scope != "address" for route in config.routes):
         return []
     service, problems = config.service, []
-    carried, log = by_address(service.group_id), changelog(service.group_id, BY_ADDRESS)
-    for name in (carried, log):
+    repartition, log = by_address(service.group_id), changelog(service.group_id, BY_ADDRESS)
+    for name in (repartition, log):
         has = topics.get(name)
         if has is not None and has.partitions != service.by_address_partitions:
             what = f'"{name}" has {has.partitions} partitions, not {service.by_address_partitions}'
-            mend = f"set service.by_address_partitions = {has.partitions}: it cannot change"
-            problems.append(ConfigIssue(what, mend))
-    if carried in topics:
-        problems += by_address_problems(carried, topics[carried])
+            fix = f"set service.by_address_partitions = {has.partitions}: it cannot change"
+            problems.append(ConfigIssue(what, fix))
+    if repartition in topics:
+        problems += by_address_problems(repartition, topics[repartition])
     if log in topics:
         problems += changelog_problems(log, topics[log])
     return problems
@@ -248,16 +248,16 @@ def _limit_problems(
     topics: Mapping[str, TopicInfo],
     granted: Mapping[str, Granted],
 ) -> list[ConfigIssue]:
-    """Topics of our own that were made while no input took records as large as now.
+    """Return a problem for each internal topic with a lower record limit than the inputs need.
 
-    The service raises their limits itself wherever it may.
-
-    An output that takes less is no fault: what does not fit is a dead letter, and what does not fit
-    there goes to the dead letters of the group, which have to take all.
+    That happens if the limit of an input was raised later. The service raises the limits of its
+    topics itself where it has the right to. A lower limit of an output is not a problem: a record
+    that does not fit is dead-lettered, and one that does not fit there either goes to the group's
+    own dead-letter topic, which has to take every record.
     """
     return [
         ConfigIssue(
-            f'"{name}" takes records of {topics[name].record_bytes_max} bytes at most',
+            f'"{name}" takes records of at most {topics[name].record_bytes_max} bytes',
             f"set its max.message.bytes to {needs}, or grant ALTER_CONFIGS on it to the service",
         )
         for name, needs in limits_to_raise(group_id, own, inputs, topics).items()
@@ -266,11 +266,11 @@ def _limit_problems(
 
 
 def _timeout_problems(config: Config, max_ms: int | None) -> list[ConfigIssue]:
-    wanted = config.service.transaction_timeout_ms
-    if max_ms is None or wanted <= max_ms:
+    timeout_ms = config.service.transaction_timeout_ms
+    if max_ms is None or timeout_ms <= max_ms:
         return []
     what = (
-        f"service.transaction_timeout_ms is {wanted}, and the broker's "
+        f"service.transaction_timeout_ms is {timeout_ms}, but the broker's "
         f"transaction.max.timeout.ms is {max_ms}"
     )
-    return [ConfigIssue(what, f"set service.transaction_timeout_ms to {max_ms} at most")]
+    return [ConfigIssue(what, f"set service.transaction_timeout_ms to at most {max_ms}")]

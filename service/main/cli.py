@@ -1,7 +1,7 @@
-"""Command line entry point: which command to run, and how its end becomes an exit code.
+"""Command line: defines the commands, and turns the end of each into an exit code.
 
 Commands import what they need when they run, so that `--help` stays quick. A foreseeable error is
-one sentence on stderr and an exit code of the contract; a traceback is always a bug.
+one sentence on stderr and a documented exit code; a traceback is always a bug.
 """
 
 import os
@@ -26,7 +26,7 @@ app = typer.Typer(
     help="Keeps duplicate messages out of Kafka topics, exactly once.",
     no_args_is_help=True,
     cls=Commands,
-    rich_markup_mode=None,  # rich alone would cost more than all the rest of --help
+    rich_markup_mode=None,  # importing rich would take longer than all the rest of --help
     pretty_exceptions_enable=False,
 )
 broker = typer.Typer(
@@ -55,12 +55,12 @@ def main() -> None:
 
 
 def _say(text: str, *, err: bool = False) -> None:
-    """Print lines, with no character that does more than be seen."""
+    """Print lines, with unprintable characters escaped."""
     typer.echo(visible(text, keep="\n"), err=err)
 
 
-def _print_version(wanted: bool) -> None:  # noqa: FBT001  the option's value, as typer hands it
-    if wanted:
+def _print_version(is_given: bool) -> None:  # noqa: FBT001  Typer passes the option's value
+    if is_given:
         from service.clock import product_version
 
         typer.echo(f"ringfence {product_version()}")
@@ -77,18 +77,18 @@ def _common(
         ),
     ] = False,
 ) -> None:
-    """Take what stands before a command."""
+    """Declare the options before a command."""
 
 
-def _be_stoppable() -> None:
-    """Who is told to end before it has begun ends as well as any: with 0, not by the signal."""
+def _exit_on_sigterm() -> None:
+    """Make SIGTERM during start-up exit with 0, like SIGTERM later."""
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(ExitCode.DONE))
 
 
 @app.command(epilog=example("serve --config ringfence.toml"))
 def serve(config_file: ConfigFile) -> None:
     """Run the processor and its admin API until SIGTERM."""
-    _be_stoppable()
+    _exit_on_sigterm()
     from service.config.load import load
 
     config = load(config_file, os.environ)
@@ -100,7 +100,7 @@ def serve(config_file: ConfigFile) -> None:
 @app.command(epilog=example("bridge --config bridge.toml"))
 def bridge(config_file: ConfigFile) -> None:
     """Forward topics to another cluster until SIGTERM."""
-    _be_stoppable()
+    _exit_on_sigterm()
     from service.bridge.config import load
 
     config = load(config_file, os.environ)
@@ -136,22 +136,20 @@ def adopt(
         typer.Option(
             "--input",
             metavar="TOPIC",
-            help="The input that they stand for; by default the topic itself or the only input.",
+            help="The input whose ids they are; by default the topic itself or the only input.",
         ),
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Instead of what the route makes of each record."),
+        typer.Option(metavar="ADDRESS", help="The address of all ids, instead of the route's."),
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Only records that are no older, as 7d or PT12H."),
+        typer.Option(metavar="TIME", help="Only records of this last time, as 7d or PT12H."),
     ] = None,
     url: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL", help="The admin API [RINGFENCE_URL; else where the file has it]."
-        ),
+        typer.Option(metavar="URL", help="The admin API [RINGFENCE_URL; else that of the file]."),
     ] = None,
     token_file: Annotated[
         Path | None,
@@ -172,7 +170,7 @@ def adopt(
         bool, typer.Option("--dry-run", help="Read and count; change nothing.")
     ] = False,
 ) -> None:
-    """Have the running service know the ids of a topic that was in use before it."""
+    """Import the ids of a topic that was in use before the service."""
     import time
 
     from service.config.load import load
@@ -182,14 +180,15 @@ def adopt(
         raise ExitError(ExitCode.USAGE, "Name a topic with --from-topic, or a file (--from-file).")
     age_ms = None if since is None else duration_ms(since)
     if since is not None and age_ms is None:
-        raise ExitError(ExitCode.USAGE, f"--since {since} is no time; write it as 7d or PT12H.")
+        sentence = f"--since {since} is not a duration; write it as 7d or PT12H."
+        raise ExitError(ExitCode.USAGE, sentence)
     config = load(config_file, os.environ)
     from service.cli.http import client_of
     from service.cli.target import TargetOptions, where
     from service.import_ids.run import ImportRequest
     from service.import_ids.run import adopt as run
 
-    wanted = ImportRequest(
+    request = ImportRequest(
         topic=from_topic,
         file=from_file,
         input=input_topic,
@@ -198,9 +197,9 @@ def adopt(
         reason=reason,
         dry_run=dry_run,
     )
-    there = where(TargetOptions(url, token_file, ca_file), os.environ, config.api.own_url)
-    with client_of(there, 30.0, lambda text: _say(text, err=True)) as client:
-        run(config, wanted, client, _say)
+    target = where(TargetOptions(url, token_file, ca_file), os.environ, config.api.own_url)
+    with client_of(target, 30.0, lambda text: _say(text, err=True)) as client:
+        run(config, request, client, _say)
 
 
 @app.command(epilog=example("check --config ringfence.toml"))
@@ -239,7 +238,7 @@ def try_out(
 
 
 class CheckFinding(NamedTuple):
-    """What a check has found: problems, topics by what they are, and what may stay as it is."""
+    """Result of a check: problems, topics by their kind, and warnings."""
 
     problems: Sequence[ConfigIssue]
     topics: Mapping[str, Sequence[str]]
@@ -255,7 +254,7 @@ def _check_service(config_file: Path) -> CheckFinding:
     refused = property_problems(config) if config is not None else []
     problems += refused
     warnings = [] if config is None else list(exposed_files(config.api))
-    # Without an address there is no broker to ask; that it is missing is a problem already.
+    # Without bootstrap servers there is no broker to query; that is a problem already.
     if config is None or refused or "bootstrap.servers" not in config.kafka.common:
         return CheckFinding(problems, {}, warnings)
     from service.main.check import check as ask_broker
@@ -279,11 +278,11 @@ def _check_bridge(config_file: Path) -> CheckFinding:
     from service.bridge.check import check as ask_brokers
 
     report = _answered(problems, lambda: ask_brokers(config))
-    return CheckFinding([*problems, *report.problems], {"bridged": report.crossings}, warnings)
+    return CheckFinding([*problems, *report.problems], {"bridged": report.mappings}, warnings)
 
 
 def _answered(problems: Sequence[ConfigIssue], ask: Callable[[], T]) -> T:
-    """What a broker says; where it does not answer, the problems so far are told all the same."""
+    """Return a broker's answer; if there is none, first print the problems found so far."""
     try:
         return ask()
     except ExitError:
@@ -295,7 +294,7 @@ def _answered(problems: Sequence[ConfigIssue], ask: Callable[[], T]) -> T:
 def _listed(problems: Sequence[ConfigIssue]) -> str:
     count = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}:"
     lines = (
-        f"{number:3}. {problem.what}\n     mend: {problem.mend}"
+        f"{number:3}. {problem.what}\n     fix: {problem.fix}"
         for number, problem in enumerate(problems, 1)
     )
     return "\n".join([count, *lines])
@@ -307,19 +306,19 @@ def _listed(problems: Sequence[ConfigIssue]) -> str:
     )
 )
 def token(
-    name: Annotated[str, typer.Argument(help="Who will use it; the audit names him so.")],
+    name: Annotated[str, typer.Argument(help="Who will use it; the audit shows this name.")],
     roles: Annotated[
         str,
         typer.Option(
-            "--roles", help="viewer, operator or admin, and payload:read; commas between them."
+            "--roles", help="viewer, operator or admin, and payload:read; separated by commas."
         ),
     ] = "viewer",
     tokens_file: Annotated[
         Path | None,
-        typer.Option("--add-to", metavar="FILE", help="The tokens file: its line is added there."),
+        typer.Option("--add-to", metavar="FILE", help="The tokens file to append its line to."),
     ] = None,
 ) -> None:
-    """Make a token for the admin API: prints it once; what the tokens file needs is its line."""
+    """Make a token for the admin API; print it once, and its line for the tokens file."""
     from service.config.tokens import TokenError, entry_of, new_token
 
     made = new_token()
@@ -335,7 +334,7 @@ def token(
 
 
 def _add_line(path: Path, line: str) -> None:
-    """Add a line at the end of a file, which is made where there is none."""
+    """Append a line to a file; create the file if it does not exist."""
     try:
         with path.open("a+", encoding="utf-8") as file:
             file.seek(0)
@@ -366,25 +365,25 @@ def demo(
 
 @broker.command(epilog=example("broker up"))
 def up() -> None:
-    """Start the broker, or find it running, and print where it answers."""
-    typer.echo(_asked(lambda broker: broker.up()))
+    """Start the broker if it is not running, and print its address."""
+    typer.echo(_with_broker(lambda broker: broker.up()))
 
 
 @broker.command(epilog=example("broker down"))
 def down() -> None:
     """Stop the broker; its data stays."""
-    typer.echo("stopped" if _asked(lambda broker: broker.down()) else "not running")
+    typer.echo("stopped" if _with_broker(lambda broker: broker.down()) else "not running")
 
 
 @broker.command(epilog=example("broker status"))
 def status() -> None:
-    """Print where the broker answers; exit 1 when it does not run."""
-    running = _asked(lambda broker: broker.status())
+    """Print the broker's address; exit 1 if it is not running."""
+    running = _with_broker(lambda broker: broker.status())
     typer.echo(running or "not running")
     raise typer.Exit(ExitCode.DONE if running else ExitCode.NO)
 
 
-def _asked(question: Callable[[ModuleType], T]) -> T:
+def _with_broker(work: Callable[[ModuleType], T]) -> T:
     try:
         from tools.broker import detached
         from tools.errors import ToolError
@@ -392,7 +391,7 @@ def _asked(question: Callable[[ModuleType], T]) -> T:
         sentence = "The development broker belongs to a checkout and is not in this installation."
         raise ExitError(ExitCode.USAGE, sentence) from error
     try:
-        return question(detached)
+        return work(detached)
     except ToolError as error:
         raise ExitError(ExitCode.BROKER, str(error)) from error
 

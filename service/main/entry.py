@@ -1,4 +1,4 @@
-"""Entry point of the package. `ringfence --help` imports nothing else.
+"""Entry point of the package; `ringfence --help` does not import Typer.
 
 Importing Typer takes three times as long as starting Python.
 """

@@ -1,4 +1,4 @@
-"""`ringfence serve`: configuration → state folder, worker processes and API, until SIGTERM.
+"""`ringfence serve`: locks the state folder, starts workers and API, and runs until SIGTERM.
 
 The started process supervises its workers and serves the API. The workers start while it is still
 importing the API.
@@ -25,8 +25,8 @@ from service.telemetry import logging as log
 from state.directory import DirectoryLockedError, StateDirectory
 
 _PROGRAM: Final = ("-m", "service.main.worker")
-_HELD_S: Final = 3.0
-"""How long a process that was killed may take to let go of the folder."""
+_LOCK_TIMEOUT_S: Final = 3.0
+"""How long a process that was killed may take to release the folder."""
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -34,13 +34,13 @@ _log = structlog.stdlib.get_logger(__name__)
 def serve(
     config: Config, program: Sequence[str] = _PROGRAM, hang_limit_s: float = HANG_LIMIT_S
 ) -> int:
-    """Process until SIGTERM or SIGINT; gives the exit code, raises ExitError for bad ends.
+    """Process until SIGTERM or SIGINT and return the exit code; raise ExitError on failure.
 
-    `program` is what each child runs, as arguments of Python.
+    `program` has the arguments of Python with which each worker is started.
     """
     log.configure(sys.stderr, config.log.level, config.log.format)
     raise_descriptor_limit()
-    directory = _held(config)
+    directory = _lock_state(config)
     supervisor = _supervisor(config, directory.path, program, hang_limit_s)
     try:
         supervisor.start()
@@ -73,10 +73,12 @@ def _supervisor(
     return supervisor
 
 
-def _held(config: Config) -> StateDirectory:
+def _lock_state(config: Config) -> StateDirectory:
     service = config.service
     try:
-        return StateDirectory(service.state_dir, service.group_id, service.instance, _HELD_S)
+        return StateDirectory(
+            service.state_dir, service.group_id, service.instance, _LOCK_TIMEOUT_S
+        )
     except DirectoryLockedError as error:
         raise ExitError(
             ExitCode.FENCED,
@@ -87,5 +89,5 @@ def _held(config: Config) -> StateDirectory:
         raise ExitError(
             ExitCode.CONTRADICTION,
             f"The state folder {service.state_dir} cannot be used ({error}); "
-            "set service.state_dir to a folder that can be written.",
+            "set service.state_dir to a writable folder.",
         ) from error

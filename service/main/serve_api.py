@@ -31,7 +31,7 @@ from service.telemetry.metrics import Metrics
 
 _ASK_TIMEOUT_S: Final = 5.0
 _REPLACED_S: Final = 30.0
-"""How long past its limit a silent loop may go on before `/livez` tells of it."""
+"""How long past the hang limit a loop may be silent before `/livez` fails."""
 
 _LIBRARIES: Final = {
     "confluent_kafka": str(confluent_kafka.__version__),
@@ -40,7 +40,7 @@ _LIBRARIES: Final = {
 
 
 def serve_api(config: Config, supervisor: Supervisor, hang_limit_s: float) -> ServerHandle:
-    """Serve it on a thread; ExitError where it cannot listen."""
+    """Build and start the API on a thread; raise ExitError if it cannot listen."""
     version, metrics = product_version(), _metrics(config, supervisor)
 
     def clients(hop: Hop = Hop.INPUTS) -> KafkaClients:
@@ -112,7 +112,7 @@ def serve_api(config: Config, supervisor: Supervisor, hang_limit_s: float) -> Se
 
 
 def _metrics(config: Config, supervisor: Supervisor) -> Metrics:
-    """Of the supervisor itself: the board, its disk, its children and its certificate."""
+    """Return the metrics of the supervisor: status, disk, workers and TLS certificate."""
     versions = {"version": product_version(), **_LIBRARIES}
     metrics = Metrics(supervisor, versions, addresses_max=ADDRESS_LABELS_MAX)
     metrics.disk(config.service.state_dir)

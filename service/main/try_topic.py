@@ -1,7 +1,7 @@
 """`ringfence try`: sends one message twice to an input, and looks for both in the outputs.
 
-Both messages have the same key, value and claims, so they are duplicates whatever strategy decides.
-They are found by their key, behind the ends that the topics had before.
+Both messages have the same key, value and headers, so they are duplicates for every strategy. They
+are found by their key, after the end offsets that the topics had before.
 """
 
 import json
@@ -35,58 +35,58 @@ from service.kafka.errors import fault_of
 from service.metadata.effective_config import in_effect
 
 PATIENCE_S: Final = 30.0
-"""How long the first may take: a service that has just started may still be joining its group."""
+"""How long the first copy may take: a service that just started may still be joining its group."""
 _AFTER_S: Final = 5.0
-"""How long the second may take once the first is there."""
-_QUESTION_S: Final = 30.0
+"""How long the second copy may take after the first."""
+_REQUEST_S: Final = 30.0
 
 
 class FoundCopy(NamedTuple):
-    """One of the two, where it was found."""
+    """One of the two messages, as found in a topic."""
 
     place: str
     reason: str | None
-    """Why it was dead-lettered; None in an output."""
+    """Why it was dead-lettered; None if it is in an output."""
     cause: str
     original: str | None
-    """The place of the accepted one, as a copy tells it."""
+    """The position of the accepted message, as the header of a copy contains it."""
     marked: bool
-    """Whether it went out as a duplicate."""
+    """Whether it was forwarded and marked as a duplicate."""
 
     @property
     def fate(self) -> str:
-        """What was made of it, in a word."""
+        """Return the decision on it: accepted, duplicate or rejected."""
         if self.reason is None:
             return "duplicate" if self.marked else "accepted"
         return "duplicate" if self.reason in REPEATED else "rejected"
 
     def line(self) -> str:
-        """For a reader."""
-        of = f", a copy of {self.original}" if self.original else ""
-        why = f": {self.reason}, {self.cause}" if self.fate == "rejected" else of
+        """Return a line of the report."""
+        origin = f", a copy of {self.original}" if self.original else ""
+        why = f": {self.reason}, {self.cause}" if self.fate == "rejected" else origin
         return f"{self.fate:<11}{self.place}{why}"
 
 
 class TryResult(NamedTuple):
-    """What was sent, and what was found of it."""
+    """Positions of the two sent messages, and the copies that were found."""
 
     sent: tuple[str, ...]
     copies: tuple[FoundCopy, ...]
     drops: bool
-    """Whether the configuration has duplicates of this address dropped."""
+    """Whether the address has `on_duplicate = "drop"`."""
 
     @property
     def fates(self) -> list[str]:
-        """Of the copies that were found."""
+        """Return the decisions on the copies that were found, sorted."""
         return sorted(copy.fate for copy in self.copies)
 
     @property
     def kept_out(self) -> bool:
-        """Whether exactly one came out, and the other was seen to be its copy."""
+        """Whether exactly one was accepted, and the other was recognised as its duplicate."""
         return self.fates == (["accepted"] if self.drops else ["accepted", "duplicate"])
 
     def lines(self) -> list[str]:
-        """For a reader."""
+        """Return the lines of the report."""
         dropped = (
             ["duplicate  dropped, as on_duplicate says"] if self.kept_out and self.drops else []
         )
@@ -95,34 +95,37 @@ class TryResult(NamedTuple):
 
     def _conclusion(self) -> str:
         if self.kept_out:
-            return "One came out, its copy was kept out."
+            return "One came out, and its copy was kept out."
         match self.fates:
             case []:
                 return (
-                    f"Neither came out within {PATIENCE_S:g} s: see whether the service runs with "
-                    "this configuration, and what its /readyz says."
+                    f"Neither came out within {PATIENCE_S:g} s: check that the service runs with "
+                    "this configuration, and what its /readyz reports."
                 )
             case ["accepted", "accepted"]:
                 return "Both came out: nothing is remembered for this address; see its settings."
             case [_]:
-                return f"Nothing was seen of the other for {_AFTER_S:g} s; see on_duplicate."
+                return f"The other did not appear within {_AFTER_S:g} s; see on_duplicate."
             case _:
-                return "It was not judged as a duplicate; see the reason, and the route."
+                return "The copy was not recognised as a duplicate; see the reason, and the route."
 
 
 def trial(config: Config, topic: str, say: Callable[[str], None]) -> bool:
-    """Do it and tell; whether the copy was kept out. ExitError when it cannot be tried."""
+    """Try it, print the report, and return whether the copy was kept out.
+
+    Raises ExitError if it cannot be tried.
+    """
     clients = KafkaClients(config)
     try:
-        findings = _tried(config, clients, topic)
+        result = _try(config, clients, topic)
     except KafkaException as error:
-        raise _unanswered(topic, error.args[0]) from error
-    for line in findings.lines():
+        raise _refused(topic, error.args[0]) from error
+    for line in result.lines():
         say(line)
-    return findings.kept_out
+    return result.kept_out
 
 
-def _tried(file: Config, clients: KafkaClients, topic: str) -> TryResult:
+def _try(file: Config, clients: KafkaClients, topic: str) -> TryResult:
     config = in_effect(file, clients, SystemClock()).config
     routes = resolve(config.routes, clients.cluster.names(), config.service.group_id)
     route = routes.get(topic)
@@ -135,48 +138,48 @@ def _tried(file: Config, clients: KafkaClients, topic: str) -> TryResult:
     name = f"ringfence-try-{uuid.uuid4().hex}"
     with closing(clients.observer()) as consumer:
         consumer.assign(_ends(consumer, watched))
-        sent = _sent_twice(clients, topic, name)
-        copies = tuple(_found(consumer, name.encode()))
+        sent = _send_twice(clients, topic, name)
+        copies = tuple(_find_copies(consumer, name.encode()))
     return TryResult(sent, copies, _drops(config, route, name))
 
 
 def _ends(consumer: Consumer, topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
-    places = [
+    partitions = [
         TopicPartition(topic, number)
         for topic, info in topics.items()
         for number in range(info.partitions)
     ]
-    for place in places:
-        _, place.offset = consumer.get_watermark_offsets(place, timeout=_QUESTION_S)
-    return places
+    for partition in partitions:
+        _, partition.offset = consumer.get_watermark_offsets(partition, timeout=_REQUEST_S)
+    return partitions
 
 
-def _sent_twice(clients: KafkaClients, topic: str, name: str) -> tuple[str, ...]:
-    places: list[str] = []
+def _send_twice(clients: KafkaClients, topic: str, name: str) -> tuple[str, ...]:
+    positions: list[str] = []
     failed: list[KafkaError] = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:
         if error is not None:
             failed.append(error)
         else:
-            places.append(_place(message))
+            positions.append(_position(message))
 
     producer = clients.audit_producer()
     value = json.dumps({"ringfence": "try", "id": name}).encode()
     for _ in range(2):
         producer.produce(topic, value, name, headers=_claims(name), on_delivery=delivered)
-    producer.flush(_QUESTION_S)
-    if failed or len(places) < 2:
+    producer.flush(_REQUEST_S)
+    if failed or len(positions) < 2:
         raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - the binding's own name
-    return tuple(places)
+    return tuple(positions)
 
 
 def _claims(name: str) -> list[tuple[str, str | bytes | None]]:
-    """What any strategy reads: an id, and the first number of a publisher and of a stream."""
+    """Return headers for every strategy: an id, and the first number of a publisher and stream."""
     return [(DUPLICATE_ID, name), (PUBLISHER, name), (NUMBER, "1"), (STREAM, "1"), (PREVIOUS, "0")]
 
 
-def _found(consumer: Consumer, key: bytes) -> Iterable[FoundCopy]:
+def _find_copies(consumer: Consumer, key: bytes) -> Iterable[FoundCopy]:
     deadline_s, count = time.monotonic() + PATIENCE_S, 0
     while count < 2 and time.monotonic() < deadline_s:
         message = consumer.poll(0.2)
@@ -192,19 +195,19 @@ def _found(consumer: Consumer, key: bytes) -> Iterable[FoundCopy]:
 
 
 def _copy(message: Message) -> FoundCopy:
-    # Of several headers with one name the last is ours.
+    # Of several headers with one name the last is the service's.
     headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
     texts = {name: _text(value) for name, value in headers}
     original = texts.get(Letter.ORIGINAL) or texts.get(MARK)
     cause = texts.get(Letter.CAUSE) or ""
-    return FoundCopy(_place(message), texts.get(Letter.REASON), cause, original, MARK in texts)
+    return FoundCopy(_position(message), texts.get(Letter.REASON), cause, original, MARK in texts)
 
 
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("utf-8", "replace")
 
 
-def _place(message: Message) -> str:
+def _position(message: Message) -> str:
     return f"{message.topic()}-{message.partition()}@{message.offset()}"
 
 
@@ -213,15 +216,15 @@ def _drops(config: Config, route: InputRoute, name: str) -> bool:
     try:
         address = route.address.render(name.encode(), headers, "")
     except UnrenderableError:
-        return False  # it is rejected, and says so itself
+        return False  # the record is rejected, and its dead letter has the reason
     return config.addresses.settings(address).on_duplicate == "drop"
 
 
-def _unanswered(topic: str, error: KafkaError) -> ExitError:
+def _refused(topic: str, error: KafkaError) -> ExitError:
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         sentence = (
-            f"Our user may not write {topic} or read what comes of it (the service itself need "
-            "not): allow it, or send a message twice as your publisher does."
+            f"The service's user may not write {topic} or read its outputs (the service itself "
+            "needs neither): allow it, or send a message twice as your publisher does."
         )
         return ExitError(ExitCode.BROKER, sentence)
     sentence = f"The broker answered {fault_of(error).cause}; try again."

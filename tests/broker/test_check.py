@@ -1,4 +1,4 @@
-"""What cannot go well is said before or at the start: one sentence, its mend, its exit code.
+"""What cannot go well is said before or at the start: one sentence, its fix, its exit code.
 
 The commands are real processes on a real broker; what they leave with is the contract.
 """
@@ -22,7 +22,7 @@ def command(word: str, config: Path) -> subprocess.CompletedProcess[str]:
     return ringfence(word, "--config", str(config))
 
 
-def test_check_names_five_faults_at_once_each_with_its_mend(desk: Desk) -> None:
+def test_check_names_five_faults_at_once_each_with_its_fix(desk: Desk) -> None:
     desk.create(desk.input, partitions=3)
     desk.create(desk.letters)
     wide = {"cleanup.policy": "compact", "max.message.bytes": "2000000"}
@@ -36,17 +36,17 @@ def test_check_names_five_faults_at_once_each_with_its_mend(desk: Desk) -> None:
     said = done.stdout
     assert done.returncode == 1, said + done.stderr
     assert "5 problems:" in said
-    assert said.count("     mend: ") == 5
-    for what, mend in (
+    assert said.count("     fix: ") == 5
+    for what, fix in (
         ("service.batch_record_max", "batch_records_max"),
         ("enable.auto.commit", "remove it"),
-        ("orders.#.eu", "`#` last for any number"),
+        ("orders.#.eu", "a final `#` for any number"),
         (f'"{desk.output}"', "create it"),
         (f'"{desk.changelog}" has 1 partitions', "on_partitions_added"),
     ):
         after = said.partition(what)[2]
         assert after, f"{what} is not named in\n{said}"
-        assert mend in after.partition("mend: ")[2].partition("\n")[0], said
+        assert fix in after.partition("fix: ")[2].partition("\n")[0], said
 
 
 def test_serve_ends_with_3_when_the_broker_cannot_be_reached(desk: Desk) -> None:
@@ -87,7 +87,7 @@ def test_offsets_reset_by_hand_are_refused_until_the_operator_says_what_they_mea
 
 
 @pytest.mark.row(19)
-def test_a_changelog_made_anew_is_refused_and_the_mend_mends(desk: Desk) -> None:
+def test_a_changelog_made_anew_is_refused_and_the_fix_works(desk: Desk) -> None:
     desk.create()
     desk.send(b"1", b"2", b"3")
     desk.serve_to_end()

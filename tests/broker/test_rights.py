@@ -58,7 +58,7 @@ def test_what_is_documented_is_enough_and_rights_that_are_revoked_are_named(
     for of, operation in REVOKED:
         kind = "group" if of == "group" else "topic"
         name = getattr(desk, of)
-        assert f"mend: grant {operation} on {kind} {name} to User:{secured.SERVICE}" in said
+        assert f"fix: grant {operation} on {kind} {name} to User:{secured.SERVICE}" in said
 
 
 def test_check_tells_before_the_first_start_that_topics_may_not_be_made(

@@ -37,7 +37,7 @@ def test_a_copy_is_kept_out_whatever_the_strategy_reads(desk: Desk) -> None:
             f"accepted   {topic}.unique",
             f"duplicate  {topic}.dlq",
         ]
-        assert lines[3] == "One came out, its copy was kept out."
+        assert lines[3] == "One came out, and its copy was kept out."
         assert (desk.count(f"{topic}.unique"), desk.count(f"{topic}.dlq")) == (1, 1)
 
 

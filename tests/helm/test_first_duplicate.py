@@ -115,7 +115,7 @@ def test_the_commands_of_the_notes_lead_to_the_first_duplicate_kept_out(
     checked = installed.shell.type(installed.told("ringfence check"))
     assert "ringfence.toml is good." in checked
     tried = installed.shell.type(installed.told("ringfence try"))
-    assert "One came out, its copy was kept out." in tried
+    assert "One came out, and its copy was kept out." in tried
 
 
 def test_the_command_of_the_notes_leads_to_where_one_signs_in(installed: Installed) -> None:

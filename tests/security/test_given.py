@@ -88,7 +88,7 @@ def test_whatever_a_configuration_holds_its_faults_are_told(
     told = [lines(n, t, "[", "]") for n, t in zip(names, parts, strict=False)]
     file.write_text("\n".join([*told, lines("routes", parts[4], "[[", "]]")]), encoding="utf-8")
     _, problems = load_lenient(file, {})
-    assert all(each.what and each.mend for each in problems)
+    assert all(each.what and each.fix for each in problems)
 
 
 @settings(max_examples=100, suppress_health_check=list(HealthCheck))

@@ -40,7 +40,7 @@ def test_each_side_is_asked_for_its_own_rights() -> None:
     one = cluster()
     one.denied = {("orders", "READ"), ("group b", "READ"), ("far.orders", "WRITE")}
     one.denied |= {("orders", "WRITE"), ("far.orders", "READ")}  # which nobody needs
-    assert [problem.mend for problem in problems(one)] == [
+    assert [problem.fix for problem in problems(one)] == [
         "grant READ on source topic orders to User:near",
         "grant READ on group b to User:near",
         "grant WRITE on target topic far.orders to User:far",
@@ -60,6 +60,6 @@ def test_a_dead_letter_topic_that_cannot_be_made_is_told() -> None:
     del one.logs["b.dead-letters"]
     assert problems(one) == []
     one.denied = {("b.dead-letters", "CREATE")}
-    assert [problem.mend for problem in problems(one)] == [
+    assert [problem.fix for problem in problems(one)] == [
         "grant CREATE on topic b.dead-letters to User:far"
     ]

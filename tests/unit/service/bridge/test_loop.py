@@ -41,7 +41,7 @@ def test_another_life_goes_on_where_the_last_one_committed() -> None:
     bridging = Bridging()
     bridging.send(b"1")
     bridging.turns()
-    bridging.loop.positions.close()
+    bridging.loop.consumer.close()
     bridging.send(b"2")
     bridging.begin()
     bridging.turns()
@@ -54,7 +54,7 @@ def test_a_bridge_that_died_between_delivery_and_commit_sends_the_same_again() -
     bridging.faults.at["commit"] = iter([RuntimeError("killed")])
     with pytest.raises(RuntimeError):
         bridging.turns()
-    bridging.loop.positions.close()
+    bridging.loop.consumer.close()
     bridging.begin()
     bridging.turns()
     records = bridging.cluster.records("far.orders")
@@ -132,12 +132,12 @@ def test_what_was_kept_of_a_partition_that_is_taken_away_and_comes_back_is_read_
     bridging = Bridging()
     bridging.turns()
     bridging.send(b"1", b"2")
-    positions = bridging.loop.positions
-    positions._kept = positions._consumed(10, 0)
-    assert positions._kept
-    places = positions._consumer.assignment()
-    positions._on_revoke(positions._consumer, places)
-    positions._on_assign(positions._consumer, places)
+    consumer = bridging.loop.consumer
+    consumer._buffered = consumer._consumed(10, 0)
+    assert consumer._buffered
+    places = consumer._consumer.assignment()
+    consumer._on_revoke(consumer._consumer, places)
+    consumer._on_assign(consumer._consumer, places)
     bridging.turns()
     assert bridging.arrived() == [b"1", b"2"]
 
@@ -145,7 +145,7 @@ def test_what_was_kept_of_a_partition_that_is_taken_away_and_comes_back_is_read_
 def test_a_commit_that_nobody_answers_is_told_and_asked_again() -> None:
     bridging = Bridging()
     bridging.turns()
-    answer = bridging.loop.positions._note_commit
+    answer = bridging.loop.consumer._note_commit
     bridging.send(b"1")
     bridging.clients.answers = lambda *_answer: None
     bridging.turns(1)
@@ -195,8 +195,8 @@ def test_records_that_the_client_delivers_again_are_left_out() -> None:
     bridging = Bridging()
     bridging.send(b"1", b"2", b"3")
     bridging.turns()
-    positions = bridging.loop.positions
-    positions._consumer.seek(TopicPartition("orders", 0, 1))
+    consumer = bridging.loop.consumer
+    consumer._consumer.seek(TopicPartition("orders", 0, 1))
     bridging.send(b"4")
     bridging.turns()
     assert bridging.arrived() == [b"1", b"2", b"3", b"4"]
@@ -206,12 +206,12 @@ def test_a_partition_that_was_taken_away_is_not_committed() -> None:
     bridging = Bridging()
     bridging.turns()
     bridging.send(b"1")
-    positions = bridging.loop.positions
+    consumer = bridging.loop.consumer
     bridging.loop._prepare()
     assert bridging.loop._send()
-    bridging.loop._sender.settle(lambda _waited_s: None)
-    positions._on_revoke(positions._consumer, positions._consumer.assignment())
-    positions.commit(lambda _waited_s: None)
+    bridging.loop._producer.settle(lambda _waited_s: None)
+    consumer._on_revoke(consumer._consumer, consumer._consumer.assignment())
+    consumer.commit(lambda _waited_s: None)
     assert bridging.arrived() == [b"1"]
     assert bridging.committed() is None
 
@@ -262,12 +262,12 @@ def test_an_offset_that_is_gone_from_the_source_ends_it_with_5() -> None:
     bridging = Bridging()
     bridging.send(b"1")
     bridging.turns()
-    bridging.loop.positions.close()
+    bridging.loop.consumer.close()
     bridging.send(b"2", b"3")
     log = some(bridging.cluster.log("orders", 0))
     log.delete_before(2)
     bridging.begin()
-    with ending(ExitCode.CONTRADICTION, "1 is not among 2 to 3"):
+    with ending(ExitCode.CONTRADICTION, "1 is not within 2 to 3"):
         bridging.turns()
 
 
@@ -326,7 +326,7 @@ def test_what_a_transaction_left_out_is_not_forwarded_and_no_lag() -> None:
     bridging.turns(20)
     assert bridging.arrived() == [b"1"]
     assert [each.lag_records for each in bridging.board.read().partitions] == [0]
-    assert bridging.loop.positions.caught_up
+    assert bridging.loop.consumer.caught_up
 
 
 def test_a_header_of_another_s_record_is_as_it_came() -> None:
@@ -344,4 +344,4 @@ def test_the_group_is_left_at_the_end() -> None:
     bridging.loop.stop()
     bridging.loop.run()
     assert not bridging.cluster.group(GROUP).members
-    assert ORDERS not in bridging.loop.positions.running
+    assert ORDERS not in bridging.loop.consumer.running

@@ -109,7 +109,7 @@ def test_the_environment_is_stronger_than_the_file_and_the_file_than_the_default
     assert config.service.cache_memory_mb == 64
 
 
-def test_all_problems_are_told_at_once_each_with_its_mend(tmp_path: Path) -> None:
+def test_all_problems_are_told_at_once_each_with_its_fix(tmp_path: Path) -> None:
     with pytest.raises(ConfigErrors) as caught:
         read(tmp_path, FIVE_FAULTS)
     assert caught.value.exit_code is ExitCode.USAGE
@@ -117,7 +117,7 @@ def test_all_problems_are_told_at_once_each_with_its_mend(tmp_path: Path) -> Non
     assert len(caught.value.problems) == 3
     for name in ("service.batch_wait ", 'kafka."enable.auto.commit"', 'addresses."a.#.z"'):
         assert name in told
-    assert all(problem.mend for problem in caught.value.problems)
+    assert all(problem.fix for problem in caught.value.problems)
 
 
 def test_what_is_faulty_falls_back_so_that_the_broker_can_still_be_asked(tmp_path: Path) -> None:

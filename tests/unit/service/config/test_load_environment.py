@@ -45,9 +45,9 @@ def test_what_cannot_hold_is_told_with_what_can() -> None:
         RINGFENCE_SERVICE__BATCH_WAIT_MS="10000",
     )
     protocol, wait = found
-    assert "allowed is plaintext or ssl or sasl_plaintext or sasl_ssl" in protocol.what
+    assert "must be plaintext or ssl or sasl_plaintext or sasl_ssl" in protocol.what
     assert "service.batch_wait_ms is 10000" in wait.what
-    assert "write less than 1000" in wait.mend
+    assert "write less than 1000" in wait.fix
 
 
 def test_a_secret_comes_from_a_file_without_its_last_line_end(tmp_path: Path) -> None:

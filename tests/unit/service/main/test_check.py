@@ -57,7 +57,7 @@ def test_a_cluster_that_has_everything_has_no_problem() -> None:
     assert report == ((), ("orders",), ("orders.dlq", "orders.unique"))
 
 
-def test_all_problems_come_at_once_each_with_its_mend() -> None:
+def test_all_problems_come_at_once_each_with_its_fix() -> None:
     routes = (
         ROUTE,
         RouteSettings(name="all", inputs=("^z.*",), scope="partition"),
@@ -178,7 +178,7 @@ def complete(*names: str) -> FakeCluster:
         ("group", "g.by-address", "READ"),
     ],
 )
-def test_a_right_that_is_not_granted_is_named_with_its_mend(
+def test_a_right_that_is_not_granted_is_named_with_its_fix(
     kind: str, name: str, operation: str
 ) -> None:
     cluster = complete()
@@ -270,7 +270,7 @@ def test_the_dead_letters_of_the_group_have_to_take_what_no_other_topic_takes() 
     cluster.denied = {("g.dead-letters", "ALTER_CONFIGS")}
     found = problems(cluster, config_of(BY_ADDRESS))
     assert len(found) == 1
-    assert '"g.dead-letters" takes records of 1000 bytes at most' in found[0]
+    assert '"g.dead-letters" takes records of at most 1000 bytes' in found[0]
 
 
 def test_transactions_are_no_longer_than_the_broker_lets_them_be() -> None:

@@ -69,12 +69,12 @@ def test_the_version_is_that_of_the_project(run: Run) -> None:
     assert run("--version")[0] == f"ringfence {product_version()}\n"
 
 
-def test_check_prints_every_problem_with_its_mend_and_ends_with_1(run: Run, faulty: Path) -> None:
+def test_check_prints_every_problem_with_its_fix_and_ends_with_1(run: Run, faulty: Path) -> None:
     told, _ = run("check", "--config", str(faulty), code=1)
     assert told.startswith("4 problems:\n")
     for name in ("batch_wait", "enable.auto.commit", "a.#.z", "bootstrap.servers"):
         assert name in told
-    assert told.count("mend: ") == 4
+    assert told.count("fix: ") == 4
 
 
 def test_check_of_a_file_for_a_bridge_asks_for_no_routes(run: Run, tmp_path: Path) -> None:
@@ -152,11 +152,11 @@ def test_pipeline_hands_its_arguments_to_the_jobs(run: Run) -> None:
         (("--from-file", "FILE"), "--address"),
         (
             ("--from-file", "FILE", "--address", "a", "--token-file", "FILE"),
-            "its first line has to be the token alone",
+            "its first line must be only the token",
         ),
         (
             ("--from-file", "FILE", "--address", "a", "--url", "http://u:p@a"),
-            "holds a user or a password",
+            "contains a user or a password",
         ),
     ],
 )
@@ -219,5 +219,5 @@ def test_a_token_is_printed_alone_and_its_line_beside_it_or_into_the_file(
 
 def test_a_token_for_a_role_that_there_is_not_is_a_usage_error(run: Run) -> None:
     out, err = run("token", "ada", "--roles", "root", code=2)
-    assert "the roles are unknown; allowed is viewer" in err
+    assert "the roles are unknown; use viewer" in err
     assert out == ""

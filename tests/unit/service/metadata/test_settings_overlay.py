@@ -98,7 +98,7 @@ def test_only_routes_that_are_there_are_paused() -> None:
         (
             SettingsOverlay(addresses={"y": {"strategy": 1}}),
             ("addresses", "y", "strategy"),
-            "allowed is",
+            "must be",
         ),
         (SettingsOverlay(addresses={"y": {"no-key": 1}}), (), "not a setting"),
         (SettingsOverlay(paused=("gone",)), ("paused",), '"gone", which is not a route'),

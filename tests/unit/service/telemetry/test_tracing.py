@@ -169,7 +169,7 @@ def test_without_the_extra_an_endpoint_is_refused_with_what_to_do(
     assert tracing_problems(TracingSettings(ENDPOINT)) == []
     monkeypatch.setattr("service.config.validation.find_spec", lambda _name: None)
     (problem,) = tracing_problems(TracingSettings(ENDPOINT))
-    assert "pip install --require-hashes -r requirements/tracing.txt" in problem.mend
+    assert "pip install --require-hashes -r requirements/tracing.txt" in problem.fix
     assert tracing_problems(TracingSettings()) == []
 
 
