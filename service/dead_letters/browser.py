@@ -1,11 +1,11 @@
 """Dead-letter browser: reads and counts the dead letters of a group in their topics.
 
-Every request has a consumer of its own, does a bounded amount of work, and reports how far it got.
-At most a few requests read at a time.
+Every request has its own consumer, does a bounded amount of work, and reports how far it got. At
+most `READERS_MAX` requests read at a time.
 
 Oldest first reads all partitions from their given offsets. Newest first reads backwards from the
 ends in steps, each twice as long as the one before. Within a partition the order is always that of
-the offsets; across partitions it is that of the timestamps, as far as one page reaches.
+the offsets; across partitions it is that of the timestamps, within one page.
 """
 
 import threading
@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from service.clock import Clock
 from service.config.load import Config
 from service.dead_letters.owners import dead_letter_topics
-from service.dead_letters.reader import OffsetScan, seen
+from service.dead_letters.reader import OffsetScan, to_view
 from service.dedup.dead_letter import (
     DeadLetterCounts,
     DeadLetterFilter,
@@ -34,7 +34,7 @@ from service.kafka.clients import Clients
 from service.queries.errors import Busy, NotPossible, Unavailable
 from state.model import PartitionId
 
-ADDRESSES_TOLD: Final = 100
+ADDRESSES_MAX: Final = 100
 
 OTHER: Final = "_other"
 
@@ -44,7 +44,7 @@ _HOUR_MS: Final = 3_600_000
 
 
 class DeadLetterTally:
-    """What is counted of dead letters."""
+    """Counts dead letters by reason, address, topic and hour."""
 
     def __init__(self) -> None:
         self._matched = self._foreign = 0
@@ -54,7 +54,7 @@ class DeadLetterTally:
         self._hours_ms = Counter[int]()
 
     def add(self, view: DeadLetterView) -> None:
-        """One more."""
+        """Count one dead letter."""
         if view.reason is None:
             self._foreign += 1
             return
@@ -65,8 +65,8 @@ class DeadLetterTally:
         self._hours_ms[view.time_ms // _HOUR_MS * _HOUR_MS] += 1
 
     def counts(self, scanned: int, place: object | None) -> DeadLetterCounts:
-        """All of it; of many addresses those with most."""
-        addresses = dict(self._addresses.most_common(ADDRESSES_TOLD))
+        """Return the counts; of many addresses only those with the most dead letters."""
+        addresses = dict(self._addresses.most_common(ADDRESSES_MAX))
         others = self._matched - sum(addresses.values())
         if others:
             addresses[OTHER] = addresses.get(OTHER, 0) + others
@@ -89,19 +89,19 @@ PAGE_RECORDS_MAX: Final = 20_000
 COUNT_RECORDS_MAX: Final = 100_000
 
 NAMED_MAX: Final = 50
-"""Letters named one by one that a count looks at."""
+"""How many individually named dead letters a count reads."""
 
 _PATIENCE_S: Final = 4.0
 
-_QUESTION_S: Final = 5.0
+_REQUEST_S: Final = 5.0
 
 _STEP_MIN: Final = 64
 
-Look = Callable[[DeadLetterView], None]
+OnMatch = Callable[[DeadLetterView], None]
 
 
 class DeadLetterBrowser:
-    """See the module. Blocks; safe on any thread."""
+    """Reads pages, counts and single dead letters. Blocks; safe on any thread."""
 
     def __init__(
         self, config: Callable[[], Config], clients: Callable[[], Clients], clock: Clock
@@ -109,21 +109,21 @@ class DeadLetterBrowser:
         self._config = config
         self._clients = clients
         self._clock = clock
-        self._seats = threading.BoundedSemaphore(READERS_MAX)
+        self._slots = threading.BoundedSemaphore(READERS_MAX)
 
     def page(
         self, wanted: DeadLetterFilter, place: object | None, limit: int, *, newest: bool
     ) -> DeadLetterPage:
-        """Dead letters from a place on."""
-        told = None if place is None else _offsets_of(place, newest=newest)
+        """Return matching dead letters from a cursor on; None starts at the first or last."""
+        offsets = None if place is None else _offsets_of(place, newest=newest)
         with self.reading() as (clients, consumer):
             log = self.log_of(wanted, clients, consumer)
             if newest:
-                return self._newest(consumer, log, wanted, told, limit)
-            return self._oldest(consumer, log, wanted, told, limit)
+                return self._newest(consumer, log, wanted, offsets, limit)
+            return self._oldest(consumer, log, wanted, offsets, limit)
 
     def one(self, place: DeadLetterPosition) -> DeadLetterView | None:
-        """The dead letter at a place, if there is one."""
+        """Return the dead letter at a position, or None."""
         with self.reading() as (clients, consumer):
             topics = self.topics(clients)
             info = clients.cluster.topics([place.topic] if place.topic in topics else [])
@@ -133,58 +133,63 @@ class DeadLetterBrowser:
             start, end = clients.cluster.starts([source])[source], place.offset + 1
             if not start <= place.offset < clients.cluster.ends([source])[source]:
                 return None
-            sweep = self._sweep(consumer, {source: place.offset}, {source: end}, 1)
-            found = next(iter(sweep), None)
-            return None if found is None else seen(found)
+            scan = self._scan(consumer, {source: place.offset}, {source: end}, 1)
+            found = next(iter(scan), None)
+            return None if found is None else to_view(found)
 
     def count(
-        self, wanted: DeadLetterFilter, place: object | None, look: Look | None = None
+        self, wanted: DeadLetterFilter, place: object | None, on_match: OnMatch | None = None
     ) -> DeadLetterCounts:
-        """Count from a place on, as far as one request goes; `look` is shown what is counted."""
-        told = {} if place is None else _offsets_of(place, newest=False)
+        """Count matching dead letters from a cursor on, up to the limit of one request.
+
+        `on_match` is called with each of them.
+        """
+        offsets = {} if place is None else _offsets_of(place, newest=False)
         with self.reading() as (clients, consumer):
             log = self.log_of(wanted, clients, consumer)
-            starts = {each: told.get(each, start) for each, (start, _) in log.items()}
+            starts = {each: offsets.get(each, start) for each, (start, _) in log.items()}
             ends = {each: end for each, (_, end) in log.items()}
-            sweep = self._sweep(consumer, starts, ends, COUNT_RECORDS_MAX)
+            scan = self._scan(consumer, starts, ends, COUNT_RECORDS_MAX)
             tally = DeadLetterTally()
-            for message in sweep:
-                view = seen(message)
+            for message in scan:
+                view = to_view(message)
                 if matches(view, wanted):
                     tally.add(view)
-                    if look is not None:
-                        look(view)
+                    if on_match is not None:
+                        on_match(view)
             return tally.counts(
-                sweep.scanned, None if sweep.is_done else _told("oldest", sweep.positions)
+                scan.scanned, None if scan.is_done else _cursor("oldest", scan.positions)
             )
 
-    def count_named(self, places: Sequence[DeadLetterPosition], look: Look) -> DeadLetterCounts:
-        """Count those that are named and there; one that is not is left out."""
+    def count_named(
+        self, places: Sequence[DeadLetterPosition], on_match: OnMatch
+    ) -> DeadLetterCounts:
+        """Count the named dead letters that exist, up to `NAMED_MAX` of them."""
         tally, found = (
             DeadLetterTally(),
             [view for view in map(self.one, places[:NAMED_MAX]) if view],
         )
         for view in found:
             tally.add(view)
-            look(view)
+            on_match(view)
         rest = None if len(places) <= NAMED_MAX else len(places)
         return tally.counts(len(found), rest)
 
     def topics(self, clients: Clients) -> tuple[str, ...]:
-        """The dead-letter topics that there are."""
+        """Return the dead-letter topics that exist."""
         config = self._config()
         return dead_letter_topics(config.routes, clients.cluster.names(), config.service.group_id)
 
     def log_of(
         self, wanted: DeadLetterFilter, clients: Clients, consumer: Consumer
     ) -> dict[PartitionId, tuple[int, int]]:
-        """The offsets that a filter is about, by partition: from, and to below."""
+        """Return the offsets that a filter covers, by partition: start, and end (exclusive)."""
         topics = self.topics(clients)
         for name in wanted.topics:
             if name not in topics:
                 known = ", ".join(topics) or "none that exists"
                 raise NotPossible(
-                    f"{name} is no dead-letter topic of this group; they are: {known}."
+                    f"{name} is not a dead-letter topic of this group; they are: {known}."
                 )
         infos = clients.cluster.topics(wanted.topics or topics)
         sources = [
@@ -199,8 +204,11 @@ class DeadLetterBrowser:
 
     @contextmanager
     def reading(self) -> Iterator[tuple[Clients, Consumer]]:
-        """A seat and a consumer; `Busy` where all are taken, `Unavailable` without a broker."""
-        if not self._seats.acquire(blocking=False):
+        """Provide clients and a consumer for one request.
+
+        Raises Busy if `READERS_MAX` requests are reading, Unavailable if the broker fails.
+        """
+        if not self._slots.acquire(blocking=False):
             raise Busy(f"{READERS_MAX} requests read dead letters already; ask again.", 2)
         try:
             clients = self._clients()
@@ -213,9 +221,9 @@ class DeadLetterBrowser:
             sentence = f"The broker answered {error.args[0].name()}; ask again."
             raise Unavailable(sentence, 2) from error
         finally:
-            self._seats.release()
+            self._slots.release()
 
-    def _sweep(
+    def _scan(
         self,
         consumer: Consumer,
         starts: Mapping[PartitionId, int],
@@ -232,36 +240,36 @@ class DeadLetterBrowser:
         consumer: Consumer,
         log: Mapping[PartitionId, tuple[int, int]],
         wanted: DeadLetterFilter,
-        told: Mapping[PartitionId, int] | None,
+        offsets: Mapping[PartitionId, int] | None,
         limit: int,
     ) -> DeadLetterPage:
-        starts = {each: (told or {}).get(each, start) for each, (start, _) in log.items()}
+        starts = {each: (offsets or {}).get(each, start) for each, (start, _) in log.items()}
         ends = {each: end for each, (_, end) in log.items()}
-        sweep = self._sweep(consumer, starts, ends, PAGE_RECORDS_MAX)
+        scan = self._scan(consumer, starts, ends, PAGE_RECORDS_MAX)
         found: list[DeadLetterView] = []
-        for message in sweep:
-            view = seen(message)
+        for message in scan:
+            view = to_view(message)
             if matches(view, wanted):
                 found.append(view)
             if len(found) == limit:
                 break
         found.sort(key=lambda view: (view.time_ms, view.place))
-        place = None if sweep.is_done else _told("oldest", sweep.positions)
-        return DeadLetterPage(tuple(found), sweep.scanned, place)
+        place = None if scan.is_done else _cursor("oldest", scan.positions)
+        return DeadLetterPage(tuple(found), scan.scanned, place)
 
     def _newest(
         self,
         consumer: Consumer,
         log: Mapping[PartitionId, tuple[int, int]],
         wanted: DeadLetterFilter,
-        told: Mapping[PartitionId, int] | None,
+        offsets: Mapping[PartitionId, int] | None,
         limit: int,
     ) -> DeadLetterPage:
-        """See the module; `below` is where each partition is read to, and goes down."""
+        """Return a page, newest first, reading backwards; `below` is where each partition ends."""
         deadline_s = self._clock.monotonic_s() + _PATIENCE_S
-        below = {each: min((told or {}).get(each, end), end) for each, (_, end) in log.items()}
+        below = {each: min((offsets or {}).get(each, end), end) for each, (_, end) in log.items()}
         partitions = max(1, len(log))
-        # Nothing of a step counts that is not done, so a page has to be able to read all of it.
+        # An incomplete step does not count, so one page must be able to read a whole step.
         step_max = max(1, PAGE_RECORDS_MAX // partitions)
         step = min(max(_STEP_MIN, 2 * limit // partitions), step_max)
         found: list[DeadLetterView] = []
@@ -270,10 +278,10 @@ class DeadLetterBrowser:
             if scanned >= PAGE_RECORDS_MAX or self._clock.monotonic_s() > deadline_s:
                 break
             starts = {each: max(log[each][0], at - step) for each, at in reached.items()}
-            sweep = self._sweep(consumer, starts, reached, PAGE_RECORDS_MAX)
-            found += [view for view in map(seen, sweep) if matches(view, wanted)]
-            scanned += sweep.scanned
-            if not sweep.is_done:  # a transaction holds it up: nothing of this step counts
+            scan = self._scan(consumer, starts, reached, PAGE_RECORDS_MAX)
+            found += [view for view in map(to_view, scan) if matches(view, wanted)]
+            scanned += scan.scanned
+            if not scan.is_done:  # an open transaction blocks it: this step does not count
                 found = [v for v in found if v.place.offset >= reached[_source(v)]]
                 break
             reached, step = starts, 2 * step
@@ -283,11 +291,11 @@ class DeadLetterBrowser:
             if sum(_source(view) == each for view in found) > sum(_source(v) == each for v in page):
                 reached[each] = given.get(each, below[each])
         is_done = all(at <= log[each][0] for each, at in reached.items())
-        return DeadLetterPage(tuple(page), scanned, None if is_done else _told("newest", reached))
+        return DeadLetterPage(tuple(page), scanned, None if is_done else _cursor("newest", reached))
 
 
 def _newest_of(found: Iterable[DeadLetterView], limit: int) -> list[DeadLetterView]:
-    """The newest of all partitions; of each, a higher offset comes before a lower one."""
+    """Return the newest of all partitions; within each, higher offsets come first."""
     by_source: dict[PartitionId, list[DeadLetterView]] = {}
     for view in found:
         by_source.setdefault(_source(view), []).append(view)
@@ -306,29 +314,29 @@ def _from_time(
     starts: Mapping[PartitionId, int],
     ends: Mapping[PartitionId, int],
 ) -> dict[PartitionId, int]:
-    """The first offsets at or after a time; where nothing is so late, the end."""
-    asked = [TopicPartition(*each, from_ms) for each in starts]
-    if not asked:
+    """Return the first offsets at or after a time; the end if all records are older."""
+    times = [TopicPartition(*each, from_ms) for each in starts]
+    if not times:
         return {}
-    places = consumer.offsets_for_times(asked, timeout=_QUESTION_S)
-    found = {PartitionId(place.topic, place.partition): place.offset for place in places}
+    offsets = consumer.offsets_for_times(times, timeout=_REQUEST_S)
+    found = {PartitionId(each.topic, each.partition): each.offset for each in offsets}
     return {
         each: max(start, found[each]) if found.get(each, -1) >= 0 else ends[each]
         for each, start in starts.items()
     }
 
 
-def _told(order: str, positions: Mapping[PartitionId, int]) -> object:
-    """A place of a search, as JSON holds it."""
+def _cursor(order: str, positions: Mapping[PartitionId, int]) -> object:
+    """Return the cursor of a search, as a JSON value."""
     by_topic: dict[str, list[list[int]]] = {}
     for (topic, partition), offset in positions.items():
         by_topic.setdefault(topic, []).append([partition, offset])
     return [order, by_topic]
 
 
-def _offsets_of(place: object, *, newest: bool) -> dict[PartitionId, int]:
-    """The offsets of a place; NotPossible for one that no page of this order has told."""
-    match place:
+def _offsets_of(cursor: object, *, newest: bool) -> dict[PartitionId, int]:
+    """Return the offsets in a cursor; raise NotPossible if it is not of a page in this order."""
+    match cursor:
         case [str(order), dict(by_topic)] if order == ("newest" if newest else "oldest"):
             with suppress(TypeError, ValueError):
                 return {

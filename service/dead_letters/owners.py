@@ -1,4 +1,4 @@
-"""Owners: the dead-letter topics of a group, and the partition that decides each letter."""
+"""Owners: the dead-letter topics of a group, and the partition that decides each dead letter."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -22,14 +22,14 @@ _ANYTHING: Final = ".+"
 def dead_letter_topics(
     routes: Iterable[RouteSettings], names: Collection[str], group_id: str
 ) -> tuple[str, ...]:
-    """The dead-letter topics among the topics that exist, in order.
+    """Return the group's dead-letter topics among existing topics, sorted.
 
-    Of a template that depends on the record, those of its allowed outputs that it can name.
+    A template that depends on the record stands for those allowed outputs that it can produce.
     """
     routes = tuple(routes)
     found = {fallback(group_id)}
     inputs = list(resolve(routes, names, group_id).values())
-    inputs += [  # which may be gone, and their letters are there
+    inputs += [  # inputs that may be deleted while their dead letters still exist
         InputRoute.bind(route, name)
         for route in routes
         for name in route.inputs
@@ -39,12 +39,12 @@ def dead_letter_topics(
         pattern = _pattern(route.dead_letter)
         candidates = route.settings.allowed_outputs
         found |= {name for name in candidates if pattern.fullmatch(name)}
-        found |= {route.dead_letter.constant} - {None}  # type: ignore[arg-type]  # that one is gone
+        found |= {route.dead_letter.constant} - {None}  # type: ignore[arg-type]  # None is removed
     return tuple(sorted(found & set(names)))
 
 
 class DeadLetterOwners:
-    """Which partition decides a dead letter, by the routes and topics there are."""
+    """Maps a dead letter to the partition that decides it, by the current routes and topics."""
 
     def __init__(self, config: Config, topics: Mapping[str, TopicInfo]) -> None:
         """`topics` are the inputs that exist."""
@@ -57,15 +57,15 @@ class DeadLetterOwners:
 
     @classmethod
     def now(cls, config: Config, cluster: ClusterAdmin) -> "DeadLetterOwners":
-        """By the topics that there are now."""
+        """Build it with the topics that exist now."""
         routes = resolve(config.routes, cluster.names(), config.service.group_id)
         return cls(config, cluster.topics(routes))
 
-    def way(self, view: DeadLetterView) -> PartitionId | Skip:
-        """The partition that decides it, or why it cannot be redriven."""
+    def owner(self, view: DeadLetterView) -> PartitionId | Skip:
+        """Return the partition that decides it, or why it cannot be redriven."""
         letter = letter_of(view)
         if letter is None or view.reason == Reason.UNREADABLE_HEADERS:
-            # Those with unreadable headers stand there without any.
+            # Dead letters with unreadable headers are stored without the original headers.
             return "foreign" if letter is None else "unreadable-headers"
         input_partition = self._input_partition(letter.source)
         if input_partition.fault is not None:
@@ -76,9 +76,9 @@ class DeadLetterOwners:
             return "no-address"
         if input_partition.route.settings.scope == "address":
             return PartitionId(self._by_address, murmur2(address.encode(), self._partitions))
-        return letter.source if self._is_there(letter.source) else "no-input"
+        return letter.source if self._exists(letter.source) else "no-input"
 
-    def _is_there(self, source: PartitionId) -> bool:
+    def _exists(self, source: PartitionId) -> bool:
         info = self._topics.get(source.topic)
         return info is not None and source.partition < info.partitions
 

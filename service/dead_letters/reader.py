@@ -1,7 +1,7 @@
-"""Dead-letter reader: records of dead-letter partitions, read committed and outside any group.
+"""Dead-letter reader: reads committed records of dead-letter partitions, outside any group.
 
-`OffsetScan` reads many partitions at once within limits; `DeadLetterReader` reads one after the
-other.
+`OffsetScan` reads many partitions at once within limits; `DeadLetterReader` reads one partition
+after another.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,20 +20,21 @@ _AT_ONCE: Final = 500
 _WAIT_S: Final = 0.1
 
 
-def seen(message: Message) -> DeadLetterView:
-    """A message of a dead-letter topic; its headers are read, so this is done once."""
+def to_view(message: Message) -> DeadLetterView:
+    """Parse a message of a dead-letter topic, headers included; do this once per message."""
     (headers,) = read_headers([message])
     place = DeadLetterPosition(
         message.topic() or "", message.partition() or 0, message.offset() or 0
     )
-    told = [] if headers is None or headers is UNREADABLE else headers
-    return view_of(place, message.timestamp()[1], message.key(), message.value(), told)
+    readable = [] if headers is None or headers is UNREADABLE else headers
+    return view_of(place, message.timestamp()[1], message.key(), message.value(), readable)
 
 
 class OffsetScan:
-    """Records from offsets on, of all partitions at once, to below their ends.
+    """Iterates over the records between two offsets of several partitions.
 
-    `positions` tell all the while where a later one goes on: after what was given out.
+    `positions` always contains the offsets at which a later scan continues: those after the
+    records that were returned.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class OffsetScan:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left."""
+        """Whether every partition was read up to its end."""
         return not self._left()
 
     def __iter__(self) -> Iterator[Message]:
@@ -63,7 +64,7 @@ class OffsetScan:
             for message in self._consumer.consume(_AT_ONCE, _WAIT_S):
                 error = message.error()
                 if error is not None:
-                    _heard(error)
+                    _raise_refusal(error)
                     continue
                 source = PartitionId(message.topic() or "", message.partition() or 0)
                 offset = message.offset() or 0
@@ -80,55 +81,55 @@ class OffsetScan:
         return [each for each, at in self.positions.items() if at < self._ends[each]]
 
     def _pass_markers(self, left: list[PartitionId]) -> None:
-        """What no record stands at is passed too, once all before it was given out."""
-        for place in self._consumer.position([TopicPartition(*each) for each in left]):
-            source = PartitionId(place.topic, place.partition)
-            reached = min(place.offset, self._ends[source])
+        """Advance past offsets without records, such as transaction markers."""
+        for position in self._consumer.position([TopicPartition(*each) for each in left]):
+            source = PartitionId(position.topic, position.partition)
+            reached = min(position.offset, self._ends[source])
             self.positions[source] = max(self.positions[source], reached)
 
 
 class RecordChunk(NamedTuple):
-    """What one reading brought, and the offset that the next one begins at."""
+    """Records of one read, and the offset at which the next read starts."""
 
     messages: list[Message]
     position: int
 
 
 class DeadLetterReader:
-    """Reads one partition at a time, forwards; to go elsewhere costs a fetch."""
+    """Reads one partition at a time, forwards; a jump costs an extra fetch."""
 
     def __init__(self, clients: Clients) -> None:
         self._cluster: ClusterAdmin = clients.cluster
         self._consumer = clients.observer()
         self._at: tuple[PartitionId, int] | None = None
-        """Where its consumer stands; None where that has to be told it."""
+        """The consumer's position; None if it has to be assigned again."""
 
     def read(
         self, source: PartitionId, start: int, records_max: int, timeout_s: float
     ) -> RecordChunk:
-        """Records of a partition from an offset on; none where none came in time."""
+        """Return records of a partition from an offset on; none if none arrives in time."""
         if (source, start) != self._at:
             assign_anew(self._consumer, [TopicPartition(*source, start)])
             self._at = source, start
         messages = self._consumer.consume(records_max, timeout_s)
         found = [message for message in messages if message.error() is None]
         for error in filter(None, map(Message.error, messages)):
-            self._at = None  # the consumer has passed what came with it: read it again
+            self._at = None  # the consumer has passed records that came with it: read them again
             if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its name
                 return RecordChunk([], max(start, self._cluster.starts([source])[source]))
-            _heard(error)
+            _raise_refusal(error)
         if self._at is None:
             return RecordChunk([], start)
-        (place,) = self._consumer.position([TopicPartition(*source)])
-        position = max(start, place.offset)
+        (reached,) = self._consumer.position([TopicPartition(*source)])
+        position = max(start, reached.offset)
         self._at = source, position
         return RecordChunk(found, position)
 
     def close(self) -> None:
-        """Let the consumer go."""
+        """Close the consumer."""
         self._consumer.close()
 
 
-def _heard(error: KafkaError) -> None:
+def _raise_refusal(error: KafkaError) -> None:
     if error.code() in REFUSALS or error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001
         raise KafkaException(error)

@@ -1,8 +1,9 @@
-"""Redrive coordinator: runs the redrives of the group in one instance, on a thread of its own.
+"""Redrive coordinator: runs the redrives of the group in one instance, on its own thread.
 
 The coordinator is the instance that owns the first deciding partition (ADR 11). Correctness does
-not depend on there being only one: owners decide each letter once, whoever sends it. A job is read
-from the metadata topic, resumes at its last checkpoint, and is saved from time to time.
+not depend on there being only one: owners decide each dead letter once, no matter which instance
+sends it. A job is read from the metadata topic, resumes at its last checkpoint, and is saved from
+time to time.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from service.config.load import Config
 from service.config.tasks import Hop, hops_of
 from service.dead_letters.owners import DeadLetterOwners
 from service.dead_letters.reader import DeadLetterReader
-from service.dead_letters.redrive_runner import JobDeletedError, RedriveRunner, aside
+from service.dead_letters.redrive_runner import JobDeletedError, RedriveRunner, run_in_daemon_thread
 from service.dedup.route import resolve
 from service.kafka.clients import Clients
 from service.kafka.topics import by_address, config_topic
@@ -36,9 +37,10 @@ from state.model import PartitionId
 
 
 def first_deciding(config: Config, names: Collection[str]) -> PartitionId | None:
-    """The partition whose owner has the turn, the same for all who ask; None without inputs.
+    """Return the partition whose owner is the coordinator, the same on every instance.
 
-    The first of by-address, where anything is decided by address; else that of the first input.
+    It is the first partition of the repartition topic if any route has scope `address`, otherwise
+    that of the first input; None without inputs.
     """
     group_id = config.service.group_id
     if Hop.ADDRESSES in hops_of(route.scope for route in config.routes):
@@ -47,19 +49,19 @@ def first_deciding(config: Config, names: Collection[str]) -> PartitionId | None
     return PartitionId(min(inputs), 0) if inputs else None
 
 
-def owns(status: ServiceStatus, place: PartitionId | None) -> bool:
+def owns(status: ServiceStatus, partition: PartitionId | None) -> bool:
     """Whether an instance reads a partition."""
-    return place is not None and any(
-        (each.topic, each.partition) == place and each.phase == "running"
+    return partition is not None and any(
+        (each.topic, each.partition) == partition and each.phase == "running"
         for each in status.partitions
     )
 
 
-_LOOK_S: Final = 0.25
+_REFRESH_S: Final = 0.25
 
-_OWNER_S: Final = 5.0
+_OWNER_CHECK_S: Final = 5.0
 
-_TOLD_S: Final = 5.0
+_WRITTEN_S: Final = 5.0
 
 _STOP_S: Final = 2.0
 
@@ -68,13 +70,13 @@ _ATTEMPTS: Final = 4
 _PAUSE_S: Final = 2.0
 
 _AT_ONCE: Final = 4
-"""Redrives that run at the same time; the others wait."""
+"""How many redrives run at the same time; the others wait."""
 
 _log = structlog.stdlib.get_logger(__name__)
 
 
 class _AlreadyStartedError(Exception):
-    """The job was begun before."""
+    """A job with the same idempotency key exists already."""
 
     def __init__(self, job: RedriveJob) -> None:
         super().__init__(job.id)
@@ -82,7 +84,10 @@ class _AlreadyStartedError(Exception):
 
 
 class RedriveCoordinator:
-    """See the module. `jobs`, `know` and `write` are for any thread."""
+    """Runs redrives while this instance is the coordinator.
+
+    `jobs`, `know`, `begin` and `write` are safe on any thread.
+    """
 
     def __init__(
         self,
@@ -101,40 +106,43 @@ class RedriveCoordinator:
         self._metadata_watcher = metadata_watcher
         self._writer = MetadataWriter(clients, config_topic(config().service.group_id), clock)
         self._known: dict[str, RedriveJob] | None = None
-        """As the config topic tells them; None before it was read."""
-        self._told: dict[str, tuple[float, RedriveJob]] = {}
-        """What was written here, and when, until it is read."""
-        self._errands: dict[str, RedriveRunner] = {}
+        """Jobs as read from the metadata topic; None before it was read."""
+        self._written: dict[str, tuple[float, RedriveJob]] = {}
+        """Jobs written by this instance, with the time, until they are read back."""
+        self._runners: dict[str, RedriveRunner] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._begun: dict[str, bool] = {}
-        """Whether the job of an errand ran when it began."""
+        self._was_running: dict[str, bool] = {}
+        """Whether the job of a runner was running when the runner started."""
         self._first: PartitionId | None = None
-        self._looked_s = float("-inf")
+        self._checked_s = float("-inf")
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="ringfence-redrives", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask nobody any more; what is not done is done by others, or later."""
+        """Stop sending; unfinished jobs are continued by another instance, or later."""
         self._stopping = True
         self._thread.join(_STOP_S)
 
     def jobs(self) -> dict[str, RedriveJob]:
-        """All that are known, those that run here as they stand now; Unavailable at first."""
+        """Return all known jobs by id, with the current progress of those that run here.
+
+        Raises Unavailable until the metadata topic has been read.
+        """
         if self._known is None:
-            raise Unavailable("The config topic was not read yet; ask again.")
-        live = {name: runner.job for name, runner in list(self._errands.items())}
+            raise Unavailable("The metadata topic has not been read yet; ask again.")
+        live = {name: runner.job for name, runner in list(self._runners.items())}
         return {
             name: _newer(job, live[name]) if name in live else job
             for name, job in list(self._known.items())
         }
 
     def know(self, job: RedriveJob) -> None:
-        """A job was written here: it will be read, but who asks now shall see it."""
-        self._told[job.id] = (self._clock.monotonic_s(), job)
+        """Note a job that was written here, so that it is visible before it is read back."""
+        self._written[job.id] = (self._clock.monotonic_s(), job)
         if self._known is not None:
             self._known[job.id] = job
 
@@ -144,145 +152,146 @@ class RedriveCoordinator:
     async def _work(self) -> None:
         while not self._stopping:
             try:
-                self._look()
+                self._refresh()
                 await self._assign()
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_REFRESH_S)
             except KafkaException as error:
                 _log.info("redrives_wait", cause=error.args[0].name())
                 await asyncio.sleep(_PAUSE_S)
             except Exception:  # noqa: BLE001 - logged, and tried again
                 _log.exception("redrives_failed")
                 await asyncio.sleep(_PAUSE_S)
-        for runner in self._errands.values():
+        for runner in self._runners.values():
             runner.stop()
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=_STOP_S)
 
-    def _look(self) -> None:
-        """At what the config topic tells, and what was written here and not read yet."""
-        told = self._metadata_watcher.redrives
-        if told is None:
+    def _refresh(self) -> None:
+        """Update the known jobs from the metadata topic and the writes that are not read yet."""
+        stored = self._metadata_watcher.redrives
+        if stored is None:
             return
-        known, now_s = dict(told), self._clock.monotonic_s()
-        for name, (told_s, job) in list(self._told.items()):
+        known, now_s = dict(stored), self._clock.monotonic_s()
+        for name, (written_s, job) in list(self._written.items()):
             read = known.get(name, job)
-            # One that was cleared is as old as it was before.
+            # Clearing a job does not change its update time.
             was_read = name in known and (read == job or read.updated_at_ms > job.updated_at_ms)
-            if was_read or now_s - told_s > _TOLD_S:
-                del self._told[name]
+            if was_read or now_s - written_s > _WRITTEN_S:
+                del self._written[name]
             else:
                 known[name] = job
         self._known = known
 
     async def _assign(self) -> None:
-        """Begin what is ours to do, and let go of what is not."""
+        """Start runners for jobs while this instance is the coordinator, and stop the others."""
         known = self._known or {}
-        for name, runner in self._errands.items():
-            # What it begins as, running or ended, it has to do to its end.
-            if name not in known or known[name].is_running != self._begun[name]:
+        for name, runner in self._runners.items():
+            # A runner either sends a running job or clears an ended one, and never changes over.
+            if name not in known or known[name].is_running != self._was_running[name]:
                 runner.stop()
         for name in [name for name, task in self._tasks.items() if task.done()]:
             self._tasks.pop(name).result()
-            del self._errands[name], self._begun[name]
+            del self._runners[name], self._was_running[name]
         todo = [job for _, job in sorted(known.items()) if not job.is_over]
         if not todo:
             if len(known) > KEPT_MAX:
-                await aside(partial(self._forget, min(known)))
-        elif not await aside(self._is_ours):
-            for runner in self._errands.values():
+                await run_in_daemon_thread(partial(self._forget, min(known)))
+        elif not await run_in_daemon_thread(self._is_ours):
+            for runner in self._runners.values():
                 runner.stop()
         else:
             for job in todo[:_AT_ONCE]:
                 if job.id not in self._tasks:
                     runner = RedriveRunner(job, self._query_service, self._write, self._clock)
-                    self._errands[job.id], self._begun[job.id] = runner, job.is_running
+                    self._runners[job.id], self._was_running[job.id] = runner, job.is_running
                     self._tasks[job.id] = asyncio.create_task(self._do(runner))
 
     async def _do(self, runner: RedriveRunner) -> None:
-        """One job, as far as it can be done now; what fails is begun again as it was written."""
+        """Run one job as far as possible now; after a failure it restarts from its saved state."""
         name = runner.job.id
         _log.info("redrive_begins", redrive=name, state=runner.job.state)
         reader: DeadLetterReader | None = None
         try:
-            ways = await aside(
+            owners = await run_in_daemon_thread(
                 lambda: DeadLetterOwners.now(self._config(), self._clients().cluster)
             )
-            reader = await aside(lambda: DeadLetterReader(self._clients()))
-            await runner.run(ways.way, reader)
+            reader = await run_in_daemon_thread(lambda: DeadLetterReader(self._clients()))
+            await runner.run(owners.owner, reader)
             _log.info("redrive_rests", redrive=name, state=runner.job.state)
         except JobDeletedError:
             _log.info("redrive_gone", redrive=name)
         except KafkaException as error:
             cause = error.args[0].name()
             _log.warning("redrive_waits", redrive=name, cause=cause)
-            runner.waits(f"The broker answered {cause}; see its log, and our topics.")
+            runner.waits(f"The broker answered {cause}; see its log and the topics.")
             await asyncio.sleep(_PAUSE_S)
-        except Exception as error:  # noqa: BLE001 - logged, and told as the job's end
+        except Exception as error:  # noqa: BLE001 - logged, and reported as the job's error
             _log.exception("redrive_failed", redrive=name)
             await asyncio.sleep(_PAUSE_S)
-            with suppress(KafkaException, JobDeletedError):  # then it is tried again
-                await runner.fail(f"An error of ours: {error!r}; the log has more.")
+            with suppress(KafkaException, JobDeletedError):  # then the job is tried again
+                await runner.fail(f"An internal error: {error!r}; the log has more.")
         finally:
             if reader is not None:
-                await aside(reader.close)
+                await run_in_daemon_thread(reader.close)
 
     async def _write(
         self, name: str, change: Callable[[RedriveJob | None], RedriveJob]
     ) -> RedriveJob:
         for attempt in range(1, _ATTEMPTS):
             with suppress(KafkaException):  # others write the topic too, and fence each other
-                return await aside(partial(self.write, name, change))
-            await asyncio.sleep(_LOOK_S * attempt)
-        return await aside(partial(self.write, name, change))
+                return await run_in_daemon_thread(partial(self.write, name, change))
+            await asyncio.sleep(_REFRESH_S * attempt)
+        return await run_in_daemon_thread(partial(self.write, name, change))
 
     def write(self, name: str, change: Callable[[RedriveJob | None], RedriveJob]) -> RedriveJob:
-        """Write what is made of a job as it stands now; what `change` raises comes through.
+        """Apply `change` to the newest state of a job and write it; its exceptions come through.
 
-        KafkaException where the broker refuses, or another came between: ask again.
+        Raises KafkaException if the broker refuses or another writer interfered: try again.
         """
         written: list[RedriveJob] = []
 
-        def made(settings: MetadataImage) -> MetadataRecord:
+        def build(settings: MetadataImage) -> MetadataRecord:
             written[:] = [change(settings.redrives.by_id.get(name))]
             return written[0].record
 
-        self._writer.write(made)
+        self._writer.write(build)
         self.know(written[0])
         return written[0]
 
-    def begin(self, job: RedriveJob, mark: str) -> RedriveJob:
-        """Write a new job, unless there is one whose id ends with the mark: then it is that one.
+    def begin(self, job: RedriveJob, suffix: str) -> RedriveJob:
+        """Write a new job, or return the existing one whose id ends with the suffix.
 
-        It is looked for in the newest state, so that of two instances one begins. See `write`.
+        The newest state is searched, so that only one of two instances creates the job. Raises like
+        `write`.
         """
 
-        def made(settings: MetadataImage) -> MetadataRecord:
+        def build(settings: MetadataImage) -> MetadataRecord:
             for each in settings.redrives.by_id.values():
-                if each.id.endswith(mark):
+                if each.id.endswith(suffix):
                     raise _AlreadyStartedError(each)
             return job.record
 
         try:
-            self._writer.write(made)
+            self._writer.write(build)
         except _AlreadyStartedError as begun:
             job = begun.job
         self.know(job)
         return job
 
     def _forget(self, oldest: str) -> None:
-        """One at a time: there is no hurry."""
+        """Delete the oldest job from the metadata topic; one at a time is enough."""
         self._writer.write(lambda _settings: forgetting(oldest))
 
     def _is_ours(self) -> bool:
         now_s = self._clock.monotonic_s()
-        if now_s - self._looked_s > _OWNER_S:
+        if now_s - self._checked_s > _OWNER_CHECK_S:
             self._first = first_deciding(self._config(), self._clients().cluster.names())
-            self._looked_s = now_s
+            self._checked_s = now_s
         return owns(self._status(), self._first)
 
 
 def _newer(known: RedriveJob, live: RedriveJob) -> RedriveJob:
-    """A job that runs here as it stands now; what it has become is as it was written."""
+    """Return the live job, or the stored one with live progress if its state changed since."""
     if known.is_running == live.is_running:
         return live
     return known._replace(progress=live.progress)

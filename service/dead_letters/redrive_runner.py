@@ -33,30 +33,30 @@ _STEP_S: Final = 0.1
 
 
 class TokenBucket:
-    """See the module; the times it is told never go back."""
+    """Rate limiter; the times that it is given must never go back."""
 
     def __init__(self, per_second: float | None, now_s: float) -> None:
-        """Without a rate nothing waits."""
+        """`per_second` None means no limit."""
         self._per_second = per_second
         self._tokens = 0.0
         self._filled_s = now_s
 
     def at_once(self, now_s: float) -> float:
-        """How many may be taken together: what is there, or else a tenth of a second's worth."""
+        """Return how many tokens may be taken at once: those available, at least those of 0.1 s."""
         if self._per_second is None:
             return float("inf")
-        return max(1.0, self._per_second * _STEP_S, self._there(now_s))
+        return max(1.0, self._per_second * _STEP_S, self._available(now_s))
 
     def take(self, count: int, now_s: float) -> float:
-        """Take so many tokens; gives how long to wait until they are there, in seconds."""
+        """Take tokens, and return the seconds to wait until they are available."""
         if self._per_second is None:
             return 0.0
-        self._tokens = self._there(now_s) - count
+        self._tokens = self._available(now_s) - count
         self._filled_s = now_s
         return max(0.0, -self._tokens / self._per_second)
 
-    def _there(self, now_s: float) -> float:
-        assert self._per_second is not None, "what has no rate has no tokens"
+    def _available(self, now_s: float) -> float:
+        assert self._per_second is not None, "a bucket without a rate has no tokens"
         filled = self._tokens + (now_s - self._filled_s) * self._per_second
         return min(filled, max(1.0, self._per_second * _RESERVE_S))
 
@@ -64,8 +64,11 @@ class TokenBucket:
 T = TypeVar("T")
 
 
-async def aside(work: Callable[[], T]) -> T:
-    """What `work` gives, or raises."""
+async def run_in_daemon_thread(work: Callable[[], T]) -> T:
+    """Run a blocking call on a daemon thread; return its result or raise its exception.
+
+    A daemon thread, unlike one of an executor, does not keep the process from ending.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
@@ -80,9 +83,9 @@ async def aside(work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             outcome: tuple[T | None, BaseException | None] = (work(), None)
-        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+        except BaseException as error:  # noqa: BLE001 - it is raised in the waiting coroutine
             outcome = (None, error)
-        with suppress(RuntimeError):  # nobody waits any more
+        with suppress(RuntimeError):  # the event loop is closed: no coroutine waits any more
             loop.call_soon_threadsafe(settle, *outcome)
 
     threading.Thread(target=run, name="ringfence-aside", daemon=True).start()
@@ -92,7 +95,7 @@ async def aside(work: Callable[[], T]) -> T:
 A = TypeVar("A")
 
 Write = Callable[[str, Callable[[RedriveJob | None], RedriveJob]], Awaitable[RedriveJob]]
-"""Writes what is made of the job of an id, as the config topic has it now."""
+"""Applies a change to the newest state of the job with an id and writes the result."""
 
 STEP_MAX: Final = 5_000
 
@@ -106,57 +109,57 @@ _RATE_OVER_S: Final = 10.0
 
 
 class JobDeletedError(Exception):
-    """The job is on the config topic no more."""
+    """The job was deleted from the metadata topic."""
 
 
 class RedriveRunner:
-    """See the module. `job` is for any thread."""
+    """Runs one redrive. `job` may be read on any thread."""
 
     def __init__(
         self, job: RedriveJob, query_service: QueryService, write: Write, clock: Clock
     ) -> None:
         self.job = job
-        """As it stands now; of what was written it is ahead."""
+        """The current state of the job, ahead of the saved one."""
         self._query_service = query_service
         self._write = write
         self._clock = clock
         self._ended = asyncio.Event()
         self._saved_s = clock.monotonic_s()
         self._sent: deque[tuple[float, int, int]] = deque()
-        """When how many were sent, and how much was left."""
+        """Samples for the rate: time, number sent, and number left."""
 
     def stop(self) -> None:
-        """Send nothing more: it has ended, or is somebody else's now."""
+        """Send nothing more: the job has ended, or another instance runs it."""
         self._ended.set()
 
     async def run(
-        self, way: Callable[[DeadLetterView], PartitionId | str], reader: ChunkReader
+        self, owner_of: Callable[[DeadLetterView], PartitionId | str], reader: ChunkReader
     ) -> None:
-        """All that is left to do, or as much as comes before `stop`."""
-        marks = await self._marks()
-        drive = RedriveBatcher(self.job, way, reader, marks)
-        if drive.job.progress.sent >= self.job.progress.sent:  # removed marks tell of less
-            self.job = drive.job
+        """Do the rest of the job, or as much as possible before `stop`."""
+        checkpoints = await self._checkpoints()
+        batcher = RedriveBatcher(self.job, owner_of, reader, checkpoints)
+        if batcher.job.progress.sent >= self.job.progress.sent:  # deleted checkpoints count less
+            self.job = batcher.job
         if self.job.is_running and not self._ended.is_set():
-            await self._drive(drive)
+            await self._send_all(batcher)
         else:
             await self._clear()
 
     async def fail(self, sentence: str) -> None:
-        """Give the job up."""
+        """End the job as failed."""
         await self._end("failed", sentence)
 
-    async def _drive(self, drive: RedriveBatcher) -> None:
+    async def _send_all(self, batcher: RedriveBatcher) -> None:
         bucket = TokenBucket(self.job.order.max_per_second, self._clock.monotonic_s())
         while not self._ended.is_set():
             at_once = min(bucket.at_once(self._clock.monotonic_s()), STEP_MAX)
-            step = await aside(partial(drive.next, at_once))
-            await self._rest(bucket.take(step.letters, self._clock.monotonic_s()))
-            sendings = (self._send(commands, drive) for commands in step.commands)
+            step = await run_in_daemon_thread(partial(batcher.next, at_once))
+            await self._pause(bucket.take(step.letters, self._clock.monotonic_s()))
+            sendings = (self._send(commands, batcher) for commands in step.commands)
             if not all(await asyncio.gather(*sendings)):
                 break
-            drive.advance(step)
-            self._tell(drive)
+            batcher.advance(step)
+            self._report_progress(batcher)
             if step.is_last:
                 await self._end("done")
                 return
@@ -164,93 +167,93 @@ class RedriveRunner:
                 await self._save()
         await self._save()
 
-    async def _send(self, commands: Sequence[DecideDeadLetters], drive: RedriveBatcher) -> bool:
-        """To one owner, in order; False where the errand ends before all of it is answered for."""
+    async def _send(self, commands: Sequence[DecideDeadLetters], batcher: RedriveBatcher) -> bool:
+        """Send commands to one owner, in order; return False if the runner stops before the end."""
         waiting = deque(commands)
         while waiting:
             command = waiting.popleft()
-            answer = await self._redriven(command)
+            answer = await self._decided(command)
             if answer is None or answer.result == "ended":
                 self._ended.set()
                 return False
             if answer.result == "refused":
                 waiting.extendleft(reversed(halves(command)))
-            drive.answered(answer)
-            self._tell(drive)
+            batcher.answered(answer)
+            self._report_progress(batcher)
         return True
 
-    async def _redriven(self, command: DecideDeadLetters) -> RedriveAnswer | None:
-        return await self._asked(lambda: self._query_service.ask(command, _ASK_S))
+    async def _decided(self, command: DecideDeadLetters) -> RedriveAnswer | None:
+        return await self._answer(lambda: self._query_service.ask(command, _ASK_S))
 
-    async def _marks(self) -> tuple[PartitionCheckpoint, ...]:
-        """Of all owners; less would be guessed from."""
+    async def _checkpoints(self) -> tuple[PartitionCheckpoint, ...]:
+        """Return the checkpoints of all owners; wait until every owner has answered."""
         pauses = iter(_PAUSES_S)
         while not self._ended.is_set():
-            answer = await self._asked(
+            answer = await self._answer(
                 lambda: self._query_service.ask(CheckpointsQuery(self.job.id), _ASK_S)
             )
             if answer is None or answer.complete:
                 return () if answer is None else answer.marks
             self.waits("Not all deciding partitions are owned by an instance that answers.")
-            await self._rest(next(pauses, _PAUSES_S[-1]))
+            await self._pause(next(pauses, _PAUSES_S[-1]))
         return ()
 
     async def _clear(self) -> None:
-        """Have all owners forget a job that has ended; it is known by then that it has."""
+        """Delete the checkpoints of an ended job on all owners; the end is already saved."""
         while not self._ended.is_set():
-            answer = await self._asked(
+            answer = await self._answer(
                 lambda: self._query_service.ask(DeleteCheckpoints(self.job.id), _ASK_S)
             )
             if answer is not None and answer.complete:
                 await self._save(cleared=True)
                 return
-            await self._rest(_PAUSES_S[-1])
+            await self._pause(_PAUSES_S[-1])
 
-    async def _asked(self, ask: Callable[[], Awaitable[A]]) -> A | None:
-        """The answer, however often it takes to ask; None where the errand ends before it comes."""
+    async def _answer(self, ask: Callable[[], Awaitable[A]]) -> A | None:
+        """Repeat a request until it is answered; return None if the runner stops before."""
         pauses = iter(_PAUSES_S)
         while not self._ended.is_set():
             try:
                 answer = await ask()
             except (Unavailable, NotPossible) as reason:
-                # It is not possible where nobody owns what is meant: somebody will.
+                # NotPossible means that the partition has no owner now: it will get one.
                 pause_s = next(pauses, _PAUSES_S[-1])
                 if pause_s == _PAUSES_S[-1]:
                     self.waits(str(reason))
-                await self._rest(pause_s)
+                await self._pause(pause_s)
             else:
                 self.waits(None)
                 return answer
         return None
 
-    async def _rest(self, seconds: float) -> None:
-        """Wait, unless the errand ends meanwhile."""
+    async def _pause(self, seconds: float) -> None:
+        """Sleep, but not longer than until `stop`."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), seconds)
 
     def waits(self, sentence: str | None) -> None:
-        """Tell why it does not go on; None when it does."""
+        """Report why the job makes no progress; None clears it."""
         if sentence != self.job.waiting_for:
             self.job = self.job._replace(waiting_for=sentence)
 
-    def _tell(self, drive: RedriveBatcher) -> None:
-        """How far it is, how fast it goes, and how long it may take."""
-        now_s, left = self._clock.monotonic_s(), drive.left
-        self._sent.append((now_s, drive.job.progress.sent, left))
+    def _report_progress(self, batcher: RedriveBatcher) -> None:
+        """Update the job's progress, rate and remaining time."""
+        now_s, left = self._clock.monotonic_s(), batcher.left
+        self._sent.append((now_s, batcher.job.progress.sent, left))
         while now_s - self._sent[0][0] > _RATE_OVER_S:
             self._sent.popleft()
         since_s, sent, had_left = self._sent[0]
         took_s, passed = now_s - since_s, had_left - left
-        rate = (drive.job.progress.sent - sent) / took_s if took_s else 0.0
+        rate = (batcher.job.progress.sent - sent) / took_s if took_s else 0.0
         eta_s = left * took_s / passed if passed > 0 else None
-        self.job = drive.job._replace(
+        self.job = batcher.job._replace(
             updated_at_ms=self._clock.wall_ms(),
             rate_per_second=round(rate, 1),
             eta_s=None if eta_s is None else round(eta_s, 1),
         )
 
     async def _save(self, *, cleared: bool = False) -> None:
-        """Write how far it is; what has become of it meanwhile stands."""
+        """Save the progress; a state that was written in the meantime is kept."""
         mine = self.job
 
         def change(now: RedriveJob | None) -> RedriveJob:
@@ -260,7 +263,7 @@ class RedriveRunner:
         self._saved_s = self._clock.monotonic_s()
 
     async def _end(self, state: State, error: str | None = None) -> None:
-        """Write that it has come to its end, unless it has come to another already."""
+        """Save the end of the job, unless it has ended in another state already."""
         mine, now_ms = self.job, self._clock.wall_ms()
 
         def change(now: RedriveJob | None) -> RedriveJob:
@@ -270,7 +273,7 @@ class RedriveRunner:
 
 
 def _onto(now: RedriveJob | None, mine: RedriveJob) -> RedriveJob:
-    """The progress of one, and all else as it is written now."""
+    """Return the stored job with our progress; raise JobDeletedError if it was deleted."""
     if now is None:
         raise JobDeletedError(mine.id)
     return now._replace(

@@ -1,4 +1,4 @@
-"""Redrive service: creates, previews, reports and cancels redrives. The coordinator runs them."""
+"""Redrive service: creates, previews, lists and cancels redrives. The coordinator runs them."""
 
 import hashlib
 import secrets
@@ -30,31 +30,31 @@ RUNNING_MAX: Final = 20
 
 
 class RedriveService:
-    """See the module. Blocks; safe on any thread."""
+    """Handles the API's requests for redrives. Blocks; safe on any thread."""
 
     def __init__(
         self,
         config: Callable[[], Config],
         clients: Callable[[], Clients],
-        box: DeadLetterBrowser,
+        browser: DeadLetterBrowser,
         coordinator: RedriveCoordinator,
         clock: Clock,
     ) -> None:
         self._config = config
         self._clients = clients
-        self._box = box
+        self._browser = browser
         self._coordinator = coordinator
         self._clock = clock
 
     def order(self, order: RedriveRequest, key: str | None = None) -> RedriveView:
-        """Begin a redrive of what is there now; what is written later is not part of it.
+        """Create a redrive of the dead letters that exist now; later ones are not part of it.
 
-        Under a key that its actor has used before, on any instance, it is the redrive that was
-        begun then, for as long as that one is known.
+        With an idempotency key that the actor has used before, on any instance, return the redrive
+        of that request, as long as it is known.
         """
-        jobs, mark = self._coordinator.jobs(), _mark(order.actor, key)
+        jobs, suffix = self._coordinator.jobs(), _id_suffix(order.actor, key)
         for job in jobs.values():
-            if job.id.endswith(mark):
+            if job.id.endswith(suffix):
                 return job.view
         running = [job for job in jobs.values() if job.is_running]
         if len(running) >= RUNNING_MAX:
@@ -62,49 +62,49 @@ class RedriveService:
             raise NotPossible(sentence)
         now_ms = self._clock.wall_ms()
         job = RedriveJob(
-            id=f"{now_ms:013d}{mark}",
+            id=f"{now_ms:013d}{suffix}",
             order=order,
             spans=self._spans(order),
             created_at_ms=now_ms,
             updated_at_ms=now_ms,
         )
-        return self._asked(lambda: self._coordinator.begin(job, mark)).view
+        return self._write(lambda: self._coordinator.begin(job, suffix)).view
 
     def preview(self, order: RedriveRequest) -> RedriveEstimate:
-        """What it would be about, as far as one request goes."""
-        spans, ways = (
+        """Estimate a redrive without creating it, up to the limit of one request."""
+        spans, owners = (
             self._spans(order),
             DeadLetterOwners.now(self._config(), self._clients().cluster),
         )
         samples: list[DeadLetterView] = []
         skipped = Counter[str]()
 
-        def look(view: DeadLetterView) -> None:
-            way = ways.way(view)
-            if isinstance(way, str):
-                skipped[way] += 1
+        def on_match(view: DeadLetterView) -> None:
+            owner = owners.owner(view)
+            if isinstance(owner, str):
+                skipped[owner] += 1
             if len(samples) < SAMPLES:
                 samples.append(view)
 
         if order.letters:
-            counts = self._box.count_named(order.letters, look)
+            counts = self._browser.count_named(order.letters, on_match)
         else:
-            counts = self._box.count(order.filter, None, look)
+            counts = self._browser.count(order.filter, None, on_match)
         total = len(order.letters) or sum(span.end - span.start for span in spans)
         return RedriveEstimate(order, total, counts, dict(skipped), tuple(samples))
 
     def all(self) -> tuple[RedriveView, ...]:
-        """The newest first."""
+        """Return all redrives, the newest first."""
         jobs = self._coordinator.jobs()
         return tuple(jobs[name].view for name in sorted(jobs, reverse=True))
 
     def get(self, name: str) -> RedriveView | None:
-        """The one of that id."""
+        """Return the redrive with an id, or None."""
         job = self._coordinator.jobs().get(name)
         return None if job is None else job.view
 
     def cancel(self, name: str) -> RedriveView | None:
-        """End one; of one that has ended nothing changes."""
+        """Cancel a redrive and return it, unchanged if it has ended; None if there is none."""
         job = self._coordinator.jobs().get(name)
         if job is None:
             return None
@@ -115,9 +115,9 @@ class RedriveService:
         def ended(now: RedriveJob | None) -> RedriveJob:
             return (job if now is None else now).ended("cancelled", now_ms)
 
-        return self._asked(lambda: self._coordinator.write(name, ended)).view
+        return self._write(lambda: self._coordinator.write(name, ended)).view
 
-    def _asked(self, write: Callable[[], RedriveJob]) -> RedriveJob:
+    def _write(self, write: Callable[[], RedriveJob]) -> RedriveJob:
         try:
             return write()
         except KafkaException as error:
@@ -127,8 +127,8 @@ class RedriveService:
     def _spans(self, order: RedriveRequest) -> tuple[DeadLetterRange, ...]:
         if order.letters:
             return self._named_spans(order)
-        with self._box.reading() as (clients, consumer):
-            log = self._box.log_of(order.filter, clients, consumer)
+        with self._browser.reading() as (clients, consumer):
+            log = self._browser.log_of(order.filter, clients, consumer)
         return tuple(
             DeadLetterRange(*each, start, end)
             for each, (start, end) in sorted(log.items())
@@ -136,24 +136,24 @@ class RedriveService:
         )
 
     def _named_spans(self, order: RedriveRequest) -> tuple[DeadLetterRange, ...]:
-        places: dict[PartitionId, list[int]] = {}
+        by_partition: dict[PartitionId, list[int]] = {}
         for topic, partition, offset in order.letters:
-            places.setdefault(PartitionId(topic, partition), []).append(offset)
-        wanted = DeadLetterFilter(topics=tuple(sorted({topic for topic, _ in places})))
-        with self._box.reading() as (clients, consumer):
-            log = self._box.log_of(wanted, clients, consumer)
-        for each, offsets in places.items():
+            by_partition.setdefault(PartitionId(topic, partition), []).append(offset)
+        topics = DeadLetterFilter(topics=tuple(sorted({topic for topic, _ in by_partition})))
+        with self._browser.reading() as (clients, consumer):
+            log = self._browser.log_of(topics, clients, consumer)
+        for each, offsets in by_partition.items():
             if each not in log or max(offsets) >= log[each][1]:
                 where = f"{each.topic}-{each.partition}@{max(offsets)}"
                 raise NotPossible(f"There is no dead letter {where}; see /v1/dead-letters.")
         return tuple(
             DeadLetterRange(*each, min(offsets), max(offsets) + 1)
-            for each, offsets in sorted(places.items())
+            for each, offsets in sorted(by_partition.items())
         )
 
 
-def _mark(actor: str, key: str | None) -> str:
-    """The end of an id: the same for the same key of the same actor, wherever it is made."""
+def _id_suffix(actor: str, key: str | None) -> str:
+    """Return the end of a job id, the same on every instance for a key of an actor."""
     if key is None:
         return f"-{secrets.token_hex(4)}"
     return f"-{hashlib.sha256(f'{len(actor)}:{actor}{key}'.encode()).hexdigest()[:32]}"

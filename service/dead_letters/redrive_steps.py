@@ -1,10 +1,10 @@
 """Redrive steps: the position of one redrive in the dead letters, advanced a step at a time.
 
-A step holds the next letters, sorted by the partition that decides them. The job advances only when
-the owners have answered for the whole step. So an instance that resumes the job repeats at most one
-step, and the owners recognise what they have decided already.
-Invariant: an owner receives the letters that it decides in the order of their offsets, and never
-before it has answered for the earlier ones.
+A step contains the next dead letters, grouped by the partition that decides them. The job advances
+only after the owners have answered the whole step. So an instance that resumes the job repeats at
+most one step, and the owners recognise what they have decided already.
+Invariant: an owner receives its dead letters in the order of their offsets, and none before it has
+answered for the earlier ones.
 """
 
 from bisect import bisect_left
@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from service.dead_letters.reader import RecordChunk, seen
+from service.dead_letters.reader import RecordChunk, to_view
 from service.dedup.dead_letter import DeadLetterView, RedrivenRecord, letter_of, matches
 from service.metadata.redrive_job import RedriveJob
 from service.queries.redrives import DecideDeadLetters, PartitionCheckpoint, RedriveAnswer
@@ -21,31 +21,31 @@ from state.model import PartitionId
 _WAIT_S: Final = 0.2
 
 _JUMP: Final = 2_000
-"""A named letter so far ahead is gone to; what lies before a nearer one is read over."""
+"""Beyond this distance the reader jumps to a named dead letter; nearer ones are read through to."""
 
 
 class ChunkReader(Protocol):
-    """Reads dead letters of one partition; see `SpanReader`."""
+    """Reads records of one partition, as `DeadLetterReader` does."""
 
     def read(
         self, source: PartitionId, start: int, records_max: int, timeout_s: float
     ) -> RecordChunk:
-        """Records from an offset on; none where none came in time."""
+        """Return records from an offset on; none if none arrives in time."""
         ...
 
 
 class FeedChunk(NamedTuple):
-    """What one reading brought."""
+    """Dead letters of one read."""
 
     views: list[DeadLetterView]
     missing: int
-    """Letters that were named and are not there."""
+    """How many named dead letters do not exist."""
     moved: bool
-    """Whether it came on at all."""
+    """Whether the position has advanced."""
 
 
 class DeadLetterFeed:
-    """See the module. `span` and `offset` tell where it stands, as those of `RedriveJob` do."""
+    """Reads a job's dead letters in order; `span` and `offset` are its position, as in the job."""
 
     def __init__(self, job: RedriveJob, reader: ChunkReader) -> None:
         self._spans = job.spans
@@ -57,11 +57,11 @@ class DeadLetterFeed:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left."""
+        """Whether all spans have been read."""
         return self.span >= len(self._spans)
 
     def take(self, records_max: int) -> FeedChunk:
-        """The next records of the span at hand; none where none came in time."""
+        """Return the next records of the current span; none if none arrives in time."""
         topic, partition, first, end = self._spans[self.span]
         source = PartitionId(topic, partition)
         start = max(self.offset, first)
@@ -69,8 +69,8 @@ class DeadLetterFeed:
         reached = self._next_named(source, start, end)
         if reached < end:
             messages, reached = self._reader.read(source, reached, records_max, _WAIT_S)
-            # Read in any case: what is behind the end was written later.
-            views = [seen(each) for each in messages if (each.offset() or 0) < end]
+            # Records after the end of the span were written later.
+            views = [to_view(each) for each in messages if (each.offset() or 0) < end]
         reached = min(max(reached, start), end)
         missing = 0
         if self._named:
@@ -81,7 +81,7 @@ class DeadLetterFeed:
         return FeedChunk(views, missing, moved=reached > start or reached >= end)
 
     def _next_named(self, source: PartitionId, start: int, end: int) -> int:
-        """Where to read on: at the next letter that is named, where that is far."""
+        """Return the offset to read from: that of the next named dead letter if it is far away."""
         if not self._named:
             return start
         offsets = self._named[source]
@@ -93,13 +93,13 @@ class DeadLetterFeed:
         self, source: PartitionId, views: Sequence[DeadLetterView], start: int, reached: int
     ) -> tuple[list[DeadLetterView], int]:
         offsets = self._named[source]
-        wanted = set(offsets[bisect_left(offsets, start) : bisect_left(offsets, reached)])
-        found = [view for view in views if view.place.offset in wanted]
-        return found, len(wanted) - len(found)
+        named = set(offsets[bisect_left(offsets, start) : bisect_left(offsets, reached)])
+        found = [view for view in views if view.place.offset in named]
+        return found, len(named) - len(found)
 
 
 AT_ONCE: Final = 1_000
-"""How many records are read at once, and how many letters go in one command."""
+"""How many records are read at once, and how many dead letters one command contains."""
 
 COMMAND_BYTES_MAX: Final = 4 * 1024 * 1024
 
@@ -109,13 +109,13 @@ MISSING: Final = "not-found"
 
 
 class RedriveStep(NamedTuple):
-    """What comes next: all of it, then the job has moved on."""
+    """The next dead letters to send; after their answers the job moves on."""
 
     commands: tuple[tuple[DecideDeadLetters, ...], ...]
-    """For each owner, in their order."""
+    """The commands of each owner, in order."""
     letters: int
     span: int
-    """Where the job stands after it; see `RedriveJob`."""
+    """Position of the job after the step, as in `RedriveJob`."""
     offset: int
     scanned: int
     matched: int
@@ -124,28 +124,28 @@ class RedriveStep(NamedTuple):
 
 
 class RedriveBatcher:
-    """See the module."""
+    """Splits a redrive into steps, and keeps its job up to date with the owners' answers."""
 
     def __init__(
         self,
         job: RedriveJob,
-        way: Callable[[DeadLetterView], PartitionId | str],
+        owner_of: Callable[[DeadLetterView], PartitionId | str],
         reader: ChunkReader,
-        marks: Iterable[PartitionCheckpoint] = (),
+        checkpoints: Iterable[PartitionCheckpoint] = (),
     ) -> None:
-        """`way` tells the partition that decides a letter, or why it cannot be redriven."""
+        """`owner_of` returns the partition that decides a dead letter, or why there is none."""
         self.job = job
-        self._way = way
+        self._owner_of = owner_of
         self._feed = DeadLetterFeed(job, reader)
-        self._marks = {mark[:4]: mark for mark in marks}
+        self._checkpoints = {mark[:4]: mark for mark in checkpoints}
         self._matched = job.progress.matched
-        """Those of steps that are still on their way included."""
-        self._count()
+        """Includes dead letters of steps that are not answered yet."""
+        self._sum_checkpoints()
 
     def next(self, letters_max: float) -> RedriveStep:
-        """The next step; one without letters where none came in time. Blocks for a moment.
+        """Return the next step, empty if no record arrives in time. Blocks for a moment.
 
-        After KafkaException, some may have been passed over: begin anew from the job.
+        After KafkaException dead letters may have been skipped: create a new batcher from the job.
         """
         feed, letters = self._feed, dict[tuple[PartitionId, PartitionId], list[RedrivenRecord]]()
         count = scanned = matched = 0
@@ -162,13 +162,13 @@ class RedriveBatcher:
                     continue
                 matched += 1
                 self._matched += 1
-                way, letter = self._way(view), letter_of(view)
-                if isinstance(way, str) or letter is None:
-                    skipped[str(way)] += 1
+                owner, letter = self._owner_of(view), letter_of(view)
+                if isinstance(owner, str) or letter is None:
+                    skipped[str(owner)] += 1
                     continue
                 count += 1
-                stands = PartitionId(view.place.topic, view.place.partition)
-                letters.setdefault((way, stands), []).append(letter)
+                stored_in = PartitionId(view.place.topic, view.place.partition)
+                letters.setdefault((owner, stored_in), []).append(letter)
             if not moved:
                 break
         return RedriveStep(
@@ -183,12 +183,12 @@ class RedriveBatcher:
         )
 
     def answered(self, answer: RedriveAnswer) -> None:
-        """An owner has told how far it is."""
-        self._marks[answer.mark[:4]] = answer.mark
-        self._count()
+        """Record an owner's answer, which contains its new checkpoint."""
+        self._checkpoints[answer.mark[:4]] = answer.mark
+        self._sum_checkpoints()
 
     def advance(self, step: RedriveStep) -> None:
-        """All of a step is answered for."""
+        """Move the job past a step that is answered completely."""
         progress = self.job.progress
         self.job = self.job._replace(
             span=step.span,
@@ -202,7 +202,7 @@ class RedriveBatcher:
 
     @property
     def left(self) -> int:
-        """How many offsets lie ahead."""
+        """Return the number of offsets that are left to read."""
         spans, at = self.job.spans[self.job.span :], self.job.offset
         return sum(
             end - max(start, at if row == 0 else start)
@@ -211,7 +211,7 @@ class RedriveBatcher:
 
     @property
     def _room(self) -> float:
-        """How many more may match."""
+        """Return how many more dead letters may match, by the job's limit."""
         limit = self.job.order.limit
         return float("inf") if limit is None else limit - self._matched
 
@@ -219,25 +219,28 @@ class RedriveBatcher:
         self, letters: dict[tuple[PartitionId, PartitionId], list[RedrivenRecord]]
     ) -> tuple[tuple[DecideDeadLetters, ...], ...]:
         by_owner: dict[PartitionId, list[DecideDeadLetters]] = {}
-        for (owner, stands), all_letters in letters.items():
+        for (owner, stored_in), all_letters in letters.items():
             for some in _pieces(all_letters):
                 command = DecideDeadLetters(
                     redrive=self.job.id,
                     mode=self.job.order.mode,
                     topic=owner.topic,
                     partition=owner.partition,
-                    letters_topic=stands.topic,
-                    letters_partition=stands.partition,
+                    letters_topic=stored_in.topic,
+                    letters_partition=stored_in.partition,
                     letters=tuple(some),
                 )
                 by_owner.setdefault(owner, []).append(command)
         return tuple(map(tuple, by_owner.values()))
 
-    def _count(self) -> None:
-        """What the owners have told, together."""
-        marks = self._marks.values()
-        accepted, refused = sum(m.accepted for m in marks), sum(m.refused for m in marks)
-        waiting, failed = sum(m.waiting for m in marks), sum(m.failed for m in marks)
+    def _sum_checkpoints(self) -> None:
+        """Update the job's progress with the sums over the owners' checkpoints."""
+        checkpoints = self._checkpoints.values()
+        accepted, refused = (
+            sum(m.accepted for m in checkpoints),
+            sum(m.refused for m in checkpoints),
+        )
+        waiting, failed = sum(m.waiting for m in checkpoints), sum(m.failed for m in checkpoints)
         progress = self.job.progress._replace(
             sent=accepted + refused + waiting + failed,
             accepted=accepted,
@@ -249,7 +252,7 @@ class RedriveBatcher:
 
 
 def halves(command: DecideDeadLetters) -> tuple[DecideDeadLetters, ...]:
-    """What the broker refused, in two; of one letter: that it is given up."""
+    """Split a command that the broker refused; a single dead letter is marked as given up."""
     letters = command.letters
     if len(letters) == 1:
         return (command._replace(given_up=True),)
@@ -258,7 +261,7 @@ def halves(command: DecideDeadLetters) -> tuple[DecideDeadLetters, ...]:
 
 
 def _pieces(letters: Sequence[RedrivenRecord]) -> Iterator[list[RedrivenRecord]]:
-    """In order, none of them larger than one command may be."""
+    """Split dead letters, in order, into pieces within the limits of one command."""
     piece: list[RedrivenRecord] = []
     size_bytes = 0
     for letter in letters:

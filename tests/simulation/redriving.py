@@ -140,7 +140,7 @@ class Sender:
         marks = self._world.marks()
         if marks is not None and self._world.job.is_running:
             reader = DeadLetterReader(FakeClients(self._world.log, GROUP, "reader"))
-            self._drive = RedriveBatcher(self._world.job, self._world.ways().way, reader, marks)
+            self._drive = RedriveBatcher(self._world.job, self._world.ways().owner, reader, marks)
 
     def _take_step(self, drive: RedriveBatcher) -> None:
         if self.is_done:
@@ -396,7 +396,7 @@ class RedriveWorld(World):
         return is_large and self.case.output_bytes_max > len(view.value or b"")
 
     def _expected(self, view: DeadLetterView, ways: DeadLetterOwners) -> Outcome:
-        if isinstance(ways.way(view), str):
+        if isinstance(ways.owner(view), str):
             return Outcome(0, 0, "skipped")
         is_large = len(view.value or b"") > OUTPUT_LIMIT_BYTES  # a duplicate is not too large yet
         if self.mode == "bypass":

@@ -1,6 +1,6 @@
 """A tally of dead letters: by hour, and of many addresses those with most."""
 
-from service.dead_letters.browser import ADDRESSES_TOLD, NONE, OTHER, DeadLetterTally
+from service.dead_letters.browser import ADDRESSES_MAX, NONE, OTHER, DeadLetterTally
 from service.dedup.dead_letter import DeadLetterPosition, DeadLetterView, view_of
 
 HOUR_MS = 3_600_000
@@ -28,7 +28,7 @@ def test_a_foreign_record_is_no_letter_and_an_address_may_be_unknown() -> None:
 
 
 def test_of_many_addresses_the_rest_is_told_as_one() -> None:
-    rare = (LETTER._replace(address=f"rare-{n}") for n in range(ADDRESSES_TOLD + 4))
+    rare = (LETTER._replace(address=f"rare-{n}") for n in range(ADDRESSES_MAX + 4))
     counts = tally_of(LETTER, LETTER, *rare).counts(0, None)
-    assert len(counts.by_address) == ADDRESSES_TOLD + 1
+    assert len(counts.by_address) == ADDRESSES_MAX + 1
     assert (counts.by_address["a"], counts.by_address[OTHER]) == (2, 5)

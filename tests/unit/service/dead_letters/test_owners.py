@@ -33,7 +33,7 @@ def letter(
 
 
 @pytest.mark.parametrize(
-    ("view", "way"),
+    ("view", "owner"),
     [
         (letter(), ("orders", 2)),
         (letter("clicks", 1), ("g.by-address", murmur2(b"k", 12))),
@@ -46,9 +46,9 @@ def letter(
     ],
 )
 def test_each_letter_goes_where_its_address_is_decided(
-    view: DeadLetterView, way: tuple[str, int] | str
+    view: DeadLetterView, owner: tuple[str, int] | str
 ) -> None:
-    assert DeadLetterOwners(config(ORDERS, CLICKS), TOPICS).way(view) == way
+    assert DeadLetterOwners(config(ORDERS, CLICKS), TOPICS).owner(view) == owner
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ class Site(QueryService):
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     for module in (coordinator_module, errand_module):
-        monkeypatch.setattr(module, "aside", at_once)
+        monkeypatch.setattr(module, "run_in_daemon_thread", at_once)
     for module, name in ((coordinator_module, "_LOOK_S"), (coordinator_module, "_PAUSE_S")):
         monkeypatch.setattr(module, name, 0)
     monkeypatch.setattr(errand_module, "_PAUSES_S", (0,))
@@ -169,7 +169,7 @@ def test_a_redrive_that_is_ordered_again_under_its_key_is_the_same_on_every_inst
         cast("MetadataWatcher", site),
         site.living.clock,
     )
-    other._look()  # before the first was written: it knows of none
+    other._refresh()  # before the first was written: it knows of none
     first = site.order("k", actor="ada")
     orders = RedriveService(
         lambda: site.config,
@@ -244,14 +244,14 @@ def test_what_fails_is_told_and_goes_on_or_ends_the_redrive(site: Site) -> None:
     for _ in range(60):
         site.works(1)
         said.add(some(site.orders.get(first)).waiting_for)
-    assert said == {None, "The broker answered _TRANSPORT; see its log, and our topics."}
+    assert said == {None, "The broker answered _TRANSPORT; see its log and the topics."}
     faults["topics"] = iter([])
     assert site.over(first) == "done"
     second = site.order()
     faults["topics"] = iter([RuntimeError("a bug")])
     assert site.over(second) == "failed"
     failed = some(site.orders.get(second)).error
-    assert failed == "An error of ours: RuntimeError('a bug'); the log has more."
+    assert failed == "An internal error: RuntimeError('a bug'); the log has more."
     third = site.order()
     faults["init_transactions"] = iter([gone()] * 3)  # where its end is written
     assert site.over(third) == "done"

@@ -1,11 +1,11 @@
-"""What blocks, aside."""
+"""A blocking call on a daemon thread."""
 
 import asyncio
 import threading
 
 import pytest
 
-from service.dead_letters.redrive_runner import aside
+from service.dead_letters.redrive_runner import run_in_daemon_thread
 
 
 def test_others_go_on_while_it_blocks() -> None:
@@ -19,7 +19,7 @@ def test_others_go_on_while_it_blocks() -> None:
             released.set()
 
         other = asyncio.create_task(beside())
-        assert await aside(lambda: released.wait(60)), "the others stood still"
+        assert await run_in_daemon_thread(lambda: released.wait(60)), "the others stood still"
         done.append("aside")
         await other
         return done
@@ -28,9 +28,9 @@ def test_others_go_on_while_it_blocks() -> None:
 
 
 def test_what_it_gives_or_raises_comes_through() -> None:
-    assert asyncio.run(aside(lambda: 7)) == 7
+    assert asyncio.run(run_in_daemon_thread(lambda: 7)) == 7
     with pytest.raises(ValueError, match="no number"):
-        asyncio.run(aside(lambda: _refuse("no number")))
+        asyncio.run(run_in_daemon_thread(lambda: _refuse("no number")))
 
 
 def _refuse(sentence: str) -> int:
@@ -42,7 +42,7 @@ def test_nobody_waits_for_what_was_given_up() -> None:
 
     async def given_up() -> None:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(aside(released.wait), 0.05)
+            await asyncio.wait_for(run_in_daemon_thread(released.wait), 0.05)
 
     asyncio.run(given_up())
     released.set()  # its end finds no loop, and nothing is raised
