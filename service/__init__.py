@@ -1,1 +1,1 @@
-"""The processor: consume, route, decide, commit; and what starts, watches and stops it."""
+"""The service: the processor loop, its workers, and the programs that start and operate it."""

@@ -15,10 +15,10 @@ Code = Literal["timeout", "certificate", "tls", "unreachable", "broken", "not-se
 _REASONS: Final[dict[Code, str]] = {
     "timeout": "no answer in time",
     "certificate": "its certificate is not trusted",
-    "tls": "it does not speak TLS as we do",
+    "tls": "the TLS handshake failed",
     "unreachable": "no connection",
     "broken": "the connection broke",
-    "not-sent": "the request cannot be sent as it is",
+    "not-sent": "the request is invalid",
 }
 
 

@@ -10,8 +10,8 @@ from typing import Final
 
 from service.config.kafka_properties import (
     CONSUMER_ONLY,
-    OF_OFFSETS,
-    OF_READERS,
+    OFFSET_PROPERTIES,
+    OWNED_OF_CONSUMERS,
     PRODUCER_ONLY,
     Elsewhere,
     KafkaSettings,
@@ -21,12 +21,12 @@ from service.config.kafka_properties import (
 )
 from service.config.load import (
     CLUSTERS,
-    OURS,
+    OWN_PREFIX,
     ConfigErrors,
     properties_of,
     read_cluster_variables,
     read_document,
-    read_ours,
+    read_own_variables,
     read_part,
     section_problems,
 )
@@ -53,12 +53,12 @@ _TRANSACTION = "the bridge delivers at least once and uses no transactions"
 _NO_TOPIC = ("a mistyped topic must not be created", "create the topic yourself")
 
 _OWNED_OF_SOURCE: Final[Owned] = {
-    **dict.fromkeys(OF_OFFSETS, (_OFFSETS, _REMOVE)),
+    **dict.fromkeys(OFFSET_PROPERTIES, (_OFFSETS, _REMOVE)),
     "auto.offset.reset": (
         "a lost offset must not skip messages silently",
         "remove it: the bridge begins with the earliest message, and a lost offset ends it",
     ),
-    **OF_READERS,
+    **OWNED_OF_CONSUMERS,
     "enable.partition.eof": ("the bridge does not use end-of-partition events", _REMOVE),
     "group.id": ("the bridge sets it", "use bridge.group_id"),
     "group.instance.id": (_GROUP, _REMOVE),
@@ -110,7 +110,10 @@ def read_cluster(
 ) -> KafkaSettings:
     """Read `[bridge.source]` or `[bridge.target]`; each refused property adds a problem."""
     accepted = read_properties(given, _OWNED[cluster], _ELSEWHERE[cluster], problems)
-    table, variable = f"bridge.{cluster}", f"{OURS}BRIDGE__{cluster.upper()}__BOOTSTRAP_SERVERS"
+    table, variable = (
+        f"bridge.{cluster}",
+        f"{OWN_PREFIX}BRIDGE__{cluster.upper()}__BOOTSTRAP_SERVERS",
+    )
     problems.extend(no_servers(accepted, table, variable))
     return KafkaSettings(
         common={n: v for n, v in accepted.items() if n not in CONSUMER_ONLY | PRODUCER_ONLY},
@@ -171,12 +174,12 @@ def load_lenient(
         cluster: _read_cluster(cluster, keys.pop(cluster, {}), environ, problems)
         for cluster in CLUSTERS
     }
-    ours = read_ours(environ, problems)
-    bridge = read_part(BridgeSettings, SECTION, {SECTION: keys}, ours, problems)
+    variables = read_own_variables(environ, problems)
+    bridge = read_part(BridgeSettings, SECTION, {SECTION: keys}, variables, problems)
     problems.extend(_problems(bridge))
-    api = read_part(ApiSettings, "api", document, ours, problems)
+    api = read_part(ApiSettings, "api", document, variables, problems)
     problems.extend(api_problems(api))
-    log = read_part(LogSettings, "log", document, ours, problems)
+    log = read_part(LogSettings, "log", document, variables, problems)
     return BridgeConfig(bridge, clusters["source"], clusters["target"], api, log), problems
 
 

@@ -111,7 +111,7 @@ _BATCH = "a whole batch must fit the producer's queue"
 
 _REMOVE = "remove it"
 
-OF_OFFSETS: Final = (
+OFFSET_PROPERTIES: Final = (
     "enable.auto.commit",
     "auto.commit.enable",
     "auto.commit.interval.ms",
@@ -122,19 +122,19 @@ OF_OFFSETS: Final = (
 )
 """Properties with which the client would store or commit offsets by itself."""
 
-OF_READERS: Final[Owned] = {
+OWNED_OF_CONSUMERS: Final[Owned] = {
     "isolation.level": ("messages of aborted transactions must never be read", _REMOVE),
     "check.crcs": ("a damaged message must never be read", _REMOVE),
 }
 """Properties that every consumer of Ringfence sets itself."""
 
 _OWNED: Final[Owned] = {
-    **dict.fromkeys(OF_OFFSETS, (_OFFSETS, _REMOVE)),
+    **dict.fromkeys(OFFSET_PROPERTIES, (_OFFSETS, _REMOVE)),
     "auto.offset.reset": (
         "a lost offset must not skip messages silently",
         "use service.on_missing_offset and service.on_lost_offset",
     ),
-    **OF_READERS,
+    **OWNED_OF_CONSUMERS,
     "enable.partition.eof": ("the service does not use end-of-partition events", _REMOVE),
     "group.id": ("the service sets it", "use service.group_id"),
     "group.instance.id": ("it is derived from the group and the instance", "use service.instance"),
@@ -179,15 +179,15 @@ _OWNED_THERE: Final[Mapping[str, Owned]] = {
 }
 """Owned properties by table, beside `_OWNED`, which applies to all."""
 
-_OF_CONSUMERS = dict.fromkeys(CONSUMER_ONLY, "[kafka.consumer]")
+_CONSUMER_TABLES = dict.fromkeys(CONSUMER_ONLY, "[kafka.consumer]")
 
-_OF_PRODUCERS = dict.fromkeys(PRODUCER_ONLY, "[kafka.producer]")
+_PRODUCER_TABLES = dict.fromkeys(PRODUCER_ONLY, "[kafka.producer]")
 
 _ELSEWHERE: Final[Mapping[str, Elsewhere]] = {
     "common": {},
-    "consumer": _OF_PRODUCERS,
-    "producer": _OF_CONSUMERS,
-    "admin": _OF_CONSUMERS | _OF_PRODUCERS,
+    "consumer": _PRODUCER_TABLES,
+    "producer": _CONSUMER_TABLES,
+    "admin": _CONSUMER_TABLES | _PRODUCER_TABLES,
 }
 
 _IN_FLIGHT = "an idempotent producer keeps at most 5 requests in flight"

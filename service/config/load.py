@@ -37,9 +37,9 @@ from service.config.validation import (
 )
 from service.errors import ConfigIssue, ExitCode, ExitError
 
-OURS: Final = "RINGFENCE_"
+OWN_PREFIX: Final = "RINGFENCE_"
 
-KAFKA: Final = "KAFKA_"
+KAFKA_PREFIX: Final = "KAFKA_"
 
 SECTIONS: Final = {
     "service": ServiceSettings,
@@ -66,13 +66,13 @@ _LINK_MARKER = "://"
 Tables = dict[str, dict[str, GivenValue]]
 
 
-def read_ours(environ: Mapping[str, str], problems: list[ConfigIssue]) -> Tables:
+def read_own_variables(environ: Mapping[str, str], problems: list[ConfigIssue]) -> Tables:
     """Return the keys of Ringfence's own sections that the environment sets, by section."""
     tables: Tables = {section: {} for section in SECTIONS}
     for variable, text in sorted(environ.items()):
-        if not variable.startswith(OURS) or not text:
+        if not variable.startswith(OWN_PREFIX) or not text:
             continue
-        section, separator, key = variable.removeprefix(OURS).lower().partition(_SEPARATOR)
+        section, separator, key = variable.removeprefix(OWN_PREFIX).lower().partition(_SEPARATOR)
         if key.startswith(_CLUSTER_PREFIXES) and section == "bridge":
             continue  # a Kafka property, which read_cluster_variables reads
         if not separator:
@@ -88,9 +88,9 @@ def read_kafka_variables(environ: Mapping[str, str], problems: list[ConfigIssue]
     """Return the Kafka properties that the environment sets, by scope."""
     tables: Tables = {scope: {} for scope in SCOPES}
     for variable, text in sorted(environ.items()):
-        if not variable.startswith(KAFKA) or not text:
+        if not variable.startswith(KAFKA_PREFIX) or not text:
             continue
-        scope, name = _property(variable.removeprefix(KAFKA))
+        scope, name = _property(variable.removeprefix(KAFKA_PREFIX))
         stem = name.removesuffix(_FILE_PROPERTY)
         if name in KNOWN:
             tables[scope][name] = GivenValue(text, variable)
@@ -108,7 +108,7 @@ def read_cluster_variables(
     cluster: str, environ: Mapping[str, str], problems: list[ConfigIssue]
 ) -> dict[str, GivenValue]:
     """Return the properties of `[bridge.<cluster>]` that the environment sets."""
-    prefix = f"{OURS}BRIDGE{_SEPARATOR}{cluster.upper()}{_SEPARATOR}"
+    prefix = f"{OWN_PREFIX}BRIDGE{_SEPARATOR}{cluster.upper()}{_SEPARATOR}"
     found: dict[str, GivenValue] = {}
     for variable, text in sorted(environ.items()):
         if not variable.startswith(prefix) or not text:
@@ -142,7 +142,7 @@ def _single_underscore(variable: str, text: str) -> list[ConfigIssue]:
     """Report a name with one underscore for two; Kubernetes service links, URLs, are ignored."""
     for section, settings in SECTIONS.items():
         for key in rules_of(settings):
-            intended = f"{OURS}{section}{_SEPARATOR}{key}".upper()
+            intended = f"{OWN_PREFIX}{section}{_SEPARATOR}{key}".upper()
             if variable == intended.replace(_SEPARATOR, "_", 1) and _LINK_MARKER not in text:
                 fix = f"write {intended}, with two underscores"
                 return [ConfigIssue(f"{variable} is not read", fix)]
@@ -152,11 +152,11 @@ def _single_underscore(variable: str, text: str) -> list[ConfigIssue]:
 def _unknown_section(variable: str, section: str) -> ConfigIssue:
     what = f"{variable} is not read"
     if section == "kafka":
-        fix = f"for Kafka properties write {KAFKA}BOOTSTRAP_SERVERS and so on"
+        fix = f"for Kafka properties write {KAFKA_PREFIX}BOOTSTRAP_SERVERS and so on"
         return ConfigIssue(what, fix)
     if section in ("routes", "addresses"):
         return ConfigIssue(what, f"write {section} into the configuration file")
-    known = " or ".join(f"{OURS}{name.upper()}{_SEPARATOR}KEY" for name in SECTIONS)
+    known = " or ".join(f"{OWN_PREFIX}{name.upper()}{_SEPARATOR}KEY" for name in SECTIONS)
     return ConfigIssue(what, f"write {known}")
 
 
@@ -329,15 +329,15 @@ def load_lenient(
     if document is None:
         return None, problems
     problems.extend(section_problems(document))
-    ours = read_ours(environ, problems)
+    variables = read_own_variables(environ, problems)
     kafka = _read_kafka(document.get("kafka"), environ, problems)
-    service = read_part(ServiceSettings, "service", document, ours, problems)
-    api = read_part(ApiSettings, "api", document, ours, problems)
+    service = read_part(ServiceSettings, "service", document, variables, problems)
+    api = read_part(ApiSettings, "api", document, variables, problems)
     routes = _read_routes(document.get("routes"), service.group_id, problems)
     addresses = read_addresses(document.get("addresses"), problems)
     problems.extend(timing_problems(kafka, service))
-    log = read_part(LogSettings, "log", document, ours, problems)
-    tracing = read_part(TracingSettings, "tracing", document, ours, problems)
+    log = read_part(LogSettings, "log", document, variables, problems)
+    tracing = read_part(TracingSettings, "tracing", document, variables, problems)
     if serves:
         problems.extend((*api_problems(api), *tracing_problems(tracing)))
     return Config(kafka, service, api, routes, addresses, log, tracing), problems

@@ -64,7 +64,7 @@ class DeadLetterTally:
         self._topics[view.place.topic] += 1
         self._hours_ms[view.time_ms // _HOUR_MS * _HOUR_MS] += 1
 
-    def counts(self, scanned: int, place: object | None) -> DeadLetterCounts:
+    def counts(self, scanned: int, cursor: object | None) -> DeadLetterCounts:
         """Return the counts; of many addresses only those with the most dead letters."""
         addresses = dict(self._addresses.most_common(ADDRESSES_MAX))
         others = self._matched - sum(addresses.values())
@@ -78,7 +78,7 @@ class DeadLetterTally:
             by_address=addresses,
             by_topic=dict(self._topics),
             by_hour_ms=dict(self._hours_ms),
-            place=place,
+            place=cursor,
         )
 
 
@@ -254,8 +254,8 @@ class DeadLetterBrowser:
             if len(found) == limit:
                 break
         found.sort(key=lambda view: (view.time_ms, view.place))
-        place = None if scan.is_done else _cursor("oldest", scan.positions)
-        return DeadLetterPage(tuple(found), scan.scanned, place)
+        cursor = None if scan.is_done else _cursor("oldest", scan.positions)
+        return DeadLetterPage(tuple(found), scan.scanned, cursor)
 
     def _newest(
         self,

@@ -23,11 +23,11 @@ _WAIT_S: Final = 0.1
 def to_view(message: Message) -> DeadLetterView:
     """Parse a message of a dead-letter topic, headers included; do this once per message."""
     (headers,) = read_headers([message])
-    place = DeadLetterPosition(
+    position = DeadLetterPosition(
         message.topic() or "", message.partition() or 0, message.offset() or 0
     )
     readable = [] if headers is None or headers is UNREADABLE else headers
-    return view_of(place, message.timestamp()[1], message.key(), message.value(), readable)
+    return view_of(position, message.timestamp()[1], message.key(), message.value(), readable)
 
 
 class OffsetScan:

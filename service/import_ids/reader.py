@@ -1,7 +1,7 @@
 """Topic reader: reads a live topic between two positions once, in the order of the timestamps.
 
-A ring evicts by order, so the order across the partitions of a topic matters; within a partition
-it is the order of the offsets. Reading ends where the topic ended when it began.
+A ring evicts in order of arrival, so the order across the partitions of a topic matters; within a
+partition it is that of the offsets. Reading stops at the end offsets of the time when it started.
 """
 
 import time
@@ -17,22 +17,22 @@ from state.model import PartitionId
 _AT_ONCE: Final = 2_000
 _POLL_S: Final = 0.2
 _QUEUED_MAX: Final = 10_000
-"""Of one partition; while others are behind, no more of it is fetched."""
+"""Maximum queue of one partition; it is paused while other partitions are behind."""
 _PATIENCE_S: Final = 60.0
 
 
 class OffsetRange(NamedTuple):
-    """From an offset up to, not including, another."""
+    """Offsets from `start` up to, but not including, `end`."""
 
     start: int
     end: int
 
 
 class _PartitionReader:
-    """One partition that is read."""
+    """Read state of one partition."""
 
     def __init__(self, source: PartitionId, span: OffsetRange) -> None:
-        self.place = TopicPartition(source.topic, source.partition)
+        self.partition = TopicPartition(source.topic, source.partition)
         self.end = span.end
         self.queue: deque[Message] = deque()
         self.is_over = span.start >= span.end
@@ -40,7 +40,7 @@ class _PartitionReader:
 
 
 class TopicReader:
-    """Records of several partitions as one stream."""
+    """Merges the records of several partitions into one stream."""
 
     def __init__(
         self,
@@ -50,63 +50,63 @@ class TopicReader:
     ) -> None:
         self._consumer = consumer
         self._patience_s = patience_s
-        self._lanes = {source: _PartitionReader(source, span) for source, span in spans.items()}
+        self._readers = {source: _PartitionReader(source, span) for source, span in spans.items()}
         consumer.assign(
             [
                 TopicPartition(source.topic, source.partition, span.start)
                 for source, span in spans.items()
-                if not self._lanes[source].is_over
+                if not self._readers[source].is_over
             ]
         )
 
     def __iter__(self) -> Iterator[Message]:
-        """The records, the earliest first; ExitError when nothing comes any more."""
-        lanes, heard_s = self._lanes, time.monotonic()
+        """Yield the records, the earliest first; raise ExitError if no more arrive in time."""
+        readers, progress_s = self._readers, time.monotonic()
         while True:
-            while all(lane.queue or lane.is_over for lane in lanes.values()):
-                queues = [lane.queue for lane in lanes.values() if lane.queue]
+            while all(reader.queue or reader.is_over for reader in readers.values()):
+                queues = [reader.queue for reader in readers.values() if reader.queue]
                 if not queues:
                     return
                 yield min(queues, key=lambda queue: queue[0].timestamp()[1]).popleft()
             if self._fetch():
-                heard_s = time.monotonic()
-            elif time.monotonic() - heard_s > self._patience_s:
+                progress_s = time.monotonic()
+            elif time.monotonic() - progress_s > self._patience_s:
                 raise self._stalled()
 
     def _fetch(self) -> bool:
-        """Read on; whether anything has come, or an end was reached."""
-        self._hold_back()
+        """Fetch more records; return whether any arrived or a partition's end was reached."""
+        self._pause_or_resume()
         messages = self._consumer.consume(_AT_ONCE, _POLL_S)
         for message in messages:
             error = message.error()
             if error is not None:
                 raise KafkaException(error)
-            lane = self._lanes[PartitionId(message.topic() or "", message.partition() or 0)]
-            if (message.offset() or 0) < lane.end:
-                lane.queue.append(message)
-        reached = [lane for lane in self._lanes.values() if not lane.is_over]
-        for place in self._consumer.position([lane.place for lane in reached]):
-            lane = self._lanes[PartitionId(place.topic, place.partition)]
-            lane.is_over = place.offset >= lane.end
-        ended = [lane.place for lane in reached if lane.is_over]
+            reader = self._readers[PartitionId(message.topic() or "", message.partition() or 0)]
+            if (message.offset() or 0) < reader.end:
+                reader.queue.append(message)
+        open_ = [reader for reader in self._readers.values() if not reader.is_over]
+        for position in self._consumer.position([reader.partition for reader in open_]):
+            reader = self._readers[PartitionId(position.topic, position.partition)]
+            reader.is_over = position.offset >= reader.end
+        ended = [reader.partition for reader in open_ if reader.is_over]
         if ended:
             self._consumer.incremental_unassign(ended)
         return bool(messages or ended)
 
-    def _hold_back(self) -> None:
-        """Fetch no more of what has run ahead."""
-        for lane in self._lanes.values():
-            is_full = len(lane.queue) >= _QUEUED_MAX
-            if is_full == lane.is_paused or lane.is_over:
+    def _pause_or_resume(self) -> None:
+        """Pause partitions with a full queue, and resume them when it is not full any more."""
+        for reader in self._readers.values():
+            is_full = len(reader.queue) >= _QUEUED_MAX
+            if is_full == reader.is_paused or reader.is_over:
                 continue
-            (self._consumer.pause if is_full else self._consumer.resume)([lane.place])
-            lane.is_paused = is_full
+            (self._consumer.pause if is_full else self._consumer.resume)([reader.partition])
+            reader.is_paused = is_full
 
     def _stalled(self) -> ExitError:
-        open_ = [lane.place for lane in self._lanes.values() if not lane.is_over]
-        names = ", ".join(f"{place.topic}-{place.partition}" for place in open_[:5])
+        open_ = [reader.partition for reader in self._readers.values() if not reader.is_over]
+        names = ", ".join(f"{each.topic}-{each.partition}" for each in open_[:5])
         sentence = (
-            f"Nothing was read of {names} for {self._patience_s:g} s; see whether the broker is "
-            "well and a retention deletes it meanwhile, and adopt again."
+            f"No record of {names} arrived for {self._patience_s:g} s; check the broker, and "
+            "whether retention deletes records in the meantime, then adopt again."
         )
         return ExitError(ExitCode.BROKER, sentence)

@@ -25,61 +25,61 @@ from service.kafka.topics import by_address
 from service.metadata.effective_config import in_effect
 from state.model import PartitionId
 
-_QUESTION_S: Final = 30.0
-_TOLD_MAX: Final = 20
+_REQUEST_S: Final = 30.0
+_REPORTED_MAX: Final = 20
 
 
 class ImportRequest(NamedTuple):
-    """What is adopted, and where to."""
+    """Options of `ringfence adopt`."""
 
     topic: str | None
     file: Path | None
     input: str | None
     address: str | None
     since_ms: int | None
-    """Records before that time of the epoch are left out."""
+    """Records before this time, in ms since the epoch, are left out."""
     reason: str
     dry_run: bool
 
 
 def adopt(
-    file: Config, wanted: ImportRequest, client: httpx2.Client, say: Callable[[str], None]
+    file: Config, request: ImportRequest, client: httpx2.Client, say: Callable[[str], None]
 ) -> None:
-    """Have the service that `client` asks know the past; ExitError with what to do about it."""
-    if wanted.file is not None:
-        sender = Uploader(client, _query(wanted, wanted.input))
-        for line in _lines_of_file(wanted.file, wanted.address):
-            sender.add(line)
-        sender.flush()
-        _tell(sender, {}, say)
+    """Import ids into the service behind `client`; raise ExitError on failure."""
+    if request.file is not None:
+        uploader = Uploader(client, _query(request, request.input))
+        for line in _lines_of_file(request.file, request.address):
+            uploader.add(line)
+        uploader.flush()
+        _report(uploader, {}, say)
         return
     try:
-        _adopt_topic(file, wanted, client, say)
+        _adopt_topic(file, request, client, say)
     except KafkaException as error:
         sentence = f"The broker answered {fault_of(error.args[0]).cause}; adopt again."
         raise ExitError(ExitCode.BROKER, sentence) from error
 
 
 def _adopt_topic(
-    file: Config, wanted: ImportRequest, client: httpx2.Client, say: Callable[[str], None]
+    file: Config, request: ImportRequest, client: httpx2.Client, say: Callable[[str], None]
 ) -> None:
-    topic, clients = wanted.topic or "", KafkaClients(file)
+    topic, clients = request.topic or "", KafkaClients(file)
     config = in_effect(file, clients, SystemClock()).config
     inputs = resolve(config.routes, clients.cluster.names(), config.service.group_id)
-    route = route_of(config.routes, inputs, topic, wanted.input)
-    past = IdSource(route, config.addresses, wanted.address)
-    sender = Uploader(client, _query(wanted, route.topic))
+    route = route_of(config.routes, inputs, topic, request.input)
+    source = IdSource(route, config.addresses, request.address)
+    uploader = Uploader(client, _query(request, route.topic))
     topics = clients.cluster.topics([topic, route.topic])
     check_topics(topic, route, topics)
     with closing(clients.observer()) as consumer:
-        spans = _spans(consumer, topics[topic], topic, wanted.since_ms)
-        spans = _of_the_past(config, inputs.get(topic), consumer, spans)
+        spans = _spans(consumer, topics[topic], topic, request.since_ms)
+        spans = _decided(config, inputs.get(topic), consumer, spans)
         for message in TopicReader(consumer, spans):
-            line = past.line(message)
+            line = source.line(message)
             if line is not None:
-                sender.add(line)
-    sender.flush()
-    _tell(sender, past.left_out, say)
+                uploader.add(line)
+    uploader.flush()
+    _report(uploader, source.left_out, say)
 
 
 def route_of(
@@ -88,10 +88,10 @@ def route_of(
     topic: str,
     name: str | None,
 ) -> InputRoute:
-    """The route by which records of a topic are read, bound to the input that they stand for.
+    """Return the route of the input whose ids a topic contains, bound to that input.
 
-    Without a name that is the topic itself, if it is an input, or the only one that there can be.
-    `inputs` are those that exist. ExitError where the input is not known.
+    Without a name that is the topic itself if it is an input, or else the only input of the routes.
+    `inputs` are those that exist. Raises ExitError if the input cannot be determined.
     """
     if name is None and topic in inputs:
         return inputs[topic]
@@ -99,7 +99,7 @@ def route_of(
         known = [each for route in routes for each in route.inputs]
         if len(known) != 1 or known[0].startswith("^"):
             sentence = (
-                f"It is not known which input the records of {topic} stand for; name the one that "
+                f"The input for the records of {topic} cannot be determined; name the input that "
                 f"their publishers will write to with --input ({', '.join(known)})."
             )
             raise ExitError(ExitCode.USAGE, sentence)
@@ -112,17 +112,17 @@ def route_of(
 
 
 def check_topics(topic: str, route: InputRoute, topics: Mapping[str, TopicInfo]) -> None:
-    """ExitError where it cannot be told which partitions the ids belong to."""
+    """Raise ExitError if a topic is missing, or the partitions of the ids are not known."""
     for name in (topic, route.topic):
         if name not in topics:
-            raise ExitError(ExitCode.USAGE, f"There is no topic {name}; see its name.")
+            raise ExitError(ExitCode.USAGE, f"There is no topic {name}; check the name.")
     here, there = topics[topic].partitions, topics[route.topic].partitions
     if route.settings.scope == "partition" and here != there:
         sentence = (
             f"{topic} has {here} partitions and {route.topic} has {there}. With scope "
-            f"partition an id counts on the partition that its record comes by, and by which of "
-            f"{route.topic} a record of {topic} would have come is not known. Copy it into a "
-            f"topic of {there} partitions and adopt that, or have a route of scope address."
+            f"partition an id is remembered for the partition of its record, and the partition of "
+            f"{route.topic} for a record of {topic} is not known. Copy {topic} to a topic with "
+            f"{there} partitions and adopt that, or use a route with scope address."
         )
         raise ExitError(ExitCode.CONTRADICTION, sentence)
 
@@ -130,34 +130,34 @@ def check_topics(topic: str, route: InputRoute, topics: Mapping[str, TopicInfo])
 def _spans(
     consumer: Consumer, info: TopicInfo, topic: str, since_ms: int | None
 ) -> dict[PartitionId, OffsetRange]:
-    """All that is committed by now, from the beginning or a time on."""
-    places = [TopicPartition(topic, number) for number in range(info.partitions)]
+    """Return the committed offsets of each partition, from its start or a time on."""
+    partitions = [TopicPartition(topic, number) for number in range(info.partitions)]
     found = {}
-    for place in places:
-        start, end = consumer.get_watermark_offsets(place, timeout=_QUESTION_S)
-        found[PartitionId(topic, place.partition)] = OffsetRange(start, end)
+    for each in partitions:
+        start, end = consumer.get_watermark_offsets(each, timeout=_REQUEST_S)
+        found[PartitionId(topic, each.partition)] = OffsetRange(start, end)
     if since_ms is None:
         return found
-    asked = [TopicPartition(topic, place.partition, since_ms) for place in places]
-    for place in consumer.offsets_for_times(asked, timeout=_QUESTION_S):
-        source = PartitionId(topic, place.partition)
+    times = [TopicPartition(topic, each.partition, since_ms) for each in partitions]
+    for each in consumer.offsets_for_times(times, timeout=_REQUEST_S):
+        source = PartitionId(topic, each.partition)
         span = found[source]
-        found[source] = span._replace(start=place.offset if place.offset >= 0 else span.end)
+        found[source] = span._replace(start=each.offset if each.offset >= 0 else span.end)
     return found
 
 
-def _of_the_past(
+def _decided(
     config: Config,
     own: InputRoute | None,
     consumer: Consumer,
     spans: dict[PartitionId, OffsetRange],
 ) -> dict[PartitionId, OffsetRange]:
-    """Of an input of the service, with its route, what it has decided; of another topic all."""
+    """Restrict an input of the service to the records decided so far; keep another topic whole."""
     if own is None:
         return spans
     spans = before_the_group(consumer, spans)
     if own.settings.scope == "address":
-        # After the offsets: all that was passed on by then lies before the ends of now.
+        # After reading the offsets: records repartitioned by then are before the current ends.
         deciding = KafkaClients(config, Task(hop=Hop.ADDRESSES))
         wait_until_decided(deciding, by_address(config.service.group_id), SystemClock())
     return spans
@@ -166,22 +166,23 @@ def _of_the_past(
 def before_the_group(
     consumer: Consumer, spans: Mapping[PartitionId, OffsetRange]
 ) -> dict[PartitionId, OffsetRange]:
-    """Of the input itself what lies before the service's own beginning, and nothing else.
+    """Restrict ranges of an input to the offsets below those that the group has committed.
 
-    What it has still to read would be taken for a copy of itself.
+    A record that the service has yet to read would become a duplicate of itself. Raises ExitError
+    if a partition has no committed offset.
     """
-    places = [TopicPartition(*source) for source in spans]
+    partitions = [TopicPartition(*source) for source in spans]
     committed = {
-        PartitionId(place.topic, place.partition): place.offset
-        for place in consumer.committed(places, timeout=_QUESTION_S)
+        PartitionId(each.topic, each.partition): each.offset
+        for each in consumer.committed(partitions, timeout=_REQUEST_S)
     }
     unread = [source for source, offset in committed.items() if offset < 0]
     if unread:
         topic = unread[0].topic
         sentence = (
-            f"The service has not begun to read {topic}, and what it will read would be taken for "
-            'copies of itself. Start it with service.on_missing_offset = "latest", or with '
-            '"earliest", which reads the past itself, so that there is nothing to adopt.'
+            f"The service has not started to read {topic}, so the records that it will read would "
+            'be duplicates of themselves. Start it with service.on_missing_offset = "latest"; with '
+            '"earliest" it reads all old records itself, and there is nothing to adopt.'
         )
         raise ExitError(ExitCode.CONTRADICTION, sentence)
     return {
@@ -192,7 +193,7 @@ def before_the_group(
 
 def _lines_of_file(path: Path, address: str | None) -> Iterator[IdLine]:
     if not address:
-        raise ExitError(ExitCode.USAGE, "A file tells no address; name it with --address.")
+        raise ExitError(ExitCode.USAGE, "A file contains no address; name one with --address.")
     with path.open(encoding="utf-8") as file:
         for number, text in enumerate(file, 1):
             if not text.strip():
@@ -200,22 +201,22 @@ def _lines_of_file(path: Path, address: str | None) -> Iterator[IdLine]:
             try:
                 row: dict[str, Any] = json.loads(text)
             except ValueError as error:
-                sentence = f"{path}, line {number}: {error}; it is to be as ids:export writes it."
+                sentence = f"{path}, line {number}: {error}; use lines as ids:export writes them."
                 raise ExitError(ExitCode.USAGE, sentence) from error
             yield IdLine(address, row)
 
 
-def _query(wanted: ImportRequest, input_: str | None) -> dict[str, str]:
-    query = {"dry_run": str(wanted.dry_run).lower(), "reason": wanted.reason}
+def _query(request: ImportRequest, input_: str | None) -> dict[str, str]:
+    query = {"dry_run": str(request.dry_run).lower(), "reason": request.reason}
     return query if input_ is None else query | {"input": input_}
 
 
-def _tell(sender: Uploader, left_out: Mapping[str, int], say: Callable[[str], None]) -> None:
-    counts = sorted(sender.counts.items(), key=lambda each: -each[1].ids)
-    for address, count in counts[:_TOLD_MAX]:
+def _report(uploader: Uploader, left_out: Mapping[str, int], say: Callable[[str], None]) -> None:
+    counts = sorted(uploader.counts.items(), key=lambda each: -each[1].ids)
+    for address, count in counts[:_REPORTED_MAX]:
         say(f"{address}: {count.ids:,} ids read, {count.new:,} of them not known before")
-    if len(counts) > _TOLD_MAX:
-        say(f"and {len(counts) - _TOLD_MAX:,} more addresses")
+    if len(counts) > _REPORTED_MAX:
+        say(f"and {len(counts) - _REPORTED_MAX:,} more addresses")
     for reason, records in sorted(left_out.items()):
         say(f"left out: {records:,} records, because {reason}")
     ids = sum(count.ids for _, count in counts)

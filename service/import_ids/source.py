@@ -1,7 +1,7 @@
 """ID source: the ids of the records of a live topic, as their route would have read them.
 
-The records are the originals: a later duplicate refers to their position. Nothing is decided here;
-of an id that occurs twice the first record counts, as it would have.
+The records are the originals: a later duplicate refers to their position. Nothing is decided here.
+If an id occurs twice the first record counts, as it would for the service.
 """
 
 from collections import Counter
@@ -30,26 +30,26 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class IdLine(NamedTuple):
-    """An id that an address is to know, as an import takes it."""
+    """An id to import into an address, as the API's JSON line."""
 
     address: str
     row: dict[str, Any]
 
 
 class IdSource:
-    """Reads records as if they had come by one input; counts those that bear no id."""
+    """Reads records like those of one input; counts the records that are left out."""
 
     def __init__(self, route: InputRoute, book: AddressBook, address: str | None = None) -> None:
-        """`address` stands in for what the route would make of each record."""
+        """`address` replaces the address that the route would give to each record."""
         self._input_partition = InputPartition(PartitionId(route.topic, 0), route, 0)
         self._book = book
         self._address = address
         self._identifier = identifier_of(route.settings.id)
         self.left_out = Counter[str]()
-        """How many records are not adopted, by the reason."""
+        """Number of records that are not imported, by reason."""
 
     def line(self, message: Message) -> IdLine | None:
-        """What one record has to be known by; None where it is not adopted."""
+        """Return the id of a record to import; None if the record is left out."""
         try:
             return self._line(message)
         except RejectedError as error:
@@ -67,7 +67,7 @@ class IdSource:
             return None
         claim = self._claim(message, headers or (), settings.strategy)
         if claim.identifier is None:
-            self.left_out["they bear no id"] += 1
+            self.left_out["they have no id"] += 1
             return None
         if claim.publisher is not None:
             self.left_out["their window keeps ids of each publisher, which are not imported"] += 1

@@ -1,7 +1,7 @@
 """Uploader: sends ids to the admin API of the running service, which imports them.
 
-Lines of one address keep their order. A request that cannot be answered now is sent again: an
-import changes nothing for an id that is known already.
+Lines of one address keep their order. A request that the service cannot answer now is sent again:
+importing an id that is known already changes nothing.
 """
 
 import json
@@ -24,7 +24,7 @@ _LATER: Final = frozenset({429, 503})
 
 @dataclass(slots=True)
 class UploadCount:
-    """What became of the ids of one address."""
+    """Numbers of ids of one address: all, and those that were not known before."""
 
     ids: int = 0
     new: int = 0
@@ -32,10 +32,10 @@ class UploadCount:
 
 @dataclass(slots=True)
 class Uploader:
-    """See the module."""
+    """Collects ids by address and sends them in requests of up to `_LINES_AT_ONCE` lines."""
 
     client: httpx2.Client
-    """It knows the API's address and whom to say that it is."""
+    """Client of the API, with its URL and token."""
     query: dict[str, str]
     patience_s: float = 60.0
     counts: dict[str, UploadCount] = field(default_factory=lambda: defaultdict(UploadCount))
@@ -43,7 +43,7 @@ class Uploader:
     _held_count: int = 0
 
     def add(self, line: IdLine) -> None:
-        """Send it with others of its address."""
+        """Queue an id; it is sent with others of its address."""
         lines = self._held[line.address]
         lines.append(json.dumps(line.row, separators=(",", ":")).encode())
         self._held_count += 1
@@ -53,7 +53,7 @@ class Uploader:
             self.flush()
 
     def flush(self) -> None:
-        """Send what waits."""
+        """Send all queued ids."""
         for address in list(self._held):
             self._send(address)
 
@@ -68,14 +68,17 @@ class Uploader:
             headers={"Content-Type": "application/x-ndjson"},
             params=self.query,
         )
-        told = told_of(self.client, request, self.patience_s)
+        payload = payload_of(self.client, request, self.patience_s)
         count = self.counts[address]
-        count.ids += int(told["ids"])
-        count.new += int(told["new"])
+        count.ids += int(payload["ids"])
+        count.new += int(payload["new"])
 
 
-def told_of(client: httpx2.Client, request: httpx2.Request, patience_s: float) -> dict[str, Any]:
-    """What the API replies; what it cannot answer now is asked again, for so long."""
+def payload_of(client: httpx2.Client, request: httpx2.Request, patience_s: float) -> dict[str, Any]:
+    """Send a request and return the response; retry while the API cannot answer now.
+
+    Raises ExitError if the API is unreachable, refuses, or is still busy after `patience_s`.
+    """
     deadline = time.monotonic() + patience_s
     while True:
         try:
@@ -83,8 +86,8 @@ def told_of(client: httpx2.Client, request: httpx2.Request, patience_s: float) -
         except httpx2.TransportError as error:
             sentence = (
                 f"{client.base_url} gives no answer ({trouble_of(error).reason}); start the "
-                "service, or tell where it is with --url, and do it again: what is known stays "
-                "as it is."
+                "service, or name its URL with --url, then adopt again: ids that are known "
+                "already do not change."
             )
             raise ExitError(ExitCode.BROKER, sentence) from error
         if reply.is_success:
@@ -100,4 +103,4 @@ def _refused(reply: httpx2.Response) -> ExitError:
         detail = str(reply.json()["detail"])
     except (ValueError, KeyError, TypeError):
         detail = f"it answered {reply.status_code}; is it Ringfence's admin API?"
-    return ExitError(ExitCode.NO, f"{reply.url.host} refused it: {detail}")
+    return ExitError(ExitCode.NO, f"{reply.url.host} refused the import: {detail}")

@@ -56,10 +56,10 @@ def serve_api(config: Config, supervisor: Supervisor, hang_limit_s: float) -> Se
         lambda: metadata_watcher.is_level,
     )
     metadata_watcher = MetadataWatcher(clients, topic, clock, audit.take)
-    editor = SettingsService(config, clients, metadata_watcher, clock)
-    workers = WorkerRouter(editor.config, supervisor.handles, supervisor.read)
-    fleet = GroupMembership(
-        editor.config,
+    settings_service = SettingsService(config, clients, metadata_watcher, clock)
+    workers = WorkerRouter(settings_service.config, supervisor.handles, supervisor.read)
+    membership = GroupMembership(
+        settings_service.config,
         version,
         metadata_watcher,
         workers,
@@ -70,9 +70,14 @@ def serve_api(config: Config, supervisor: Supervisor, hang_limit_s: float) -> Se
     )
     access = opened(config.api)
     shared = clients()
-    box = DeadLetterBrowser(editor.config, lambda: shared, clock)
+    browser = DeadLetterBrowser(settings_service.config, lambda: shared, clock)
     coordinator = RedriveCoordinator(
-        editor.config, lambda: shared, fleet.query_service, supervisor.read, metadata_watcher, clock
+        settings_service.config,
+        lambda: shared,
+        membership.query_service,
+        supervisor.read,
+        metadata_watcher,
+        clock,
     )
     view = ServiceView(
         info=lambda: ServiceInfo(
@@ -85,7 +90,7 @@ def serve_api(config: Config, supervisor: Supervisor, hang_limit_s: float) -> Se
             config_revision=supervisor.read().config_revision,
         ),
         board=supervisor,
-        inbox=fleet.query_service,
+        inbox=membership.query_service,
         metrics=SupervisorMetrics(metrics, supervisor.handles),
         allowed_hosts=allowed_hosts(config.api),
         heartbeat_max_ms=round((hang_limit_s + _REPLACED_S) * 1000),
@@ -94,19 +99,21 @@ def serve_api(config: Config, supervisor: Supervisor, hang_limit_s: float) -> Se
         audit=audit,
         body_bytes_max=config.api.body_bytes_max,
         registry=SessionService(config, clients, clock),
-        settings=editor,
+        settings=settings_service,
         workers=lambda: tuple(handle.status() for handle in supervisor.handles),
-        letters=box,
-        redrives=RedriveService(editor.config, lambda: shared, box, coordinator, clock),
-        fleet=fleet.query_service,
-        peer_server=fleet.peer_server,
+        letters=browser,
+        redrives=RedriveService(
+            settings_service.config, lambda: shared, browser, coordinator, clock
+        ),
+        fleet=membership.query_service,
+        peer_server=membership.peer_server,
     )
     server = listening(view, ALL, config.api)
     metadata_watcher.start()
     coordinator.start()
-    fleet.start(server.url)
+    membership.start(server.url)
     server.then(coordinator.stop)
-    server.then(fleet.stop)
+    server.then(membership.stop)
     server.then(metadata_watcher.stop)
     return server
 

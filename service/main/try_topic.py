@@ -44,7 +44,7 @@ _REQUEST_S: Final = 30.0
 class FoundCopy(NamedTuple):
     """One of the two messages, as found in a topic."""
 
-    place: str
+    position: str
     reason: str | None
     """Why it was dead-lettered; None if it is in an output."""
     cause: str
@@ -64,7 +64,7 @@ class FoundCopy(NamedTuple):
         """Return a line of the report."""
         origin = f", a copy of {self.original}" if self.original else ""
         why = f": {self.reason}, {self.cause}" if self.fate == "rejected" else origin
-        return f"{self.fate:<11}{self.place}{why}"
+        return f"{self.fate:<11}{self.position}{why}"
 
 
 class TryResult(NamedTuple):

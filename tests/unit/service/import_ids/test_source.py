@@ -75,7 +75,7 @@ def test_a_record_without_a_time_tells_none() -> None:
 @pytest.mark.parametrize(
     ("settings", "headers", "why"),
     [
-        ({}, (), "they bear no id"),
+        ({}, (), "they have no id"),
         ({"strategy": "sequence"}, ((DUPLICATE_ID, b"x"),), "strategy sequence"),
         ({"strategy": "off"}, ((DUPLICATE_ID, b"x"),), "strategy off"),
         ({}, ((DUPLICATE_ID, b"x"), ("_AMQ_DUPL_ID", b"y")), "differ"),

@@ -200,7 +200,7 @@ def test_what_is_told_of_trouble_is_a_kind_and_no_text_of_an_error(
     monkeypatch.setattr(httpx2.AsyncClient, "post", illegal)
     told = asyncio.run(desk_of(Crew(status_of("0", 0), knows), [peer]).instance_statuses(5.0))
     assert told[1].trouble == PeerFailure(
-        "not-sent", "it cannot be reached: the request cannot be sent as it is"
+        "not-sent", "it cannot be reached: the request is invalid"
     )
 
 
