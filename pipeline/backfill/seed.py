@@ -24,7 +24,7 @@ from pipeline.errors import CONTRADICTION, PipelineError
 from ringfence.headers import id_text
 from service.config.addresses import AddressSettings, settings_of
 from service.import_ids.source import IdLine
-from service.import_ids.uploader import Uploader, told_of
+from service.import_ids.uploader import Uploader, payload_of
 from state import pending_group as pending_record
 from state.keys import RUNS
 from state.model import Origin, PartitionId
@@ -258,4 +258,4 @@ def _put(client: httpx2.Client, number: SeedNumber, reason: str) -> None:
         params={"reason": reason},
         headers={"If-Match": "*"},  # in place of whatever the service has
     )
-    told_of(client, request, _PATIENCE_S)
+    payload_of(client, request, _PATIENCE_S)

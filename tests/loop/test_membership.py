@@ -22,7 +22,7 @@ def test_who_is_no_member_of_the_group_commits_nothing() -> None:
     consumer = loop.assignment.consumer
     loop.assignment._on_lost(consumer, [])
     loop.turn()
-    assert "no member" in (waiting_for(living) or "")
+    assert "not a member" in (waiting_for(living) or "")
     assert living.committed() is None
     loop.assignment._on_assign(consumer, [])
     turns(loop)

@@ -39,14 +39,14 @@ def test_a_short_text_is_none_even_where_somebody_has_hashed_it() -> None:
     ("line", "words"),
     [
         ("ada viewer", "three words"),
-        ("ada viewer secret", "no digest"),
-        (f"ada viewer md5:{'0' * 32}", "no digest"),
-        (f"ada viewer sha256:{'0' * 63}", "no digest"),
+        ("ada viewer secret", "not a digest"),
+        (f"ada viewer md5:{'0' * 32}", "not a digest"),
+        (f"ada viewer sha256:{'0' * 63}", "not a digest"),
         (f"ada root sha256:{'0' * 64}", "roles are unknown"),
         (f"ada , sha256:{'0' * 64}", "roles are unknown"),
-        (f"a:b viewer sha256:{'0' * 64}", "name cannot be"),
-        (f"peer viewer sha256:{'0' * 64}", "name cannot be"),
-        (f"Anonymous viewer sha256:{'0' * 64}", "name cannot be"),
+        (f"a:b viewer sha256:{'0' * 64}", "name is not allowed"),
+        (f"peer viewer sha256:{'0' * 64}", "name is not allowed"),
+        (f"Anonymous viewer sha256:{'0' * 64}", "name is not allowed"),
     ],
 )
 def test_a_line_that_is_wrong_is_named_and_not_repeated(line: str, words: str) -> None:
@@ -58,7 +58,7 @@ def test_a_line_that_is_wrong_is_named_and_not_repeated(line: str, words: str) -
 
 def test_the_same_token_twice_is_a_mistake() -> None:
     lines = [entry_of(name, "viewer", TOKEN).line for name in ("ada", "bob")]
-    with pytest.raises(TokenError, match=r"line 2: .*twice"):
+    with pytest.raises(TokenError, match=r"line 2: an earlier line"):
         parse("\n".join(lines))
 
 

@@ -27,7 +27,7 @@ def test_tokens_need_a_file_that_can_be_read_and_holds_one(tmp_path: Path, token
     assert "tokens_file is missing" in problems(auth="tokens")[0]
     assert "cannot be read: No such file" in problems(auth="tokens", tokens_file=str(path))[0]
     path.write_text("# nothing\n")
-    assert "holds no token" in problems(auth="tokens", tokens_file=str(path))[0]
+    assert "contains no token" in problems(auth="tokens", tokens_file=str(path))[0]
     path.write_text(f"ada admin {SECRET}\n")
     (problem,) = problems(auth="tokens", tokens_file=str(path))
     assert "line 1" in problem
@@ -41,10 +41,10 @@ def test_tokens_need_a_file_that_can_be_read_and_holds_one(tmp_path: Path, token
 def test_a_secret_that_can_be_guessed_is_refused_and_not_repeated(tmp_path: Path, key: str) -> None:
     path = tmp_path / "secret"
     wrong = {
-        "swordfish": "less than 32 characters",
-        "schlüssel" * 10: "one line of visible ASCII",
-        f"{SECRET}\n# rotated": "one line of visible ASCII",
-        f"{SECRET} {SECRET}": "one line of visible ASCII",
+        "swordfish": "fewer than 32 characters",
+        "schlüssel" * 10: "a single line of visible ASCII",
+        f"{SECRET}\n# rotated": "a single line of visible ASCII",
+        f"{SECRET} {SECRET}": "a single line of visible ASCII",
     }
     for secret, words in wrong.items():
         path.write_text(secret)
@@ -68,7 +68,7 @@ def test_tls_needs_a_certificate_and_the_key_to_it(tmp_path: Path) -> None:
         for n in "ab"
     )
     assert problems(**a) == []
-    assert "only one is set" in problems(tls_cert_file=a["tls_cert_file"])[0]
+    assert "only one of api.tls_cert_file" in problems(tls_cert_file=a["tls_cert_file"])[0]
     assert "cannot be used" in problems(**(a | {"tls_key_file": b["tls_key_file"]}))[0]
     assert "cannot be used" in problems(**(a | {"tls_key_file": str(tmp_path / "none")}))[0]
     assert "without api.tls_cert_file" in problems(tls_client_ca_file=a["tls_cert_file"])[0]

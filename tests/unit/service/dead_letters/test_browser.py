@@ -140,7 +140,7 @@ def test_a_count_goes_on_where_it_ended_and_shows_what_it_counts(
 def test_what_no_dead_letters_are_told_of_is_refused() -> None:
     living = filled(3, 1)
     box = box_of(living)
-    with pytest.raises(NotPossible, match=r"orders is no dead.*group; they are: orders.dlq"):
+    with pytest.raises(NotPossible, match=r"orders is not a dead.*group; they are: orders.dlq"):
         box.count(DeadLetterFilter(topics=("orders",)), None)
     for place in ("x", ["newest", {}], ["oldest", []], ["oldest", {DLQ: [["x", 1]]}]):
         with pytest.raises(NotPossible, match="The page token is none"):

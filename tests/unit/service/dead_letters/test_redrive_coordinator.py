@@ -116,7 +116,7 @@ class Site(QueryService):
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     for module in (coordinator_module, errand_module):
         monkeypatch.setattr(module, "run_in_daemon_thread", at_once)
-    for module, name in ((coordinator_module, "_LOOK_S"), (coordinator_module, "_PAUSE_S")):
+    for module, name in ((coordinator_module, "_REFRESH_S"), (coordinator_module, "_PAUSE_S")):
         monkeypatch.setattr(module, name, 0)
     monkeypatch.setattr(errand_module, "_PAUSES_S", (0,))
     site = Site()
@@ -133,7 +133,7 @@ def places(*offsets: int, partition: int = 0) -> tuple[DeadLetterPosition, ...]:
 
 
 def test_what_is_ordered_is_decided_once_and_told_of_to_its_end(site: Site) -> None:
-    with pytest.raises(Unavailable, match="not read yet"):
+    with pytest.raises(Unavailable, match="not been read yet"):
         site.orders.all()
     site.living.cluster.grow_topic(DLQ, 2)
     site.works()

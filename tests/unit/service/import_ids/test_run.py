@@ -160,7 +160,12 @@ B = RouteSettings(name="b", inputs=("^b.*",))
         ([A, B], "live", "bb", ("b", "bb")),
         ([A, B], "bb", None, ("b", "bb")),
         ([A, B], "bb", "a", ("a", "a")),
-        ([A, B], "a.unique", None, r"records of a\.unique stand for; .* --input \(a, \^b\.\*\)"),
+        (
+            [A, B],
+            "a.unique",
+            None,
+            r"records of a\.unique cannot be determined; .* --input \(a, \^b\.\*\)",
+        ),
         ([B], "live", None, "--input"),
         ([A, B], "live", "c", "No route reads c; .* --input"),
     ],

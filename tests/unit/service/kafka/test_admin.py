@@ -62,7 +62,7 @@ def test_a_client_that_has_long_enough_found_no_broker_is_replaced(
     with pytest.raises(KafkaException, match="transport failure"):
         asked.names()
     assert len(made) == 1, "once is no proof"
-    monkeypatch.setattr(cluster, "_FORGETFUL_S", 0.0)
+    monkeypatch.setattr(cluster, "_REPLACE_AFTER_S", 0.0)
     with pytest.raises(KafkaException, match="transport failure"):
         asked.names()
     assert asked.names() == asked.names() == {"orders"}
