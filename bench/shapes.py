@@ -65,7 +65,7 @@ def ring(folder: Path, capacity: int, *, whole_ids_max: int) -> Decide:
                 known += 1
         runs = draft.seal()
         store.apply(draft.deletions("bench") + draft.edits("bench", runs), _POSITION)
-        cache.apply(_SOURCE, "bench", committed, RingContent(runs, len(draft.outlived)))
+        cache.apply(_SOURCE, "bench", committed, RingContent(runs, len(draft.expired)))
         cache.tidy()
         return known
 
@@ -73,7 +73,7 @@ def ring(folder: Path, capacity: int, *, whole_ids_max: int) -> Decide:
 
 
 def entries(folder: Path, capacity: int) -> Decide:
-    """An entry of RocksDB for each id, found through bloom filters, deleted when it is outlived.
+    """An entry of RocksDB for each id, found through bloom filters, deleted when it is expired.
 
     It keeps less than the service does: no origin, no time.
     """

@@ -1,1 +1,1 @@
-"""What an address has seen: strategies, their drafts, the stores and the changelog."""
+"""Deduplication state: what an address remembers, the strategies, and the stores that hold it."""

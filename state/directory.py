@@ -1,7 +1,7 @@
-"""State directory: the folder of an instance's stores, locked by one process at a time.
+"""State directory of an instance: the folder of its stores, locked by one process at a time.
 
-No other user of the machine can enter it: it contains ids, and keys and values of pending records.
-RocksDB creates files by the umask; the folder's mode protects them whatever that is.
+Only its owner can enter it, because it contains ids, and keys and values of pending records.
+RocksDB creates files with the umask; the mode of the folder protects them, whatever the umask is.
 """
 
 import fcntl
@@ -24,10 +24,14 @@ class StateDirectory:
     def __init__(
         self, state_dir: Path, group_id: str, instance: str, patience_s: float = 0.0
     ) -> None:
-        """Wait up to `patience_s` for a process that was killed; then DirectoryLockedError."""
+        """Lock the folder; create it if needed.
+
+        Wait up to `patience_s` for the lock, since a killed process may still hold it; then raise
+        DirectoryLockedError.
+        """
         self.path = state_dir / group_id / instance
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(PermissionError):  # it is somebody else's, who has let us in
+        with suppress(PermissionError):  # another user owns the folder and has let us in
             self.path.chmod(0o700)
         self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         deadline_s = time.monotonic() + patience_s
@@ -45,5 +49,5 @@ class StateDirectory:
         return True
 
     def release(self) -> None:
-        """Let another process in."""
+        """Release the lock."""
         os.close(self._lock)

@@ -1,4 +1,4 @@
-"""Memory store: a store on a dict, for state that need not outlive the process, and for tests."""
+"""In-memory store: a dict, for state that need not outlive the process, and for tests."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
@@ -8,7 +8,7 @@ from state.store import StorePosition, StoreStats
 
 
 class MemoryStore:
-    """Keys kept in order beside their values."""
+    """A dict of values, and a sorted list of its keys."""
 
     def __init__(self) -> None:
         self._values: dict[bytes, bytes] = {}
@@ -16,37 +16,37 @@ class MemoryStore:
         self._position: StorePosition | None = None
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """See `Store.scan`."""
+        """Yield the entries whose keys start with the prefix, ascending."""
         for key in self._keys[bisect_left(self._keys, prefix) :]:
             if not key.startswith(prefix):
                 return
             yield key, self._values[key]
 
     def get(self, key: bytes) -> bytes | None:
-        """See `Store.get`."""
+        """Return the value of a key, or None."""
         return self._values.get(key)
 
     def previous_key(self, key: bytes) -> bytes | None:
-        """See `Store.previous_key`."""
-        place = bisect_left(self._keys, key)
-        return self._keys[place - 1] if place else None
+        """Return the last key before this one, or None."""
+        index = bisect_left(self._keys, key)
+        return self._keys[index - 1] if index else None
 
     def next_key(self, key: bytes) -> bytes | None:
-        """See `Store.next_key`."""
-        place = bisect_left(self._keys, key)
-        return self._keys[place] if place < len(self._keys) else None
+        """Return the first key at or after this one, or None."""
+        index = bisect_left(self._keys, key)
+        return self._keys[index] if index < len(self._keys) else None
 
     def position(self) -> StorePosition | None:
-        """See `Store.position`."""
+        """Return the position of the last `apply`, or None."""
         return self._position
 
     def apply(self, edits: Iterable[Edit], position: StorePosition) -> None:
-        """See `Store.apply`."""
+        """Write the edits and the position."""
         self.keep(edits)
         self._position = position
 
     def keep(self, edits: Iterable[Edit]) -> None:
-        """Edits alone: where nothing outlives the process, no position is asked for."""
+        """Write edits without a position: state that does not outlive the process needs none."""
         for key, value in edits:
             known = key in self._values
             if value is not None:
@@ -58,23 +58,23 @@ class MemoryStore:
                 del self._keys[bisect_left(self._keys, key)]
 
     def figures(self) -> StoreStats:
-        """See `Store.figures`."""
+        """Return the number of keys."""
         return StoreStats(keys=len(self._keys))
 
     def close(self) -> None:
-        """See `Store.close`; a dict holds nothing to release."""
+        """Do nothing: a dict holds no files or locks."""
 
 
 class MemoryStores:
-    """Stores by partition; what was applied is there when it is opened again."""
+    """Stores by partition; a store keeps its content when it is opened again."""
 
     def __init__(self) -> None:
         self._stores: dict[PartitionId, MemoryStore] = {}
 
     def open(self, source: PartitionId) -> MemoryStore:
-        """See `Stores.open`."""
+        """Return the store of a partition."""
         return self._stores.setdefault(source, MemoryStore())
 
     def wipe(self, source: PartitionId) -> None:
-        """See `Stores.wipe`."""
+        """Discard the store of a partition."""
         self._stores.pop(source, None)

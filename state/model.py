@@ -1,7 +1,7 @@
-"""State model: a key with its new value or none, a claim, a rejection, and packed positions.
+"""State model: edits, claims, rejections, origins and packed positions.
 
-A decision yields edits, the transaction writes them to the changelog, and the same `apply` writes
-them to a store after a commit and in a restore.
+A decision yields edits. The transaction writes them to the changelog, and the same `apply` writes
+them to a store, after a commit and during a restore.
 """
 
 from collections import Counter
@@ -19,18 +19,18 @@ class Edit(NamedTuple):
 
 
 class PartitionId(NamedTuple):
-    """Where a record came from: a topic and one of its partitions."""
+    """A topic and one of its partitions, usually the one that a record came from."""
 
     topic: str
     partition: int
 
 
 IMPORTED: Final = -1
-"""In place of an offset: the id was imported without one."""
+"""Takes the place of an offset: the id was imported, so the offset is unknown."""
 
 
 class Origin(NamedTuple):
-    """The place and time of an accepted record; a duplicate's dead letter names it.
+    """Where and when a record was accepted; the dead letter of a duplicate names it.
 
     `time_ms` is the deciding partition's time in milliseconds since the epoch.
     """
@@ -45,7 +45,7 @@ class Origin(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What is not said is None."""
+    """What a record's headers claim; a field is None when its header is absent."""
 
     identifier: bytes | None = None
     expires_at_ms: int | None = None
@@ -59,17 +59,17 @@ NO_CLAIM: Final = Claim()
 
 
 class Rejection(NamedTuple):
-    """A reason, a sentence for a person, and the place of the accepted record that it repeats."""
+    """A reason, a sentence for people, and the position of the accepted record that it repeats."""
 
     reason: Reason
     cause: str
     original: str | None = None
     accepted_ms: int | None = None
-    """The time of that record, where it is known."""
+    """The time of that record in milliseconds, if it is known."""
 
 
 def repetition_of(origin: Origin) -> Rejection:
-    """The id was accepted there already."""
+    """Return the rejection of a record whose id was accepted at `origin`."""
     if origin.offset == IMPORTED:
         return Rejection(Reason.DUPLICATE, "its id was imported", None, origin.time_ms)
     original = str(origin)
@@ -80,31 +80,34 @@ def repetition_of(origin: Origin) -> Rejection:
 _WIDTH: Final = 63
 
 _HALF: Final = 1 << (_WIDTH - 1)
-"""Offsets below zero stand for something else, and belong to their partition all the same."""
+"""Rounds a negative offset (`IMPORTED`) to its own partition, not to the one before."""
 
 
 class PackedPositions:
-    """The partitions, in the order in which they were met."""
+    """Packs a partition and an offset into one number; partitions are in the order of first use.
+
+    A packed position is the base of its partition plus the offset.
+    """
 
     def __init__(self, first: PartitionId) -> None:
         self._sources = [first]
         self._bases = {first: 0}
 
     def base(self, source: PartitionId) -> int:
-        """What to add to an offset of this partition."""
+        """Return what to add to an offset of this partition; add the partition if it is new."""
         base = self._bases.get(source)
         if base is None:
             base = self._bases[source] = len(self._sources) << _WIDTH
             self._sources.append(source)
         return base
 
-    def place(self, packed_position: int) -> tuple[PartitionId, int]:
-        """The partition and the offset of a spot."""
+    def unpack(self, packed_position: int) -> tuple[PartitionId, int]:
+        """Return the partition and the offset of a packed position."""
         index = (packed_position + _HALF) >> _WIDTH
         return self._sources[index], packed_position - (index << _WIDTH)
 
     def count(self, packed_positions: Sequence[int]) -> Mapping[PartitionId, int]:
-        """How many of them are in each partition."""
+        """Return how many of the positions are in each partition."""
         if len(self._sources) == 1:
             return {self._sources[0]: len(packed_positions)} if packed_positions else {}
         indexes = Counter(
@@ -115,17 +118,20 @@ class PackedPositions:
     def columns(
         self, packed_positions: Sequence[int]
     ) -> tuple[tuple[PartitionId, ...], Sequence[int], Sequence[int]]:
-        """The partitions of some spots; for each spot which of them it is, and its offset."""
+        """Return the positions in columns: the partitions used, then the index and offset of each.
+
+        An index refers to the returned partitions.
+        """
         if len(self._sources) == 1:
             return tuple(self._sources), bytes(len(packed_positions)), packed_positions
         indexes = [(packed_position + _HALF) >> _WIDTH for packed_position in packed_positions]
-        met = {index: place for place, index in enumerate(dict.fromkeys(indexes))}
+        used = {index: rank for rank, index in enumerate(dict.fromkeys(indexes))}
         offsets = [
             packed_position - (index << _WIDTH)
             for packed_position, index in zip(packed_positions, indexes, strict=True)
         ]
         return (
-            tuple(self._sources[index] for index in met),
-            [met[index] for index in indexes],
+            tuple(self._sources[index] for index in used),
+            [used[index] for index in indexes],
             offsets,
         )

@@ -1,9 +1,10 @@
-"""Pending record: a record of a transaction group that waits in the state for the others.
+"""Pending records: records of a transaction group, stored until their group is complete.
 
-It is stored whole, so that nothing has to be read again: offsets advance, and a crash loses
-nothing. One entry for each position; a record at the same position replaces the earlier one.
+A record is stored whole, so that nothing has to be read again: offsets advance, and a crash loses
+nothing. There is one entry for each position; a record at the same position replaces the earlier
+one.
 
-Key: that of the address, then the length and the name of the group, then the position.
+Key: the address, then the length and the name of the group, then the position.
 """
 
 import struct
@@ -18,7 +19,7 @@ KIND: Final = b"g"
 
 _HEADER: Final = struct.Struct("<BIQQqH")
 HEADERS_MAX: Final = 0xFFFF
-"""As many as the header has room to count; a record with more cannot be parked."""
+"""The most that the header's 16-bit count allows; a record with more cannot be stored."""
 _LENGTH: Final = struct.Struct("<i")
 _GROUP: Final = struct.Struct(">I")
 _POSITION: Final = struct.Struct(">I")
@@ -28,7 +29,7 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class GroupPosition(NamedTuple):
-    """Where a parked record belongs: the position, from 1 on, in a group of an address."""
+    """The position of a pending record, counted from 1, in a group of an address."""
 
     address: str
     group: bytes
@@ -42,39 +43,39 @@ class GroupPosition(NamedTuple):
 
 
 class PendingRecord(NamedTuple):
-    """A record as it came. Absent is None and not empty; `timestamp_ms` as the record has it."""
+    """An unchanged input record. An absent key or value is None, not empty."""
 
     size: int
-    """How many positions its group has."""
+    """Number of positions of its group."""
     begun: int
-    """The offset of the record that began its group."""
+    """Offset of the record that began its group."""
     own_offset: int
     timestamp_ms: int
     own_key: bytes | None
     own_value: bytes | None
     headers: Headers
 
-    # What decisions read of a record, as a message gives it.
+    # The methods of confluent_kafka.Message that decisions call.
 
     def key(self) -> bytes | None:
-        """Its key."""
+        """Return the key."""
         return self.own_key
 
     def value(self) -> bytes | None:
-        """Its value."""
+        """Return the value."""
         return self.own_value
 
     def offset(self) -> int:
-        """Its place in the partition."""
+        """Return the offset in the partition."""
         return self.own_offset
 
     def timestamp(self) -> tuple[int, int]:
-        """A kind that nobody asks for, and its time."""
+        """Return the timestamp type, which no caller reads, and the time in milliseconds."""
         return 1, self.timestamp_ms
 
 
 def encode(record: PendingRecord) -> bytes:
-    """A parked record as the value of its key."""
+    """Return a pending record as the value of its key."""
     size, begun, offset, timestamp_ms, *_ = record
     head = _HEADER.pack(FORMAT, size, begun, offset, timestamp_ms, len(record.headers))
     parts = [head, *_packed(record.own_key), *_packed(record.own_value)]
@@ -84,7 +85,7 @@ def encode(record: PendingRecord) -> bytes:
 
 
 def decode(value: bytes) -> PendingRecord:
-    """What `encode` wrote; UnknownFormatError for anything else."""
+    """Return the record that `encode` wrote; raise UnknownFormatError for other bytes."""
     try:
         return reader_of(value, _READERS)(value)
     except (struct.error, UnicodeDecodeError, StopIteration) as error:
@@ -104,8 +105,8 @@ def _decode_1(value: bytes) -> PendingRecord:
 _READERS: Final[Mapping[int, Callable[[bytes], PendingRecord]]] = {1: _decode_1}
 
 
-def seat_of(key: bytes) -> GroupPosition:
-    """Where the entry of a key belongs; UnknownFormatError when it is no such key."""
+def group_position_of(key: bytes) -> GroupPosition:
+    """Return the group position of a key; raise UnknownFormatError for any other key."""
     rest = rest_of(key)
     try:
         (length,) = _GROUP.unpack_from(rest)
@@ -116,15 +117,15 @@ def seat_of(key: bytes) -> GroupPosition:
 
 
 def check(key: bytes, value: bytes) -> None:
-    """Raise UnknownFormatError for an entry that we have not written."""
-    seat_of(key)
+    """Raise UnknownFormatError for an entry that this version did not write."""
+    group_position_of(key)
     decode(value)
 
 
 def parked_in(store: Store) -> Iterator[tuple[GroupPosition, PendingRecord]]:
-    """All that waits in a store."""
+    """Yield all pending records of a store; raise UnknownFormatError for a damaged one."""
     for key, value in store.scan(KIND):
-        yield seat_of(key), decode(value)
+        yield group_position_of(key), decode(value)
 
 
 def _packed(field: bytes | None) -> tuple[bytes, bytes]:

@@ -1,12 +1,12 @@
-"""Redrive checkpoint: the progress of a redrive on a deciding partition.
+"""Redrive checkpoints: the progress of a redrive on a deciding partition.
 
-There is one for each partition of dead letters. The checkpoint changes in the transaction that
-decides the letters, so letters at or below it are decided and are not decided again, whoever sends
-them. It is deleted with the end of its redrive and with nothing else: `clear_state` forgets all
-ids, but what a letter let through is still in the output.
+There is one for each partition of a dead-letter topic. It changes in the transaction that decides
+the dead letters, so a dead letter at or below it is decided and never decided again, even if two
+coordinators send it. Only the end of its redrive deletes it: `clear_state` forgets all ids, but the
+records that a redrive has accepted are still in the output.
 
-Key: that of an address, with the redrive's id in its place, then the partition and the topic of the
-dead letters.
+Key: like that of an address, with the redrive's id in place of the address, then the partition and
+the topic of the dead letters.
 """
 
 import struct
@@ -20,12 +20,12 @@ from state.store import Store
 
 KIND: Final = b"j"
 
-_MARK: Final = struct.Struct("<BqQQQQ")
+_CHECKPOINT: Final = struct.Struct("<BqQQQQ")
 _PARTITION: Final = struct.Struct(">I")
 
 
 class RedriveCheckpoint(NamedTuple):
-    """The offset of the last dead letter that is decided, and what became of all so far."""
+    """The offset of the last decided dead letter, and the number of each outcome so far."""
 
     done: int = -1
     accepted: int = 0
@@ -35,34 +35,34 @@ class RedriveCheckpoint(NamedTuple):
 
 
 def mark_of(store: Store, redrive: str, letters: PartitionId) -> RedriveCheckpoint:
-    """How far a redrive has come in one partition of dead letters."""
+    """Return the checkpoint of a redrive for one partition of dead letters."""
     value = store.get(_key(redrive, letters))
     return RedriveCheckpoint() if value is None else decode(value)
 
 
-def put(redrive: str, letters: PartitionId, mark: RedriveCheckpoint) -> Edit:
-    """The edit that writes a mark."""
-    return Edit(_key(redrive, letters), encode(mark))
+def put(redrive: str, letters: PartitionId, checkpoint: RedriveCheckpoint) -> Edit:
+    """Return the edit that writes a checkpoint."""
+    return Edit(_key(redrive, letters), encode(checkpoint))
 
 
 def marks_in(store: Store, redrive: str) -> Iterator[tuple[PartitionId, RedriveCheckpoint]]:
-    """All marks of a redrive."""
+    """Yield all checkpoints of a redrive, by partition of dead letters."""
     for key, value in store.scan(prefix(KIND, redrive)):
         yield _letters_of(key), decode(value)
 
 
 def removal(store: Store, redrive: str) -> list[Edit]:
-    """The edits that take all marks of a redrive away."""
+    """Return the edits that delete all checkpoints of a redrive."""
     return [Edit(key, None) for key, _ in store.scan(prefix(KIND, redrive))]
 
 
-def encode(mark: RedriveCheckpoint) -> bytes:
-    """A mark as the value of its key."""
-    return _MARK.pack(FORMAT, *mark)
+def encode(checkpoint: RedriveCheckpoint) -> bytes:
+    """Return a checkpoint as the value of its key."""
+    return _CHECKPOINT.pack(FORMAT, *checkpoint)
 
 
 def decode(value: bytes) -> RedriveCheckpoint:
-    """What `encode` wrote; UnknownFormatError for anything else."""
+    """Return the checkpoint that `encode` wrote; raise UnknownFormatError for other bytes."""
     try:
         return reader_of(value, _READERS)(value)
     except struct.error as error:
@@ -70,13 +70,13 @@ def decode(value: bytes) -> RedriveCheckpoint:
 
 
 def check(key: bytes, value: bytes) -> None:
-    """Raise UnknownFormatError for an entry that we have not written."""
+    """Raise UnknownFormatError for an entry that this version did not write."""
     _letters_of(key)
     decode(value)
 
 
 def _decode_1(value: bytes) -> RedriveCheckpoint:
-    _, *fields = _MARK.unpack(value)
+    _, *fields = _CHECKPOINT.unpack(value)
     return RedriveCheckpoint(*fields)
 
 

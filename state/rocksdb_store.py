@@ -38,7 +38,7 @@ from state.store import (
 _POSITION_KEY: Final = b"\x00position"
 _WRITE_BUFFER_BYTES: Final = 16 * 1024 * 1024
 _BLOCK_CACHE_BYTES: Final = 32 * 1024 * 1024
-# RocksDB reports errors as text; these say that the disk, not the data, is at fault.
+# RocksDB reports errors as text; these mean that the disk, not the data, is at fault.
 _DISK_ERRORS: Final = (
     "No space left",
     "Disk quota exceeded",
@@ -51,12 +51,12 @@ _DISK_ERRORS: Final = (
 
 _HELD: Final = "While lock file"
 _NAME_BYTES_MAX: Final = 255
-"""Of a file or folder; a topic may have 249."""
+"""Longest name of a file or folder; a topic name may have 249 bytes."""
 _STALLS: Final = re.compile(r"total-(?:delays|stops): ([0-9]+)")
 
 
 class RocksStore:
-    """See `Store`."""
+    """A RocksDB database that implements `Store`."""
 
     def __init__(self, source: PartitionId, path: Path, options: Options) -> None:
         self._source = source
@@ -71,7 +71,7 @@ class RocksStore:
             raise self._translated(error) from error
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """See `Store.scan`."""
+        """Yield the entries whose keys start with the prefix, ascending."""
         try:
             entries = self._db.iter()
             entries.seek(prefix)
@@ -86,7 +86,7 @@ class RocksStore:
             raise self._translated(error) from error
 
     def get(self, key: bytes) -> bytes | None:
-        """See `Store.get`."""
+        """Return the value of a key, or None."""
         try:
             value = self._db.get(key)
         except Exception as error:
@@ -94,11 +94,11 @@ class RocksStore:
         return None if value is None else bytes(value)
 
     def next_key(self, key: bytes) -> bytes | None:
-        """See `Store.next_key`."""
+        """Return the first key at or after this one, or None."""
         return self._key_at(lambda entries: entries.seek(key))
 
     def previous_key(self, key: bytes) -> bytes | None:
-        """See `Store.previous_key`."""
+        """Return the last key before this one, or None."""
 
         def before(entries: RdictIter) -> None:
             entries.seek_for_prev(key)
@@ -120,11 +120,11 @@ class RocksStore:
         return None
 
     def position(self) -> StorePosition | None:
-        """See `Store.position`."""
+        """Return the position of the last `apply`; None when the store is new."""
         return self._position
 
     def apply(self, edits: Iterable[Edit], position: StorePosition) -> None:
-        """See `Store.apply`."""
+        """Write all edits and the position in one WriteBatch."""
         batch = WriteBatch(raw_mode=True)
         for key, value in edits:
             if value is None:
@@ -139,7 +139,7 @@ class RocksStore:
         self._position = position
 
     def figures(self) -> StoreStats:
-        """See `Store.figures`."""
+        """Return size and activity; a figure that RocksDB does not report is 0."""
         return StoreStats(
             keys=self._number("estimate-num-keys"),
             memory_bytes=self._number("cur-size-all-mem-tables"),
@@ -151,20 +151,20 @@ class RocksStore:
         )
 
     def _number(self, name: str) -> int:
-        """What RocksDB tells of itself; 0 where it does not."""
+        """Return an integer property of RocksDB; 0 when it cannot be read."""
         with suppress(Exception):
             return int(self._db.property_int_value(f"rocksdb.{name}") or 0)
         return 0
 
     def _stalls(self) -> int:
-        """Writes that were slowed down or stopped; how long, RocksDB tells at a price alone."""
-        told = ""
+        """Return how many writes were delayed or stopped; RocksDB times them only at a cost."""
+        report = ""
         with suppress(Exception):
-            told = self._db.property_value("rocksdb.cf-write-stall-stats") or ""
-        return sum(map(int, _STALLS.findall(told)))
+            report = self._db.property_value("rocksdb.cf-write-stall-stats") or ""
+        return sum(map(int, _STALLS.findall(report)))
 
     def close(self) -> None:
-        """See `Store.close`. A damaged database says so once more; the next open will find it."""
+        """Close the database. An error here is ignored: the next open reports the damage again."""
         with suppress(Exception):
             self._db.close()
 
@@ -191,15 +191,15 @@ class RocksStores:
         self._options = _options()
 
     def open(self, source: PartitionId) -> RocksStore:
-        """See `Stores.open`."""
+        """Open the store of a partition; raise as `Stores.open` does."""
         self._finish_wipe(source)
         return RocksStore(source, self._path(source), self._options)
 
     def wipe(self, source: PartitionId) -> None:
-        """See `Stores.wipe`.
+        """Delete the store of a partition; raise StoreFailedError when the disk refuses.
 
-        The store is renamed first. If a process ended with the older of two write-ahead logs
-        deleted, RocksDB would recover the newer one alone, with its position.
+        The store is renamed first. Otherwise, if the process died after deleting the older of two
+        write-ahead logs, RocksDB would recover the newer one alone, with its position.
         """
         self._finish_wipe(source)
         try:
@@ -211,7 +211,7 @@ class RocksStores:
         self._finish_wipe(source)
 
     def _finish_wipe(self, source: PartitionId) -> None:
-        """Delete what was renamed, also by a process that ended before it had deleted it."""
+        """Delete a renamed store, also one left behind by a process that died."""
         path = self._wiped(source)
         try:
             shutil.rmtree(path)
@@ -221,7 +221,7 @@ class RocksStores:
             raise StoreFailedError(f"{path}: {error}") from error
 
     def _wiped(self, source: PartitionId) -> Path:
-        """Where a store lies until it is deleted; no store is called so, they end in a number."""
+        """Return the path of a renamed store; other names differ, since they end in a number."""
         name = f"{source.topic}-{source.partition}.wiped"
         if len(name) > _NAME_BYTES_MAX:
             name = f"{sha256(source.topic.encode()).hexdigest()}-{source.partition}.wiped"
@@ -232,7 +232,7 @@ class RocksStores:
 
 
 def _options() -> Options:
-    # Given explicitly at every open: left out, they would be read back from the disk.
+    # Set explicitly at every open: options left out would be read back from the disk.
     options = Options(raw_mode=True)
     options.create_if_missing(True)  # noqa: FBT003 - the binding takes positions only
     options.set_paranoid_checks(True)
@@ -249,7 +249,7 @@ def _options() -> Options:
 
 
 def _folder_bytes(path: Path) -> int:
-    """Of the files in a folder; one that goes meanwhile counts no more."""
+    """Return the size of the files in a folder; a file deleted meanwhile counts 0."""
     total = 0
     with suppress(OSError), os.scandir(path) as entries:
         for entry in entries:

@@ -5,7 +5,7 @@ from `first` on, and for each id the origin of the accepted record. `floor` is t
 that the address still holds after the segment, `capacity` the size at that time: both matter only
 in the newest segment, so a replay in any order ends in the same ring.
 
-Key: that of the address and the number of the first id (`keys.py`). Value: a header, then columns
+Key: the address and the number of the first id (`keys.py`). Value: a header, then columns, each
 packed to the narrowest width that fits.
 """
 
@@ -19,26 +19,26 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
-from state.keys import RUNS, UnknownFormatError, prefix, reader_of, unknown
+from state.keys import SEGMENTS, UnknownFormatError, prefix, reader_of, unknown
 from state.model import Edit, Origin, PartitionId
 
 ID_BYTES_MAX: Final = 64
 """Longer ids are remembered by their SHA-256."""
 FORGOTTEN: Final = bytes(ID_BYTES_MAX + 2)
-"""In place of an id: longer than any that is kept."""
-RUN_IDS_MAX: Final = 512
-"""Ids are 65 bytes at most, with a publisher 99, so a run stays below 64 KiB."""
+"""Replaces a forgotten id; longer than any stored id."""
+SEGMENT_IDS_MAX: Final = 512
+"""Ids are 65 bytes at most, with a publisher 99, so a segment stays below 64 KiB."""
 FORMAT: Final = 1
 """Version of all keys and values of the state; a newer one is refused, never guessed at.
 
-It stands in the first byte of every value, in the metadata of every committed offset and in every
-store. Whoever raises it adds a reader beside the older ones, and leaves those as they are.
+It is the first byte of every value, and part of the metadata of every committed offset and of the
+position of every store. To raise it, add a reader and keep the older ones unchanged.
 """
 
 _HEADER: Final = struct.Struct("<BQQQIH")
 _BYTES: Final = {"B": 1, "H": 2, "I": 4, "Q": 8}
 _CODE_FOR: Final = "BBHIIQQQQ"
-"""The narrowest width for a number of so many bytes."""
+"""Array type code by the number of bytes needed: the narrowest width that fits."""
 
 _CODES: Final = frozenset(map(str.encode, _BYTES))
 _COLUMN: Final = struct.Struct("<qc")
@@ -46,32 +46,32 @@ _ALL_ZERO: Final = _COLUMN.pack(0, b"=")
 
 
 class Digest(bytes):
-    """A long id as it is kept already: what was told of a ring is told to another."""
+    """An id that is already in stored (hashed) form, so that an import does not hash it again."""
 
     __slots__ = ()
 
 
 class Segment(NamedTuple):
-    """Consecutive ids of one address; columns of equal length. `places` index `sources`."""
+    """Consecutive ids of one address; columns of equal length. `source_indexes` index `sources`."""
 
     first: int
     floor: int
     capacity: int
     sources: tuple[PartitionId, ...]
     ids: tuple[bytes, ...]
-    places: Sequence[int]
+    source_indexes: Sequence[int]
     offsets: Sequence[int]
     times_ms: Sequence[int]
 
     @property
     def end(self) -> int:
-        """The number after its last id."""
+        """The number after that of its last id."""
         return self.first + len(self.ids)
 
     def origin(self, number: int) -> Origin:
-        """Where the id with this number came from."""
+        """Return the origin of the id with this number."""
         row = number - self.first
-        source = self.sources[self.places[row]]
+        source = self.sources[self.source_indexes[row]]
         return Origin(source.topic, source.partition, self.offsets[row], self.times_ms[row])
 
 
@@ -83,7 +83,7 @@ class SegmentEntry(NamedTuple):
 
 
 class SegmentSummary(NamedTuple):
-    """A run without its origins."""
+    """A segment without its origins."""
 
     first: int
     floor: int
@@ -92,31 +92,42 @@ class SegmentSummary(NamedTuple):
 
 
 def key(address: str, first: int) -> bytes:
-    """The key of the run that starts with number `first`."""
-    return prefix(RUNS, address) + struct.pack(">Q", first)
+    """Return the key of the segment that starts with number `first`."""
+    return prefix(SEGMENTS, address) + struct.pack(">Q", first)
 
 
-def first_of(run_key: bytes) -> int:
-    """The number that the run of a key starts with."""
-    (first,) = struct.unpack(">Q", run_key[-8:])
+def first_of(segment_key: bytes) -> int:
+    """Return the number that the segment of this key starts with."""
+    (first,) = struct.unpack(">Q", segment_key[-8:])
     return int(first)
 
 
-def put(address: str, run: Segment) -> Edit:
-    """The edit that writes a run."""
-    return Edit(key(address, run.first), encode(run))
+def put(address: str, segment: Segment) -> Edit:
+    """Return the edit that writes a segment."""
+    return Edit(key(address, segment.first), encode(segment))
 
 
-def encode(run: Segment) -> bytes:
-    """A run as the value of its key."""
+def encode(segment: Segment) -> bytes:
+    """Return a segment as the value of its key."""
     parts = [
-        _HEADER.pack(FORMAT, run.first, run.floor, run.capacity, len(run.ids), len(run.sources))
+        _HEADER.pack(
+            FORMAT,
+            segment.first,
+            segment.floor,
+            segment.capacity,
+            len(segment.ids),
+            len(segment.sources),
+        )
     ]
-    parts += map(_packed_source, run.sources)
-    if run.ids:
-        parts.append(_pack(run.places) if len(run.sources) > 1 else _ALL_ZERO)
-        parts += [_pack(run.offsets), _pack(run.times_ms), _pack(list(map(len, run.ids)))]
-        parts += run.ids
+    parts += map(_packed_source, segment.sources)
+    if segment.ids:
+        parts.append(_pack(segment.source_indexes) if len(segment.sources) > 1 else _ALL_ZERO)
+        parts += [
+            _pack(segment.offsets),
+            _pack(segment.times_ms),
+            _pack(list(map(len, segment.ids))),
+        ]
+        parts += segment.ids
     return b"".join(parts)
 
 
@@ -127,7 +138,7 @@ def _packed_source(source: PartitionId) -> bytes:
 
 
 def decode(value: bytes) -> Segment:
-    """The run that `encode` wrote; UnknownFormatError for anything else."""
+    """Return the segment that `encode` wrote; raise UnknownFormatError for other bytes."""
     try:
         return _decode(value)
     except (struct.error, UnicodeDecodeError, OverflowError) as error:
@@ -135,7 +146,7 @@ def decode(value: bytes) -> Segment:
 
 
 def summary(value: bytes) -> SegmentSummary:
-    """The ids of a run, without decoding where they came from; raises as `decode` does."""
+    """Return the ids of a segment without decoding their origins; raise as `decode` does."""
     try:
         head, position = _head(value)
         if not head.ids:
@@ -148,21 +159,21 @@ def summary(value: bytes) -> SegmentSummary:
 
 
 def row_of(value: bytes, number: int) -> SegmentEntry:
-    """One id of a run with its origin, without decoding the others.
+    """Return one id of a segment with its origin, without decoding the others.
 
-    UnknownFormatError where the run has no such number, and for anything that is no run.
+    Raises UnknownFormatError if the segment has no such number, or if the value is no segment.
     """
     try:
         head, position = _head(value)
         row = number - head.first
         if not 0 <= row < head.ids:
-            raise UnknownFormatError(f"number {number} in a run from {head.first} on")
-        places, position = _column(value, position, head.ids)
+            raise UnknownFormatError(f"number {number} in a segment from {head.first} on")
+        source_indexes, position = _column(value, position, head.ids)
         offsets, position = _column(value, position, head.ids)
         times_ms, position = _column(value, position, head.ids)
         lengths, position = _column(value, position, head.ids)
         start = position + lengths.sum_before(row)
-        source = head.sources[places.at(row)]
+        source = head.sources[source_indexes.at(row)]
         origin = Origin(*source, offsets.at(row), times_ms.at(row))
         return SegmentEntry(value[start : start + lengths.at(row)], origin)
     except (struct.error, UnicodeDecodeError, IndexError) as error:
@@ -177,11 +188,11 @@ def _decode(value: bytes) -> Segment:
     for _ in range(3):
         column, position = _unpack(value, position, head.ids)
         columns.append(column)
-    places, offsets, times_ms = columns
-    if not 0 <= min(places) <= max(places) < len(head.sources):
+    source_indexes, offsets, times_ms = columns
+    if not 0 <= min(source_indexes) <= max(source_indexes) < len(head.sources):
         raise unknown(value)
     ids = _ids(value, position, head.ids)
-    return Segment(*head[:3], head.sources, ids, places, offsets, times_ms)
+    return Segment(*head[:3], head.sources, ids, source_indexes, offsets, times_ms)
 
 
 def _ids(value: bytes, position: int, count: int) -> tuple[bytes, ...]:
@@ -199,20 +210,19 @@ def _ids(value: bytes, position: int, count: int) -> tuple[bytes, ...]:
 
 
 class _SegmentHeader(NamedTuple):
-    """What stands before the columns."""
+    """The fields before the columns; `ids` is the number of ids."""
 
     first: int
     floor: int
     capacity: int
     sources: tuple[PartitionId, ...]
     ids: int
-    """How many."""
 
 
 def _head(value: bytes) -> tuple[_SegmentHeader, int]:
-    """What stands before the columns of a run of any format, and where the columns begin."""
+    """Return the header of a segment of any known format, and the position of the first column."""
     head, position = reader_of(value, _HEADS)(value)
-    if head.ids > RUN_IDS_MAX:
+    if head.ids > SEGMENT_IDS_MAX:
         raise UnknownFormatError(f"{head.ids} ids")
     if not head.ids:
         _check_end(value, position)
@@ -232,7 +242,7 @@ def _head_1(value: bytes) -> tuple[_SegmentHeader, int]:
 
 
 _HEADS: Final[Mapping[int, Callable[[bytes], tuple[_SegmentHeader, int]]]] = {1: _head_1}
-"""By format; the columns have not changed so far."""
+"""Header readers by format; the columns are the same in all formats so far."""
 
 
 def _check_end(value: bytes, position: int) -> None:
@@ -241,7 +251,10 @@ def _check_end(value: bytes, position: int) -> None:
 
 
 def _pack(column: Sequence[int]) -> bytes:
-    """Lowest value, width, then each distance from the lowest; no distances when all are equal."""
+    """Pack a column: lowest value, width, then each distance from the lowest.
+
+    The distances are left out when all values are equal.
+    """
     base, top = min(column), max(column)
     if base == top:
         return _COLUMN.pack(base, b"=")
@@ -253,16 +266,16 @@ def _pack(column: Sequence[int]) -> bytes:
 
 
 class _PackedColumn(NamedTuple):
-    """A packed column as it stands in a value."""
+    """A packed column inside a value, read without unpacking it."""
 
     value: bytes
     base: int
     code: str
-    """`=` where all are alike."""
+    """The array type code of the distances; `=` when all values are equal."""
     start: int
 
     def at(self, row: int) -> int:
-        """One number of it."""
+        """Return the value in a row."""
         if self.code == "=":
             return self.base
         width = _BYTES[self.code]
@@ -270,7 +283,7 @@ class _PackedColumn(NamedTuple):
         return self.base + int.from_bytes(self.value[start : start + width], "little")
 
     def sum_before(self, row: int) -> int:
-        """The sum of all numbers before one."""
+        """Return the sum of the values before a row."""
         if self.code == "=":
             return self.base * row
         width = _BYTES[self.code]
@@ -281,7 +294,7 @@ class _PackedColumn(NamedTuple):
 
 
 def _column(value: bytes, position: int, count: int) -> tuple[_PackedColumn, int]:
-    """The column at a position, and the position behind it."""
+    """Return the column at a position, and the position after it."""
     base, code = _COLUMN.unpack_from(value, position)
     start = position + _COLUMN.size
     if code == b"=":
@@ -306,19 +319,19 @@ def _unpack(value: bytes, position: int, count: int) -> tuple[Sequence[int], int
     return array("q", [base + distance for distance in distances]), end
 
 
-def outlived(firsts: Sequence[int], floor: int, following: int) -> Sequence[int]:
-    """Those of the runs that begin with these numbers which lie wholly below a floor.
+def expired(firsts: Sequence[int], floor: int, following: int) -> Sequence[int]:
+    """Return the first numbers of the segments whose ids are all below a floor.
 
-    A run ends, at the latest, where the next one begins; the last one at `following`.
+    A segment ends, at the latest, where the next one begins; the last one ends at `following`.
     """
     count = bisect_right(firsts, floor) - (floor < following)
     return firsts[: max(0, count)]
 
 
 def remembered(identifier: bytes) -> bytes:
-    """An id as it is kept: long ones by their SHA-256, so that memory and disk stay bounded.
+    """Return an id in stored form: a long one is hashed, so that memory and disk stay bounded.
 
-    The beginning before the digest makes it longer than any id that is kept as it came.
+    The prefix before the SHA-256 makes the result longer than any id that is stored unchanged.
     """
     if len(identifier) <= ID_BYTES_MAX or isinstance(identifier, Digest):
         return identifier

@@ -12,7 +12,7 @@ from state.model import Edit, PartitionId
 
 
 class Identity(NamedTuple):
-    """Which log a store is a copy of. A store of another identity is wiped, never read."""
+    """The changelog that a store copies. A store with another identity is wiped, never read."""
 
     cluster_id: str
     input_topic_id: str
@@ -21,11 +21,11 @@ class Identity(NamedTuple):
 
 
 class StorePosition(NamedTuple):
-    """How far a store has come.
+    """The committed prefix that a store holds.
 
-    `input_next` is the offset of the first input record that it does not know the outcome of,
-    `changelog_next` the changelog offset after the last one it holds, `level_at_ms` the wall time
-    when it last held all that the changelog held.
+    `input_next` is the offset of the first input record whose outcome is not in the store,
+    `changelog_next` the changelog offset after the last one in the store, `level_at_ms` the wall
+    time when the store last equalled the changelog.
     """
 
     identity: Identity
@@ -35,22 +35,22 @@ class StorePosition(NamedTuple):
 
 
 class StoreStats(NamedTuple):
-    """What a store takes and does, for whoever watches it."""
+    """Size and activity of a store, for metrics."""
 
     keys: int
-    """About."""
+    """An estimate."""
     memory_bytes: int = 0
-    """What was written and is not in files yet."""
+    """Writes that are not in files yet."""
     cache_bytes: int = 0
-    """Blocks of files that are held in memory, for all stores of a worker together."""
+    """File blocks held in memory, shared by all stores of a worker."""
     table_bytes: int = 0
-    """Files of keys."""
+    """SST files."""
     disk_bytes: int = 0
     """All files."""
     compaction_bytes: int = 0
-    """What has to be written anew before reads are quick again."""
+    """Pending compaction: what has to be rewritten before reads are fast again."""
     stalls: int = 0
-    """How often a write had to wait, since it was opened."""
+    """How often a write had to wait since the store was opened."""
 
 
 class StoreCorruptError(Exception):
@@ -62,42 +62,48 @@ class StoreCorruptError(Exception):
 
 
 class StoreLockedError(Exception):
-    """Another process has the store open: it is whole, and ours once that one lets go."""
+    """Another process has the store open. The store is intact; try again when it is released."""
 
 
 class StoreFailedError(Exception):
-    """The disk refused a write (full, read-only, lost): what is on it is whole, but behind."""
+    """The disk refused a write (full, read-only, lost): the store is intact, but behind."""
 
 
 class Store(Protocol):
-    """Edits by key, in key order, and the position they belong to."""
+    """Entries in key order, and the position they belong to.
+
+    Every method but `figures` and `close` may raise StoreCorruptError.
+    """
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Keys that start with the prefix, ascending, with their values."""
+        """Yield the keys that start with the prefix, ascending, with their values."""
         ...
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of one key."""
+        """Return the value of a key, or None."""
         ...
 
     def previous_key(self, key: bytes) -> bytes | None:
-        """The last key before this one."""
+        """Return the last key before this one, or None."""
         ...
 
     def next_key(self, key: bytes) -> bytes | None:
-        """The first key at or after this one."""
+        """Return the first key at or after this one, or None."""
         ...
 
     def position(self) -> StorePosition | None:
-        """Where the store stands; None when it is new."""
+        """Return the position of the store; None when it is new."""
         ...
 
     def apply(self, edits: Iterable[Edit], position: StorePosition) -> None:
-        """All edits and the new position, or none. StoreFailedError when the disk refuses."""
+        """Write all edits and the new position, or nothing.
+
+        Raises StoreFailedError when the disk refuses the write.
+        """
         ...
 
     def figures(self) -> StoreStats:
-        """What it takes, quickly; never an error."""
+        """Return size and activity. Fast, and never raises."""
         ...
 
     def close(self) -> None:
@@ -109,12 +115,13 @@ class Stores(Protocol):
     """The folder of a worker's stores, one for each deciding partition."""
 
     def open(self, source: PartitionId) -> Store:
-        """The store of a partition, new when there is none.
+        """Open the store of a partition; create it when there is none.
 
-        StoreCorruptError when it is unreadable, StoreLockedError while another process has it.
+        Raises StoreCorruptError when it is unreadable, StoreLockedError while another process has
+        it open, StoreFailedError when the disk refuses.
         """
         ...
 
     def wipe(self, source: PartitionId) -> None:
-        """Delete what is kept of a partition, whatever state it is in; it must not be open."""
+        """Delete the store of a partition, even a damaged one; it must not be open."""
         ...

@@ -26,7 +26,7 @@ from service.config.addresses import AddressSettings, settings_of
 from service.import_ids.source import IdLine
 from service.import_ids.uploader import Uploader, payload_of
 from state import pending_group as pending_record
-from state.keys import RUNS
+from state.keys import SEGMENTS
 from state.model import Origin, PartitionId
 from state.segment import FORGOTTEN, ID_BYTES_MAX, decode
 from state.strategies.audit import AuditRule
@@ -68,7 +68,7 @@ class SeedReader:
         settings = settings_of(self._book, shelf.cache)
         strategy = STRATEGIES.get(settings.strategy, RING)
         assert strategy.kind == shelf.kind  # the settings are those that it was made with
-        if shelf.kind == RUNS:
+        if shelf.kind == SEGMENTS:
             yield from self._ring(shelf, settings)
         elif shelf.kind == STRATEGIES["window"].kind:
             yield from self._window(shelf, strategy)

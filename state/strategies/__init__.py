@@ -1,1 +1,1 @@
-"""How an address remembers: one small pure file for each way."""
+"""Deduplication strategies: one small pure file for each."""

@@ -1,11 +1,11 @@
-"""Message audit: which of a producer's newest numbers were seen, as ActiveMQ's message audit does.
+"""Audit strategy: which of a producer's newest numbers were seen, as ActiveMQ's message audit does.
 
-A bit for each number of (highest - depth, highest], sliding by one; producers that were idle
-longest are evicted. The floor, below which nothing is held, never goes back, so a deeper window
-counts only from what the shallower one held. Where ActiveMQ leaks or loses, this does not: depth n
-holds n numbers (its bins keep 1 to n + 64), a number below the window is a duplicate unless
-`below_window = "accept"` (there it is new every time), and a jump beyond `audit_jump_max` is
-refused (there it wipes all).
+There is a bit for each number of (highest - depth, highest]; the window slides by one. Producers
+that were idle longest are evicted. The floor, below which nothing is held, never goes back, so when
+the depth is raised a window grows only from what it held. Where ActiveMQ leaks or loses, this does
+not: depth n holds n numbers (ActiveMQ's bins keep 1 to n + 64), a number below the window is a
+duplicate unless `below_window = "accept"` (in ActiveMQ it is always new), and a jump beyond
+`audit_jump_max` is rejected (in ActiveMQ it wipes the window).
 """
 
 import struct
@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 from ringfence.headers import Reason
 from state.model import Claim, Origin, PartitionId, Rejection
 from state.strategies.base import StrategySettings
-from state.strategies.per_publisher import PublisherPosition, told
+from state.strategies.per_publisher import PublisherPosition, required
 
 _ENDS: Final = struct.Struct("<QQ")
 
 
 class AuditWindow(NamedTuple):
-    """Bit i tells of the number `highest - i`."""
+    """The window of one producer; bit i is set if the number `highest - i` was accepted."""
 
     highest: int
     floor: int
@@ -29,18 +29,18 @@ class AuditWindow(NamedTuple):
 
 
 class AuditRule:
-    """See `Rule`."""
+    """The rule of `audit`: a number is a duplicate if its bit is set."""
 
     kind = b"a"
-    forgets = True
-    covers = False
+    evicts = True
+    is_cumulative = False
 
     def claims(self, claim: Claim) -> bool:
-        """See `Rule.claims`."""
+        """Return whether the claim has what the rule needs."""
         return claim.publisher is not None and bool(claim.number)
 
     def room(self, settings: StrategySettings) -> int:
-        """See `Rule.room`."""
+        """Return how many publishers an address may hold."""
         return settings.audit_producers
 
     def verdict(
@@ -50,10 +50,10 @@ class AuditRule:
         _source: PartitionId,
         settings: StrategySettings,
     ) -> Rejection | None:
-        """See `Rule.verdict`."""
+        """Return why the claim is rejected, or None."""
         if known is None:
             return None
-        number = told(claim.number)
+        number = required(claim.number)
         behind = known.highest - number
         if behind < -settings.audit_jump_max:
             cause = f"its number {number} is {-behind} above the last, {known.highest}"
@@ -69,27 +69,27 @@ class AuditRule:
     def accepted(
         self, known: AuditWindow | None, claim: Claim, _origin: Origin, settings: StrategySettings
     ) -> AuditWindow:
-        """See `Rule.accepted`."""
-        number, depth = told(claim.number), settings.audit_depth
+        """Return the entry after the record was accepted."""
+        number, depth = required(claim.number), settings.audit_depth
         last, floor, bits = known or AuditWindow(number, 0, 0)
         highest = max(number, last)
-        # What lies the depth behind, or further, is cut off.
+        # Numbers that are the depth or more behind are cut off.
         bits = bits << min(highest - last, depth) | 1 << min(highest - number, depth)
         return AuditWindow(highest, max(floor, highest - depth + 1), bits & ((1 << depth) - 1))
 
-    def placed(
+    def entry_at(
         self, claim: Claim, _origin: Origin, settings: StrategySettings, missing: Iterable[int]
     ) -> AuditWindow:
-        """See `Rule.placed`."""
-        number, depth = told(claim.number), settings.audit_depth
+        """Return the entry of a publisher that an administrator set to this number."""
+        number, depth = required(claim.number), settings.audit_depth
         bits = (1 << depth) - 1
-        for lacking in missing:
-            if lacking <= number:
-                bits &= ~(1 << min(number - lacking, depth))
+        for gap in missing:
+            if gap <= number:
+                bits &= ~(1 << min(number - gap, depth))
         return AuditWindow(number, max(0, number - depth + 1), bits)
 
     def missing(self, entry: AuditWindow, settings: StrategySettings) -> list[int]:
-        """Which numbers of its window a producer has left out."""
+        """Return the numbers of its window that a producer has skipped."""
         lowest = max(1, entry.highest - settings.audit_depth + 1)
         if settings.below_window == "duplicate":
             lowest = max(lowest, entry.floor)
@@ -97,16 +97,16 @@ class AuditRule:
         return [n for n in range(lowest, entry.highest) if not bits >> entry.highest - n & 1]
 
     def standing(self, entry: AuditWindow) -> PublisherPosition:
-        """See `Rule.standing`."""
+        """Return the position of the publisher."""
         return PublisherPosition(entry.highest)
 
     def pack(self, entry: AuditWindow) -> bytes:
-        """See `Rule.pack`."""
+        """Return the entry as bytes."""
         length = (entry.bits.bit_length() + 7) // 8
         return _ENDS.pack(entry.highest, entry.floor) + entry.bits.to_bytes(length, "little")
 
     def unpack(self, value: bytes) -> AuditWindow:
-        """See `Rule.unpack`."""
+        """Return the entry that `pack` wrote."""
         highest, floor = _ENDS.unpack_from(value)
         if floor > highest:
             raise ValueError(f"a floor of {floor} above {highest}")
@@ -114,7 +114,7 @@ class AuditRule:
 
 
 def _below(known: AuditWindow, number: int, depth: int) -> str | None:
-    """Below what a number lies, if it does."""
+    """Return the bound that a number is below, as text; None if it is in or above the window."""
     if known.highest - number >= depth:
         return f"the last {depth} up to {known.highest}"
     return f"{known.floor}, the lowest one that is held" if number < known.floor else None

@@ -1,7 +1,7 @@
-"""Strategy: how an address remembers. One file each; `registry.py` lists them by name.
+"""Strategy interface: how an address remembers. One file each; `registry.py` lists them by name.
 
 An address has a `CommittedState`. A batch adds a `Draft` to it; dropping the draft is the abort.
-A strategy knows neither Kafka nor RocksDB nor a clock: it is given the time of the partition.
+A strategy knows neither Kafka nor RocksDB nor a clock: the time of the partition is passed in.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from state.model import Claim, Edit, Origin, PackedPositions, PartitionId, Rejec
 
 
 class StrategySettings(Protocol):
-    """What strategies are told by the settings of an address."""
+    """The settings of an address that strategies read."""
 
     @property
     def capacity(self) -> int:
@@ -21,7 +21,7 @@ class StrategySettings(Protocol):
 
     @property
     def window_ms(self) -> int:
-        """For how long a window holds an id."""
+        """How long a window holds an id, in milliseconds."""
         ...
 
     @property
@@ -31,7 +31,7 @@ class StrategySettings(Protocol):
 
     @property
     def refresh_on_hit(self) -> bool:
-        """Whether a duplicate begins the time of its id anew."""
+        """Whether a duplicate restarts the time of its id."""
         ...
 
     @property
@@ -51,138 +51,147 @@ class StrategySettings(Protocol):
 
     @property
     def audit_jump_max(self) -> int:
-        """How far a producer may jump ahead."""
+        """How far above its highest number a producer may jump."""
         ...
 
     @property
     def below_window(self) -> str:
-        """What a number below the window is: `duplicate`, or `accept` as ActiveMQ has it."""
+        """How to judge a number below the window: `duplicate`, or `accept` as ActiveMQ does."""
         ...
 
 
 class StateChange(NamedTuple):
-    """What a draft makes known of its address: for the changelog, and for memory."""
+    """The changes of a draft: edits for changelog and store, content for `CommittedState.apply`."""
 
     edits: list[Edit]
     content: object
 
 
 class Hit(NamedTuple):
-    """A record whose id is known."""
+    """An accepted record with a known id."""
 
     origin: Origin
-    """Where it was accepted; the time is that of the last sight."""
+    """Where it was accepted; the time is that of the last time the id was seen."""
     slots_to_eviction: int
-    """How many other ids may come before it is forgotten for their number."""
+    """How many other ids may be added before capacity evicts this one."""
 
 
 class Occupancy(NamedTuple):
-    """How much is held, and from when to when. What goes by numbers knows no times."""
+    """How many ids or publishers are held, and the times of the oldest and the newest.
+
+    Strategies that hold numbers have no times.
+    """
 
     held: int
     oldest_ms: int | None = None
     newest_ms: int | None = None
     horizon_ms: int | None = None
-    """From the oldest to the newest, once the number of ids is what makes it forget."""
+    """Time from the oldest to the newest id, once capacity evicts; else None."""
 
 
 class Draft(Protocol):
-    """One batch on one address: it sees its own additions, and nobody else does.
+    """The uncommitted changes of one batch to one address; only the batch sees them.
 
-    `at` is where a record stands, with the deciding partition's time.
+    `at` is the position of a record, with the deciding partition's time.
     """
 
     def accepted(self) -> Mapping[PartitionId, int]:
-        """How many records it has accepted, by where they came from."""
+        """Return how many records were accepted, by source partition."""
         ...
 
     def deletions(self, address: str) -> list[Edit]:
-        """What is deleted whatever the batch brings; known before its first record."""
+        """Return the deletions that do not depend on the batch; known before its first record."""
         ...
 
     def verdict(self, claim: Claim, at: Origin) -> Rejection | None:
-        """Why the claim is refused, or None. Changes nothing."""
+        """Return why the claim is rejected, or None. Changes nothing."""
         ...
 
     def verdicts(self, claims: Sequence[Claim], at: Sequence[Origin]) -> list[Rejection | None]:
-        """Why each is refused where they come as one group, in order. Changes nothing."""
+        """Return the verdicts of a group whose records are judged in order. Changes nothing."""
         ...
 
     def repeated(self, claim: Claim, at: Origin) -> None:
-        """A duplicate was told of: some strategies remember it longer for that."""
+        """Note that a duplicate was reported: some strategies remember its id longer for that."""
         ...
 
     def remember(self, claim: Claim, at: Origin) -> None:
-        """The record with this claim was accepted."""
+        """Add an accepted record."""
         ...
 
     def sightings(self, identifiers: Sequence[bytes], time_ms: int) -> list[list[Hit]]:
-        """Where each id was accepted, for whomever; nowhere where numbers are held.
+        """Return the hits of each id, one list per id, for all publishers.
 
-        Changes nothing.
+        The lists are empty for strategies that hold numbers. Changes nothing.
         """
         ...
 
     def extent(self) -> Occupancy:
-        """What is held before the batch adds anything."""
+        """Return what is held before the batch adds anything."""
         ...
 
     def change(self, address: str) -> StateChange | None:
-        """What to write and, after the commit, to apply; None when nothing changed."""
+        """Return what to write and to apply after the commit; None without a change."""
         ...
 
 
 class CommittedState(Protocol):
-    """What an address has committed."""
+    """The committed state of an address, in memory."""
 
     @property
     def memory_bytes(self) -> int:
-        """What it takes, about."""
+        """Estimated memory in bytes."""
         ...
 
     def __len__(self) -> int:
-        """How many ids or publishers it holds."""
+        """Return how many ids or publishers are held."""
         ...
 
     def begin(self, settings: StrategySettings, packed_positions: PackedPositions) -> Draft:
-        """Begin the only batch; `packed_positions` are those of the deciding partition."""
+        """Begin the draft of a batch; at most one is open at a time.
+
+        `packed_positions` are those of the deciding partition.
+        """
         ...
 
     def apply(self, content: object) -> None:
-        """Take over what a draft's change has told, after its commit."""
+        """Apply the content of a draft's change, after its commit."""
         ...
 
     def forget(self) -> None:
-        """Let go what no verdict depends on any more; there is no hurry."""
+        """Free what no verdict depends on any more; may be deferred."""
         ...
 
 
 class Strategy(Protocol):
-    """How to come by a memory."""
+    """Loads the committed state of an address."""
 
     kind: bytes
     """The kind of its keys."""
 
     def claims(self, claim: Claim) -> bool:
-        """Whether a claim says what the strategy asks for."""
+        """Return whether the claim has what the strategy needs."""
         ...
 
     def load(self, entries: Iterable[tuple[bytes, bytes]]) -> CommittedState:
-        """The memory of an address from its keys and values, in the order of the keys."""
+        """Return the state of an address from its keys and values, in key order.
+
+        Raises UnknownFormatError for an entry that this version did not write.
+        """
         ...
 
 
 def verdicts_by_name(
     draft: Draft, claims: Sequence[Claim], at: Sequence[Origin], name: Callable[[Claim], Hashable]
 ) -> list[Rejection | None]:
-    """See `Draft.verdicts`: where the name of a claim is all that it is judged by."""
+    """Implement `Draft.verdicts` for strategies that judge a claim by its name alone."""
     before: set[Hashable] = set()
     found: list[Rejection | None] = []
-    for claim, place in zip(claims, at, strict=True):
-        why = draft.verdict(claim, place)
+    for claim, origin in zip(claims, at, strict=True):
+        why = draft.verdict(claim, origin)
         if why is None:
             if name(claim) in before:
-                why = Rejection(Reason.DUPLICATE, "its id stands in its group before")
+                why = Rejection(Reason.DUPLICATE, "an earlier record of its group has the same id")
             before.add(name(claim))
         found.append(why)
     return found

@@ -1,8 +1,8 @@
-"""Ordered strategy: every message of a stream once and in order, as MSMQ's transactional queues.
+"""Ordered strategy: each message of a stream once and in order, as MSMQ's transactional queues do.
 
-A message names its stream, its number and the number of the one before; a publisher that skipped
-some links across the gap. It is the next one iff it is above the last of its stream and its
-predecessor is not missing, or it begins a later stream. (MS-MQQB 3.1.5.8.6)
+A message names its stream, its number and the number of its predecessor, so a publisher that skips
+numbers links across the gap. A message is next iff it is above the last one of its stream and its
+predecessor is not missing, or if it begins a later stream. (MS-MQQB 3.1.5.8.6)
 """
 
 import struct
@@ -15,9 +15,9 @@ from state.strategies.base import StrategySettings
 from state.strategies.per_publisher import (
     PublisherPosition,
     accepted_at,
-    elsewhere,
     pack_origin,
-    told,
+    required,
+    second_partition,
     unpack_origin,
 )
 
@@ -25,7 +25,7 @@ _NUMBERS: Final = struct.Struct("<QQ")
 
 
 class LastAccepted(NamedTuple):
-    """The last record that was accepted of a publisher."""
+    """The last accepted record of a publisher."""
 
     stream: int
     number: int
@@ -33,19 +33,19 @@ class LastAccepted(NamedTuple):
 
 
 class OrderedRule:
-    """See `Rule`."""
+    """The rule of `ordered`: a record is accepted if it follows the last one."""
 
     kind = b"o"
-    forgets = False
-    covers = True
+    evicts = False
+    is_cumulative = True
 
     def claims(self, claim: Claim) -> bool:
-        """See `Rule.claims`."""
+        """Return whether the claim has what the rule needs."""
         needed = (claim.publisher, claim.stream, claim.previous)
         return bool(claim.number) and None not in needed
 
     def room(self, settings: StrategySettings) -> int:
-        """See `Rule.room`."""
+        """Return how many publishers an address may hold."""
         return settings.publishers_max
 
     def verdict(
@@ -55,49 +55,49 @@ class OrderedRule:
         source: PartitionId,
         _settings: StrategySettings,
     ) -> Rejection | None:
-        """See `Rule.verdict`."""
+        """Return why the claim is rejected, or None."""
         if known is not None and source != (known.origin.topic, known.origin.partition):
-            return elsewhere(known.origin, source)
-        stream, previous = told(claim.stream), told(claim.previous)
+            return second_partition(known.origin, source)
+        stream, previous = required(claim.stream), required(claim.previous)
         if known is None or stream > known.stream:
-            begins = f"expected is the first of stream {stream}, with 0 before it"
+            begins = f"the first of stream {stream}, with 0 before it, is expected"
             return (
                 _out_of_order(f"it follows number {previous}, and {begins}") if previous else None
             )
         if stream < known.stream:
             begun = f"its publisher has begun stream {known.stream}"
             return _out_of_order(f"it is of stream {stream}, and {begun}")
-        return _within(known, told(claim.number), previous)
+        return _within(known, required(claim.number), previous)
 
     def accepted(
         self, _known: LastAccepted | None, claim: Claim, origin: Origin, _settings: StrategySettings
     ) -> LastAccepted:
-        """See `Rule.accepted`."""
-        return LastAccepted(told(claim.stream), told(claim.number), origin)
+        """Return the entry after the record was accepted."""
+        return LastAccepted(required(claim.stream), required(claim.number), origin)
 
-    def placed(
+    def entry_at(
         self, claim: Claim, origin: Origin, settings: StrategySettings, _missing: Iterable[int]
     ) -> LastAccepted:
-        """See `Rule.placed`: a number covers all before it."""
+        """Return the entry of a publisher set to this number, which covers all before it."""
         return self.accepted(None, claim, origin, settings)
 
     def standing(self, entry: LastAccepted) -> PublisherPosition:
-        """See `Rule.standing`."""
+        """Return the position of the publisher."""
         source = PartitionId(entry.origin.topic, entry.origin.partition)
         return PublisherPosition(entry.number, entry.stream, source)
 
     def pack(self, entry: LastAccepted) -> bytes:
-        """See `Rule.pack`."""
+        """Return the entry as bytes."""
         return _NUMBERS.pack(entry.stream, entry.number) + pack_origin(entry.origin)
 
     def unpack(self, value: bytes) -> LastAccepted:
-        """See `Rule.unpack`."""
+        """Return the entry that `pack` wrote."""
         stream, number = _NUMBERS.unpack_from(value)
         return LastAccepted(stream, number, unpack_origin(value[_NUMBERS.size :]))
 
 
 def _within(last: LastAccepted, number: int, previous: int) -> Rejection | None:
-    """The rule within a stream."""
+    """Return why a record of the current stream is rejected, or None."""
     if number <= last.number:
         where, original = accepted_at(last.origin)
         known = f"number {last.number} of stream {last.stream} {where}"
@@ -105,7 +105,7 @@ def _within(last: LastAccepted, number: int, previous: int) -> Rejection | None:
         cause = f"its number is {number}, and {known}"
         return Rejection(Reason.DUPLICATE, cause, original if is_last else None)
     if previous > last.number:
-        expected = f"expected is the one that follows {last.number}"
+        expected = f"the one after {last.number} is expected"
         return _out_of_order(f"it follows number {previous}, and {expected}")
     return None
 

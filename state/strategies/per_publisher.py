@@ -1,4 +1,4 @@
-"""Per-publisher state: an entry for each publisher, for the strategies that count numbers.
+"""Per-publisher state: one entry per publisher, for the strategies that judge by number.
 
 A rule, one file each, judges a claim by its publisher's entry alone and returns the next entry.
 Entries are ordered by their last use, so that a rule may evict the least recently used.
@@ -19,79 +19,85 @@ E = TypeVar("E")
 
 _STAMP: Final = struct.Struct("<BQ")
 _ORIGIN: Final = struct.Struct("<IQQ")
-# Measured roughly: key, entry and their places in two tables.
+# Measured roughly: key, entry and their slots in two tables.
 _ENTRY_BYTES: Final = 400
 
 
 BY_HAND: Final = 2**64 - 1
-"""In place of an offset: the number was set by an administrator."""
+"""Takes the place of an offset: an administrator has set the number."""
 
 
 class PublisherPosition(NamedTuple):
-    """The highest number of a publisher, and its stream where there are any."""
+    """The highest number of a publisher, and its stream if the strategy has streams."""
 
     number: int
     stream: int | None = None
     source: PartitionId | None = None
-    """The partition that the publisher writes, where only one may be written."""
+    """The partition that the publisher writes, if the strategy allows only one."""
 
 
 class PublisherRule(Protocol[E]):
-    """How one strategy judges."""
+    """How one strategy judges a claim by its publisher's entry."""
 
     kind: bytes
-    forgets: bool
-    """Whether the publisher that was idle longest makes room for a new one."""
-    covers: bool
-    """Whether a number, once it is held, covers all before it."""
+    evicts: bool
+    """Whether a new publisher evicts the one that was idle longest."""
+    is_cumulative: bool
+    """Whether a number, once held, covers all numbers before it."""
 
     def claims(self, claim: Claim) -> bool:
-        """Whether a claim says what the rule asks for."""
+        """Return whether the claim has what the rule needs."""
         ...
 
     def room(self, settings: StrategySettings) -> int:
-        """How many publishers an address holds."""
+        """Return how many publishers an address may hold."""
         ...
 
     def verdict(
         self, known: E | None, claim: Claim, source: PartitionId, settings: StrategySettings
     ) -> Rejection | None:
-        """Why the claim is refused, or None."""
+        """Return why the claim is rejected, or None."""
         ...
 
     def accepted(
         self, known: E | None, claim: Claim, origin: Origin, settings: StrategySettings
     ) -> E:
-        """The entry after a record that was accepted."""
+        """Return the entry after the record was accepted."""
         ...
 
-    def placed(
+    def entry_at(
         self, claim: Claim, origin: Origin, settings: StrategySettings, missing: Iterable[int]
     ) -> E:
-        """The entry of a publisher of which all up to a number is decided, but for some."""
+        """Return the entry of a publisher that an administrator set to this number.
+
+        All numbers up to it count as accepted, except the `missing` ones.
+        """
         ...
 
     def standing(self, entry: E) -> PublisherPosition:
-        """How far its publisher has come."""
+        """Return the position of the publisher."""
         ...
 
     def pack(self, entry: E) -> bytes:
-        """The entry as bytes."""
+        """Return the entry as bytes."""
         ...
 
     def unpack(self, value: bytes) -> E:
-        """The entry that `pack` wrote; struct.error, ValueError or IndexError for other bytes."""
+        """Return the entry that `pack` wrote.
+
+        Raises struct.error, ValueError or IndexError for other bytes.
+        """
         ...
 
 
 class PublisherTable(Generic[E]):
-    """See `Memory`."""
+    """The committed entries of an address, in the order of their last use."""
 
     def __init__(self, rule: PublisherRule[E], entries: Iterable[tuple[int, str, E]] = ()) -> None:
         self.rule = rule
         self.entries: OrderedDict[str, E] = OrderedDict()
         self.stamp = 0
-        """Of the entry that was touched last."""
+        """The stamp of the entry that was used last."""
         for stamp, name, entry in sorted(entries):
             self.stamp = stamp
             self.entries[name] = entry
@@ -101,17 +107,17 @@ class PublisherTable(Generic[E]):
 
     @property
     def memory_bytes(self) -> int:
-        """See `Memory.memory_bytes`."""
+        """Estimated memory in bytes."""
         return _ENTRY_BYTES * len(self.entries)
 
     def begin(
         self, settings: StrategySettings, _packed_positions: PackedPositions
     ) -> "PublisherDraft[E]":
-        """See `Memory.begin`."""
+        """Begin the draft of a batch; at most one is open at a time."""
         return PublisherDraft(self, settings)
 
     def apply(self, content: object) -> None:
-        """See `Memory.apply`."""
+        """Apply the content of a committed change."""
         change = cast("_PublisherContent[E]", content)
         for name in change.gone:
             self.entries.pop(name, None)
@@ -121,10 +127,10 @@ class PublisherTable(Generic[E]):
         self.stamp += len(change.touched)
 
     def forget(self) -> None:
-        """See `Memory.forget`: nothing is kept that is not needed."""
+        """Do nothing: every entry may decide a verdict."""
 
     def standing(self, name: str) -> PublisherPosition | None:
-        """How far a publisher has come."""
+        """Return the position of a publisher; None if it is unknown."""
         entry = self.entries.get(name)
         return None if entry is None else self.rule.standing(entry)
 
@@ -135,7 +141,7 @@ class _PublisherContent(NamedTuple, Generic[E]):
 
 
 class PublisherDraft(Generic[E]):
-    """See `Draft`."""
+    """One batch on the publishers of one address."""
 
     def __init__(self, memory: PublisherTable[E], settings: StrategySettings) -> None:
         self._memory = memory
@@ -145,87 +151,88 @@ class PublisherDraft(Generic[E]):
         self._gone: set[str] = set()
         self._count = len(memory)
         self._eldest: Iterator[str] = iter(memory.entries)
-        self._heard: dict[str, None] = {}
+        self._seen: dict[str, None] = {}
         self._accepted = Counter[PartitionId]()
-        self._make_room()  # the last life may have held more
+        self._make_room()  # before a restart, the settings may have allowed more
 
     def accepted(self) -> Mapping[PartitionId, int]:
-        """See `Draft.accepted`."""
+        """Return how many records were accepted, by source partition."""
         return self._accepted
 
     def deletions(self, _address: str) -> list[Edit]:
-        """See `Draft.deletions`."""
+        """Return the deletions that are known before the first record: none."""
         return []
 
     def verdict(self, claim: Claim, at: Origin) -> Rejection | None:
-        """See `Draft.verdict`."""
+        """Return why the claim is rejected, or None."""
         return self._verdict(self._known(claim.publisher or ""), self._count, claim, at)
 
     def verdicts(self, claims: Sequence[Claim], at: Sequence[Origin]) -> list[Rejection | None]:
-        """See `Draft.verdicts`."""
+        """Return the verdicts of a group whose records are judged together."""
         entries: dict[str, E] = {}
         found: list[Rejection | None] = []
         count = self._count
-        for claim, place in zip(claims, at, strict=True):
+        for claim, origin in zip(claims, at, strict=True):
             name = claim.publisher or ""
             known = entries.get(name) or self._known(name)
-            why = self._verdict(known, count, claim, place)
+            why = self._verdict(known, count, claim, origin)
             if why is not None and name in entries:
-                why = why._replace(cause="of its group, one before it rules it out", original=None)
+                cause = "an earlier record of its group rules it out"
+                why = why._replace(cause=cause, original=None)
             found.append(why)
             if why is None:
-                entries[name] = self._rule.accepted(known, claim, place, self._settings)
+                entries[name] = self._rule.accepted(known, claim, origin, self._settings)
                 count += known is None
         return found
 
     def repeated(self, claim: Claim, _at: Origin) -> None:
-        """See `Draft.repeated`: a publisher that repeats itself is not idle."""
+        """Note a duplicate: a publisher that repeats itself is not idle."""
         name = claim.publisher or ""
         known = self._known(name)
         assert known is not None  # a repetition repeats something
-        self._heard[name] = None
-        if self._rule.forgets:
+        self._seen[name] = None
+        if self._rule.evicts:
             self._touch(name, known)
 
     def remember(self, claim: Claim, at: Origin) -> None:
-        """See `Draft.remember`."""
+        """Add an accepted record."""
         name = claim.publisher or ""
         known = self._known(name)
         self._touch(name, self._rule.accepted(known, claim, at, self._settings))
-        self._heard[name] = None
+        self._seen[name] = None
         self._accepted[PartitionId(at.topic, at.partition)] += 1
         if known is None:
             self._count += 1
         self._make_room()
 
     def covered(self) -> dict[str, int]:
-        """Up to which number all is decided, of each publisher that was heard of."""
-        if not self._rule.covers:
+        """Return the number up to which all is decided, for each publisher of the batch."""
+        if not self._rule.is_cumulative:
             return {}
-        entries = {name: self._known(name) for name in self._heard}
+        entries = {name: self._known(name) for name in self._seen}
         known = {name: entry for name, entry in entries.items() if entry is not None}
         return {name: self._rule.standing(entry).number for name, entry in known.items()}
 
     def place(self, claim: Claim, at: Origin, missing: Iterable[int] = ()) -> None:
-        """Have a publisher stand where an administrator says, whatever it did before.
+        """Set a publisher to the number of the claim, whatever its entry was before.
 
-        `at` names the partition that it writes; numbers that are `missing` were never accepted.
+        `at` names the partition that it writes; the `missing` numbers were never accepted.
         """
         name, origin = claim.publisher or "", at._replace(offset=BY_HAND)
         self._count += self._known(name) is None
-        self._touch(name, self._rule.placed(claim, origin, self._settings, missing))
-        self._heard[name] = None
+        self._touch(name, self._rule.entry_at(claim, origin, self._settings, missing))
+        self._seen[name] = None
 
     def sightings(self, identifiers: Sequence[bytes], _time_ms: int) -> list[list[Hit]]:
-        """See `Draft.sightings`: there are no ids."""
+        """Return an empty list for each id: no ids are held."""
         return [[] for _ in identifiers]
 
     def extent(self) -> Occupancy:
-        """See `Draft.extent`."""
+        """Return what is held before the batch adds anything."""
         return Occupancy(self._count)
 
     def change(self, address: str) -> StateChange | None:
-        """See `Draft.change`."""
+        """Return what to write and to apply after the commit; None without a change."""
         if not self._touched and not self._gone:
             return None
         begin = prefix(self._rule.kind, address)
@@ -237,8 +244,8 @@ class PublisherDraft(Generic[E]):
 
     def _verdict(self, known: E | None, count: int, claim: Claim, at: Origin) -> Rejection | None:
         room = self._rule.room(self._settings)
-        if known is None and not self._rule.forgets and count >= room:
-            cause = f"the address knows {room} publishers already, and publishers_max is no more"
+        if known is None and not self._rule.evicts and count >= room:
+            cause = f"the address already has {room} publishers, the limit of publishers_max"
             return Rejection(Reason.INVALID_CLAIM, cause)
         return self._rule.verdict(known, claim, PartitionId(at.topic, at.partition), self._settings)
 
@@ -253,8 +260,8 @@ class PublisherDraft(Generic[E]):
         self._touched.move_to_end(name)
 
     def _make_room(self) -> None:
-        """Forget, where the rule forgets at all; else who is known stays known."""
-        while self._rule.forgets and self._count > self._rule.room(self._settings):
+        """Evict publishers above the limit, if the rule evicts at all."""
+        while self._rule.evicts and self._count > self._rule.room(self._settings):
             self._forget_eldest()
 
     def _forget_eldest(self) -> None:
@@ -274,22 +281,22 @@ def _stamp_1(value: bytes) -> tuple[int, bytes]:
 
 
 _STAMPS: Final[Mapping[int, Callable[[bytes], tuple[int, bytes]]]] = {1: _stamp_1}
-"""By format: the stamp of an entry, and what its rule has packed."""
+"""Readers by format; each returns the stamp of an entry and what its rule has packed."""
 
 
 class PublisherStrategy(Generic[E]):
-    """See `Strategy`: a rule with a memory of publishers."""
+    """A strategy made of a rule and a table of publishers."""
 
     def __init__(self, rule: PublisherRule[E]) -> None:
         self._rule = rule
         self.kind = rule.kind
 
     def claims(self, claim: Claim) -> bool:
-        """See `Strategy.claims`."""
+        """Return whether the claim has what the strategy needs."""
         return self._rule.claims(claim)
 
     def load(self, entries: Iterable[tuple[bytes, bytes]]) -> PublisherTable[E]:
-        """See `Strategy.load`; UnknownFormatError for what is not ours."""
+        """Return the table of an address; raise UnknownFormatError as `Strategy.load` does."""
         return PublisherTable(self._rule, [self._entry(key, value) for key, value in entries])
 
     def _entry(self, key: bytes, value: bytes) -> tuple[int, str, E]:
@@ -302,34 +309,34 @@ class PublisherStrategy(Generic[E]):
             raise UnknownFormatError(value[:64].hex()) from error
 
 
-def told(number: int | None) -> int:
-    """What a rule asks for: without it nothing is judged or remembered."""
+def required(number: int | None) -> int:
+    """Return a number that `claims` has checked to be present."""
     assert number is not None
     return number
 
 
-def elsewhere(origin: Origin, source: PartitionId) -> Rejection:
-    """A publisher that writes a second partition."""
+def second_partition(origin: Origin, source: PartitionId) -> Rejection:
+    """Return the rejection of a publisher that writes a second partition."""
     cause = (
-        f"its publisher writes {origin.topic}-{origin.partition} and now "
-        f"{source.topic}-{source.partition} too; a publisher writes one partition"
+        f"its publisher writes {origin.topic}-{origin.partition} and now also "
+        f"{source.topic}-{source.partition}; a publisher writes one partition"
     )
     return Rejection(Reason.INVALID_CLAIM, cause)
 
 
 def accepted_at(origin: Origin) -> tuple[str, str | None]:
-    """Where a number was accepted: for a person, and as the original of a duplicate."""
+    """Return where a number was accepted: as text for people, and as a duplicate's original."""
     if origin.offset == BY_HAND:
         return "was set by an administrator", None
     return f"was accepted at {origin}", str(origin)
 
 
 def pack_origin(origin: Origin) -> bytes:
-    """A place and its time."""
+    """Return an origin as bytes."""
     return _ORIGIN.pack(origin.partition, origin.offset, origin.time_ms) + origin.topic.encode()
 
 
 def unpack_origin(value: bytes) -> Origin:
-    """What `pack_origin` wrote."""
+    """Return the origin that `pack_origin` wrote."""
     partition, offset, time_ms = _ORIGIN.unpack_from(value)
     return Origin(value[_ORIGIN.size :].decode(), partition, offset, time_ms)

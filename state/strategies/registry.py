@@ -1,10 +1,9 @@
-"""Strategy registry: every strategy by its name in the settings."""
+"""Strategy registry: every strategy by its configuration value."""
 
 from collections.abc import Mapping
 from typing import Final
 
-from state import pending_group as pending_record
-from state import redrive_progress as redriven
+from state import pending_group, redrive_progress
 from state.keys import UnknownFormatError
 from state.strategies.audit import AuditRule
 from state.strategies.base import Strategy
@@ -25,12 +24,12 @@ STRATEGIES: Final[Mapping[str, Strategy]] = {
 
 
 def check(key: bytes, value: bytes) -> None:
-    """Raise UnknownFormatError for an entry that we have not written."""
-    if key[:1] == pending_record.KIND:
-        pending_record.check(key, value)
+    """Raise UnknownFormatError for an entry that this version did not write."""
+    if key[:1] == pending_group.KIND:
+        pending_group.check(key, value)
         return
-    if key[:1] == redriven.KIND:
-        redriven.check(key, value)
+    if key[:1] == redrive_progress.KIND:
+        redrive_progress.check(key, value)
         return
     for strategy in STRATEGIES.values():
         if strategy.kind == key[:1]:

@@ -1,21 +1,22 @@
 """Ring strategy: an address remembers its last `capacity` ids; the oldest is evicted first.
 
-The rule of HornetQ and Artemis (circular cache, a hit refreshes nothing) without their slots:
-ids are numbered, and an id is known iff its number is not below the floor. The floor is the next
-number less the capacity and never goes back, so growing counts only from what was held.
-Invariant: what a batch adds counts for its `RingDraft` alone, and dropping the draft is the abort.
+The rule is that of HornetQ and Artemis (a circular cache; a hit refreshes nothing) without their
+slots: ids are numbered, and an id is known iff its number is not below the floor. The floor is the
+next number minus the capacity and never goes back, so when the capacity is raised a ring grows
+only from what it held before.
+Invariant: what a batch adds is visible to its `RingDraft` alone; dropping the draft is the abort.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from state.model import Claim, Edit, Origin, PackedPositions, PartitionId, Rejection, repetition_of
-from state.segment import FORGOTTEN, RUN_IDS_MAX, Segment, key, put, remembered
+from state.segment import FORGOTTEN, SEGMENT_IDS_MAX, Segment, key, put, remembered
 from state.strategies.base import Hit, Occupancy, StateChange, verdicts_by_name
 
 
 class RingAdditions(NamedTuple):
-    """What a draft has added, in columns of equal length."""
+    """The ids that a draft has added, in columns of equal length."""
 
     ids: list[bytes]
     packed_positions: list[int]
@@ -23,75 +24,78 @@ class RingAdditions(NamedTuple):
 
 
 Admit = Callable[[bytes, int, int], int | None]
-"""Of an id, its spot and its time: the number under which it is known, else it is added."""
+"""Takes an id, its packed position and its time; returns its number if it is known.
+
+A new id is added, and the result is None.
+"""
 
 
 class RingState(Protocol):
-    """What an address has accepted, as far as it still counts: a `WholeRing` or a `CompactRing`."""
+    """The committed ids of an address: an `InMemoryRing` or an `IndexedRing`."""
 
     next: int
     floor: int
     capacity: int | None
 
     def number_of(self, identifier: bytes) -> int | None:
-        """The newest number of an id, an open draft included; it may lie below the floor."""
+        """Return the newest number of an id, an open draft included; it may be below the floor."""
         ...
 
-    def admitter(self, capacity: int, added: RingAdditions) -> Admit:
-        """Judges ids and fills `added`."""
+    def make_admit(self, capacity: int, added: RingAdditions) -> Admit:
+        """Return a function that judges ids and adds new ones to `added`."""
         ...
 
     def let_go(self, identifier: bytes) -> None:
-        """Have the open draft take an id for new; it has to be admitted again."""
+        """Make the open draft treat an id as new; the id has to be admitted again."""
         ...
 
     def origin(self, number: int) -> Origin:
-        """Where the id with this number, which must be held and committed, came from."""
+        """Return the origin of the id with this number, which must be held and committed."""
         ...
 
-    def outlived(self) -> Sequence[int]:
-        """The first numbers of the runs that lie wholly below the floor, still to be deleted."""
+    def expired(self) -> Sequence[int]:
+        """Return the first numbers of the segments wholly below the floor, still to be deleted."""
         ...
 
-    def absorb(self, runs: Sequence[Segment], deleted: int = 0) -> None:
-        """Take over what was committed, oldest first: after a commit, and when loading.
+    def absorb(self, segments: Sequence[Segment], deleted: int = 0) -> None:
+        """Take over committed segments, oldest first: after a commit, and when loading.
 
-        `deleted` of the outlived runs are gone.
+        The first `deleted` segments are dropped.
         """
         ...
 
     def forget(self) -> None:
-        """Let go what no verdict depends on any more; there is no hurry."""
+        """Free what no verdict depends on any more; may be deferred."""
         ...
 
 
 class RingContent(NamedTuple):
-    """What `RingState.absorb` takes."""
+    """The arguments of `RingState.absorb`."""
 
-    runs: tuple[Segment, ...]
+    segments: tuple[Segment, ...]
     deleted: int
 
 
 class RingDraft:
-    """One batch on one ring: it sees its own additions, and nobody else does.
+    """The uncommitted additions of one batch to one ring; only the batch sees them.
 
-    `admit(identifier, spot, time_ms)` judges an id and remembers it if it is new: it gives the
-    number under which the id is known, or None.
+    `admit(identifier, packed_position, time_ms)` returns the number of a known id; it adds a new
+    one and returns None.
     """
 
-    __slots__ = ("_added", "_capacity", "_packed_positions", "_ring", "admit", "outlived")
+    __slots__ = ("_added", "_capacity", "_packed_positions", "_ring", "admit", "expired")
 
     def __init__(self, ring: RingState, capacity: int, packed_positions: PackedPositions) -> None:
         self._ring = ring
         self._capacity = capacity
         self._packed_positions = packed_positions
         self._added = RingAdditions([], [], [])
-        self.outlived = ring.outlived()
-        """The first numbers of runs that this batch deletes, whatever it adds."""
-        self.admit = ring.admitter(capacity, self._added) if capacity else _forgetful
+        self.expired = ring.expired()
+        """The first numbers of the segments that this batch deletes, whatever it adds."""
+        self.admit = ring.make_admit(capacity, self._added) if capacity else _admit_nothing
 
     def accepted(self) -> Mapping[PartitionId, int]:
-        """See `Draft.accepted`; those included that it outlived itself."""
+        """Return how many ids were added, by source partition, those since evicted included."""
         return self._packed_positions.count(self._added.packed_positions)
 
     @property
@@ -100,35 +104,36 @@ class RingDraft:
 
     @property
     def _floor(self) -> int:
-        """The lowest number that is held: the oldest is forgotten when the ring is full."""
+        """The lowest number that is held; a full ring forgets its oldest id."""
         return max(self._ring.floor, self._next - self._capacity)
 
     def judge(self, identifier: bytes) -> int | None:
-        """The number under which the id is known, or None."""
+        """Return the number of a known id, or None."""
         number = self._ring.number_of(remembered(identifier))
         return number if number is not None and number >= self._floor else None
 
     def origin(self, number: int) -> Origin:
-        """Where a known id came from, this batch included."""
+        """Return the origin of a known id, this batch included."""
         row = number - self._ring.next
         if row < 0:
             return self._ring.origin(number)
-        source, offset = self._packed_positions.place(self._added.packed_positions[row])
+        source, offset = self._packed_positions.unpack(self._added.packed_positions[row])
         return Origin(*source, offset, self._added.times_ms[row])
 
     def verdict(self, claim: Claim, _at: Origin) -> Rejection | None:
-        """See `Draft.verdict`."""
+        """Return why the claim is rejected, or None."""
         number = None if claim.identifier is None else self.judge(claim.identifier)
         return None if number is None else repetition_of(self.origin(number))
 
     def verdicts(self, claims: Sequence[Claim], at: Sequence[Origin]) -> list[Rejection | None]:
-        """See `Draft.verdicts`."""
+        """Return the verdicts of a group whose records are judged together."""
         return verdicts_by_name(self, claims, at, lambda claim: claim.identifier)
 
     def let_go(self, identifier: bytes) -> int | None:
-        """Take a known id for new; it has to be remembered anew before anything else is done.
+        """Treat a known id as new; the caller has to remember it again before any other call.
 
-        Gives the number that the id had, where that is committed: its run is to be rewritten.
+        Returns the id's number if that is committed, since its segment has to be rewritten; else
+        None.
         """
         number = self.judge(identifier)
         if number is None:
@@ -141,10 +146,10 @@ class RingDraft:
         return None
 
     def repeated(self, claim: Claim, _at: Origin) -> None:
-        """See `Draft.repeated`: a hit refreshes nothing."""
+        """Do nothing: a hit refreshes nothing."""
 
     def remember(self, claim: Claim, at: Origin) -> None:
-        """See `Draft.remember`."""
+        """Add an accepted record."""
         if claim.identifier is not None:
             packed_position = (
                 self._packed_positions.base(PartitionId(at.topic, at.partition)) + at.offset
@@ -152,7 +157,7 @@ class RingDraft:
             self.admit(claim.identifier, packed_position, at.time_ms)
 
     def sightings(self, identifiers: Sequence[bytes], _time_ms: int) -> list[list[Hit]]:
-        """See `Draft.sightings`."""
+        """Return the hits of each id, one list per id."""
         return [list(self._sightings(identifier)) for identifier in identifiers]
 
     def _sightings(self, identifier: bytes) -> Iterator[Hit]:
@@ -161,47 +166,49 @@ class RingDraft:
             yield Hit(self.origin(number), number - (self._next - self._capacity) + 1)
 
     def extent(self) -> Occupancy:
-        """See `Draft.extent`."""
+        """Return what is held before the batch adds anything."""
         bounds = self._floor, self._next
         return extent_of(*bounds, self._capacity, lambda number: self.origin(number).time_ms)
 
-    def time_of(self, place: int) -> int:
-        """When one that is held was accepted, counted from the oldest."""
-        return self.origin(self._floor + place).time_ms
+    def time_of(self, rank: int) -> int:
+        """Return when a held id was accepted; `rank` counts from the oldest, 0."""
+        return self.origin(self._floor + rank).time_ms
 
     def change(self, address: str) -> StateChange | None:
-        """See `Draft.change`."""
-        runs, deleted = self.seal(), len(self.outlived)
-        if not runs and not deleted:
+        """Return what to write and to apply after the commit; None without a change."""
+        segments, deleted = self.seal(), len(self.expired)
+        if not segments and not deleted:
             return None
-        return StateChange(self.edits(address, runs), RingContent(runs, deleted))
+        return StateChange(self.edits(address, segments), RingContent(segments, deleted))
 
     def seal(self) -> tuple[Segment, ...]:
-        """What to write and, after the commit, to absorb: nothing when nothing changed."""
+        """Return the segments to write and, after the commit, to absorb; none without a change."""
         floor, count = self._floor, len(self._added.ids)
-        starts = range(0, count, RUN_IDS_MAX)
-        held = tuple(run for start in starts if (run := self._run(start, floor)).end > floor)
+        starts = range(0, count, SEGMENT_IDS_MAX)
+        held = tuple(
+            segment for start in starts if (segment := self._segment(start, floor)).end > floor
+        )
         if not held and self._ring.capacity not in {None, self._capacity}:
-            # A resize alone: an empty run carries the floor; the next run takes its key.
-            return (self._run(count, floor),)
+            # A resize alone: an empty segment carries the floor; the next segment takes its key.
+            return (self._segment(count, floor),)
         return held
 
     def deletions(self, address: str) -> list[Edit]:
-        """A tombstone for each run that the ring has outlived; known before the first record."""
-        return [Edit(key(address, first), None) for first in self.outlived]
+        """Return a tombstone for each expired segment; known before the first record."""
+        return [Edit(key(address, first), None) for first in self.expired]
 
-    def edits(self, address: str, runs: Sequence[Segment]) -> list[Edit]:
-        """The sealed runs as edits."""
-        written = [put(address, run) for run in runs]
-        if runs and runs[0].first != self._ring.next:
-            # A batch longer than the ring skips numbers, and with them the key of a former resize.
+    def edits(self, address: str, segments: Sequence[Segment]) -> list[Edit]:
+        """Return the edits that write the sealed segments."""
+        written = [put(address, segment) for segment in segments]
+        if segments and segments[0].first != self._ring.next:
+            # A batch longer than the ring skips numbers, and so the key of an earlier resize.
             written.append(Edit(key(address, self._ring.next), None))
         return written
 
-    def _run(self, start: int, floor: int) -> Segment:
-        end = start + RUN_IDS_MAX
+    def _segment(self, start: int, floor: int) -> Segment:
+        end = start + SEGMENT_IDS_MAX
         ids = tuple(self._added.ids[start:end])
-        sources, places, offsets = self._packed_positions.columns(
+        sources, source_indexes, offsets = self._packed_positions.columns(
             self._added.packed_positions[start:end]
         )
         return Segment(
@@ -210,7 +217,7 @@ class RingDraft:
             capacity=self._capacity,
             sources=sources if ids else (),
             ids=ids,
-            places=places,
+            source_indexes=source_indexes,
             offsets=offsets,
             times_ms=self._added.times_ms[start:end],
         )
@@ -219,16 +226,16 @@ class RingDraft:
 def extent_of(
     floor: int, following: int, capacity: int, time_ms_of: Callable[[int], int]
 ) -> Occupancy:
-    """How much a ring holds, from its lowest number and the one after its highest."""
+    """Return the occupancy of a ring from its lowest number and the one after its highest."""
     if floor >= following:
         return Occupancy(0)
     oldest_ms, newest_ms = time_ms_of(floor), time_ms_of(following - 1)
-    # A clearing raises the floor too.
+    # Clearing a ring raises the floor too, so a floor alone does not mean eviction.
     has_evicted = floor and following - floor == capacity
     horizon_ms = newest_ms - oldest_ms if has_evicted else None
     return Occupancy(following - floor, oldest_ms, newest_ms, horizon_ms)
 
 
-def _forgetful(_identifier: bytes, _packed_position: int, _time_ms: int) -> int | None:
-    """Of size 0: nothing is known, and nothing remembered."""
+def _admit_nothing(_identifier: bytes, _packed_position: int, _time_ms: int) -> int | None:
+    """Judge ids for a ring of capacity 0: no id is known or remembered."""
     return None

@@ -1,7 +1,7 @@
-"""Rings in memory: whole, with ids and origins, or compact, with hashes and numbers.
+"""Rings in memory: `InMemoryRing` with ids and origins, `IndexedRing` with hashes and numbers.
 
-Invariant: what a batch adds to a whole ring has numbers from `next` on until it is applied.
-Dropping the draft is the abort: the next draft first removes what the last one left.
+Invariant: what a batch adds to an `InMemoryRing` has numbers from `next` on until it is applied.
+Dropping the draft is the abort: the next draft first removes what the last one has left.
 """
 
 from array import array
@@ -11,7 +11,7 @@ from itertools import repeat
 from struct import Struct
 from typing import Final, cast
 
-from state.keys import RUNS
+from state.keys import SEGMENTS
 from state.model import Claim, Origin, PackedPositions
 from state.segment import (
     ID_BYTES_MAX,
@@ -19,7 +19,7 @@ from state.segment import (
     SegmentEntry,
     SegmentSummary,
     decode,
-    outlived,
+    expired,
     remembered,
 )
 from state.strategies.base import StrategySettings
@@ -30,7 +30,7 @@ _ID_OVERHEAD_BYTES: Final = 190
 
 
 class InMemoryRing:
-    """See `Committed`: ids and runs in memory, for addresses that are small or busy."""
+    """A ring with its ids and segments in memory, for addresses that are small or busy."""
 
     __slots__ = (
         "_dead",
@@ -38,7 +38,7 @@ class InMemoryRing:
         "_firsts",
         "_known",
         "_overwritten",
-        "_runs",
+        "_segments",
         "_sizes_bytes",
         "capacity",
         "floor",
@@ -48,49 +48,48 @@ class InMemoryRing:
 
     def __init__(self) -> None:
         self._known: dict[bytes, int] = {}
-        """Ids by their newest number; those of an open draft among them."""
+        """The newest number by id, those of an open draft included."""
         self._drafted: list[bytes] = []
         self._overwritten: dict[bytes, int] = {}
-        """Committed numbers of ids that the draft accepted anew."""
-        self._runs: list[Segment] = []
+        """The committed numbers of ids that the open draft has accepted again."""
+        self._segments: list[Segment] = []
         self._sizes_bytes: list[int] = []
-        """What the runs take; the ids of an old one would have to be fetched into the cache."""
+        """Bytes per segment, so that dropping one does not pull its ids into the CPU cache."""
         self._dead: list[Segment] = []
-        """Deleted runs whose ids are still to be forgotten."""
+        """Deleted segments whose ids are still to be forgotten."""
         self._firsts: list[int] = []
-        """The numbers that the runs begin with: what a bisection compares fastest."""
+        """The first numbers of the segments: plain numbers make bisection fastest."""
         self.next = 0
         self.floor = 0
         self.capacity: int | None = None
         self.memory_bytes = 0
 
     def __len__(self) -> int:
-        """How many ids it holds."""
+        """Return how many ids are held."""
         return self.next - self.floor
 
     def draft(self, capacity: int, packed_positions: PackedPositions) -> RingDraft:
-        """Begin a batch under the capacity in force; there is one at a time."""
+        """Begin a batch with this capacity; at most one draft is open at a time."""
         self._take_back()
         return RingDraft(self, capacity, packed_positions)
 
     def begin(self, settings: StrategySettings, packed_positions: PackedPositions) -> RingDraft:
-        """See `Memory.begin`."""
+        """Begin the draft of a batch; at most one is open at a time."""
         return self.draft(settings.capacity, packed_positions)
 
     def apply(self, content: object) -> None:
-        """See `Memory.apply`."""
+        """Apply the content of a committed change."""
         self.absorb(*cast("RingContent", content))
 
     def number_of(self, identifier: bytes) -> int | None:
-        """See `Committed.number_of`."""
+        """Return the newest number of an id, an open draft included, or None."""
         return self._known.get(identifier)
 
-    def admitter(self, capacity: int, added: RingAdditions) -> Admit:
-        """See `Committed.admitter`.
+    def make_admit(self, capacity: int, added: RingAdditions) -> Admit:
+        """Return a function that judges ids and adds new ones to `added`.
 
-        A closure, because it runs once for each record of a topic, and an attribute costs as much
-        as a comparison. One access to the table both asks and remembers: an id that was not in it
-        gets the next number.
+        It is a closure because it runs once per record, and an attribute lookup costs as much as
+        a comparison. `setdefault` looks up and adds in one step: a new id gets the next number.
         """
         known, overwritten = self._known, self._overwritten
         committed, following, floor = self.next, self.next, self.floor
@@ -119,49 +118,49 @@ class InMemoryRing:
         return admit
 
     def let_go(self, identifier: bytes) -> None:
-        """See `Committed.let_go`."""
+        """Make the open draft treat an id as new."""
         number = self._known.pop(identifier)
         if number < self.next:
             self._overwritten[identifier] = number
 
     def origin(self, number: int) -> Origin:
-        """See `Committed.origin`."""
-        return self._runs[bisect_right(self._firsts, number) - 1].origin(number)
+        """Return the origin of the committed id with this number."""
+        return self._segments[bisect_right(self._firsts, number) - 1].origin(number)
 
-    def absorb(self, runs: Sequence[Segment], deleted: int = 0) -> None:
-        """See `Committed.absorb`."""
-        if sum(len(run.ids) for run in runs) == len(self._drafted):
-            self._drafted, self._overwritten = [], {}  # all of it is known already
+    def absorb(self, segments: Sequence[Segment], deleted: int = 0) -> None:
+        """Take over committed segments, oldest first, and drop the first `deleted` ones."""
+        if sum(len(segment.ids) for segment in segments) == len(self._drafted):
+            self._drafted, self._overwritten = [], {}  # `_known` already contains all of it
         else:
             self._take_back()
-            for run in runs:
-                self._known.update(zip(run.ids, range(run.first, run.end), strict=True))
-        for run in runs:
-            self.next, self.capacity = run.end, run.capacity
-            self.floor = max(self.floor, run.floor)
-            if run.ids:
-                offsets, times_ms = array("q", run.offsets), array("q", run.times_ms)
-                self._runs.append(run._replace(offsets=offsets, times_ms=times_ms))
-                self._firsts.append(run.first)
-                size_bytes = _memory_bytes(run)
+            for segment in segments:
+                self._known.update(zip(segment.ids, range(segment.first, segment.end), strict=True))
+        for segment in segments:
+            self.next, self.capacity = segment.end, segment.capacity
+            self.floor = max(self.floor, segment.floor)
+            if segment.ids:
+                offsets, times_ms = array("q", segment.offsets), array("q", segment.times_ms)
+                self._segments.append(segment._replace(offsets=offsets, times_ms=times_ms))
+                self._firsts.append(segment.first)
+                size_bytes = _memory_bytes(segment)
                 self._sizes_bytes.append(size_bytes)
                 self.memory_bytes += size_bytes
-        dead = self._runs[:deleted]
+        dead = self._segments[:deleted]
         self.memory_bytes -= sum(self._sizes_bytes[:deleted])
-        del self._runs[:deleted], self._firsts[:deleted], self._sizes_bytes[:deleted]
+        del self._segments[:deleted], self._firsts[:deleted], self._sizes_bytes[:deleted]
         self._dead += dead
 
-    def outlived(self) -> Sequence[int]:
-        """See `Committed.outlived`."""
-        return outlived(self._firsts, self.floor, self.next)
+    def expired(self) -> Sequence[int]:
+        """Return the first numbers of the expired segments that are not yet deleted."""
+        return expired(self._firsts, self.floor, self.next)
 
     def forget(self) -> None:
-        """See `Committed.forget`: the ids of deleted runs."""
-        for run in self._dead:
-            numbers = list(map(self._known.pop, run.ids, repeat(-1)))
+        """Forget the ids of deleted segments."""
+        for segment in self._dead:
+            numbers = list(map(self._known.pop, segment.ids, repeat(-1)))
             if max(numbers) >= self.floor:
-                # An id accepted again since then belongs to its newer number.
-                pairs = zip(run.ids, numbers, strict=True)
+                # An id that was accepted again since keeps its newer number.
+                pairs = zip(segment.ids, numbers, strict=True)
                 self._known.update(pair for pair in pairs if pair[1] >= self.floor)
         self._dead = []
 
@@ -173,26 +172,26 @@ class InMemoryRing:
 
 
 class RingStrategy:
-    """See `Strategy`: the last ids of an address."""
+    """The strategy `ring`."""
 
-    kind = RUNS
+    kind = SEGMENTS
 
     def claims(self, claim: Claim) -> bool:
-        """See `Strategy.claims`."""
+        """Return whether the claim has what the strategy needs."""
         return claim.identifier is not None
 
     def load(self, entries: Iterable[tuple[bytes, bytes]]) -> InMemoryRing:
-        """See `Strategy.load`; UnknownFormatError for what is not ours."""
+        """Return the ring of an address; raise UnknownFormatError as `Strategy.load` does."""
         ring = InMemoryRing()
         ring.absorb([decode(value) for _, value in entries])
         return ring
 
 
-def _memory_bytes(run: Segment) -> int:
-    return sum(map(len, run.ids)) + _ID_OVERHEAD_BYTES * len(run.ids)
+def _memory_bytes(segment: Segment) -> int:
+    return sum(map(len, segment.ids)) + _ID_OVERHEAD_BYTES * len(segment.ids)
 
 
-# Measured: shorter buckets cost memory for each, longer ones time to search.
+# Measured: with fewer ids per bucket the buckets take more memory, with more a search takes longer.
 _IDS_PER_BUCKET: Final = 48
 
 _ENTRY: Final = Struct("<HI")
@@ -210,12 +209,12 @@ _NUMBER_MASK: Final = 0xFFFF_FFFF
 _FULL_BYTES: Final = 2 * _IDS_PER_BUCKET * _ENTRY.size
 
 
-# Measured: the object, its place in the list and what it has in reserve.
+# Measured: the object, its slot in the list and its spare capacity.
 _BUCKET_OVERHEAD_BYTES: Final = 128
 
 
 class HashIndex:
-    """For a ring of about so many ids; more of them make it slow, not wrong."""
+    """Hash buckets of tags and numbers, sized for about `ids` ids; more make it slow, not wrong."""
 
     __slots__ = ("_buckets", "_mask", "_used_bytes", "ids_max")
 
@@ -225,15 +224,18 @@ class HashIndex:
         self._mask = count - 1
         self._used_bytes = 0
         self.ids_max = count * _IDS_PER_BUCKET * 2
-        """With more ids than these a larger index is worth its making."""
+        """Above this number of ids, a larger index is worth building."""
 
     @property
     def memory_bytes(self) -> int:
-        """What it takes, about."""
+        """Estimated memory in bytes."""
         return self._used_bytes + len(self._buckets) * _BUCKET_OVERHEAD_BYTES
 
     def add(self, ids: Iterable[bytes], first: int, floor: int) -> None:
-        """Ids with consecutive numbers, higher than all before; dead is what is below `floor`."""
+        """Add ids with consecutive numbers from `first`, above all before; drop dead ones if full.
+
+        Numbers below `floor` are dead.
+        """
         buckets, mask, pack, added = self._buckets, self._mask, _ENTRY.pack, 0
         for number, digest in enumerate(map(hash, ids), first):
             bucket = buckets[digest & mask]
@@ -243,19 +245,19 @@ class HashIndex:
             added += _ENTRY.size
         self._used_bytes += added
 
-    def asker(self) -> Callable[[bytes], bool]:
-        """Whether an id may be in it, as a closure: what is asked of every record."""
+    def membership_test(self) -> Callable[[bytes], bool]:
+        """Return a closure, called for every record, that reports whether an id may be held."""
         buckets, mask, pack = self._buckets, self._mask, _TAG.pack
 
         def may_hold(identifier: bytes) -> bool:
             digest = hash(identifier)
-            # Of all ways to search a string, measured, the one that begins at its end is fastest.
+            # Measured: of all ways to search the bytes, a search from the end is fastest.
             return buckets[digest & mask].rfind(pack(digest >> _TAG_SHIFT & _TAG_MASK)) >= 0
 
         return may_hold
 
     def numbers(self, identifier: bytes, floor: int, following: int) -> Iterable[int]:
-        """The numbers from `floor` to below `following` that may be this id's, newest first."""
+        """Yield the numbers in [floor, following) that may belong to this id, newest first."""
         digest = hash(identifier)
         bucket = self._buckets[digest & self._mask]
         tag = _TAG.pack(digest >> _TAG_SHIFT & _TAG_MASK)
@@ -275,13 +277,13 @@ def _numbers(
 
 
 def _number_at(bucket: bytearray, place: int, floor: int) -> int:
-    """The number of an entry, if it is alive; else one that is far beyond all."""
+    """Return the number of an entry at or above the floor; for a dead entry, one above all."""
     (low,) = _NUMBER.unpack_from(bucket, place + _TAG.size)
     return floor + (int(low) - floor & _NUMBER_MASK)
 
 
 def _drop_dead(bucket: bytearray, floor: int, following: int) -> int:
-    """Cut off the entries below the floor; how many bytes that were."""
+    """Delete the leading entries below the floor, and return how many bytes they took."""
     end = 0
     while end < len(bucket) and _number_at(bucket, end, floor) >= following:
         end += _ENTRY.size
@@ -289,7 +291,7 @@ def _drop_dead(bucket: bytearray, floor: int, following: int) -> int:
     return end
 
 
-# An index that is made for a growing ring has room for so many times what it holds.
+# The index of a growing ring has room for this many times the ids it holds.
 _ROOM: Final = 8
 
 _NO_NUMBER: Final = -1
@@ -297,7 +299,10 @@ _NO_NUMBER: Final = -1
 
 
 class IndexedRing:
-    """See `Committed`. `read` takes the first number of a run and one of its numbers."""
+    """A ring with hashes and numbers in memory; ids and origins are read from the store.
+
+    `read` takes the first number of a segment and the number of one of its entries.
+    """
 
     __slots__ = (
         "_drafted",
@@ -316,47 +321,47 @@ class IndexedRing:
         self._firsts = array("Q")
         self._drafted: dict[bytes, int] = {}
         self._row: tuple[int, SegmentEntry] | None = None
-        """The last row that was read, with its number: a verdict is followed by its origin."""
+        """The entry read last, with its number: a verdict is followed by its origin."""
         self.next = 0
         self.floor = 0
         self.capacity: int | None = None
 
     def __len__(self) -> int:
-        """How many ids it holds."""
+        """Return how many ids are held."""
         return self.next - self.floor
 
     @property
     def memory_bytes(self) -> int:
-        """What it takes, about."""
+        """Estimated memory in bytes."""
         return self._index.memory_bytes + len(self._firsts) * self._firsts.itemsize
 
     @property
     def is_crowded(self) -> bool:
-        """Whether it has outgrown its index."""
+        """Whether the ring has outgrown its index."""
         return len(self) > self._index.ids_max
 
     def draft(self, capacity: int, packed_positions: PackedPositions) -> RingDraft:
-        """Begin a batch under the capacity in force; there is one at a time."""
+        """Begin a batch with this capacity; at most one draft is open at a time."""
         self._drafted, self._row = {}, None
         return RingDraft(self, capacity, packed_positions)
 
     def begin(self, settings: StrategySettings, packed_positions: PackedPositions) -> RingDraft:
-        """See `Memory.begin`."""
+        """Begin the draft of a batch; at most one is open at a time."""
         return self.draft(settings.capacity, packed_positions)
 
     def apply(self, content: object) -> None:
-        """See `Memory.apply`."""
+        """Apply the content of a committed change."""
         self.absorb(*cast("RingContent", content))
 
     def number_of(self, identifier: bytes) -> int | None:
-        """See `Committed.number_of`."""
+        """Return the newest number of an id, an open draft included, or None."""
         number = self._drafted.get(identifier)
         return self._committed(identifier) if number is None else number
 
-    def admitter(self, capacity: int, added: RingAdditions) -> Admit:
-        """See `Committed.admitter`."""
+    def make_admit(self, capacity: int, added: RingAdditions) -> Admit:
+        """Return a function that judges ids and adds new ones to `added`."""
         drafted, committed, floor = self._drafted, self._committed, self.floor
-        may_hold = self._index.asker()
+        may_hold = self._index.membership_test()
         following = self.next
         add_id, add_spot = added.ids.append, added.packed_positions.append
         add_time = added.times_ms.append
@@ -380,34 +385,34 @@ class IndexedRing:
         return admit
 
     def let_go(self, identifier: bytes) -> None:
-        """See `Committed.let_go`."""
+        """Make the open draft treat an id as new."""
         self._drafted[identifier] = _NO_NUMBER
 
     def origin(self, number: int) -> Origin:
-        """See `Committed.origin`."""
+        """Return the origin of the committed id with this number."""
         return self._row_of(number).origin
 
-    def absorb(self, runs: Iterable[Segment], deleted: int = 0) -> None:
-        """See `Committed.absorb`."""
+    def absorb(self, segments: Iterable[Segment], deleted: int = 0) -> None:
+        """Take over committed segments, oldest first, and drop the first `deleted` ones."""
         self._drafted = {}
-        for run in runs:
-            self.take(SegmentSummary(run.first, run.floor, run.capacity, run.ids))
+        for segment in segments:
+            self.take(SegmentSummary(segment.first, segment.floor, segment.capacity, segment.ids))
         del self._firsts[:deleted]
 
-    def take(self, run: SegmentSummary) -> None:
-        """One run, in order: of most of it, its place is enough."""
-        self.next, self.capacity = run.first + len(run.ids), run.capacity
-        self.floor = max(self.floor, run.floor)
-        if run.ids:
-            self._index.add(run.ids, run.first, self.floor)
-            self._firsts.append(run.first)
+    def take(self, segment: SegmentSummary) -> None:
+        """Add the next segment; only its ids' hashes and its first number are kept."""
+        self.next, self.capacity = segment.first + len(segment.ids), segment.capacity
+        self.floor = max(self.floor, segment.floor)
+        if segment.ids:
+            self._index.add(segment.ids, segment.first, self.floor)
+            self._firsts.append(segment.first)
 
-    def outlived(self) -> Sequence[int]:
-        """See `Committed.outlived`."""
-        return outlived(self._firsts, self.floor, self.next)
+    def expired(self) -> Sequence[int]:
+        """Return the first numbers of the expired segments that are not yet deleted."""
+        return expired(self._firsts, self.floor, self.next)
 
     def forget(self) -> None:
-        """The index drops what is dead when it needs the room."""
+        """Do nothing: the index drops dead entries when it needs room."""
 
     def _committed(self, identifier: bytes) -> int | None:
         for number in self._index.numbers(identifier, self.floor, self.next):

@@ -1,7 +1,7 @@
 """Sequence strategy: the highest number of each publisher, as AMPS does.
 
 A number that is not above it is a duplicate; gaps are legal. A publisher writes one partition of an
-input: numbers from two could overtake each other, so the second partition is refused.
+input: numbers from two partitions could overtake each other, so the second one is rejected.
 """
 
 import struct
@@ -14,9 +14,9 @@ from state.strategies.base import StrategySettings
 from state.strategies.per_publisher import (
     PublisherPosition,
     accepted_at,
-    elsewhere,
     pack_origin,
-    told,
+    required,
+    second_partition,
     unpack_origin,
 )
 
@@ -31,18 +31,18 @@ class HighestNumber(NamedTuple):
 
 
 class SequenceRule:
-    """See `Rule`."""
+    """The rule of `sequence`: a number is accepted if it is above the highest."""
 
     kind = b"s"
-    forgets = False
-    covers = True
+    evicts = False
+    is_cumulative = True
 
     def claims(self, claim: Claim) -> bool:
-        """See `Rule.claims`."""
+        """Return whether the claim has what the rule needs."""
         return claim.publisher is not None and bool(claim.number)
 
     def room(self, settings: StrategySettings) -> int:
-        """See `Rule.room`."""
+        """Return how many publishers an address may hold."""
         return settings.publishers_max
 
     def verdict(
@@ -52,12 +52,12 @@ class SequenceRule:
         source: PartitionId,
         _settings: StrategySettings,
     ) -> Rejection | None:
-        """See `Rule.verdict`."""
-        number = told(claim.number)
+        """Return why the claim is rejected, or None."""
+        number = required(claim.number)
         if known is None:
             return None
         if source != (known.origin.topic, known.origin.partition):
-            return elsewhere(known.origin, source)
+            return second_partition(known.origin, source)
         if number > known.number:
             return None
         last = f"{known.number}, the last one of its publisher"
@@ -73,26 +73,26 @@ class SequenceRule:
         origin: Origin,
         _settings: StrategySettings,
     ) -> HighestNumber:
-        """See `Rule.accepted`."""
-        return HighestNumber(told(claim.number), origin)
+        """Return the entry after the record was accepted."""
+        return HighestNumber(required(claim.number), origin)
 
-    def placed(
+    def entry_at(
         self, claim: Claim, origin: Origin, settings: StrategySettings, _missing: Iterable[int]
     ) -> HighestNumber:
-        """See `Rule.placed`: a number covers all before it."""
+        """Return the entry of a publisher set to this number, which covers all before it."""
         return self.accepted(None, claim, origin, settings)
 
     def standing(self, entry: HighestNumber) -> PublisherPosition:
-        """See `Rule.standing`."""
+        """Return the position of the publisher."""
         return PublisherPosition(
             entry.number, None, PartitionId(entry.origin.topic, entry.origin.partition)
         )
 
     def pack(self, entry: HighestNumber) -> bytes:
-        """See `Rule.pack`."""
+        """Return the entry as bytes."""
         return _NUMBER.pack(entry.number) + pack_origin(entry.origin)
 
     def unpack(self, value: bytes) -> HighestNumber:
-        """See `Rule.unpack`."""
+        """Return the entry that `pack` wrote."""
         (number,) = _NUMBER.unpack_from(value)
         return HighestNumber(number, unpack_origin(value[_NUMBER.size :]))

@@ -1,16 +1,17 @@
-"""Window strategy: ids for a time and up to a number, as MSMQ does outside transactions.
+"""Window strategy: remember ids for a time and up to a count, as MSMQ does outside transactions.
 
-An id is known while it was seen within the last `window_ms`, and is among the `window_size` that
-were seen last; where a publisher is named, ids count for it alone. A hit is a sight
-(`refresh_on_hit`), so an id that is repeated without end never expires. MSMQ removes expired ids at
-intervals, so there an id lives for one to two windows, and its list is gone after a restart.
-(MS-MQQB 3.1.5.8.1)
+An id is known if it was seen within the last `window_ms` and is among the `window_size` ids seen
+last; if a record names its publisher, its id counts for that publisher alone. With `refresh_on_hit`
+a duplicate counts as seen, so an id that is repeated without end never expires. MSMQ removes
+expired ids at intervals, so there an id lives for one to two windows, and its list is gone after a
+restart. (MS-MQQB 3.1.5.8.1)
 
-An id is stored under its publisher's name and its own, each as long as it may be. So a lookup by id
-alone finds it for every publisher.
+An id is stored with its publisher's name, both in their stored form. So a lookup by id alone finds
+it for every publisher.
 
-Kept in segments: the ids of a batch in order, with the times of the sights; the number of a sight
-counts as that of an id does in a ring. Invariant: of each id only the last sight counts.
+The ids of a batch are stored in segments, in order, with the times when they were seen. Each time
+an id is seen it gets a number, as an id does in a ring. Invariant: only the last number of an id
+counts.
 """
 
 import hashlib
@@ -22,28 +23,28 @@ from typing import Final, NamedTuple, cast
 
 from state.keys import address_of, prefix
 from state.model import Claim, Edit, Origin, PackedPositions, PartitionId, Rejection, repetition_of
-from state.segment import RUN_IDS_MAX, Segment, decode, encode, outlived, remembered
+from state.segment import SEGMENT_IDS_MAX, Segment, decode, encode, expired, remembered
 from state.strategies.base import Hit, Occupancy, StateChange, StrategySettings, verdicts_by_name
 
-# Measured roughly: id, place, time and number in two tables.
+# Measured roughly: id, origin, time and number in two tables.
 _ENTRY_BYTES: Final = 450
 _LENGTH: Final = struct.Struct(">H")
 _PUBLISHER_BYTES_MAX: Final = 31
-"""Longer ones are remembered by their SHA-256, which is longer than any that is kept as it came."""
+"""Longer names are hashed; a SHA-256 is longer than any name that is stored unchanged."""
 _NUMBER: Final = struct.Struct(">Q")
 
 
 class WindowStrategy:
-    """See `Strategy`."""
+    """The strategy `window`."""
 
     kind = b"w"
 
     def claims(self, claim: Claim) -> bool:
-        """See `Strategy.claims`."""
+        """Return whether the claim has what the strategy needs."""
         return claim.identifier is not None
 
     def load(self, entries: Iterable[tuple[bytes, bytes]]) -> "WindowState":
-        """See `Strategy.load`; UnknownFormatError for what is not ours."""
+        """Return the window of an address; raise UnknownFormatError as `Strategy.load` does."""
         window = WindowState(self.kind)
         for key, value in entries:
             address_of(key)
@@ -52,15 +53,15 @@ class WindowStrategy:
 
 
 class WindowState:
-    """See `Memory`: ids in the order in which they were seen last."""
+    """The committed ids of an address, in the order in which they were last seen."""
 
     def __init__(self, kind: bytes) -> None:
         self.kind = kind
         self.ids: OrderedDict[bytes, Origin] = OrderedDict()
-        """Where each was accepted; the time is that of the last sight."""
+        """Origins by id; the time is when the id was last seen."""
         self.numbers: dict[bytes, int] = {}
         self.firsts = array("Q")
-        """The numbers that the runs begin with."""
+        """The first numbers of the segments."""
         self.next = 0
 
     def __len__(self) -> int:
@@ -68,45 +69,45 @@ class WindowState:
 
     @property
     def memory_bytes(self) -> int:
-        """See `Memory.memory_bytes`."""
+        """Estimated memory in bytes."""
         return _ENTRY_BYTES * len(self.ids)
 
     def begin(
         self, settings: StrategySettings, _packed_positions: PackedPositions
     ) -> "WindowDraft":
-        """See `Memory.begin`."""
+        """Begin the draft of a batch; at most one is open at a time."""
         return WindowDraft(self, settings)
 
     def apply(self, content: object) -> None:
-        """See `Memory.apply`."""
-        runs, deleted = cast("_WindowContent", content)
-        for run in runs:
-            self.take(run)
+        """Apply the content of a committed change."""
+        segments, deleted = cast("_WindowContent", content)
+        for segment in segments:
+            self.take(segment)
         del self.firsts[:deleted]
 
-    def take(self, run: Segment) -> None:
-        """One run, in order; what lies below its floor is forgotten."""
-        for number, identifier in enumerate(run.ids, run.first):
-            self.ids[identifier] = run.origin(number)
+    def take(self, segment: Segment) -> None:
+        """Add the next segment, and forget the ids below its floor."""
+        for number, identifier in enumerate(segment.ids, segment.first):
+            self.ids[identifier] = segment.origin(number)
             self.ids.move_to_end(identifier)
             self.numbers[identifier] = number
-        self.next = run.end
-        if run.ids:
-            self.firsts.append(run.first)
-        while self.ids and self.numbers[eldest := next(iter(self.ids))] < run.floor:
+        self.next = segment.end
+        if segment.ids:
+            self.firsts.append(segment.first)
+        while self.ids and self.numbers[eldest := next(iter(self.ids))] < segment.floor:
             del self.ids[eldest], self.numbers[eldest]
 
     def forget(self) -> None:
-        """See `Memory.forget`: nothing is kept that is not needed."""
+        """Do nothing: every id may decide a verdict."""
 
 
 class _WindowContent(NamedTuple):
-    runs: tuple[Segment, ...]
+    segments: tuple[Segment, ...]
     deleted: int
 
 
 class WindowDraft:
-    """See `Draft`."""
+    """One batch on the window of one address."""
 
     def __init__(self, window: WindowState, settings: StrategySettings) -> None:
         self._window = window
@@ -117,28 +118,28 @@ class WindowDraft:
         self._names: Iterator[bytes] = iter(window.ids)
         self._front = next(self._names, None)
         self._accepted = Counter[PartitionId]()
-        while self._count > settings.window_size:  # which may have held more in the last life
+        while self._count > settings.window_size:  # which may have been larger before a restart
             self._forget_eldest()
 
     def accepted(self) -> Mapping[PartitionId, int]:
-        """See `Draft.accepted`."""
+        """Return how many records were accepted, by source partition."""
         return self._accepted
 
     def deletions(self, _address: str) -> list[Edit]:
-        """See `Draft.deletions`."""
+        """Return the deletions that are known before the first record: none."""
         return []
 
     def verdict(self, claim: Claim, at: Origin) -> Rejection | None:
-        """See `Draft.verdict`."""
+        """Return why the claim is rejected, or None."""
         known = self._known(_name(claim))
         return None if known is None or self._is_old(known, at.time_ms) else repetition_of(known)
 
     def verdicts(self, claims: Sequence[Claim], at: Sequence[Origin]) -> list[Rejection | None]:
-        """See `Draft.verdicts`."""
+        """Return the verdicts of a group whose records are judged together."""
         return verdicts_by_name(self, claims, at, _name)
 
     def repeated(self, claim: Claim, at: Origin) -> None:
-        """See `Draft.repeated`."""
+        """Note a duplicate; with `refresh_on_hit`, restart the time of its id."""
         name = _name(claim)
         known = self._known(name)
         assert known is not None  # a repetition repeats something
@@ -146,13 +147,13 @@ class WindowDraft:
             self._see(name, known._replace(time_ms=at.time_ms))
 
     def remember(self, claim: Claim, at: Origin) -> None:
-        """See `Draft.remember`."""
+        """Add an accepted record."""
         self._accepted[PartitionId(at.topic, at.partition)] += 1
         self._see(_name(claim), at)
         self._forget_old(at.time_ms)
 
     def sightings(self, identifiers: Sequence[bytes], time_ms: int) -> list[list[Hit]]:
-        """See `Draft.sightings`: one for each publisher. One pass over all that is held."""
+        """Return the hits of each id, one per publisher, in one pass over all ids held."""
         ids = self._window.ids
         found: dict[bytes, list[Hit]] = {remembered(each): [] for each in identifiers}
         held = (name for name in reversed(ids) if name not in self._gone)
@@ -163,7 +164,7 @@ class WindowDraft:
         return [found[remembered(each)] for each in identifiers]
 
     def extent(self) -> Occupancy:
-        """See `Draft.extent`."""
+        """Return what is held before the batch adds anything."""
         eldest = self._eldest()
         if eldest is None:
             return Occupancy(0)
@@ -175,28 +176,30 @@ class WindowDraft:
         )
 
     def change(self, address: str) -> StateChange | None:
-        """See `Draft.change`."""
+        """Return what to write and to apply after the commit; None without a change."""
         if not self._seen and not self._gone:
             return None
         eldest = self._eldest()
         floor = self._window.next
         if eldest is not None and eldest not in self._seen:
             floor = self._window.numbers[eldest]
-        # Of a resize alone an empty run tells; the next run takes its key.
-        runs = tuple(self._runs(floor)) or (self._empty(floor),)
-        dead = outlived(self._window.firsts, floor, self._window.next)
+        # A resize alone is written as an empty segment; the next segment reuses its key.
+        segments = tuple(self._segments(floor)) or (self._empty(floor),)
+        dead = expired(self._window.firsts, floor, self._window.next)
         begin = prefix(self._window.kind, address)
         edits = [Edit(begin + _NUMBER.pack(first), None) for first in dead]
-        edits += [Edit(begin + _NUMBER.pack(run.first), encode(run)) for run in runs]
-        return StateChange(edits, _WindowContent(runs, len(dead)))
+        edits += [
+            Edit(begin + _NUMBER.pack(segment.first), encode(segment)) for segment in segments
+        ]
+        return StateChange(edits, _WindowContent(segments, len(dead)))
 
     def _empty(self, floor: int) -> Segment:
         return Segment(self._window.next, floor, self._settings.window_size, (), (), (), (), ())
 
-    def _runs(self, floor: int) -> Iterator[Segment]:
+    def _segments(self, floor: int) -> Iterator[Segment]:
         rows = list(self._seen.items())
-        for start in range(0, len(rows), RUN_IDS_MAX):
-            part = rows[start : start + RUN_IDS_MAX]
+        for start in range(0, len(rows), SEGMENT_IDS_MAX):
+            part = rows[start : start + SEGMENT_IDS_MAX]
             sources = tuple({PartitionId(at.topic, at.partition): None for _, at in part})
             yield Segment(
                 first=self._window.next + start,
@@ -204,7 +207,9 @@ class WindowDraft:
                 capacity=self._settings.window_size,
                 sources=sources,
                 ids=tuple([identifier for identifier, _ in part]),
-                places=[sources.index(PartitionId(at.topic, at.partition)) for _, at in part],
+                source_indexes=[
+                    sources.index(PartitionId(at.topic, at.partition)) for _, at in part
+                ],
                 offsets=[at.offset for _, at in part],
                 times_ms=[at.time_ms for _, at in part],
             )
@@ -221,7 +226,7 @@ class WindowDraft:
         self._seen.move_to_end(name)
 
     def _forget_old(self, time_ms: int) -> None:
-        """Those beyond the number, and those beyond the time."""
+        """Forget the ids beyond the count, and those beyond the time."""
         while (eldest := self._eldest()) is not None:
             at = self._known(eldest)
             assert at is not None  # it is held
@@ -241,14 +246,14 @@ class WindowDraft:
         self._count -= 1
 
     def _eldest(self) -> bytes | None:
-        """The id that was seen before all others."""
+        """Return the id that was last seen before all others; None if none is held."""
         while self._front in self._seen or self._front in self._gone:
             self._front = next(self._names, None)
         return next(iter(self._seen), None) if self._front is None else self._front
 
 
 def _name(claim: Claim) -> bytes:
-    """The id, for its publisher alone where one is named."""
+    """Return the stored form of an id together with its publisher, empty if none is named."""
     publisher = (claim.publisher or "").encode()
     if len(publisher) > _PUBLISHER_BYTES_MAX:
         publisher = hashlib.sha256(publisher).digest()
@@ -256,6 +261,6 @@ def _name(claim: Claim) -> bytes:
 
 
 def parts_of(name: bytes) -> tuple[bytes, bytes]:
-    """A publisher, empty where none is named, and an id: those of a name, as they are kept."""
+    """Return the publisher of a name, empty if there is none, and the id, both in stored form."""
     (length,) = _LENGTH.unpack_from(name)
     return name[_LENGTH.size : _LENGTH.size + length], name[_LENGTH.size + length :]

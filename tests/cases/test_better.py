@@ -483,7 +483,7 @@ def test_11_of_a_window_it_is_told_while_its_size_is_what_bounds_it(manner: Mann
         (
             {"strategy": "ordered"},
             "P#5.1<0 P#5.3<2",
-            "it follows number 2, and expected is the one that follows 1",
+            "it follows number 2, and the one after 1 is expected",
         ),
         (
             {"strategy": "ordered"},

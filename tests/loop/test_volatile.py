@@ -6,7 +6,7 @@ import pytest
 
 from service.config.load import RouteSettings
 from state.cache import Cache
-from state.keys import RUNS, prefix
+from state.keys import SEGMENTS, prefix
 from tests.support.deciding import World, named, reasons, topics
 from tests.support.living import LOG, ORDERS, Living, in_group, turns
 
@@ -54,7 +54,7 @@ def test_what_was_kept_before_is_deleted(strategy: str) -> None:
     assert len(topics(plan)) == 2
     assert reasons(plan.outputs)[0] is None
     assert [edit.value for edits in plan.edits.values() for edit in edits] == [None]
-    assert list(world.store.scan(prefix(RUNS, "orders"))) == []
+    assert list(world.store.scan(prefix(SEGMENTS, "orders"))) == []
     assert not world.decide(named(3, b"b")).edits
 
 

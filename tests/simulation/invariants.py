@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ringfence.headers import DeadLetter, Reason
 from service.config.tasks import Hop, consumer_group
 from service.kafka.topics import BY_ADDRESS, by_address, changelog
-from state.keys import RUNS, address_of, prefix
+from state.keys import SEGMENTS, address_of, prefix
 from state.model import PartitionId
 from state.offset_metadata import decode as decode_metadata
 from state.segment import FORGOTTEN, ID_BYTES_MAX, decode
@@ -284,7 +284,7 @@ def _kept(identifier: bytes) -> bytes:
 
 
 def _of(key: bytes, address: str) -> bool:
-    return key.startswith(prefix(RUNS, address)) and address_of(key) == address
+    return key.startswith(prefix(SEGMENTS, address)) and address_of(key) == address
 
 
 def _check_closed(log: FakeCluster) -> None:

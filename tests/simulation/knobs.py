@@ -62,7 +62,7 @@ def turned(knobs: Knobs, log: FakeCluster) -> Iterator[None]:
     sizes = (
         (state.cache, "WHOLE_IDS_MAX", knobs.whole_ids_max),
         (state.cache, "SMALL_IDS_MAX", knobs.small_ids_max),
-        *((module, "RUN_IDS_MAX", knobs.run_ids_max) for module in runs),
+        *((module, "SEGMENT_IDS_MAX", knobs.run_ids_max) for module in runs),
         (service.processor.poll, "_AT_ONCE", knobs.at_once),
         (service.processor.dynamic_settings, "PIECE_CACHES_MAX", knobs.piece_caches_max),
     )

@@ -183,8 +183,8 @@ MUTANTS: Final = (
     Mutant(
         "the floor of a compact ring may go back",
         "state/strategies/ring_memory.py",
-        "\n        self.floor = max(self.floor, run.floor)\n",
-        "\n        self.floor = run.floor\n",
+        "\n        self.floor = max(self.floor, segment.floor)\n",
+        "\n        self.floor = segment.floor\n",
         left_out="equivalent: `RingDraft.seal` never lowers it",
     ),
     Mutant(

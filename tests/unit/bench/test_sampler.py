@@ -33,7 +33,7 @@ LOOP = ["loop.py:Loop._commit", "loop.py:Loop.turn", "worker.py:LoopRunner._turn
         ),
         (["decider.py:_Decider.decide", "transaction.py:TransactionManager._write"], "decide"),
         (
-            ["ring_memory.py:InMemoryRing.admitter.<locals>.admit", "decider.py:_Decider.decide"],
+            ["ring_memory.py:InMemoryRing.make_admit.<locals>.admit", "decider.py:_Decider.decide"],
             "decide",
         ),
         (["ring.py:RingDraft.seal", "decider.py:_Decider.seal"], "changelog"),

@@ -31,7 +31,7 @@ def commit(
         draft.admit(identifier, offset, 1_000 + offset)
     runs = draft.seal()
     store.apply(draft.deletions(address) + draft.edits(address, runs), POSITION)
-    cache.apply(SOURCE, address, ring, RingContent(runs, len(draft.outlived)))
+    cache.apply(SOURCE, address, ring, RingContent(runs, len(draft.expired)))
     return ring
 
 
@@ -244,9 +244,7 @@ def test_where_memory_is_short_all_but_the_smallest_are_loaded_compact(
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize(
-    ("value", "cause"), [(None, "there is no run 72"), (b"\x01 no run", "01206e")]
-)
+@pytest.mark.parametrize(("value", "cause"), [(None, "segment 72"), (b"\x01 no run", "01206e")])
 def test_a_run_that_a_compact_ring_misses_names_the_partition(
     value: bytes | None, cause: str
 ) -> None:

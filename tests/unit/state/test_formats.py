@@ -16,12 +16,12 @@ import pytest
 
 from service.config.addresses import AddressBook
 from state import pending_group as pending_record
-from state.keys import RUNS, UnknownFormatError, prefix
+from state.keys import SEGMENTS, UnknownFormatError, prefix
 from state.model import IMPORTED, Edit, Origin, PackedPositions, PartitionId
 from state.offset_metadata import OffsetMetadata, decode, encode
 from state.pending_group import GroupPosition, PendingRecord
 from state.rocksdb_store import RocksStores
-from state.segment import FORGOTTEN, FORMAT, RUN_IDS_MAX, Segment, key
+from state.segment import FORGOTTEN, FORMAT, SEGMENT_IDS_MAX, Segment, key
 from state.segment import decode as decode_run
 from state.segment import encode as encode_run
 from state.store import Identity, StorePosition
@@ -41,7 +41,7 @@ RUN: Final = Segment(
     capacity=50,
     sources=(SOURCE, PartitionId("\N{LATIN SMALL LETTER E WITH ACUTE}", 0)),
     ids=(b"one", b"", b"\xff\x00", b"l" * 33 + bytes(range(32))),
-    places=(0, 1, 0, 0),
+    source_indexes=(0, 1, 0, 0),
     offsets=(5, 2**33, 6, 7),
     times_ms=(1_700_000_000_000, 1_700_000_000_001, 1_700_000_099_000, 1_700_000_099_000),
 )
@@ -95,12 +95,15 @@ def of_kind(entries: list[Edit], kind: bytes) -> list[tuple[bytes, bytes]]:
 @pytest.mark.parametrize("number", ALL)
 def test_what_every_format_says_is_read(number: int) -> None:
     entries = changelog_of(number)
-    rings = [decode_run(value) for _, value in of_kind(entries, prefix(RUNS, ADDRESS))]
+    rings = [decode_run(value) for _, value in of_kind(entries, prefix(SEGMENTS, ADDRESS))]
     assert [as_lists(run) for run in rings] == [as_lists(RUN), as_lists(CLEARED)]
     (seen,) = of_kind(entries, prefix(STRATEGIES["window"].kind, ADDRESS))
     assert as_lists(decode_run(seen[1])) == as_lists(SEEN)
     (waiting,) = of_kind(entries, pending_record.KIND)
-    assert (pending_record.seat_of(waiting[0]), pending_record.decode(waiting[1])) == WAITING
+    assert (
+        pending_record.group_position_of(waiting[0]),
+        pending_record.decode(waiting[1]),
+    ) == WAITING
     for name, wanted in PUBLISHERS.items():
         strategy = STRATEGIES[name]
         assert isinstance(strategy, PublisherStrategy)
@@ -134,7 +137,7 @@ def test_what_is_written_today_is_the_newest_of_the_kept_formats() -> None:
 
 
 def test_what_stands_for_something_else_in_every_format_is_what_it_was() -> None:
-    assert (bytes(66), -1, 512) == (FORGOTTEN, IMPORTED, RUN_IDS_MAX)
+    assert (bytes(66), -1, 512) == (FORGOTTEN, IMPORTED, SEGMENT_IDS_MAX)
 
 
 @pytest.mark.row(28)

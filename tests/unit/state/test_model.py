@@ -15,7 +15,7 @@ PLACES = st.lists(st.tuples(SOURCES, OFFSETS), max_size=20)
 def test_a_spot_tells_its_partition_and_its_offset(places: list[tuple[PartitionId, int]]) -> None:
     packed_positions = PackedPositions(FIRST)
     taken = [packed_positions.base(source) + offset for source, offset in places]
-    assert [packed_positions.place(packed_position) for packed_position in taken] == places
+    assert [packed_positions.unpack(packed_position) for packed_position in taken] == places
 
 
 @given(PLACES)

@@ -15,8 +15,8 @@ from state.pending_group import (
     PendingRecord,
     decode,
     encode,
+    group_position_of,
     parked_in,
-    seat_of,
 )
 from state.strategies.registry import check
 
@@ -54,7 +54,7 @@ def test_as_many_headers_wait_as_can_be_counted() -> None:
 
 @given(seats)
 def test_its_key_tells_where_it_belongs(group_position: GroupPosition) -> None:
-    assert seat_of(group_position.key) == group_position
+    assert group_position_of(group_position.key) == group_position
 
 
 @given(st.dictionaries(seats, records, max_size=5))

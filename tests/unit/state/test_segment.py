@@ -9,18 +9,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from state.keys import RUNS, UnknownFormatError, address_of, prefix
+from state.keys import SEGMENTS, UnknownFormatError, address_of, prefix
 from state.model import Origin, PartitionId
 from state.segment import (
-    RUN_IDS_MAX,
+    SEGMENT_IDS_MAX,
     Digest,
     Segment,
     SegmentEntry,
     SegmentSummary,
     decode,
     encode,
+    expired,
     key,
-    outlived,
     put,
     remembered,
     row_of,
@@ -48,14 +48,14 @@ def runs(draw: st.DrawFn) -> Segment:
         capacity=draw(NUMBERS),
         sources=tuple(sources),
         ids=tuple(ids),
-        places=array("H", column(st.integers(0, max(len(sources) - 1, 0)))),
+        source_indexes=array("H", column(st.integers(0, max(len(sources) - 1, 0)))),
         offsets=array("q", column(st.one_of(INT64, st.integers(0, 300)))),
         times_ms=array("q", column(st.one_of(INT64, st.integers(0, 70_000)))),
     )
 
 
 def told(run: Segment) -> tuple[object, ...]:
-    columns = (tuple(run.places), tuple(run.offsets), tuple(run.times_ms))
+    columns = (tuple(run.source_indexes), tuple(run.offsets), tuple(run.times_ms))
     return (run.first, run.floor, run.capacity, run.sources, run.ids, *columns)
 
 
@@ -68,7 +68,7 @@ def small(offsets: list[int] | None = None) -> Segment:
         capacity=10,
         sources=(PartitionId("orders", 1), PartitionId("orders", 300)),
         ids=tuple(b"id-%d" % n for n in range(count)),
-        places=[n % 2 for n in range(count)],
+        source_indexes=[n % 2 for n in range(count)],
         offsets=offsets,
         times_ms=[1_700_000_000_000 + n for n in range(count)],
     )
@@ -89,13 +89,13 @@ def test_a_run_is_read_as_it_was_written(run: Segment) -> None:
 
 
 def test_a_full_run_of_the_longest_ids_stays_below_64_kib() -> None:
-    count = RUN_IDS_MAX
+    count = SEGMENT_IDS_MAX
     spread = [n * 2**53 for n in range(count)]
     ids = tuple(b"%064d" % n for n in range(count))
     run = Segment(0, 0, 10, (PartitionId("t" * 249, 0),), ids, [0] * count, spread, spread)
     assert len(encode(run)) < 64 * 1024
     assert told(decode(encode(run))) == told(run)
-    one_more = run._replace(ids=(*ids, b""), offsets=[*spread, 0], places=[0] * (count + 1))
+    one_more = run._replace(ids=(*ids, b""), offsets=[*spread, 0], source_indexes=[0] * (count + 1))
     for read in (decode, summary):
         with pytest.raises(UnknownFormatError):
             read(encode(one_more._replace(times_ms=one_more.offsets)))
@@ -177,7 +177,7 @@ def test_a_count_that_no_run_has_is_refused_before_memory_is_taken() -> None:
 @pytest.mark.parametrize("place", [-1, 2])
 def test_a_place_that_no_source_has_is_refused(place: int) -> None:
     with pytest.raises(UnknownFormatError):
-        decode(encode(small()._replace(places=[0, 1, place])))
+        decode(encode(small()._replace(source_indexes=[0, 1, place])))
 
 
 def test_an_id_of_less_than_no_bytes_is_refused() -> None:
@@ -202,7 +202,7 @@ def test_outlived_is_every_run_whose_last_number_is_below_the_floor(
     ends = [4 + sum(sizes[: count + 1]) for count in range(len(sizes))]
     firsts = [end - size for end, size in zip(ends, sizes, strict=True)]
     gone = [first for first, end in zip(firsts, ends, strict=True) if end <= floor]
-    assert list(outlived(firsts, floor, ends[-1] if ends else 4)) == gone
+    assert list(expired(firsts, floor, ends[-1] if ends else 4)) == gone
 
 
 @pytest.mark.parametrize("version", [0, 2, 255])
@@ -215,12 +215,12 @@ def test_another_format_is_refused(version: int) -> None:
 def test_a_key_tells_its_address(address: str, first: int) -> None:
     assert address_of(key(address, first)) == address
     assert address_of(prefix(b"g", address)) == address, "what adds nothing belongs to it too"
-    assert key(address, first).startswith(prefix(RUNS, address))
+    assert key(address, first).startswith(prefix(SEGMENTS, address))
 
 
 @given(ADDRESSES, ADDRESSES)
 def test_no_key_of_one_address_has_the_prefix_of_another(one: str, other: str) -> None:
-    assert key(one, 5).startswith(prefix(RUNS, other)) == (one == other)
+    assert key(one, 5).startswith(prefix(SEGMENTS, other)) == (one == other)
 
 
 @given(NUMBERS, NUMBERS)

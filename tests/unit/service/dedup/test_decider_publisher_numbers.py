@@ -43,7 +43,7 @@ def test_what_follows_a_missing_one_is_told_what_was_expected() -> None:
     first = of(0, b"P", 1, stream=1, previous=0)
     plan = world.decide(first, of(1, b"P", 3, stream=1, previous=2))
     assert reasons(plan.outputs) == [None, Reason.OUT_OF_ORDER]
-    assert "expected is the one that follows 1" in (told(plan.outputs[1][-1])[DeadLetter.CAUSE])
+    assert "the one after 1 is expected" in (told(plan.outputs[1][-1])[DeadLetter.CAUSE])
     assert plan.tally.duplicates.total() == 0
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from state.keys import UnknownFormatError
 from state.memory_store import MemoryStore
 from state.model import Edit, Origin, PackedPositions
-from state.segment import ID_BYTES_MAX, RUN_IDS_MAX, Segment, key, put
+from state.segment import ID_BYTES_MAX, SEGMENT_IDS_MAX, Segment, key, put
 from state.store import Identity, StorePosition
 from state.strategies.base import Occupancy
 from state.strategies.ring_admin import bounds, clear, entries, entries_upwards, extent, forget_all
@@ -111,11 +111,11 @@ def test_a_batch_of_duplicates_writes_nothing() -> None:
 
 
 def test_a_batch_longer_than_a_run_is_cut_into_several() -> None:
-    ring = OurRing(10 * RUN_IDS_MAX)
-    ids = [b"%d" % number for number in range(2 * RUN_IDS_MAX + 1)]
+    ring = OurRing(10 * SEGMENT_IDS_MAX)
+    ids = [b"%d" % number for number in range(2 * SEGMENT_IDS_MAX + 1)]
     ring.decide(ids)
     assert len(ring.changelog) == 3
-    ring.restart(10 * RUN_IDS_MAX)
+    ring.restart(10 * SEGMENT_IDS_MAX)
     assert ring.decide(ids) == b"\1" * len(ids)
 
 
@@ -173,15 +173,15 @@ def test_what_a_dropped_batch_forgot_or_accepted_twice_is_as_it_was(
 
 
 def test_of_a_batch_longer_than_the_ring_what_is_held_is_written_and_known() -> None:
-    ring = OurRing(RUN_IDS_MAX)
-    ids = [b"%d" % number for number in range(2 * RUN_IDS_MAX)]
+    ring = OurRing(SEGMENT_IDS_MAX)
+    ids = [b"%d" % number for number in range(2 * SEGMENT_IDS_MAX)]
     ring.decide(ids)
     assert len(ring.changelog) == 1
-    assert ring.decide(ids[RUN_IDS_MAX:]) == b"\1" * RUN_IDS_MAX
+    assert ring.decide(ids[SEGMENT_IDS_MAX:]) == b"\1" * SEGMENT_IDS_MAX
 
 
 def test_what_a_ring_has_outlived_is_deleted_once_and_held_by_nobody() -> None:
-    ring, name = InMemoryRing(), b"%d" % RUN_IDS_MAX
+    ring, name = InMemoryRing(), b"%d" % SEGMENT_IDS_MAX
     holders = sys.getrefcount(name)
     deleted = []
     for ids in ([name], [b"b"], [], []):
@@ -218,7 +218,7 @@ def test_a_resize_before_a_batch_longer_than_the_ring_leaves_no_key_behind() -> 
     ring = OurRing(4)
     for size in (3, 2, 1):
         ring.resize(size)
-        ring.decide([b"%d-%d" % (size, number) for number in range(2 * RUN_IDS_MAX)])
+        ring.decide([b"%d-%d" % (size, number) for number in range(2 * SEGMENT_IDS_MAX)])
     ring.decide(())
     assert len(ring.changelog) == 1
 

@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from state.keys import UnknownFormatError
 from state.model import Origin, PackedPositions
-from state.segment import RUN_IDS_MAX, SegmentEntry, SegmentSummary, decode, encode, row_of, summary
+from state.segment import (
+    SEGMENT_IDS_MAX,
+    SegmentEntry,
+    SegmentSummary,
+    decode,
+    encode,
+    row_of,
+    summary,
+)
 from state.strategies import ring_memory as ring_index
 from state.strategies.ring_memory import HashIndex, IndexedRing, InMemoryRing
 from tests.oracle.ours import SOURCE
@@ -42,7 +50,7 @@ class Pair:
         if step.restart:
             self.compact = self.loaded()
         whole = self._decided(self.whole, step)
-        deleted = self.whole.outlived()
+        deleted = self.whole.expired()
         compact = self._decided(self.compact, step)
         if step.committed:
             for first in deleted:
@@ -59,7 +67,7 @@ class Pair:
             runs = draft.seal()
             written = [encode(run) for run in runs]
             self.values.update(zip([run.first for run in runs], written, strict=True))
-            ring.absorb(runs, len(draft.outlived))
+            ring.absorb(runs, len(draft.expired))
             ring.forget()
         return told, written
 
@@ -79,7 +87,7 @@ def test_both_forms_give_the_same_verdicts_and_origins(steps: list[Step]) -> Non
         whole, compact = pair.decide(step)
         assert compact == whole
         assert len(pair.compact) == len(pair.whole)
-        assert {*pair.compact.outlived()} <= {*pair.whole.outlived()}
+        assert {*pair.compact.expired()} <= {*pair.whole.expired()}
 
 
 def filled(ids: int, capacity: int, *, expected: int) -> tuple[HashIndex, int]:
@@ -170,7 +178,7 @@ def test_a_number_is_found_though_its_bytes_look_like_a_tag() -> None:
 
 def some_values() -> Iterator[bytes]:
     ring = InMemoryRing()
-    for length in (0, 1, 2, RUN_IDS_MAX):
+    for length in (0, 1, 2, SEGMENT_IDS_MAX):
         draft = ring.draft(length or 7, PackedPositions(SOURCE))
         for number in range(length):
             draft.admit(b"%d" % number * (1 + number % 3), 1000 * number, 5 + number)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ringfence.headers import Reason
 from state.keys import UnknownFormatError
 from state.model import Claim, Origin, PackedPositions
-from state.segment import RUN_IDS_MAX, decode
+from state.segment import SEGMENT_IDS_MAX, decode
 from state.strategies.registry import check
 from state.strategies.window import parts_of
 from tests.support.helpers import some
@@ -87,7 +87,7 @@ def test_a_long_name_of_a_publisher_is_kept_by_its_digest() -> None:
 
 
 def test_what_is_kept_is_bounded_though_one_id_comes_for_ever() -> None:
-    held = Kept("window", window_size=RUN_IDS_MAX)
+    held = Kept("window", window_size=SEGMENT_IDS_MAX)
     for time in range(200):
         seen(held, at([time], b"%d" % (time % 3)))
     assert len(held.entries) <= 4
@@ -96,7 +96,7 @@ def test_what_is_kept_is_bounded_though_one_id_comes_for_ever() -> None:
 
 def test_a_long_batch_is_kept_in_runs_that_fit() -> None:
     held = Kept("window")
-    many = [(0, b"%d" % number, None) for number in range(3 * RUN_IDS_MAX)]
+    many = [(0, b"%d" % number, None) for number in range(3 * SEGMENT_IDS_MAX)]
     seen(held, many)
     assert len(held.entries) == 3
     held.restart()
