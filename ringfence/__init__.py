@@ -1,1 +1,1 @@
-"""What users of Ringfence import: the names on the wire."""
+"""Ringfence's client library: header names, the publisher, and the Spark reader."""

@@ -1,8 +1,8 @@
-"""Wire contract: the names of headers, reasons and the dead-letter envelope.
+"""Wire contract: the names of headers, the reasons, and the dead-letter envelope.
 
-Standard library only, so that producers, consumers and Spark jobs can import it alone.
-Header values are bytes and compared byte by byte; of several headers with one name the first
-counts; a null value counts as absent; the aliases of the duplicate id must agree.
+It needs only the standard library, so producers, consumers and Spark jobs can import it alone.
+Header values are bytes and are compared byte by byte. Of several headers with the same name the
+first counts; a null value counts as absent. The aliases of the duplicate id must have equal values.
 """
 
 import hashlib
@@ -17,28 +17,28 @@ DUPLICATE_ID_ALIASES: Final = frozenset({DUPLICATE_ID, "_AMQ_DUPL_ID", "_HQ_DUPL
 EXPIRES_AT: Final = "_EXPIRES_AT"
 
 PUBLISHER: Final = "_PUBLISHER"
-"""Who counts: UTF-8 text."""
+"""Name of the publisher that numbers the message, in UTF-8."""
 
 NUMBER: Final = "_SEQ"
-"""A publisher's number, decimal, up to 2^63 - 1; 0 is none."""
+"""Number of the message, in decimal, from 1 to 2^63 - 1; 0 counts as absent."""
 
 EPOCH: Final = "_PUBLISHER_EPOCH"
-"""Of the publisher's session, decimal."""
+"""Epoch of the publisher's session, in decimal."""
 
 STREAM: Final = "_SEQ_ID"
 
 PREVIOUS: Final = "_PREV"
 
 BOOKMARK: Final = "_BOOKMARK"
-"""On outputs of `sequence`: `<publisher hash>|<number>|`, as AMPS writes it."""
+"""On outputs of the strategy `sequence`: `<publisher hash>|<number>|`, as AMPS writes it."""
 
 GROUP: Final = "_TX_ID"
-"""The transaction group of a record; the whole group is accepted, or none of it."""
+"""Name of the record's transaction group; a group is accepted as a whole or not at all."""
 
 GROUP_SIZE: Final = "_TX_SIZE"
 
 GROUP_POSITION: Final = "_TX_SEQ"
-"""From 1 to the size."""
+"""Position in the group, from 1 to `GROUP_SIZE`."""
 
 ID_BYTES_MAX: Final = 64 * 1024
 """A longer duplicate id is an invalid claim."""
@@ -46,22 +46,22 @@ ID_BYTES_MAX: Final = 64 * 1024
 PUBLISHER_BYTES_MAX: Final = 1024
 
 GROUP_BYTES_MAX: Final = 1024
-"""Of the name of a group."""
+"""Longest name of a group."""
 
 NUMBER_MAX: Final = 2**63 - 1
 
 DEAD_LETTER_PREFIX: Final = "ringfence."
-"""Headers below it are ours; of several sets the last is ours."""
+"""Prefix of Ringfence's own headers; of several sets on one record, the last set counts."""
 
 MARK: Final = "ringfence.duplicate"
-"""On a duplicate that goes out all the same: `topic-partition@offset` of the accepted record."""
+"""On a duplicate that is forwarded with a mark: `topic-partition@offset` of the accepted record."""
 
 ORIGIN: Final = "ringfence.origin"
-"""On the way through the topic by-address, the last one: `topic-partition@offset` in the input."""
+"""Last header of a record on the topic by-address: `topic-partition@offset` in the input."""
 
 
 class DeadLetter(StrEnum):
-    """Text headers that a dead letter carries after the original headers."""
+    """Text headers of a dead letter, after the headers of the record."""
 
     REASON = "ringfence.reason"
     CAUSE = "ringfence.cause"
@@ -77,7 +77,7 @@ class DeadLetter(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a record was not accepted. Only an error of the record itself is a reason."""
+    """Why a record was not accepted. Only a fault of the record itself is a reason."""
 
     DUPLICATE = "duplicate"
     DUPLICATE_IN_GROUP = "duplicate-in-transaction"
@@ -97,11 +97,11 @@ class Reason(StrEnum):
 
 
 REPEATED: Final = frozenset({Reason.DUPLICATE, Reason.DUPLICATE_IN_GROUP})
-"""Reasons that `on_duplicate` is about."""
+"""The reasons to which the setting `on_duplicate` applies."""
 
 
 def id_text(identifier: bytes) -> str:
-    """An id in the notation of REST and of dead letters: text where it is text, else `hex:`."""
+    """Return an id as REST and dead letters write it: printable text unchanged, else `hex:…`."""
     try:
         text = identifier.decode("utf-8")
     except UnicodeDecodeError:
@@ -112,7 +112,7 @@ def id_text(identifier: bytes) -> str:
 
 
 def bookmark(publisher: str, number: int) -> bytes:
-    """Where a publisher stands: the first 8 bytes of its name's SHA-256, and the number."""
+    """Return a publisher's bookmark: the first 8 bytes of its name's SHA-256, and the number."""
     digest = hashlib.sha256(publisher.encode()).digest()
     return b"%d|%d|" % (int.from_bytes(digest[:8], "big"), number)
 
@@ -121,7 +121,10 @@ NAME_LENGTH_MAX: Final = 249
 
 
 def internal(group_id: str, kind: str) -> str:
-    """The internal topic `<group_id>.<kind>`; too long a name is cut and ends in its hash."""
+    """Return the internal topic `<group_id>.<kind>`; a longer name is cut and ends in its hash.
+
+    The longest name has `NAME_LENGTH_MAX` characters, Kafka's limit.
+    """
     name = f"{group_id}.{kind}"
     if len(name) <= NAME_LENGTH_MAX:
         return name
@@ -130,10 +133,10 @@ def internal(group_id: str, kind: str) -> str:
 
 
 def acknowledgements(group_id: str) -> str:
-    """Where the service says how far it has come with each publisher.
+    """Return the topic on which the service acknowledges the numbers of publishers.
 
-    Key: JSON `["address","publisher"]`; value: JSON `{"sequence":…,"bookmark":…}`, the highest
-    number that is persisted, which covers all before it. To be read with read_committed.
+    Key: JSON `["address","publisher"]`; value: JSON `{"sequence":…,"bookmark":…}`. `sequence` is
+    the highest committed number and covers all before it. Read it with `read_committed`.
     """
     return internal(group_id, "acks")
 

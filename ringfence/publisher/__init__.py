@@ -1,4 +1,4 @@
-"""Publisher: a Kafka producer whose messages are never doubled by a resend."""
+"""Publisher: a Kafka producer whose resends never become duplicates."""
 
 from ringfence.publisher.errors import (
     AwayError,

@@ -1,8 +1,8 @@
-"""Connection: one idempotent producer to one partition, and the acknowledgements it gets back.
+"""Publisher connection: an idempotent producer to one partition, and its acknowledgements.
 
-Invariant: messages stand on the log in the order in which they were sent, without a gap. A record
-that fails therefore ends the connection (`enable.gapless.guarantee`); the next one begins with a
-session of its own. Tests replace `Connection` by a log of their own.
+Invariant: the log has the messages in the order in which they were sent, without a gap. So a
+delivery failure ends the connection (`enable.gapless.guarantee`), and the next one begins with a
+new session. Tests implement `Connection` with a log in memory.
 """
 
 import json
@@ -26,11 +26,11 @@ from ringfence.publisher.errors import AwayError, PublisherError, RefusedError
 from ringfence.publisher.message import Headers, Message
 
 _LIBRDKAFKA: Final = logging.getLogger("ringfence.publisher.librdkafka")
-_ASK_TIMEOUT_S: Final = 10.0
+_REQUEST_TIMEOUT_S: Final = 10.0
 _REPORT_S: Final = 0.5
-"""Within which a fatal error is followed by the reports of the messages that it struck."""
+"""How long to wait, after a fatal error, for the delivery reports that name its cause."""
 _ACKS_MAX: Final = 1000
-_REFUSALS: Final = {
+_FIXES: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE: "raise the topic's max.message.bytes, or lower the producer's"
     " batch.size below it",
     KafkaError.INVALID_RECORD: "a compacted topic takes no message without a key",
@@ -39,28 +39,31 @@ _Client = TypeVar("_Client", Consumer, Producer)
 
 
 class Connection(Protocol):
-    """A way to the input topic and back. AwayError or StoppedError: this wire is done."""
+    """Sends to the input topic and receives acknowledgements.
+
+    `send` and `poll` raise AwayError or StoppedError; then the connection must be closed.
+    """
 
     @property
     def partition(self) -> int:
-        """The one that it writes."""
+        """The partition that it writes."""
         ...
 
     def send(self, message: Message, claim: Headers) -> bool:
-        """Send with these headers after the message's own; False when there is no room now."""
+        """Send a message with these headers appended; return False when the queue is full."""
         ...
 
     def poll(self, wait_s: float) -> int:
-        """The highest number acknowledged since the last call, waited for if need be; or 0."""
+        """Wait up to `wait_s`; return the highest number acknowledged since the last call, or 0."""
         ...
 
     def close(self) -> None:
-        """Let go of it; what was not sent yet is not sent."""
+        """Close the connection; messages that are still queued are not sent."""
         ...
 
 
 class ConnectionSettings(NamedTuple):
-    """What a wire connects, and by which Kafka properties."""
+    """The settings of a connection; `common` and `producer` are Kafka properties."""
 
     publisher: str
     topic: str
@@ -71,102 +74,104 @@ class ConnectionSettings(NamedTuple):
 
 
 class KafkaConnection:
-    """A wire to a real cluster. Its acks begin at what is their end when it is made."""
+    """A connection to a Kafka cluster; it reads acknowledgements from their current end on."""
 
     def __init__(
         self,
-        route: ConnectionSettings,
+        settings: ConnectionSettings,
         partition: int | None,
         on_trouble: Callable[[PublisherError], None],
     ) -> None:
-        """Connect, which takes up to some seconds.
+        """Connect, which may take some seconds.
 
-        Without a partition it is murmur2 of the publisher's name, as Java's clients place a key.
-        `on_trouble` hears what passes by itself.
+        Without a partition, it is murmur2 of the publisher's name, as Java clients partition by
+        key. `on_trouble` receives transient errors.
+
+        Raises AwayError or StoppedError.
         """
-        self._route = route
+        self._settings = settings
         self._on_trouble = on_trouble
         self._failure: PublisherError | None = None
-        self._consumer = _made(Consumer, self._consumer_properties())
+        self._consumer = _create(Consumer, self._consumer_properties())
         try:
-            self.partition = self._place(partition)
-            self._consumer.assign(self._ends(acknowledgements(route.group_id)))
-            self._producer = _made(Producer, self._producer_properties())
+            self.partition = self._choose_partition(partition)
+            self._consumer.assign(self._end_positions(acknowledgements(settings.group_id)))
+            self._producer = _create(Producer, self._producer_properties())
         except KafkaException as error:
             self._consumer.close()
-            raise _problem(error.args[0]) from error
+            raise _error(error.args[0]) from error
         except PublisherError:
             self._consumer.close()
             raise
 
     def _producer_properties(self) -> dict[str, Any]:
         return {
-            "client.id": f"ringfence-publisher-{self._route.publisher}",
+            "client.id": f"ringfence-publisher-{self._settings.publisher}",
             "log_level": 3,
             "linger.ms": 5,
-            **self._route.common,
-            **self._route.producer,
+            **self._settings.common,
+            **self._settings.producer,
             "enable.idempotence": True,
             "enable.gapless.guarantee": True,
-            # A broker that has just met a producer takes its second batch where the first one
-            # failed (KAFKA-15591); one batch at a time is the only order without an exception.
+            # A broker that does not know the producer yet accepts its second batch even if the
+            # first one failed (KAFKA-15591); only one batch at a time always keeps the order.
             "max.in.flight.requests.per.connection": 1,
-            # For ever: to give up on one record would be to begin anew with all of them.
+            # 0 is infinite: giving up on one record would mean resending all of them.
             "delivery.timeout.ms": 0,
-            # Whether a record fits is the broker's word.
+            # The broker decides whether a record is too large.
             "message.max.bytes": 1_000_000_000,
             "allow.auto.create.topics": False,
             "delivery.report.only.error": True,
-            "on_delivery": self._failed,
-            "error_cb": self._troubled,
+            "on_delivery": self._on_delivery,
+            "error_cb": self._on_error,
         }
 
     def _consumer_properties(self) -> dict[str, Any]:
         return {
-            "client.id": f"ringfence-publisher-{self._route.publisher}",
+            "client.id": f"ringfence-publisher-{self._settings.publisher}",
             "log_level": 3,
-            # It is assigned its partitions, so it joins no group; the client asks for a name.
+            # Partitions are assigned, so it joins no group; librdkafka still requires the id.
             "group.id": "ringfence-publisher",
-            **self._route.common,
+            **self._settings.common,
             "isolation.level": "read_committed",
-            # An older ack says less, but nothing wrong.
+            # An older acknowledgement covers less, but is still true.
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": False,
             "allow.auto.create.topics": False,
             "queued.max.messages.kbytes": 4096,
-            "error_cb": self._troubled,
+            "error_cb": self._on_error,
         }
 
-    def _place(self, partition: int | None) -> int:
-        partitions = self._partitions(self._route.topic)
+    def _choose_partition(self, partition: int | None) -> int:
+        partitions = self._partitions(self._settings.topic)
         if partition is None:
-            return murmur2(self._route.publisher.encode(), len(partitions))
+            return murmur2(self._settings.publisher.encode(), len(partitions))
         if partition not in partitions:
-            raise AwayError(f"Topic {self._route.topic} has no partition {partition}.")
+            raise AwayError(f"Topic {self._settings.topic} has no partition {partition}.")
         return partition
 
-    def _ends(self, topic: str) -> list[TopicPartition]:
+    def _end_positions(self, topic: str) -> list[TopicPartition]:
         found = []
-        makes = " The service makes it once an address has strategy sequence."
-        for number in self._partitions(topic, makes):
-            place = TopicPartition(topic, number)
-            _, end = self._consumer.get_watermark_offsets(place, timeout=_ASK_TIMEOUT_S)
+        hint = " The service creates it once an address has the strategy sequence."
+        for number in self._partitions(topic, hint):
+            partition = TopicPartition(topic, number)
+            _, end = self._consumer.get_watermark_offsets(partition, timeout=_REQUEST_TIMEOUT_S)
             found.append(TopicPartition(topic, number, end))
         return found
 
     def _partitions(self, topic: str, hint: str = "") -> set[int]:
-        known = self._consumer.list_topics(topic, timeout=_ASK_TIMEOUT_S).topics[topic]
+        known = self._consumer.list_topics(topic, timeout=_REQUEST_TIMEOUT_S).topics[topic]
         if known.error is not None:
             raise AwayError(f"Topic {topic} cannot be used: {known.error.str()}.{hint}")
         return set(known.partitions)
 
     def send(self, message: Message, claim: Headers) -> bool:
-        """See `Connection.send`."""
+        """Send a message with these headers appended; return False when the queue is full."""
         try:
             self._producer.produce(
-                self._route.topic,
+                self._settings.topic,
                 value=message.value,
                 key=message.key,
                 headers=[*message.headers, *claim],
@@ -180,7 +185,7 @@ class KafkaConnection:
         return True
 
     def poll(self, wait_s: float) -> int:
-        """See `Connection.poll`."""
+        """Wait up to `wait_s`; return the highest number acknowledged since the last call, or 0."""
         try:
             self._producer.poll(0)
             first = self._consumer.poll(wait_s)
@@ -193,7 +198,7 @@ class KafkaConnection:
         return max(map(self._acknowledged, acks), default=0)
 
     def close(self) -> None:
-        """See `Connection.close`."""
+        """Close the connection; messages that are still queued are not sent."""
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)
         self._consumer.close()
 
@@ -203,37 +208,37 @@ class KafkaConnection:
             self._on_trouble(AwayError(f"Acknowledgements cannot be read: {trouble.str()}."))
             return 0
         try:
-            if json.loads(ack.key() or b"") != [self._route.address, self._route.publisher]:
+            if json.loads(ack.key() or b"") != [self._settings.address, self._settings.publisher]:
                 return 0
             return int(json.loads(ack.value() or b"")["sequence"])
         except (ValueError, KeyError, TypeError):
-            return 0  # a tombstone, or not ours to understand
+            return 0  # a tombstone, or a record of another program
 
     def _cause(self, error: KafkaException) -> PublisherError:
-        """What began it: a fatal error says only that there would be a hole."""
+        """Return the first failure: a fatal error says only that a gap would follow."""
         with suppress(KafkaException):
             self._producer.poll(_REPORT_S)
-        return self._failure or _problem(error.args[0])
+        return self._failure or _error(error.args[0])
 
-    def _failed(self, error: KafkaError | None, _message: KafkaMessage) -> None:
-        # The first failure is the cause; those after it are its consequences.
+    def _on_delivery(self, error: KafkaError | None, _message: KafkaMessage) -> None:
+        # The first failure is the cause; later ones are its consequences.
         if error is not None and self._failure is None:
-            self._failure = _problem(error)
+            self._failure = _error(error)
 
-    def _troubled(self, error: KafkaError) -> None:
-        self._on_trouble(_problem(error))
+    def _on_error(self, error: KafkaError) -> None:
+        self._on_trouble(_error(error))
 
 
-def _made(kind: type[_Client], properties: dict[str, Any]) -> _Client:
+def _create(kind: type[_Client], properties: dict[str, Any]) -> _Client:
     try:
         return kind({**properties, "logger": _LIBRDKAFKA})
     except (KafkaException, ValueError, TypeError) as error:
         raise RefusedError(f"The Kafka client refuses its properties: {error}.") from error
 
 
-def _problem(error: KafkaError) -> PublisherError:
-    """What a Kafka error means for a publisher."""
-    mend = _REFUSALS.get(error.code())
-    if mend is not None:
-        return RefusedError(f"Kafka refuses a message: {error.str()}; {mend}.")
+def _error(error: KafkaError) -> PublisherError:
+    """Return the publisher error for a Kafka error."""
+    fix = _FIXES.get(error.code())
+    if fix is not None:
+        return RefusedError(f"Kafka refuses a message: {error.str()}; {fix}.")
     return AwayError(f"Kafka: {error.str()}.")

@@ -1,32 +1,32 @@
-"""Publisher errors: one sentence each, with what to do next.
+"""Errors of the publisher: each has one sentence that says what to do next.
 
-`AwayError` passes by itself and is retried; a `StoppedError` is final for this publisher, since
-going on would lose or double messages. The others are raised by a call.
+`AwayError` is transient and retried. A `StoppedError` is final for this publisher, since going on
+would lose or duplicate messages. The others are raised by a call.
 """
 
 
 class PublisherError(Exception):
-    """Anything that a publisher complains of."""
+    """Base class of all errors of a publisher."""
 
 
 class StoreError(PublisherError):
-    """The store cannot be used: its disk, its format, or it belongs to another publisher."""
+    """The store cannot be used: disk error, unknown format, or another publisher's store."""
 
 
 class StoreHeldError(StoreError):
-    """Another live process, or another publisher of this one, has the store open."""
+    """Another process, or another publisher in this process, has the store open."""
 
 
 class StoreFullError(StoreError):
-    """The store holds as much as it may; nothing was taken. Try again when some is acknowledged."""
+    """The store is full; no message was stored. Try again after further acknowledgements."""
 
 
 class MessageRefusedError(PublisherError, ValueError):
-    """A message that could never be delivered: too large, or with a header of ours."""
+    """A message can never be delivered: too large, or it sets a header of the publisher."""
 
 
 class AwayError(PublisherError):
-    """Service or broker cannot be reached, or not yet; `retry_after_s` is their own wish, or 0."""
+    """Service or broker cannot be reached now; `retry_after_s` is the wait they ask for, or 0."""
 
     def __init__(self, sentence: str, retry_after_s: float = 0) -> None:
         super().__init__(sentence)
@@ -34,20 +34,20 @@ class AwayError(PublisherError):
 
 
 class StoppedError(PublisherError):
-    """The publisher has stopped for good; what is in the store stays there."""
+    """The publisher has stopped for good; its messages stay in the store."""
 
 
 class PublishGapError(StoppedError):
-    """The service has forgotten numbers that it had acknowledged: the store no longer has them."""
+    """The service no longer knows numbers that it acknowledged, and the store has deleted them."""
 
 
 class NameInUseError(StoppedError):
-    """Another user holds the name, or another publisher has taken it over."""
+    """Another user holds the publisher's name, or another publisher has taken it over."""
 
 
 class RefusedError(StoppedError):
-    """Kafka or the service refuses what no second attempt would mend."""
+    """Kafka or the service has refused a request that a retry cannot fix."""
 
 
 class ClosedError(PublisherError):
-    """The publisher was closed."""
+    """The publisher is closed."""

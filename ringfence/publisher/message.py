@@ -12,7 +12,7 @@ Row = tuple[int, bytes | None, bytes | None, str, int, int]
 
 
 class Message(NamedTuple):
-    """What a user publishes."""
+    """A message to publish; `timestamp_ms` is in milliseconds since the epoch."""
 
     value: bytes | None
     key: bytes | None
@@ -21,7 +21,7 @@ class Message(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """The payload: key, value and headers."""
+        """Size of key, value and headers in bytes."""
         headers = sum(len(name) + len(value or b"") for name, value in self.headers)
         return len(self.value or b"") + len(self.key or b"") + headers
 
@@ -34,8 +34,8 @@ class NumberedMessage(NamedTuple):
 
 
 def row_of(number: int, message: Message) -> Row:
-    """The row that `numbered` reads."""
-    # Latin-1 gives every byte a character, so that JSON can hold it.
+    """Return the outbox row of a message."""
+    # JSON has no bytes; Latin-1 maps every byte to a character.
     headers = json.dumps(
         [(name, None if value is None else value.decode("latin-1"))
          for name, value in message.headers]
@@ -46,7 +46,7 @@ def row_of(number: int, message: Message) -> Row:
 def numbered(
     number: int, key: bytes | None, value: bytes | None, headers: str, timestamp_ms: int
 ) -> NumberedMessage:
-    """A row of the store as a value."""
+    """Return the message of an outbox row."""
     pairs = tuple(
         (name, None if text is None else text.encode("latin-1"))
         for name, text in json.loads(headers)

@@ -1,13 +1,13 @@
-"""The publisher: messages that arrive exactly once behind Ringfence, and a call that never waits.
+"""Publisher: stores each message and delivers it exactly once through Ringfence.
 
     with Publisher("orders-7", topic="orders", store="orders-7.store",
                    bootstrap_servers="127.0.0.1:9092",
                    admin_url="http://127.0.0.1:8080") as publisher:
         publisher.publish(b"value", key=b"k", headers=[("a", b"1")])
 
-`publish` writes to the store; a thread takes it from there (`ringfence/publisher/sender.py`). A
-message that `publish` has returned for outlives the process: the next one with the same store
-sends it. One name has one store, and writes one partition.
+`publish` writes to the store and does not wait for Kafka; a thread sends what is stored
+(`ringfence/publisher/sender.py`). Once `publish` has returned, a message survives the process: the
+next publisher with the same store sends it. A name has one store and writes one partition.
 """
 
 import getpass
@@ -29,13 +29,13 @@ from ringfence.publisher.session import HttpSessionClient
 
 _LOG: Final = logging.getLogger("ringfence.publisher")
 _OURS: Final = frozenset({PUBLISHER, NUMBER, EPOCH})
-_LOOK_S: Final = 0.01
-_LEAVE_S: Final = 2.0
-"""A thread that waits for a broker which is away cannot be called back; it ends by itself."""
+_FLUSH_POLL_S: Final = 0.01
+_JOIN_S: Final = 2.0
+"""How long `close` waits for the thread; one that waits for a broker cannot be interrupted."""
 
 
 class Publisher:
-    """See the module. Safe for threads; not for a fork after it was made."""
+    """Publishes messages exactly once. Thread-safe; do not fork after creating one."""
 
     def __init__(
         self,
@@ -60,26 +60,26 @@ class Publisher:
         on_error: Callable[[PublisherError], None] | None = None,
         ack_wait_s: float = 60.0,
     ) -> None:
-        """Open the store and begin to send; docs/publishers.md tells what each setting does.
+        """Open the store and start sending; docs/publishers.md explains the settings.
 
-        ValueError for a bad setting, StoreError when the store cannot be opened. Nothing is
-        asked of Kafka or the service here.
+        Raises ValueError for an invalid setting, and StoreError when the store cannot be opened or
+        belongs to another publisher. Does not contact Kafka or the service.
         """
         if not 0 < len(name.encode()) <= PUBLISHER_BYTES_MAX:
             raise ValueError(f"A publisher's name has 1 to {PUBLISHER_BYTES_MAX} bytes.")
         address = address or topic
         servers = {"bootstrap.servers": bootstrap_servers}
-        route = ConnectionSettings(
+        settings = ConnectionSettings(
             name, topic, address, group_id, {**(kafka or {}), **servers}, producer or {}
         )
         sessions = HttpSessionClient(admin_url, name, address, user or _user(), token)
         self.name = name
         self._message_bytes_max = message_bytes_max
         self._on_error = on_error
-        room = OutboxLimits(store_messages_max, store_bytes_max)
+        limits = OutboxLimits(store_messages_max, store_bytes_max)
         owner = OutboxOwner(name, topic, address)
         self._store = Outbox(
-            os.fspath(store), owner, room, time.time_ns() // 10**6, sync_each=sync_each
+            os.fspath(store), owner, limits, time.time_ns() // 10**6, sync_each=sync_each
         )
         try:
             if partition is not None:
@@ -87,37 +87,37 @@ class Publisher:
         except PublisherError:
             self._store.close()
             raise
-        self._courier = Sender(
+        self._sender = Sender(
             name,
             self._store,
             sessions,
-            lambda: KafkaConnection(route, self._store.standing.partition, self._courier.note),
+            lambda: KafkaConnection(settings, self._store.progress.partition, self._sender.report),
             SendPolicy(gap_allowed=on_gap == "go_on", ack_wait_s=ack_wait_s),
-            self._tell,
+            self._report,
         )
-        self._news = threading.Event()
+        self._published = threading.Event()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"publisher {name}", daemon=True)
         self._thread.start()
 
     @property
     def state(self) -> PublisherState:
-        """What it does now."""
-        return PublisherState.CLOSED if self._closing.is_set() else self._courier.state
+        """What the publisher is doing now."""
+        return PublisherState.CLOSED if self._closing.is_set() else self._sender.state
 
     @property
     def last_error(self) -> PublisherError | None:
-        """What went wrong since the last acknowledgement; None for nothing."""
-        return self._courier.last_error
+        """The last error since the last acknowledgement, or None."""
+        return self._sender.last_error
 
     @property
     def pending(self) -> int:
-        """How many messages are not acknowledged yet."""
+        """Number of messages that are not acknowledged yet."""
         return self._store.pending
 
     @property
     def last_number(self) -> int:
-        """The number that was given last, in this life of the store or an earlier one."""
+        """The number of the message published last, also by an earlier process with this store."""
         return self._store.last_number
 
     def publish(
@@ -128,30 +128,33 @@ class Publisher:
         headers: Iterable[tuple[str, bytes | None]] = (),
         timestamp_ms: int | None = None,
     ) -> int:
-        """Keep a message and return its number; it is sent as soon as it can be.
+        """Store a message and return its number; it is sent as soon as possible.
 
-        StoreFullError: nothing was taken. MessageRefusedError: it could never be delivered.
-        StoppedError: the publisher is stopped for good, and why. ClosedError: it was closed.
+        `timestamp_ms` is in milliseconds since the epoch; the default is now.
+
+        Raises MessageRefusedError when the message can never be delivered, StoreFullError when the
+        store is full, StoreError when it cannot be written, StoppedError when the publisher has
+        stopped for good, and ClosedError when it is closed. The message is then not stored.
         """
         now_ms = time.time_ns() // 10**6 if timestamp_ms is None else timestamp_ms
         return self.publish_all([Message(value, key, tuple(headers), now_ms)])[0]
 
     def publish_all(self, messages: Sequence[Message]) -> range:
-        """Keep all the messages or none, at the cost of one write, and return their numbers.
+        """Store all the messages or none, in one write, and return their numbers.
 
-        Raises what `publish` raises.
+        Raises the errors of `publish`.
         """
-        self._refuse_if_over()
+        self._raise_if_ended()
         for message in messages:
             self._check(message)
         numbers = self._store.append(messages)
-        self._news.set()
+        self._published.set()
         return numbers
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until everything is acknowledged, and return whether it is.
+        """Wait until all messages are acknowledged, and return whether they are.
 
-        Returns early when the publisher has stopped.
+        Returns False after `timeout_s` seconds, or as soon as the publisher has stopped.
         """
         deadline_s = time.monotonic() + timeout_s
         while self._store.pending:
@@ -160,18 +163,18 @@ class Publisher:
                 or time.monotonic() > deadline_s
             ):
                 return False
-            time.sleep(_LOOK_S)
+            time.sleep(_FLUSH_POLL_S)
         return True
 
     def close(self, timeout_s: float = 10.0) -> bool:
-        """Wait up to so long for acknowledgements, end, and return whether all came.
+        """Wait up to `timeout_s` for acknowledgements, close, and return whether all arrived.
 
-        What was not acknowledged stays in the store, and the next life sends it.
+        Messages that are not acknowledged stay in the store; the next publisher sends them.
         """
         done = self.flush(timeout_s)
         self._closing.set()
-        self._news.set()
-        self._thread.join(_LEAVE_S)
+        self._published.set()
+        self._thread.join(_JOIN_S)
         self._store.close()
         return done
 
@@ -186,11 +189,11 @@ class Publisher:
     ) -> None:
         self.close(0 if error else 10.0)
 
-    def _refuse_if_over(self) -> None:
+    def _raise_if_ended(self) -> None:
         if self._closing.is_set():
             raise ClosedError(f"Publisher {self.name} is closed.")
-        error = self._courier.last_error
-        if self._courier.state is PublisherState.STOPPED and error is not None:
+        error = self._sender.last_error
+        if self._sender.state is PublisherState.STOPPED and error is not None:
             raise type(error)(*error.args) from error
 
     def _check(self, message: Message) -> None:
@@ -201,41 +204,43 @@ class Publisher:
         if not all(isinstance(name, str) for name in names):
             raise MessageRefusedError("Names of headers are text.")
         if names & _OURS:
-            raise MessageRefusedError(f"Header {min(names & _OURS)} is the publisher's own.")
+            raise MessageRefusedError(
+                f"Header {min(names & _OURS)} is set by the publisher; leave it out."
+            )
         if message.bytes > self._message_bytes_max:
             raise MessageRefusedError(
-                f"A message of {message.bytes} bytes; message_bytes_max is"
+                f"The message has {message.bytes} bytes; message_bytes_max is"
                 f" {self._message_bytes_max}."
             )
 
     def _run(self) -> None:
         try:
             while not self._closing.is_set():
-                # Before the step: what is published during it has to be seen by the next.
-                self._news.clear()
-                wait_s = self._courier.step()
+                # Clear before the step: the next one must see what is published during this one.
+                self._published.clear()
+                wait_s = self._sender.step()
                 if wait_s and not self._closing.is_set():
-                    self._news.wait(wait_s)
-            self._courier.hang_up()
-        except Exception as error:  # noqa: BLE001 - it is told, and publish raises it
+                    self._published.wait(wait_s)
+            self._sender.disconnect()
+        except Exception as error:  # noqa: BLE001 - reported, and raised by the next publish
             if self._closing.is_set():
-                return  # the store was closed under it
+                return  # `close` has closed the store meanwhile
             _LOG.exception("publisher %s has stopped", self.name)
-            self._courier.stop(PublisherError(f"{type(error).__name__}: {error}"))
+            self._sender.stop(PublisherError(f"{type(error).__name__}: {error}"))
 
-    def _tell(self, error: PublisherError) -> None:
+    def _report(self, error: PublisherError) -> None:
         if self._closing.is_set():
-            return  # of its own end there is nothing to tell
+            return  # errors of closing are expected
         _LOG.warning("publisher %s: %s", self.name, error)
         if self._on_error is not None:
             try:
                 self._on_error(error)
-            except Exception:  # noqa: BLE001 - the user's own; ours goes on
+            except Exception:  # noqa: BLE001 - the user's callback must not stop the publisher
                 _LOG.exception("on_error of publisher %s failed", self.name)
 
 
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # a container's user has no name
+    except (KeyError, OSError, ImportError):  # the user of a container may have no name
         return "unknown"

@@ -1,12 +1,12 @@
 """Sender: sends the messages of the outbox to Kafka, and deletes those that are acknowledged.
 
-    log on -> send all that is above the service's last number, in order -> take acks -> ...
-       ^                                                                       |
-       +---- a connection that failed is dropped; then a new session ---------+
+    log on -> send all above the service's last number, in order -> receive acks -> ...
+       ^                                                                          |
+       +---- a connection that failed is closed; then a new session --------------+
 
 Invariants: a message is sent only on a connection whose session was opened after the connection,
-so that no acknowledgement falls in between; `mark_sent` precedes `send`; a sender that finds
-another one under its name stops, since the two would take the name from each other for ever.
+so that no acknowledgement is missed in between; `mark_sent` precedes `send`; a sender that finds
+another one under its name stops, since the two would keep taking the name from each other.
 """
 
 import time
@@ -30,34 +30,37 @@ from ringfence.publisher.session import Session, SessionClient
 _CHUNK_MESSAGES: Final = 1000
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
 _POLL_S: Final = 0.02
-"""How long a message that is published while acks are waited for may lie in the store."""
+"""How long a message published while the sender waits for acks may stay in the store."""
 _IDLE_S: Final = 0.5
 _FIRST_RETRY_S: Final = 0.2
 _LAST_RETRY_S: Final = 15.0
 
 
 class PublisherState(StrEnum):
-    """What a publisher does."""
+    """What a publisher is doing."""
 
     LOGGING_ON = "logging on"
     SENDING = "sending"
     WAITING = "waiting"
-    """For a service or a broker that is away; `last_error` tells which."""
+    """Waiting for the service or the broker, which is unreachable; `last_error` says which."""
     STOPPED = "stopped"
-    """For good, by `last_error`."""
+    """Stopped for good, because of `last_error`."""
     CLOSED = "closed"
 
 
 class SendPolicy(NamedTuple):
-    """What a user may choose."""
+    """The user's choices for sending."""
 
     gap_allowed: bool
     ack_wait_s: float
-    """After so long without an ack the service is asked whether the session is still ours."""
+    """After this time without an ack, ask the service whether our session is still the newest."""
 
 
 class Sender:
-    """See the module. One thread calls `step`; the others may read `state` and `last_error`."""
+    """Sends the outbox of one publisher.
+
+    One thread calls `step`; other threads may read `state` and `last_error`.
+    """
 
     def __init__(
         self,
@@ -65,8 +68,8 @@ class Sender:
         store: Outbox,
         sessions: SessionClient,
         connect: Callable[[], Connection],
-        manners: SendPolicy,
-        tell: Callable[[PublisherError], None],
+        policy: SendPolicy,
+        on_error: Callable[[PublisherError], None],
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.state = PublisherState.LOGGING_ON
@@ -75,30 +78,30 @@ class Sender:
         self._store = store
         self._sessions = sessions
         self._connect = connect
-        self._manners = manners
-        self._tell = tell
+        self._policy = policy
+        self._on_error = on_error
         self._clock_s = clock_s
-        self._wire: Connection | None = None
+        self._connection: Connection | None = None
         self._epoch: int | None = None
-        """Of our session; None when it is not known, as after an answer that was lost."""
+        """Epoch of our session; None when it is unknown, for example after a lost response."""
         self._accepted: int | None = None
-        """The highest number that the service told us of in this life."""
+        """The highest number that the service has reported to this process."""
         self._taken = 0
-        """The highest number that was handed to the wire of this session."""
+        """The highest number passed to the connection of this session."""
         self._progress_s = 0.0
         self._not_before_s = 0.0
         self._retry_s = _FIRST_RETRY_S
 
     def step(self) -> float:
-        """Do what can be done now; return for how many seconds nothing else has to be done."""
+        """Do what can be done now; return how many seconds the caller may wait before the next."""
         rest_s = self._not_before_s - self._clock_s()
         if self.state is PublisherState.STOPPED:
             return _IDLE_S
         if rest_s > 0:
             return rest_s
         try:
-            wire = self._wire or self._log_on()
-            return self._carry(wire)
+            connection = self._connection or self._log_on()
+            return self._send_and_poll(connection)
         except AwayError as error:
             self._back_off(error)
         except (StoppedError, StoreError) as error:
@@ -107,66 +110,66 @@ class Sender:
 
     def stop(self, error: PublisherError) -> None:
         """Stop for good."""
-        self.note(error)
-        self.hang_up()
+        self.report(error)
+        self.disconnect()
         self.state = PublisherState.STOPPED
 
-    def note(self, error: PublisherError) -> None:
-        """Something is wrong; told once for as long as it stays the same."""
+    def report(self, error: PublisherError) -> None:
+        """Record an error, and pass it on unless it repeats the last one."""
         same = str(error) == str(self.last_error)
         self.last_error = error
         if not same:
-            self._tell(error)
+            self._on_error(error)
 
-    def hang_up(self) -> None:
-        """Drop the wire."""
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            wire.close()
+    def disconnect(self) -> None:
+        """Close the connection, if any."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def _log_on(self) -> Connection:
         self.state = PublisherState.LOGGING_ON
-        wire = self._connect()
+        connection = self._connect()
         try:
-            self._store.keep_partition(wire.partition)
+            self._store.keep_partition(connection.partition)
             session = self._open_session()
-            self._refuse_foreign_numbers(session.accepted)
+            self._raise_if_never_sent(session.accepted)
             doubt = self._doubt(session.accepted)
-            self._store.settle(session.accepted, gap_allowed=self._manners.gap_allowed)
+            self._store.settle(session.accepted, gap_allowed=self._policy.gap_allowed)
         except BaseException:
-            wire.close()
+            connection.close()
             raise
-        self._wire = wire
+        self._connection = connection
         self._accepted = self._taken = session.accepted
         self._progress_s = self._clock_s()
         self.state, self.last_error = PublisherState.SENDING, None
         if doubt is not None:
-            self.note(doubt)
-        return wire
+            self.report(doubt)
+        return connection
 
     def _open_session(self) -> Session:
-        self._refuse_a_younger_session()
-        # If the answer is lost, the youngest session is our own and we do not know it.
+        self._raise_if_superseded()
+        # If the response is lost, the newest session is our own and we do not know its epoch.
         self._epoch = None
         session = self._sessions.open()
         self._epoch = session.epoch
         return session
 
-    def _carry(self, wire: Connection) -> float:
-        more = self._send(wire)
-        self._acknowledge(wire.poll(_POLL_S if self._store.pending and not more else 0))
-        self._watch()
+    def _send_and_poll(self, connection: Connection) -> float:
+        more = self._send(connection)
+        self._acknowledge(connection.poll(_POLL_S if self._store.pending and not more else 0))
+        self._check_progress()
         return 0.0 if self._store.pending else _IDLE_S
 
-    def _send(self, wire: Connection) -> bool:
-        """Hand over the next messages; whether more of them can go at once."""
+    def _send(self, connection: Connection) -> bool:
+        """Send the next messages; return whether more can be sent at once."""
         assert self._epoch is not None, "nothing is sent without a session"
         chunk = self._store.after(self._taken, _CHUNK_MESSAGES, _CHUNK_BYTES)
         if not chunk:
             return False
         self._store.mark_sent(chunk[-1].number)
         for number, message in chunk:
-            if not wire.send(message, claim(self._publisher, number, self._epoch)):
+            if not connection.send(message, claim(self._publisher, number, self._epoch)):
                 return False
             self._taken = number
         return True
@@ -174,36 +177,39 @@ class Sender:
     def _acknowledge(self, number: int) -> None:
         if number <= (self._accepted or 0):
             return
-        self._refuse_foreign_numbers(number)
+        self._raise_if_never_sent(number)
         self._store.discard(number)
         self._accepted = number
         self._progress_s = self._clock_s()
         self._retry_s = _FIRST_RETRY_S
         self.last_error = None
 
-    def _watch(self) -> None:
-        """Ask how things stand when no ack has come for long."""
+    def _check_progress(self) -> None:
+        """Ask the service for its last number when no ack has arrived for `ack_wait_s`."""
         now_s = self._clock_s()
         if self._taken <= (self._accepted or 0):
             self._progress_s = now_s
-        elif now_s - self._progress_s >= self._manners.ack_wait_s:
+        elif now_s - self._progress_s >= self._policy.ack_wait_s:
             self._progress_s = now_s
-            self._ask()
+            self._check_session()
 
-    def _ask(self) -> None:
+    def _check_session(self) -> None:
         before = self._accepted
         try:
-            session = self._refuse_a_younger_session()
+            session = self._raise_if_superseded()
             self._acknowledge(session.accepted if session else 0)
         except AwayError as error:
-            self.note(error)
+            self.report(error)
             return
         if self._accepted == before:
-            waited = f"No acknowledgement for {self._manners.ack_wait_s:g} s"
-            self.note(AwayError(f"{waited}: is the topic behind, or are there dead letters?"))
+            waited = f"No acknowledgement for {self._policy.ack_wait_s:g} s"
+            self.report(AwayError(f"{waited}: is the topic behind, or are there dead letters?"))
 
-    def _refuse_a_younger_session(self) -> Session | None:
-        """NameInUseError when a session was opened after ours; else the present one, if told."""
+    def _raise_if_superseded(self) -> Session | None:
+        """Return the current session, or None if the service does not report it.
+
+        Raises NameInUseError when a session was opened after ours.
+        """
         if self._epoch is None:
             return None
         present = self._sessions.look_up()
@@ -211,41 +217,41 @@ class Sender:
             raise NameInUseError(f"{self._publisher}: another publisher has taken over the name.")
         return present
 
-    def _refuse_foreign_numbers(self, accepted: int) -> None:
-        """NameInUseError when a number was accepted in this life that was never sent here."""
+    def _raise_if_never_sent(self, accepted: int) -> None:
+        """Raise NameInUseError when a number was accepted that this publisher never sent."""
         if self._accepted is None:
             return
-        known = max(self._store.standing.sent, self._accepted)
+        known = max(self._store.progress.sent, self._accepted)
         if accepted > known:
             raise NameInUseError(
                 f"{self._publisher}: number {accepted} was accepted, and {known} is the highest"
-                " that was sent here: another publisher goes by the same name."
+                " that was sent here: another publisher uses the same name."
             )
 
     def _doubt(self, accepted: int) -> PublisherError | None:
-        """Whether an earlier life, or another store, has sent what this store knows nothing of.
+        """Return an error if another store, or a lost one, has sent numbers unknown to this store.
 
-        What was sent from here up to that number is taken as accepted, as the service would
-        refuse it in any case.
+        Messages sent from this store up to that number count as accepted, since the service would
+        reject them in any case.
         """
-        sent = self._store.standing.sent
+        sent = self._store.progress.sent
         if not 0 < sent < accepted:
             return None
         return PublisherError(
-            f"{self._publisher}: number {accepted} was accepted, and {sent} is the highest that"
-            " was sent from this store. Was the name used with another one? A name has one store."
+            f"{self._publisher}: number {accepted} was accepted, and {sent} is the highest that was"
+            " sent from this store. Was the name used with another store? Use one store per name."
         )
 
     def _back_off(self, error: AwayError) -> None:
-        self.note(error)
-        self.hang_up()
+        self.report(error)
+        self.disconnect()
         self.state = PublisherState.WAITING
         self._not_before_s = self._clock_s() + max(error.retry_after_s, self._retry_s)
         self._retry_s = min(2 * self._retry_s, _LAST_RETRY_S)
 
 
 def claim(publisher: str, number: int, epoch: int) -> Headers:
-    """The headers that the service judges by."""
+    """Return the headers by which the service judges a message."""
     return (
         (PUBLISHER, publisher.encode()),
         (NUMBER, b"%d" % number),

@@ -1,7 +1,7 @@
-"""Session: a publisher logs on at the admin API, and gets its epoch and its last number.
+"""Publisher session: logs on at the admin API and receives the epoch and the last number.
 
-Invariant: when `open` has returned, no message with an older epoch is accepted any more, so
-messages above `accepted` have to be sent again, and a copy in transit cannot double them.
+Invariant: once `open` has returned, no message with an older epoch is accepted any more. So all
+messages above `accepted` have to be sent again, and a copy in transit cannot duplicate them.
 """
 
 import json
@@ -16,47 +16,53 @@ from urllib.parse import quote
 from ringfence.publisher.errors import AwayError, NameInUseError, PublisherError, RefusedError
 
 _TIMEOUT_S: Final = 30.0
-"""More than the service takes to see that its partitions do not follow."""
+"""Longer than the service waits for its partitions to apply a new epoch."""
 _TRY_AGAIN: Final = frozenset({408, 409, 425, 429})
-_NO_SUCH_QUESTION: Final = frozenset({404, 405})
+_METHOD_UNKNOWN: Final = frozenset({404, 405})
 _TOKEN: Final = re.compile(r"[!-~]+")
 
 
 class Session(NamedTuple):
-    """What the service says at logon."""
+    """The service's response to a logon."""
 
     epoch: int
-    """0 when none is open."""
+    """0 when no session is open."""
     accepted: int
-    """The highest number of the publisher on its address; 0 for none."""
+    """The highest accepted number of the publisher on its address, or 0."""
 
 
 class SessionClient(Protocol):
-    """Where a publisher logs on. AwayError: not now; StoppedError: never."""
+    """Where a publisher logs on.
+
+    Both methods raise AwayError when a retry may succeed, and StoppedError when it cannot.
+    """
 
     def open(self) -> Session:
-        """Begin a session, which ends the older ones of the same user."""
+        """Open a session, which ends the older ones of the same user."""
         ...
 
     def look_up(self) -> Session | None:
-        """The session that holds the name; None when the service does not tell."""
+        """Return the session that holds the name; None when the service does not report it."""
         ...
 
 
 class HttpSessionClient:
-    """Sessions at the admin API of a service; ValueError for what is no URL, or no token."""
+    """Opens and reads sessions through the admin API of a service.
+
+    The constructor raises ValueError for an invalid URL or token.
+    """
 
     def __init__(
         self, admin_url: str, publisher: str, address: str, user: str, token: str | None = None
     ) -> None:
         if "@" in admin_url:
             raise ValueError(
-                "admin_url holds a user or a password; leave it out, and give a token."
+                "admin_url contains a user or a password; leave it out and pass a token."
             )
         if not admin_url.startswith(("http://", "https://")):
             raise ValueError(f"admin_url is {admin_url!r}; it begins with http:// or https://.")
         if token is not None and not _TOKEN.fullmatch(token):
-            raise ValueError("token is not one line of visible ASCII without spaces.")
+            raise ValueError("token must be one line of visible ASCII characters without spaces.")
         self._url = f"{admin_url.rstrip('/')}/v1/publishers/{quote(publisher, safe='')}"
         self._publisher = publisher
         self._address = address
@@ -66,56 +72,56 @@ class HttpSessionClient:
             self._headers["Authorization"] = f"Bearer {token}"
 
     def open(self) -> Session:
-        """See `SessionClient.open`."""
-        return self._session(self._ask("PUT", "/session", {"user": self._user}))
+        """Open a session, which ends the older ones of the same user."""
+        return self._session(self._request("PUT", "/session", {"user": self._user}))
 
     def look_up(self) -> Session | None:
-        """See `SessionClient.look_up`."""
+        """Return the session that holds the name; None when the service does not report it."""
         try:
-            return self._session(self._ask("GET", ""))
+            return self._session(self._request("GET", ""))
         except _MethodUnknownError:
             return None
 
-    def _ask(self, method: str, path: str, body: Mapping[str, str] | None = None) -> object:
+    def _request(self, method: str, path: str, body: Mapping[str, str] | None = None) -> object:
         data = None if body is None else json.dumps(body).encode()
         headers = {**self._headers, "Content-Type": "application/json"}
         request = urllib.request.Request(  # noqa: S310 - the user's own URL
             self._url + path, data=data, method=method, headers=headers
         )
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
-                document: object = json.loads(answer.read())
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:  # noqa: S310
+                document: object = json.loads(response.read())
         except urllib.error.HTTPError as refusal:
             with refusal:
-                raise self._problem(method, refusal) from None
-        except (OSError, HTTPException, ValueError) as error:  # no answer, half of one, no JSON
+                raise self._error(method, refusal) from None
+        except (OSError, HTTPException, ValueError) as error:  # none, a truncated one, not JSON
             raise AwayError(f"{self._url} gives no answer: {error}.") from error
         return document
 
     def _session(self, document: object) -> Session:
-        answer: Any = document
+        response: Any = document
         try:
-            # Highest of all: a name that has written two partitions stays above both.
+            # The maximum, since a name that has written two partitions must stay above both.
             numbers = [
                 int(each["sequence"])
-                for each in answer["sequences"]
+                for each in response["sequences"]
                 if each["address"] == self._address
             ]
-            if not numbers and not answer["complete"]:
+            if not numbers and not response["complete"]:
                 raise AwayError(
-                    f"{self._url} knows nothing of address {self._address}, and does not speak"
-                    " for all partitions."
+                    f"{self._url} reports no number for address {self._address}, and not all"
+                    " partitions have answered."
                 )
-            return Session(int(answer["epoch"] or 0), max(numbers, default=0))
+            return Session(int(response["epoch"] or 0), max(numbers, default=0))
         except (KeyError, TypeError, ValueError) as error:
-            raise AwayError(f"{self._url} answers with something else: {error!r}.") from error
+            raise AwayError(f"{self._url} gives an unexpected response: {error!r}.") from error
 
-    def _problem(self, method: str, refusal: urllib.error.HTTPError) -> PublisherError:
-        kind, detail = _told(refusal)
+    def _error(self, method: str, refusal: urllib.error.HTTPError) -> PublisherError:
+        kind, detail = _problem_of(refusal)
         sentence = f"{self._url} answers {refusal.code}: {detail or refusal.reason}"
         if refusal.code == 409 and kind.endswith("name-in-use"):
             return NameInUseError(f"{sentence} Choose another name, or end that session.")
-        if method == "GET" and refusal.code in _NO_SUCH_QUESTION:
+        if method == "GET" and refusal.code in _METHOD_UNKNOWN:
             return _MethodUnknownError(sentence)
         if refusal.code in _TRY_AGAIN or refusal.code >= 500:
             return AwayError(sentence, _seconds(refusal.headers.get("Retry-After")))
@@ -123,11 +129,11 @@ class HttpSessionClient:
 
 
 class _MethodUnknownError(PublisherError):
-    """The service has no answer to this method."""
+    """The service does not know this method."""
 
 
-def _told(refusal: urllib.error.HTTPError) -> tuple[str, str]:
-    """Type and detail of a problem document; empty where it is none."""
+def _problem_of(refusal: urllib.error.HTTPError) -> tuple[str, str]:
+    """Return type and detail of a problem document; empty strings for any other body."""
     try:
         problem = json.loads(refusal.read())
         return str(problem.get("type", "")), str(problem.get("detail") or problem.get("title", ""))
@@ -136,5 +142,5 @@ def _told(refusal: urllib.error.HTTPError) -> tuple[str, str]:
 
 
 def _seconds(retry_after: str | None) -> float:
-    """The header's wish; 0 where it is absent or a date."""
+    """Return the seconds of a Retry-After header; 0 if it is absent or a date."""
     return float(retry_after) if retry_after is not None and retry_after.isdecimal() else 0.0

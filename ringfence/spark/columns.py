@@ -1,9 +1,9 @@
 """Spark columns of Ringfence's topics, and how each is read from a record's headers.
 
-Bytes stay bytes: key, value, header values and ids are binary, null apart from empty, headers in
-their order with repeats. A record without headers has an empty list. Text on the wire is typed
-where it is a number, a time or a position; text that cannot be parsed is null and never stops a
-stream. Of several headers with one name the first that is not null counts, as for the service.
+Key, value, header values and ids are binary; null differs from empty. Headers keep their order and
+repeats; a record without headers has an empty list. Numbers, times and positions, which are text in
+headers, have typed columns; text that cannot be parsed becomes null and never stops a stream. Of
+several headers with the same name the first that is not null counts, as in the service.
 """
 
 from typing import Final
@@ -67,7 +67,7 @@ CLAIM: Final = _schema(
     tx_position=LongType(),
     expires_at=TimestampType(),
 )
-"""What a record says of itself."""
+"""What a record's headers claim."""
 MESSAGES: Final = StructType(
     [
         *RECORD.fields,
@@ -95,29 +95,29 @@ DEAD_LETTERS: Final = StructType(
 )
 
 _YEAR_9999_MS: Final = 253_402_300_799_999
-"""A later time is nobody's, and would stop the stream where it overflows."""
+"""Later times are read as null, since they would overflow and stop the stream."""
 _DIGITS: Final = r"^[0-9]{1,19}\z"
 
 
 def headers_of(headers: Column) -> Column:
-    """The headers, an empty list where there are none."""
+    """Return the headers; an empty list if the record has none."""
     return sf.coalesce(headers, sf.array().cast(HEADERS))
 
 
 def first(headers: Column, name: str) -> Column:
-    """The value of the first header of that name that is not null."""
+    """Return the value of the first header of that name that is not null."""
     found = sf.filter(headers, lambda header: (header["key"] == name) & ~header["value"].isNull())
     return sf.get(found, sf.lit(0))["value"]
 
 
 def duplicate_id(headers: Column) -> Column:
-    """The id a message came with; its aliases agree, or it was never accepted."""
+    """Return the duplicate id; in an accepted message all its aliases are equal."""
     aliases = (DUPLICATE_ID, *sorted(DUPLICATE_ID_ALIASES - {DUPLICATE_ID}))
     return sf.coalesce(*(first(headers, alias) for alias in aliases))
 
 
 def claim(headers: Column) -> list[Column]:
-    """The columns of CLAIM."""
+    """Return the columns of `CLAIM`."""
     columns = {
         "duplicate_id": duplicate_id(headers),
         "publisher": sf.try_validate_utf8(first(headers, PUBLISHER).cast("string")),
@@ -134,7 +134,10 @@ def claim(headers: Column) -> list[Column]:
 
 
 def outcome(headers: Column) -> list[Column]:
-    """What the service adds to a message that it lets through: the last of each name."""
+    """Return the columns that the service adds to an output message.
+
+    Of each header name, the last one counts.
+    """
     return [
         text(headers, BOOKMARK).alias("bookmark"),
         place(text(headers, MARK)).alias("duplicate_of"),
@@ -142,7 +145,7 @@ def outcome(headers: Column) -> list[Column]:
 
 
 def verdict(headers: Column) -> list[Column]:
-    """What the service adds to a dead letter."""
+    """Return the columns that the service adds to a dead letter."""
     ours = last_set(headers)
     columns = {
         "reason": text(ours, DeadLetter.REASON),
@@ -161,9 +164,10 @@ def verdict(headers: Column) -> list[Column]:
 
 
 def last_set(headers: Column) -> Column:
-    """The headers that the last writer of a dead letter added: from the last reason on.
+    """Return the headers that the last writer of a dead letter added: from the last reason on.
 
-    Not the last of each name: an earlier set may name what the last one leaves out.
+    The last header of each name would be wrong: an earlier set may have names that the last set
+    lacks.
     """
     from_end = sf.array_position(sf.reverse(headers["key"]), sf.lit(str(DeadLetter.REASON)))
     length = from_end.cast("int")
@@ -171,25 +175,25 @@ def last_set(headers: Column) -> Column:
 
 
 def text(headers: Column, name: str) -> Column:
-    """The last header of that name, as text."""
+    """Return the last header of that name, as text."""
     named = sf.filter(headers, lambda header: header["key"] == str(name))
     return sf.make_valid_utf8(sf.try_element_at(named, sf.lit(-1))["value"].cast("string"))
 
 
 def number(value: Column) -> Column:
-    """A number as the contract writes it: decimal digits, up to 2^63 - 1."""
+    """Return a number written as in the contract: decimal digits, up to 2^63 - 1; else null."""
     digits = value.cast("string")
     return sf.when(digits.rlike(_DIGITS), digits.try_cast("bigint"))
 
 
 def time(digits: Column) -> Column:
-    """Milliseconds since the epoch, written in decimal, as a time."""
+    """Return decimal milliseconds since the epoch as a timestamp, or null."""
     time_ms = digits.cast("string").try_cast("bigint")
     return sf.when(time_ms.between(0, _YEAR_9999_MS), sf.timestamp_millis(time_ms))
 
 
 def place(written: Column) -> Column:
-    """`topic-partition@offset` as its three parts."""
+    """Return the topic, partition and offset of `topic-partition@offset`, or null."""
     parts = [sf.regexp_extract(written, r"^(.+)-(\d+)@(\d+)$", group) for group in (1, 2, 3)]
     return sf.when(
         parts[0] != "",

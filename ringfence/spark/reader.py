@@ -1,12 +1,12 @@
-"""The reader for users of Spark: what Ringfence writes, as typed DataFrames, batch or stream.
+"""Spark reader: Ringfence's output and dead-letter topics as typed DataFrames, batch or stream.
 
     from ringfence.spark import read_output
     flights = read_output(spark, "kafka:9092", "flights.unique")
 
-What always holds: only committed records are read, which is not Spark's own default; headers are
-there; nothing that a record holds stops a stream, for what cannot be read as its type is null; and
-a topic that has lost what is to be read is an error. Offsets on these topics have gaps, where
-markers and aborted records lie: count rows, never offsets.
+Only committed records are read, which is not Spark's default. Headers are included. No content of a
+record stops a stream: a value that does not parse as its type is null. Reading a range that the
+topic no longer has is an error. Offsets on these topics have gaps, from transaction markers and
+aborted records: count rows, not offsets.
 
 The session needs Spark's Kafka connector, `org.apache.spark:spark-sql-kafka-0-10_2.13`.
 """
@@ -22,7 +22,7 @@ from ringfence.spark.columns import RECORD, claim, headers_of, outcome, verdict
 ISOLATION: Final = "isolation.level"
 _COMMITTED: Final = "read_committed"
 
-# The client gives up within half a minute where its defaults take minutes.
+# With these the client gives up within half a minute; its defaults take minutes.
 _CLIENT: Final = {"default.api.timeout.ms": "10000", "request.timeout.ms": "10000"}
 _DEFAULTS: Final = {
     "startingOffsets": "earliest",
@@ -41,11 +41,14 @@ def read_output(
     properties: Mapping[str, str] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The messages of output topics, as typed columns (`MESSAGES` in `spark_columns`).
+    """Return the messages of output topics, with the columns `MESSAGES` of `columns.py`.
 
     `topics` are names, or one regular expression that starts with ^. `properties` are those of a
     Java client (`security.protocol`, …), `options` those of the connector (`startingTimestamp`,
-    `maxOffsetsPerTrigger`, …). Without any, all that the topics hold is read.
+    `maxOffsetsPerTrigger`, …). Without options, the topics are read from the beginning.
+
+    Raises ValueError without topics, for a regular expression beside other topics, and for a
+    property or option that would change the isolation level or leave out headers.
     """
     return messages(read_topics(spark, bootstrap_servers, topics, stream, properties, options))
 
@@ -59,7 +62,11 @@ def read_dead_letters(
     properties: Mapping[str, str] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The same for dead-letter topics (`DEAD_LETTERS`): why, and what it was at which place."""
+    """Return the records of dead-letter topics, with the columns `DEAD_LETTERS`.
+
+    The parameters and errors are those of `read_output`. The columns contain the reason, and the
+    original record with its position in the input.
+    """
     return dead_letters(read_topics(spark, bootstrap_servers, topics, stream, properties, options))
 
 
@@ -67,11 +74,11 @@ def read_topics(
     spark: SparkSession,
     bootstrap_servers: str,
     topics: str | Sequence[str],
-    stream: bool,  # noqa: FBT001 - the two above spell it out
+    stream: bool,  # noqa: FBT001 - the public functions take it by keyword
     properties: Mapping[str, str] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Records as the connector gives them, with what must not be otherwise pinned."""
+    """Return the connector's records, with the options of `kafka_options`."""
     name, value = topics_option([topics] if isinstance(topics, str) else topics)
     settings = {**kafka_options(bootstrap_servers, properties or {}, options or {}), name: value}
     reader = (spark.readStream if stream else spark.read).format("kafka")
@@ -79,7 +86,10 @@ def read_topics(
 
 
 def topics_option(topics: Sequence[str]) -> tuple[str, str]:
-    """How the connector is told of names, or of one regular expression that starts with ^."""
+    """Return the connector's option, name and value, that selects the topics.
+
+    Raises ValueError without topics, and for a regular expression beside other topics.
+    """
     if not topics:
         raise ValueError("no topics: give names, or one regular expression that starts with ^")
     patterns = [topic for topic in topics if topic.startswith("^")]
@@ -90,40 +100,43 @@ def topics_option(topics: Sequence[str]) -> tuple[str, str]:
             f"topics {', '.join(topics)}: give names, or one regular expression that starts "
             "with ^ and stands alone"
         )
-    # Kafka clients search with the expression, Java's connector wants it to match the whole name.
+    # librdkafka searches for the expression; the connector has to match the whole name.
     return "subscribePattern", f"(?:{patterns[0]}).*"
 
 
 def kafka_options(
     servers: str, properties: Mapping[str, str], options: Mapping[str, str]
 ) -> dict[str, str]:
-    """The connector's options: properties of a Java client, options of its own, and the pins."""
+    """Return the connector's options: client properties, its own options, and the fixed ones.
+
+    Raises ValueError when one of them contradicts a fixed option.
+    """
     given = {**{f"kafka.{name}": value for name, value in properties.items()}, **options}
-    pins = {f"kafka.{ISOLATION}": _COMMITTED, "includeHeaders": "true"}
-    for name, pinned in pins.items():
-        if given.get(name, pinned) != pinned:
+    fixed = {f"kafka.{ISOLATION}": _COMMITTED, "includeHeaders": "true"}
+    for name, required in fixed.items():
+        if given.get(name, required) != required:
             raise ValueError(
-                f"{name.removeprefix('kafka.')} = {given[name]}: leave it out, for it is "
-                f"{pinned} here"
+                f"{name.removeprefix('kafka.')} = {given[name]}: leave it out, it is always "
+                f"{required}"
             )
     client = {f"kafka.{name}": value for name, value in _CLIENT.items()}
-    # A start by time goes before the offsets, which Spark takes beside it.
-    return {**client, **_DEFAULTS, **given, **pins, "kafka.bootstrap.servers": servers}
+    # Spark prefers a starting timestamp to starting offsets when both are given.
+    return {**client, **_DEFAULTS, **given, **fixed, "kafka.bootstrap.servers": servers}
 
 
 def records(topics: DataFrame) -> DataFrame:
-    """Records as the connector gives them -> the columns that all begin with."""
+    """Return the connector's records with the columns `RECORD`."""
     names = [field.name for field in RECORD.fields]
     return topics.withColumn("headers", headers_of(sf.col("headers"))).select(*names)
 
 
 def messages(topics: DataFrame) -> DataFrame:
-    """Records of output topics -> `MESSAGES`."""
+    """Return the connector's records of output topics with the columns `MESSAGES`."""
     headers = sf.col("headers")
     return records(topics).select("*", *claim(headers), *outcome(headers))
 
 
 def dead_letters(topics: DataFrame) -> DataFrame:
-    """Records of dead-letter topics -> `DEAD_LETTERS`."""
+    """Return the connector's records of dead-letter topics with the columns `DEAD_LETTERS`."""
     headers = sf.col("headers")
     return records(topics).select("*", *claim(headers), *verdict(headers))

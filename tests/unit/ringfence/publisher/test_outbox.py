@@ -35,9 +35,9 @@ def _no_store_is_left() -> Iterator[None]:
 
 
 def opened(
-    folder: Path, owner: OutboxOwner = OWNER, room: OutboxLimits = ROOM, now_ms: int = 0
+    folder: Path, owner: OutboxOwner = OWNER, limits: OutboxLimits = ROOM, now_ms: int = 0
 ) -> Outbox:
-    OPEN.append(Outbox(str(folder / "p.store"), owner, room, now_ms))
+    OPEN.append(Outbox(str(folder / "p.store"), owner, limits, now_ms))
     return OPEN[-1]
 
 
@@ -88,7 +88,7 @@ def test_what_append_returned_for_is_there_after_a_kill(tmp_path: Path) -> None:
         told = [int(process.stdout.readline()) for _ in range(300)]
         process.kill()
         told += [int(line) for line in process.stdout if line.endswith("\n")]
-    store = opened(tmp_path, room=OutboxLimits(10**9, 10**9))
+    store = opened(tmp_path, limits=OutboxLimits(10**9, 10**9))
     assert [number for number, _ in store.after(0, 10**6, 10**9)][: len(told)] == told
     assert store.pending - len(told) in {0, 1}
 
@@ -136,14 +136,14 @@ def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "p.store") as file:
         file.execute("CREATE TABLE cats (name TEXT)")
     file.close()
-    with pytest.raises(StoreError, match="no publish store of ours"):
+    with pytest.raises(StoreError, match="not a publisher's store"):
         opened(tmp_path)
 
 
 def test_a_full_store_says_so_takes_nothing_and_has_room_again_after_an_ack(
     tmp_path: Path,
 ) -> None:
-    store = opened(tmp_path, room=OutboxLimits(3, 10))
+    store = opened(tmp_path, limits=OutboxLimits(3, 10))
     store.append(plain(b"a", b"b"))
     with pytest.raises(StoreFullError, match="holds 2 messages"):
         store.append(plain(b"c", b"d"))
@@ -156,10 +156,10 @@ def test_a_full_store_says_so_takes_nothing_and_has_room_again_after_an_ack(
 
 
 def test_a_store_that_is_opened_again_knows_how_full_it_is(tmp_path: Path) -> None:
-    store = opened(tmp_path, room=OutboxLimits(3, 10))
+    store = opened(tmp_path, limits=OutboxLimits(3, 10))
     store.append(plain(b"a", b"bb"))
     store.close()
-    again = opened(tmp_path, room=OutboxLimits(3, 10))
+    again = opened(tmp_path, limits=OutboxLimits(3, 10))
     assert again.pending == 2
     with pytest.raises(StoreFullError, match="holds 3 bytes"):
         again.append(plain(b"x" * 8))
@@ -215,7 +215,7 @@ def test_an_older_acknowledgement_changes_nothing(tmp_path: Path) -> None:
     store = stored_to(tmp_path, 50)
     store.append(plain(b"a"))
     store.discard(49)
-    assert (store.pending, store.standing.acknowledged) == (1, 50)
+    assert (store.pending, store.progress.acknowledged) == (1, 50)
 
 
 def test_a_store_is_read_in_portions_by_count_and_by_bytes(tmp_path: Path) -> None:
