@@ -1,4 +1,4 @@
-"""`ringfence address …`: what an address remembers, how far back that reaches, how it is set."""
+"""`ringfence address …`: what an address remembers, how far back, and its settings."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -23,17 +23,17 @@ from service.cli.cells import (
     text_of,
     word,
 )
-from service.cli.command import Address, CommandContext, Limit, Risk, noun, sure, verb
+from service.cli.command import Address, CommandContext, Limit, Risk, confirm, noun, verb
 from service.cli.page import Facts, Page, Part, Table, Title
 from service.cli.problem import ApiError
-from service.cli.settings_change import make, standing
+from service.cli.settings_change import apply_change, current
 from service.errors import ExitCode
 
-app = noun("Addresses: what each remembers, how far back that reaches, and its settings.")
+app = noun("Addresses: what each remembers, how far back, and its settings.")
 
 
 class AddressSort(StrEnum):
-    """By what addresses are sorted; a minus is the largest first."""
+    """Sort orders of addresses; a minus sorts the largest first."""
 
     NAME = "name"
     HORIZON = "horizon"
@@ -49,19 +49,23 @@ class AddressSort(StrEnum):
 
 
 SortBy = Annotated[
-    AddressSort, typer.Option("--sort", help="By what; a minus is the largest first.")
+    AddressSort, typer.Option("--sort", help="Sort key; a minus sorts the largest first.")
 ]
 
-Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Whose names begin so.")]
+Prefix = Annotated[
+    str, typer.Option("--prefix", metavar="TEXT", help="Only names that start with this.")
+]
 
 Window = Annotated[
     str,
-    typer.Option("--retry-window", metavar="TIME", help="After which a copy may come: 30m, 2h."),
+    typer.Option("--retry-window", metavar="TIME", help="Longest delay of a duplicate: 30m, 2h."),
 ]
 
 Rate = Annotated[
     float | None,
-    typer.Option("--rate", metavar="N", help="Accepted per second; else as its ids tell."),
+    typer.Option(
+        "--rate", metavar="N", help="Accepted records per second; default: estimated from its ids."
+    ),
 ]
 
 _TITLES: Final = (
@@ -88,9 +92,9 @@ _SPARE: Final = ("partitions", "strategy", "capacity")
 def ls(
     call: CommandContext, *, sort: SortBy = AddressSort.NAME, prefix: Prefix = "", limit: Limit = 50
 ) -> None:
-    """List addresses: how full they are, how far back they remember, what came to them.
+    """List addresses: how full they are, how far back they remember, and their traffic.
 
-    With --sort horizon those come first that forget soonest.
+    With --sort horizon, the addresses that forget soonest come first.
     """
     found = call.api.pages("/v1/addresses", "addresses", limit, sort=sort.value, prefix=prefix)
     rows = [
@@ -121,9 +125,9 @@ def ls(
 def plan(
     call: CommandContext, address: Address, *, retry_window: Window, rate: Rate = None
 ) -> None:
-    """Turn a rate and a retry window into a size, with the memory and disk that it takes.
+    """Compute the size for a rate and a retry window, with the memory and disk it needs.
 
-    Changes nothing. Exit 1 when the present size is not enough.
+    Changes nothing. Exit 1 when the current size is not enough.
     """
     need: Document = {"retry_window": duration_ms(retry_window) / 1_000}
     need |= {} if rate is None else {"messages_per_second": rate}
@@ -131,7 +135,7 @@ def plan(
         found = call.api.post("/v1/addresses:plan", need, name=address)
     except ApiError as refused:
         if rate is None and refused.kind == "not-possible":
-            call.screen.note("With --rate N it needs no ids to go by.")
+            call.screen.note("Without ids to estimate the rate from, pass --rate N.")
         raise
     call.screen.show(found, lambda: _plan(found))
     if not found["is_enough"]:
@@ -142,33 +146,33 @@ def plan(
 
 @verb(app, "show", "address show orders", "address show flights.JFK --json | jq .partitions")
 def show(call: CommandContext, address: Address) -> None:
-    """Show what an address remembers on each partition, and its settings with their patterns."""
+    """Show what an address remembers per partition, and its settings with their patterns."""
     found = read(call, address)
     call.screen.show(found, lambda: page(found, utc=call.screen.utc))
-    call.note_strange(found)
+    call.warn_if_unknown(found)
 
 
 @verb(app, "clear", "address clear orders --dry-run", takes=Risk.RISK)
 def clear(call: CommandContext, address: Address) -> None:
-    """Forget all that an address remembers: copies of what it accepted are accepted again."""
+    """Forget all ids of an address: copies of accepted records are accepted again."""
     found = read(call, address)
-    told = f"{address} remembers {_held(found)}."
+    held = f"{address} remembers {_held(found)}."
     if call.dry_run:
-        call.screen.show(found, lambda: [Title(told), _rings(found)])
+        call.screen.show(found, lambda: [Title(held), _rings(found)])
         return
-    sure(call, f"{told} Forget all of them? Copies of their records are accepted then.")
+    confirm(call, f"{held} Forget all of them? Copies of their records will be accepted.")
     done = call.api.post("/v1/addresses:clear", name=address, reason=call.reason)
     call.screen.show(done, lambda: [Facts([("forgotten", count(done["ids"]))])])
 
 
 def read(call: CommandContext, address: str) -> Document:
-    """What the API tells of an address."""
+    """Return the document of an address."""
     return call.api.get(path_of("v1", "addresses", address))
 
 
 def page(found: Mapping[str, Any], *, utc: bool) -> Page:
-    """The page of an address."""
-    other = "" if found["complete"] else ", and what other instances hold"
+    """Return the page of an address."""
+    other = "" if found["complete"] else ", not counting other instances"
     held = f"{_held(found)} in {size(found['bytes']).shown}{other}"
     rows = [
         ("strategy", word(found["strategy"])),
@@ -187,16 +191,16 @@ def page(found: Mapping[str, Any], *, utc: bool) -> Page:
 
 
 def _held(found: Mapping[str, Any]) -> str:
-    """How many ids it holds; of what is not in memory, nobody knows before it is loaded."""
+    """Return how many ids an address holds; unknown until its state is loaded."""
     return "ids" if found["ids_held"] is None else several(found["ids_held"], "id")
 
 
 def _plan(found: Mapping[str, Any]) -> Page:
-    seen = "as its ids tell" if found["rate_is_observed"] else "as given"
+    origin = "estimated from its ids" if found["rate_is_observed"] else "as given"
     verdict = "is enough" if found["is_enough"] else "is not enough"
     rows = [
         ("retry window", span(found["retry_window_ms"])),
-        ("messages per second", word(f"{found['messages_per_second']:,.1f}, {seen}")),
+        ("messages per second", word(f"{found['messages_per_second']:,.1f}, {origin}")),
         ("ids needed", count(found["ids_needed"])),
         ("recommended", count(found["recommended"], "strong")),
         ("present", count(found["present"], "good" if found["is_enough"] else "bad")),
@@ -211,7 +215,7 @@ def _plan(found: Mapping[str, Any]) -> Page:
 
 
 def _command_of(found: Mapping[str, Any]) -> str:
-    """The command that sets what a plan recommends."""
+    """Return the command that applies a plan's recommendation."""
     request = found["request"]
     pattern = unquote(request["path"].rpartition("/")[2])
     pairs = [f"{key}={text_of(value)}" for key, value in request["body"].items()]
@@ -219,7 +223,7 @@ def _command_of(found: Mapping[str, Any]) -> str:
 
 
 def _horizon(horizon_ms: int | None) -> Cell:
-    """How far back it remembers; all that came so far, until it has forgotten an id."""
+    """Return how far back an address remembers; unlimited until it has forgotten an id."""
     if horizon_ms is None:
         return Cell("", "all so far", "dim", right=True)
     return span(horizon_ms)
@@ -252,28 +256,35 @@ def _settings(settings: Mapping[str, Mapping[str, Any]]) -> Table:
     return Table(("setting", "value", "from"), rows, "")
 
 
-settings = noun("Address settings: which pattern gives which key.")
+settings = noun("Address settings: which pattern sets which key.")
 
 app.add_typer(settings, name="settings")
 
 Pattern = Annotated[
-    str, typer.Argument(metavar="PATTERN", help="Of addresses: * is one word, # any number.")
+    str,
+    typer.Argument(metavar="PATTERN", help="Address pattern: * is one word, # any number."),
 ]
 
 Pairs = Annotated[
-    list[str], typer.Argument(metavar="KEY=VALUE", help="Keys of [addresses] in the file.")
+    list[str], typer.Argument(metavar="KEY=VALUE", help="Keys of [addresses], as in the file.")
 ]
 
 Unset = Annotated[
     list[str] | None,
-    typer.Option("--unset", metavar="KEY", help="Leave it to other patterns; may be repeated."),
+    typer.Option(
+        "--unset",
+        metavar="KEY",
+        help="Remove this key, so that other patterns set it; may be repeated.",
+    ),
 ]
 
-Ids = Annotated[int, typer.Argument(metavar="IDS", min=0, help="How many; 0 detects nothing.")]
+Ids = Annotated[
+    int, typer.Argument(metavar="IDS", min=0, help="How many ids; 0 turns detection off.")
+]
 
 _SETTINGS: Final = "/v1/address-settings"
 
-_TOLD: Final = frozenset({"pattern", "source", "etag"})
+_NO_KEYS: Final = frozenset({"pattern", "source", "etag"})
 
 
 @verb(
@@ -284,34 +295,34 @@ _TOLD: Final = frozenset({"pattern", "source", "etag"})
     takes=Risk.RISK,
 )
 def set_keys(call: CommandContext, pattern: Pattern, keys: Pairs, *, unset: Unset = None) -> None:
-    """Set keys of a pattern beside those that it has; what is held is resized at once.
+    """Set keys of a pattern and keep its other keys; existing caches are resized at once.
 
-    Shows what would be forgotten, by age, and asks where anything would.
+    Shows which ids would be forgotten, by age, and asks if there are any.
     """
     _set(call, pattern, pairs_of(keys), unset or ())
 
 
 @verb(app, "resize", "address resize orders 5000 --dry-run", takes=Risk.RISK)
 def resize(call: CommandContext, address: Address, ids: Ids) -> None:
-    """Have an address remember so many ids on each partition; the newest stay."""
+    """Set how many ids an address remembers on each partition; the newest are kept."""
     _set(call, _pattern_of(address), {"id_cache_size": ids}, ())
 
 
 @verb(settings, "ls", "address settings ls")
 def ls_settings(call: CommandContext) -> None:
-    """List the patterns with the keys that each gives."""
+    """List the patterns with the keys that each sets."""
     found = call.api.pages(_SETTINGS, "address_settings", 100_000)
     rows = [
         [word(each["pattern"], "strong"), word(_keys(each)), word(each["source"], "dim")]
         for each in found["address_settings"]
     ]
-    titles = ("pattern", "gives", "from")
-    call.screen.show(found, lambda: [Table(titles, rows, "No pattern gives anything.")])
+    titles = ("pattern", "sets", "from")
+    call.screen.show(found, lambda: [Table(titles, rows, "No pattern sets anything.")])
 
 
 @verb(settings, "show", "address settings show 'flights.#'")
 def show_settings(call: CommandContext, pattern: Pattern) -> None:
-    """Show what one pattern gives."""
+    """Show the keys that one pattern sets."""
     found = call.api.get(_SETTINGS, name=pattern)
     rows = [(key, word(text_of(value))) for key, value in found.items() if key != "etag"]
     call.screen.show(found, lambda: [Facts(rows)])
@@ -319,9 +330,9 @@ def show_settings(call: CommandContext, pattern: Pattern) -> None:
 
 @verb(settings, "delete", "address settings delete 'flights.#' --dry-run", takes=Risk.RISK)
 def delete_settings(call: CommandContext, pattern: Pattern) -> None:
-    """Have a pattern give nothing any more, what the file says of it included."""
+    """Delete the settings of a pattern, including those of the file."""
     etag = call.api.read(_SETTINGS, name=pattern).etag
-    make(
+    apply_change(
         call,
         f"Delete the settings of {pattern}",
         lambda query: call.api.delete(_SETTINGS, etag, name=pattern, **query),
@@ -330,24 +341,28 @@ def delete_settings(call: CommandContext, pattern: Pattern) -> None:
 
 
 def _set(call: CommandContext, pattern: str, keys: Mapping[str, Any], unset: Sequence[str]) -> None:
-    """Put what a pattern gives, changed, in the place of what was read."""
-    now = standing(call, _SETTINGS, name=pattern)
-    given = {key: value for key, value in (now.document if now else {}).items() if key not in _TOLD}
-    body = {key: value for key, value in {**given, **keys}.items() if key not in unset}
+    """Replace the keys of a pattern by the changed ones, unless it has changed since."""
+    now = current(call, _SETTINGS, name=pattern)
+    existing = {
+        key: value for key, value in (now.document if now else {}).items() if key not in _NO_KEYS
+    }
+    body = {key: value for key, value in {**existing, **keys}.items() if key not in unset}
 
     def send(query: Mapping[str, object]) -> Document:
         if now is None:
             return call.api.create(_SETTINGS, body, name=pattern, **query)
         return call.api.put(_SETTINGS, body, now.etag, name=pattern, **query)
 
-    make(call, f"Set {', '.join([*keys, *unset])} of {pattern}", send)
+    apply_change(call, f"Set {', '.join([*keys, *unset])} of {pattern}", send)
 
 
 def _pattern_of(address: str) -> str:
-    """The pattern of one address alone; an address may hold what would be a wildcard."""
+    """Return the pattern that matches one address only; its name may contain wildcards."""
     is_wild = any(each in {"*", "#"} for each in address.split("."))
     return f"({address})" if is_wild or address[:1] == "(" else address
 
 
 def _keys(setting: Mapping[str, Any]) -> str:
-    return "  ".join(f"{key}={text_of(each)}" for key, each in setting.items() if key not in _TOLD)
+    return "  ".join(
+        f"{key}={text_of(each)}" for key, each in setting.items() if key not in _NO_KEYS
+    )

@@ -1,4 +1,4 @@
-"""Arguments: documents from a file or standard input, values KEY=VALUE, and positions."""
+"""Command arguments: documents from a file or standard input, KEY=VALUE pairs, positions."""
 
 import json
 import re
@@ -15,26 +15,29 @@ STDIN = Path("-")
 
 
 def document_of(path: Path) -> dict[str, Any]:
-    """Return the table that a file holds; `-` is standard input."""
+    """Return the JSON object or TOML table of a file; `-` is standard input.
+
+    Raises ExitError when it cannot be read or parsed.
+    """
     text = _text(path)
     try:
-        told: Any = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+        document: Any = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
     except ValueError as error:
-        sentence = f"{_name(path)} is neither JSON nor TOML ({error}); mend it there."
+        sentence = f"{_name(path)} is neither JSON nor TOML ({error}); correct it there."
         raise ExitError(ExitCode.USAGE, sentence) from error
-    if not isinstance(told, dict):
-        sentence = f"{_name(path)} holds no table; write keys and their values."
+    if not isinstance(document, dict):
+        sentence = f"{_name(path)} contains no table; write keys and their values."
         raise ExitError(ExitCode.USAGE, sentence)
-    return told
+    return document
 
 
 def lines_of_stdin() -> list[str]:
-    """Return the lines of standard input that are not empty."""
+    """Return the non-empty lines of standard input."""
     return [line for line in _text(STDIN).splitlines() if line]
 
 
-def given_lines(path: Path) -> Iterator[bytes]:
-    """Give the lines of a file; it can be read again."""
+def lines_of_file(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file; raise ExitError when it cannot be read."""
     try:
         with path.open("rb") as file:
             yield from file
@@ -44,20 +47,23 @@ def given_lines(path: Path) -> Iterator[bytes]:
 
 
 def pairs_of(texts: Sequence[str]) -> dict[str, Any]:
-    """Return keys and values: numbers and true or false as such, all else as text."""
+    """Return KEY=VALUE texts as a dict; integers and booleans are converted, the rest is text.
+
+    Raises ExitError for a text without a key or `=`.
+    """
     return dict(map(_pair, texts))
 
 
 def _pair(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not key or not equals:
-        sentence = f"{text!r} is no setting; write KEY=VALUE, as id_cache_size=5000."
+        sentence = f"{text!r} is not a setting; write KEY=VALUE, as in id_cache_size=5000."
         raise ExitError(ExitCode.USAGE, sentence)
     try:
-        told = json.loads(value)
+        parsed = json.loads(value)
     except ValueError:
         return key, value
-    return key, told if isinstance(told, bool | int) else value
+    return key, parsed if isinstance(parsed, bool | int) else value
 
 
 def _text(path: Path) -> str:
@@ -73,20 +79,20 @@ def _name(path: Path) -> str:
 
 
 Document = dict[str, Any]
-"""A document of the API, as it came."""
+"""A document of the API."""
 
 PAGE_MAX: Final = 1_000
 
 
 class InputDocument(NamedTuple):
-    """A document, and the tag of what was read."""
+    """A document and its ETag."""
 
     document: Document
     etag: str | None
 
 
 def path_of(*segments: str) -> str:
-    """A path of segments that may hold any character; one of dots is none to walk up."""
+    """Return a path of escaped segments; `.` and `..` do not navigate."""
     return "/" + "/".join(_segment(each) for each in segments)
 
 
@@ -94,11 +100,11 @@ def _segment(text: str) -> str:
     return text.replace(".", "%2E") if text in {".", ".."} else quote(text, safe=":")
 
 
-_PLACE: Final = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]{1,10})@(?P<offset>[0-9]{1,19})")
+_POSITION: Final = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]{1,10})@(?P<offset>[0-9]{1,19})")
 
 
 class RecordPosition(NamedTuple):
-    """A record's."""
+    """The topic, partition and offset of a record."""
 
     topic: str
     partition: int
@@ -108,12 +114,13 @@ class RecordPosition(NamedTuple):
         return f"{self.topic}-{self.partition}@{self.offset}"
 
 
-def place_of(text: str) -> RecordPosition:
-    """Return the place that a text names."""
-    found = _PLACE.fullmatch(text)
+def position_of(text: str) -> RecordPosition:
+    """Return the position topic-partition@offset; raise ExitError for other text."""
+    found = _POSITION.fullmatch(text)
     if found is None:
         sentence = (
-            f"{text!r} is no place of a record; write topic-partition@offset, as orders-3@42."
+            f"{text!r} is not the position of a record; write topic-partition@offset, as in "
+            "orders-3@42."
         )
         raise ExitError(ExitCode.USAGE, sentence)
     return RecordPosition(found["topic"], int(found["partition"]), int(found["offset"]))

@@ -12,17 +12,20 @@ from service.cli.page import Table
 
 app = single()
 
-Actor = Annotated[str | None, typer.Option("--actor", metavar="NAME", help="By this one.")]
+Actor = Annotated[
+    str | None, typer.Option("--actor", metavar="NAME", help="Only changes by this actor.")
+]
 Resource = Annotated[
-    str | None, typer.Option("--resource", metavar="PATH", help="Below it, as /v1/routes.")
+    str | None,
+    typer.Option("--resource", metavar="PATH", help="Only at or below this path: /v1/routes."),
 ]
 From = Annotated[
     str | None,
-    typer.Option("--from", metavar="TIME", help="Made then or later: a time, or 2h ago as 2h."),
+    typer.Option("--from", metavar="TIME", help="At or after: a time, or 2h for 2h ago."),
 ]
-To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Made before.")]
+To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Before: a time.")]
 Changes = Annotated[
-    bool, typer.Option("--changes", help="Leave out dry runs and what was refused.")
+    bool, typer.Option("--changes", help="Leave out dry runs and rejected requests.")
 ]
 
 
@@ -37,7 +40,7 @@ def audit(
     changes: Changes = False,
     limit: Limit = 50,
 ) -> None:
-    """List who changed what, when and why; the newest first. Needs the role admin."""
+    """List who changed what, when and why; newest first. Needs the role admin."""
     found = call.api.pages(
         "/v1/audit",
         "records",
@@ -70,7 +73,7 @@ def _status(status: int | None) -> Cell:
 
 
 def _change(record: Mapping[str, Any]) -> str:
-    """What is another after it, key by key where there are keys."""
+    """Return what a request changed; key by key for documents."""
     before, after = record["before"], record["after"]
     if isinstance(before, dict) and isinstance(after, dict):
         keys = sorted(key for key in before.keys() | after.keys() if key != "etag")

@@ -1,6 +1,6 @@
-"""Cells: values as text for people on a terminal, and as text for programs in a pipe.
+"""Cells: values formatted for people on a terminal, and for programs in a pipe.
 
-The plain form is whole and exact: digits without separators, bytes, milliseconds, RFC 3339 in UTC.
+The plain form is exact: digits without separators, bytes, milliseconds, RFC 3339 in UTC.
 """
 
 import json
@@ -27,51 +27,51 @@ _PHASES: Final[Mapping[str, Tone]] = {
 
 
 class Cell(NamedTuple):
-    """One value."""
+    """One value of a page."""
 
     plain: str
     text: str | None = None
-    """For people, where that differs."""
+    """The form for people, if it differs from `plain`."""
     tone: Tone = ""
     right: bool = False
-    """Numbers stand with their last digits in line."""
+    """Whether the value is right-aligned."""
     wraps: bool = False
-    """Free text may go over several lines."""
+    """Whether the value may wrap over several lines."""
     ratio: float | None = None
-    """From 0 to 1: a bar stands before the text."""
+    """From 0 to 1: draw a bar before the text."""
 
     @property
     def shown(self) -> str:
-        """What people read."""
+        """The form for people."""
         return self.plain if self.text is None else self.text
 
 
 def word(text: object, tone: Tone = "") -> Cell:
-    """A name, a sentence, anything that is text."""
+    """Return a name, a sentence or other text as a cell."""
     if text is None or text == "":
         return Cell("", NOTHING, "dim")
     return Cell(str(text), tone=tone, wraps=True)
 
 
 def phase(text: str | None) -> Cell:
-    """A state, in the colour of how well that is."""
+    """Return a state as a cell, coloured by whether it is good."""
     return word(text, _PHASES.get(text or "", ""))
 
 
 def yes(value: bool | None) -> Cell:  # noqa: FBT001 - the value to show
-    """Yes or no."""
+    """Return "yes" or "no" as a cell."""
     return word(None if value is None else ("yes" if value else "no"))
 
 
 def count(number: int | None, tone: Tone = "") -> Cell:
-    """How many."""
+    """Return a number as a cell."""
     if number is None:
         return Cell("", NOTHING, "dim", right=True)
     return Cell(str(number), f"{number:,}", tone, right=True)
 
 
 def size(size_bytes: int | None) -> Cell:
-    """How many bytes."""
+    """Return a number of bytes as a cell."""
     if size_bytes is None:
         return count(None)
     value, unit = float(size_bytes), 0
@@ -82,14 +82,14 @@ def size(size_bytes: int | None) -> Cell:
 
 
 def span(span_ms: float | None) -> Cell:
-    """How long."""
+    """Return a duration as a cell."""
     if span_ms is None:
         return count(None)
     return Cell(str(round(span_ms)), span_text(span_ms), right=True)
 
 
 def span_text(span_ms: float) -> str:
-    """A duration in its two largest units."""
+    """Return a duration in its two largest units."""
     if span_ms < 1_000:
         return f"{round(span_ms)} ms"
     if span_ms < 10_000:
@@ -104,7 +104,7 @@ def span_text(span_ms: float) -> str:
 
 
 def when(time: str | None, *, utc: bool, now: datetime | None = None) -> Cell:
-    """A time of the API, with its zone; how long ago, where `now` is given."""
+    """Return a time of the API with its zone; with `now`, also how long ago it was."""
     if time is None:
         return word(None)
     moment = datetime.fromisoformat(time)
@@ -119,15 +119,15 @@ def when(time: str | None, *, utc: bool, now: datetime | None = None) -> Cell:
 
 
 def share(part: float | None, whole: float | None) -> Cell:
-    """A part of a whole, as a bar and in per cent."""
+    """Return a part of a whole as a bar and a percentage."""
     if part is None or not whole:
         return Cell("", NOTHING, "dim")
     ratio = min(1.0, max(0.0, part / whole))
     return Cell(f"{100 * ratio:.1f}%", f"{100 * ratio:3.0f} %", ratio=ratio)
 
 
-def place(document: Mapping[str, Any] | None) -> Cell:
-    """Where a record stands: topic-partition@offset."""
+def position(document: Mapping[str, Any] | None) -> Cell:
+    """Return the position of a record: topic-partition@offset."""
     if document is None:
         return word(None)
     offset = document.get("offset")
@@ -136,12 +136,12 @@ def place(document: Mapping[str, Any] | None) -> Cell:
 
 
 def source(document: Mapping[str, Any]) -> Cell:
-    """A partition of a topic."""
+    """Return a partition as a cell: topic-partition."""
     return Cell(f"{document['topic']}-{document['partition']}")
 
 
 def age(time: str | None) -> Cell:
-    """How long ago that was."""
+    """Return how long ago a time was."""
     if time is None:
         return word(None)
     moment = datetime.fromisoformat(time)
@@ -151,12 +151,12 @@ def age(time: str | None) -> Cell:
 
 
 def text_of(value: object) -> str:
-    """A value of a document as text: text as it is, all else as JSON."""
+    """Return a value of a document as text: text unchanged, all else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def several(number: int, thing: str, things: str = "") -> str:
-    """So many things, as a sentence says it."""
+    """Return a count with its noun in singular or plural: `1 id`, `2 ids`."""
     return f"{number:,} {thing if number == 1 else things or thing + 's'}"
 
 
@@ -173,7 +173,10 @@ _UNIT_MS: Final = {
 
 
 def moment(text: str | None) -> str | None:
-    """Return RFC 3339 for a time (`2026-01-02T03:04:05Z`, local without a zone) or `90m` ago."""
+    """Return RFC 3339 for a time (`2026-01-02T03:04:05Z`, local without a zone) or `90m` ago.
+
+    Raises ExitError for any other text.
+    """
     if text is None:
         return None
     if _AGO.fullmatch(text):
@@ -182,16 +185,16 @@ def moment(text: str | None) -> str | None:
         return datetime.fromisoformat(text).astimezone().isoformat()
     except (ValueError, OverflowError) as error:
         sentence = (
-            f"{text!r} is no time ({error}); write 2026-01-02T03:04:05Z, the same without zone "
+            f"{text!r} is not a time ({error}); write 2026-01-02T03:04:05Z, the same without zone "
             "for local time, or how long ago: 30s, 90m, 2h, 7d."
         )
         raise ExitError(ExitCode.USAGE, sentence) from error
 
 
 def duration_ms(text: str) -> int:
-    """Return how many milliseconds `30s`, `90m`, `2h` or `7d` are."""
+    """Return the milliseconds of `30s`, `90m`, `2h` or `7d`; raise ExitError for other text."""
     found = _AGO.fullmatch(text)
     if found is None:
-        sentence = f"{text!r} is no duration; write 250ms, 30s, 90m, 2h or 7d."
+        sentence = f"{text!r} is not a duration; write 250ms, 30s, 90m, 2h or 7d."
         raise ExitError(ExitCode.USAGE, sentence)
     return round(float(found[1]) * _UNIT_MS[found[2]])

@@ -1,8 +1,8 @@
-"""Command: what all commands that ask the API have in common, declared once.
+"""Command framework: the options and behaviour that all commands of the API share.
 
-A function with a `CommandContext` and its own parameters becomes a Typer command that also has the
-shared options: the API, the output format, and for a change the reason. A value that is made of
-several options, by its `of`, is a parameter like any other.
+A function with a `CommandContext` and its own parameters becomes a Typer command with the shared
+options added: the API, the output format, and for a change the reason. A parameter whose type has
+a class method `of` is built from several options: the parameters of `of`.
 """
 
 import functools
@@ -36,7 +36,7 @@ F = TypeVar("F", bound=Callable[..., None])
 
 
 class Risk(IntEnum):
-    """How much a command does; each takes the options of those before it."""
+    """What a command can damage; each level has the options of the levels below it."""
 
     READ = 0
     WRITE = 1
@@ -45,7 +45,7 @@ class Risk(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """One call of a command: whom to ask, where to show it, and what the user allows."""
+    """One call of a command: the API, the output, and what the user allows."""
 
     api: "AdminApi"
     screen: CommandOutput
@@ -53,10 +53,10 @@ class CommandContext:
     assume_yes: bool = False
     dry_run: bool = False
 
-    def note_strange(self, address: Mapping[str, Any]) -> None:
-        """Say beside the answer that an address, as the API tells it, was perhaps mistyped."""
+    def warn_if_unknown(self, address: Mapping[str, Any]) -> None:
+        """Warn on stderr when the API knows no record of an address: it may be mistyped."""
         if address["complete"] and not address["partitions"] and not self.screen.as_json:
-            self.screen.note(f"No record of the address {address['address']} was ever seen.")
+            self.screen.note(f"No record of the address {address['address']} has been seen.")
 
 
 Url = Annotated[
@@ -74,7 +74,7 @@ Context_ = Annotated[
     typer.Option(
         "--context",
         metavar="NAME",
-        help="A place of ringfence context.",
+        help="A named API; see ringfence context.",
         rich_help_panel=WHERE,
     ),
 ]
@@ -104,7 +104,7 @@ Timeout = Annotated[
     typer.Option(
         "--timeout",
         metavar="SECONDS",
-        help="How long to wait for an answer.",
+        help="How long to wait for a response.",
         min=0.1,
         rich_help_panel=WHERE,
     ),
@@ -121,7 +121,7 @@ Utc = Annotated[
 
 Reason = Annotated[
     str | None,
-    typer.Option("--reason", metavar="TEXT", help="Why; it is kept in the audit."),
+    typer.Option("--reason", metavar="TEXT", help="Why; recorded in the audit log."),
 ]
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -144,10 +144,10 @@ _OF_ALL: Final[dict[str, tuple[object, object]]] = {
 
 
 class Sectioned(TyperCommand):
-    """A command whose help shows what all commands share in a section of its own, at the end."""
+    """A command whose help lists the shared options in a separate section at the end."""
 
     def format_options(self, ctx: "Context", formatter: "HelpFormatter") -> None:
-        """Write arguments, own options, shared options."""
+        """Write the arguments, the command's own options, and the shared options."""
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], WHERE: []}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
@@ -162,21 +162,21 @@ class Sectioned(TyperCommand):
 
 
 class Verbs(TyperGroup):
-    """A group whose help shows the whole sentence of each command."""
+    """A command group whose help shows the full summary of each command."""
 
     def format_commands(self, ctx: "Context", formatter: "HelpFormatter") -> None:  # noqa: ARG002 - as typer calls it
-        """Write a line or two for each."""
+        """Write the name and the summary of each command."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, first_of(each)) for name, each in self.commands.items()])
 
 
 def first_of(command: "Command") -> str:
-    """The first paragraph of a help."""
+    """Return the first paragraph of a command's help."""
     return " ".join((command.help or "").partition("\n\n")[0].split())
 
 
 def noun(help_text: str) -> typer.Typer:
-    """A group of commands about one kind of thing."""
+    """Create a group of commands for one kind of resource."""
     app = typer.Typer(
         cls=Verbs,
         help=help_text,
@@ -184,12 +184,12 @@ def noun(help_text: str) -> typer.Typer:
         rich_markup_mode=None,
         add_completion=False,
     )
-    app.callback()(_nothing)  # a group stays one when it has one command
+    app.callback()(_nothing)  # without it Typer collapses a group that has one command
     return app
 
 
 def single() -> typer.Typer:
-    """A command without a noun."""
+    """Create an app for a single command without a noun."""
     return typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
@@ -208,13 +208,13 @@ def verb(app: typer.Typer, name: str, *examples: str, takes: Risk = Risk.READ) -
 
 
 def example(*examples: str) -> str:
-    """What stands under the help of a command."""
+    """Return the examples that follow the help of a command."""
     lines = [f"  ringfence {example}" for example in examples]
     return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *lines])
 
 
 def _with_shared(function: Callable[..., None], takes: Risk) -> Callable[..., None]:
-    """The same with the shared options, and a `CommandContext` made of them."""
+    """Return the function with the shared options in place of its `CommandContext`."""
     shared: dict[str, tuple[object, object]] = {
         **(_OF_WRITES if takes >= Risk.WRITE else {}),
         **(_OF_RISKS if takes >= Risk.RISK else {}),
@@ -222,41 +222,41 @@ def _with_shared(function: Callable[..., None], takes: Risk) -> Callable[..., No
     }
 
     own = list(inspect.signature(function).parameters.values())[1:]
-    made = {each.name: each.annotation.of for each in own if _is_made(each.annotation)}
-    parts = {name: inspect.signature(of).parameters for name, of in made.items()}
+    built = {each.name: each.annotation.of for each in own if _is_built(each.annotation)}
+    parts = {name: inspect.signature(of).parameters for name, of in built.items()}
 
     @functools.wraps(function)
-    def run(**given: Any) -> None:  # noqa: ANN401 - whatever a command takes
-        options = {name: given.pop(name, None) for name in (*_OF_WRITES, *_OF_RISKS, *_OF_ALL)}
-        for name, of in made.items():
-            given[name] = of(**{part: given.pop(part) for part in parts[name]})
-        _run(function, options, given)
+    def run(**arguments: Any) -> None:  # noqa: ANN401 - the parameters of any command
+        options = {name: arguments.pop(name, None) for name in (*_OF_WRITES, *_OF_RISKS, *_OF_ALL)}
+        for name, of in built.items():
+            arguments[name] = of(**{part: arguments.pop(part) for part in parts[name]})
+        _run(function, options, arguments)
 
-    taken = [part for each in own for part in parts.get(each.name, {each.name: each}).values()]
+    accepted = [part for each in own for part in parts.get(each.name, {each.name: each}).values()]
     keyword = inspect.Parameter.KEYWORD_ONLY
     added = [
         inspect.Parameter(name, keyword, default=default, annotation=annotation)
         for name, (annotation, default) in shared.items()
     ]
-    parameters = [*(each.replace(kind=keyword) for each in taken), *added]
+    parameters = [*(each.replace(kind=keyword) for each in accepted), *added]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer reads
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
 
 
-def _is_made(annotation: object) -> bool:
-    """Whether a value is made of options, and is none itself."""
+def _is_built(annotation: object) -> bool:
+    """Return whether a parameter of this type is built from several options."""
     return isinstance(annotation, type) and hasattr(annotation, "of")
 
 
-def _run(function: Callable[..., None], options: dict[str, Any], given: dict[str, Any]) -> None:
-    from service.cli.http import AdminApi  # noqa: PLC0415 - and so httpx2, when it is needed
+def _run(function: Callable[..., None], options: dict[str, Any], arguments: dict[str, Any]) -> None:
+    from service.cli.http import AdminApi  # noqa: PLC0415 - imports httpx2, which is slow
 
     screen = CommandOutput(as_json=options["as_json"], utc=options["utc"])
-    asked = TargetOptions(
+    requested = TargetOptions(
         options["url"], options["token_file"], options["ca_file"], options["context"]
     )
-    with AdminApi(where(asked, os.environ), options["timeout_s"], screen.note) as api:
+    with AdminApi(where(requested, os.environ), options["timeout_s"], screen.note) as api:
         call = CommandContext(
             api=api,
             screen=screen,
@@ -264,30 +264,34 @@ def _run(function: Callable[..., None], options: dict[str, Any], given: dict[str
             assume_yes=bool(options["yes"]),
             dry_run=bool(options["dry_run"]),
         )
-        function(call, **given)
+        function(call, **arguments)
 
 
-def sure(call: CommandContext, question: str) -> None:
-    """Return when the user wants it; end otherwise."""
+def confirm(call: CommandContext, question: str) -> None:
+    """Return when the user confirms; raise ExitError otherwise."""
     if call.assume_yes:
         return
     if not sys.stdin.isatty():
-        sentence = f"{question} Nobody can be asked here: say --yes, or look with --dry-run first."
+        advice = "Standard input is not a terminal: pass --yes, or preview with --dry-run."
+        sentence = f"{question} {advice}"
         raise ExitError(ExitCode.USAGE, sentence)
     try:
-        wanted = typer.confirm(f"\n{visible(question)}", default=False, err=True)
+        confirmed = typer.confirm(f"\n{visible(question)}", default=False, err=True)
     except typer.Abort:
         typer.echo(err=True)
-        wanted = False
-    if not wanted:
+        confirmed = False
+    if not confirmed:
         raise ExitError(ExitCode.NO, "Nothing was changed.")
 
 
 def lines_to(call: CommandContext, out: Path | None, lines: Iterable[str]) -> int:
-    """Write lines and return how many; what broke off leaves no file behind."""
+    """Write lines to a file or standard output, and return how many.
+
+    A file appears only when it is complete. Raises ExitError when it cannot be written.
+    """
     if out is None:
         number = 0
-        for number, line in enumerate(lines, 1):  # noqa: B007 - it is returned
+        for number, line in enumerate(lines, 1):  # noqa: B007 - returned below
             call.screen.json_line(line)
         return number
     draft = out.with_name(f"{out.name}.part")
@@ -308,12 +312,14 @@ def lines_to(call: CommandContext, out: Path | None, lines: Iterable[str]) -> in
     return number
 
 
-Limit = Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many at most.")]
-
-Out = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE", help="A file, instead of standard output.")
+Limit = Annotated[
+    int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number to return.")
 ]
 
-Address = Annotated[str, typer.Argument(metavar="ADDRESS", help="Any characters.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="File to write, not standard output.")
+]
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="As text; any bytes as hex:… or base64:….")]
+Address = Annotated[str, typer.Argument(metavar="ADDRESS", help="The address; any characters.")]
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="Text; any bytes as hex:… or base64:….")]

@@ -20,17 +20,17 @@ from service.cli.target import (
     write_contexts,
 )
 
-app = noun("Contexts: places with names, kept in a file of yours.")
+app = noun("Contexts: named APIs, kept in a file of yours.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="1 to 64 letters, digits, - and _.")]
-Url = Annotated[str, typer.Option("--url", metavar="URL", help="Of the admin API.")]
+Url = Annotated[str, typer.Option("--url", metavar="URL", help="URL of the admin API.")]
 TokenFile = Annotated[
     Path | None, typer.Option("--token-file", metavar="FILE", help="A file that holds the token.")
 ]
 CaFile = Annotated[
     Path | None, typer.Option("--ca-file", metavar="FILE", help="Certificates to trust.")
 ]
-Use = Annotated[bool, typer.Option("--use", help="Use it from now on.")]
+Use = Annotated[bool, typer.Option("--use", help="Make it the current context.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -43,29 +43,29 @@ def add(
     ca_file: CaFile = None,
     use: Use = False,
 ) -> None:
-    """Add a context, or change it."""
+    """Add or replace a context."""
     require_name(name)
     require_url(url)
     before = read_contexts(os.environ)
     added = Context(url, _absolute(token_file), _absolute(ca_file))
     current = name if use or before.current is None else before.current
     after = before._replace(current=current, by_name={**before.by_name, name: added})
-    CommandOutput().note(f"{name} stands in {write_contexts(after, os.environ)}.")
+    CommandOutput().note(f"{name} is saved in {write_contexts(after, os.environ)}.")
 
 
 @app.command(epilog=example("context use prod"))
 def use(name: Name) -> None:
-    """Use a context from now on."""
+    """Make a context the current one."""
     before = read_contexts(os.environ)
     if name not in before.by_name:
         raise no_context(name, before)
     write_contexts(before._replace(current=name), os.environ)
-    CommandOutput().note(f"Commands go to {before.by_name[name].url} now.")
+    CommandOutput().note(f"Commands now use {before.by_name[name].url}.")
 
 
 @app.command(epilog=example("context rm prod"))
 def rm(name: Name) -> None:
-    """Remove a context; its files of tokens and certificates stay."""
+    """Remove a context; its token and certificate files stay."""
     before = read_contexts(os.environ)
     if name not in before.by_name:
         raise no_context(name, before)
@@ -77,7 +77,7 @@ def rm(name: Name) -> None:
 
 @app.command(epilog=example("context ls"))
 def ls(*, as_json: AsJson = False) -> None:
-    """List the contexts; a star marks the one in use."""
+    """List the contexts; a star marks the current one."""
     contexts = read_contexts(os.environ)
     screen = CommandOutput(as_json=as_json)
     document = {
@@ -95,7 +95,9 @@ def ls(*, as_json: AsJson = False) -> None:
         for name, each in sorted(contexts.by_name.items())
     ]
     titles = ("in use", "name", "url", "token file", "ca file")
-    screen.show(json.loads(json.dumps(document)), lambda: [Table(titles, rows, "None is kept.")])
+    screen.show(
+        json.loads(json.dumps(document)), lambda: [Table(titles, rows, "There are no contexts.")]
+    )
 
 
 def _absolute(path: Path | None) -> str | None:

@@ -8,44 +8,49 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from service.cli.arguments import PAGE_MAX, Document, RecordPosition, path_of, place_of
-from service.cli.cells import NOTHING, Cell, count, moment, place, several, share, size, word
+from service.cli.arguments import PAGE_MAX, Document, RecordPosition, path_of, position_of
+from service.cli.cells import NOTHING, Cell, count, moment, position, several, share, size, word
 from service.cli.command import CommandContext, Limit, Out, lines_to, noun, verb
 from service.cli.page import Facts, Page, Part, Table, Title, legible_cell
 from service.cli.problem import ApiError
 from service.errors import AdminExit, ExitCode, ExitError
 
-Address = Annotated[str | None, typer.Option("--address", metavar="ADDRESS", help="Of this one.")]
+Address = Annotated[
+    str | None, typer.Option("--address", metavar="ADDRESS", help="Only of this address.")
+]
 
 Reasons = Annotated[
     list[str] | None,
-    typer.Option("--because", metavar="REASON", help="Dead-lettered as this; may be repeated."),
+    typer.Option("--because", metavar="REASON", help="Only with this reason; may be repeated."),
 ]
 
 Topics = Annotated[
     list[str] | None,
-    typer.Option("--topic", metavar="TOPIC", help="A dead-letter topic; may be repeated."),
+    typer.Option(
+        "--topic", metavar="TOPIC", help="Only on this dead-letter topic; may be repeated."
+    ),
 ]
 
 From = Annotated[
     str | None,
-    typer.Option("--from", metavar="TIME", help="Decided then or later: a time, or 2h ago as 2h."),
+    typer.Option("--from", metavar="TIME", help="Decided at or after: a time, or 2h for 2h ago."),
 ]
 
-To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Decided before.")]
+To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Decided before: a time.")]
 
 Key = Annotated[
-    str | None, typer.Option("--key", metavar="KEY", help="With this key; hex: or base64: too.")
+    str | None,
+    typer.Option("--key", metavar="KEY", help="Only with this key; text, hex:… or base64:…."),
 ]
 
 Headers = Annotated[
     list[str] | None,
-    typer.Option("--header", metavar="NAME=VALUE", help="With this header; may be repeated."),
+    typer.Option("--header", metavar="NAME=VALUE", help="Only with this header; may be repeated."),
 ]
 
 
 class FilterOptions(NamedTuple):
-    """Which dead letters are meant; what is not given leaves none out."""
+    """A filter of dead letters; an option that is not given matches all."""
 
     address: str | None
     reasons: Sequence[str]
@@ -66,7 +71,10 @@ class FilterOptions(NamedTuple):
         key: Key = None,
         header: Headers = None,
     ) -> "FilterOptions":
-        """As the options give it; a command that takes a filter takes all of these."""
+        """Build the filter from its options; a command with a filter has all of them.
+
+        Raises ExitError for an invalid time or header.
+        """
         return cls(
             address,
             because or (),
@@ -78,7 +86,7 @@ class FilterOptions(NamedTuple):
         )
 
     def query(self) -> dict[str, Any]:
-        """As parameters of a request."""
+        """Return the filter as query parameters."""
         named = {f"header.{name}": value for name, value in self.headers}
         return {
             "address": self.address,
@@ -91,8 +99,8 @@ class FilterOptions(NamedTuple):
         }
 
     def body(self) -> dict[str, Any]:
-        """As the filter of an order."""
-        given = {
+        """Return the filter as the `filter` of a redrive request."""
+        fields = {
             "address": self.address,
             "reason": list(self.reasons),
             "from": self.from_,
@@ -100,13 +108,13 @@ class FilterOptions(NamedTuple):
             "key": self.key,
             "header": dict(self.headers),
         }
-        return {name: value for name, value in given.items() if value}
+        return {name: value for name, value in fields.items() if value}
 
 
 def _header(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        sentence = f"{text!r} is no header; write --header NAME=VALUE."
+        sentence = f"{text!r} is not a header; write --header NAME=VALUE."
         raise ExitError(ExitCode.USAGE, sentence)
     return name, value
 
@@ -115,8 +123,8 @@ _TITLES = ("decided", "dead letter", "reason", "address", "id", "record", "dupli
 
 
 def letter_page(call: CommandContext, letter: Mapping[str, Any]) -> Page:
-    """The page of one dead letter."""
-    parts: list[Part] = [Title(f"{place(letter).plain}: {letter['reason'] or 'not ours'}")]
+    """Return the page of one dead letter."""
+    parts: list[Part] = [Title(f"{position(letter).plain}: {letter['reason'] or 'foreign'}")]
     parts.append(Facts(_facts(call, letter)))
     payload = letter.get("payload")
     if payload is not None:
@@ -135,7 +143,7 @@ def _facts(call: CommandContext, letter: Mapping[str, Any]) -> list[tuple[str, C
         ("address", word(letter["address"])),
         ("id", _identifier(letter["id"])),
         ("strategy", word(letter["strategy"])),
-        ("record", place(source)),
+        ("record", position(source)),
         ("sent", call.screen.since(source["time"]) if source else word(None)),
         ("redriven", count(letter["redrives"])._replace(right=False)),
         ("size", size(letter["size_bytes"])._replace(right=False)),
@@ -155,15 +163,15 @@ def _content(content: Mapping[str, Any] | None) -> Cell:
 
 
 def table(call: CommandContext, letters: Sequence[Mapping[str, Any]], empty: str) -> Table:
-    """A table of dead letters."""
+    """Return a table of dead letters."""
     rows = [
         [
             call.screen.when(each["time"]),
-            place(each),
-            word(each["reason"] or "not ours"),
+            position(each),
+            word(each["reason"] or "foreign"),
             word(each["address"]),
             _identifier(each["id"]),
-            place(each["source"]),
+            position(each["source"]),
             word(each["original"]),
         ]
         for each in letters
@@ -172,9 +180,10 @@ def table(call: CommandContext, letters: Sequence[Mapping[str, Any]], empty: str
 
 
 def summary_page(call: CommandContext, counted: Mapping[str, Any]) -> Page:
-    """The page of what was counted."""
+    """Return the page of a summary."""
     total = counted["dead_letters"]
-    foreign = f", and {counted['foreign']:,} that are not ours" if counted["foreign"] else ""
+    number = counted["foreign"]
+    foreign = f", and {several(number, 'foreign record')}" if number else ""
     parts: list[Part] = [Title(several(total, "dead letter") + foreign)]
     parts += breakdown(counted, total)
     hours = counted["by_hour"][-24:]
@@ -187,7 +196,7 @@ def summary_page(call: CommandContext, counted: Mapping[str, Any]) -> Page:
 
 
 def breakdown(counted: Mapping[str, Any], total: int) -> Sequence[Part]:
-    """Tables of what there is most of, with its share of all: by reason, address, topic."""
+    """Return tables of counts and shares by reason, address and topic, the largest first."""
     parts: list[Part] = []
     for title in ("reason", "address", "topic"):
         counts = counted[f"by_{title}"]
@@ -202,11 +211,11 @@ def _of_most(hour: Mapping[str, Any], most: int) -> Cell:
 
 
 LATE: Final = timedelta(seconds=10)
-"""How much later than a younger one a letter may come: a transaction's time, clocks that differ."""
+"""How far dead letters may arrive out of time order: length of a transaction, clock skew."""
 
 
 class DeadLetterTail:
-    """What was told; see the module."""
+    """Tracks which dead letters `tail` has printed, by partition and offset."""
 
     def __init__(self, start: datetime) -> None:
         self._start = self._newest = start
@@ -214,16 +223,19 @@ class DeadLetterTail:
 
     @property
     def since(self) -> datetime:
-        """From which time on to ask."""
+        """The time from which to request dead letters."""
         return max(self._start, self._newest - LATE)
 
     def new(self, letters: Sequence[dict[str, Any]], now: datetime) -> list[dict[str, Any]]:
-        """Those of a page that were not told; on one page a partition may be out of order."""
+        """Return the dead letters of a page that are not printed yet, and track them as printed.
+
+        On one page a partition may be out of order.
+        """
         found = [each for each in letters if each["offset"] > self._last.get(_partition(each), -1)]
         for each in found:
             at = _partition(each)
             self._last[at] = max(each["offset"], self._last.get(at, -1))
-            # A letter of the future, by another's clock, must not hide those of now.
+            # A timestamp in the future, from a fast clock, must not hide later dead letters.
             time = min(datetime.fromisoformat(each["time"]), now)
             self._newest = max(self._newest, time)
         return found
@@ -236,16 +248,22 @@ def _partition(letter: dict[str, Any]) -> tuple[str, int]:
 app = noun("Dead letters: what was not accepted, why, and of which record it is a duplicate.")
 
 PlaceText = Annotated[
-    str, typer.Argument(metavar="PLACE", help="Of the dead letter: topic-partition@offset.")
+    str,
+    typer.Argument(metavar="POSITION", help="Of the dead letter: topic-partition@offset."),
 ]
 
-Oldest = Annotated[bool, typer.Option("--oldest", help="The oldest first, not the newest.")]
+Oldest = Annotated[bool, typer.Option("--oldest", help="List the oldest first.")]
 
 Payload = Annotated[
-    bool, typer.Option("--payload", help="With key, value and headers: a request for each.")
+    bool,
+    typer.Option(
+        "--payload", help="Include key, value and headers; takes a request per dead letter."
+    ),
 ]
 
-Every = Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.2, help="How often.")]
+Every = Annotated[
+    float, typer.Option("--every", metavar="SECONDS", min=0.2, help="How often to look.")
+]
 
 
 @verb(
@@ -255,11 +273,11 @@ Every = Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.2, hel
     "dead-letter ls --address orders --because duplicate --from 2h",
 )
 def ls(
-    call: CommandContext, wanted: FilterOptions, *, oldest: Oldest = False, limit: Limit = 50
+    call: CommandContext, options: FilterOptions, *, oldest: Oldest = False, limit: Limit = 50
 ) -> None:
-    """List dead letters, the newest first, each with the record that it repeats."""
-    found = _found(call, wanted, limit, newest=not oldest)
-    empty = "No dead letter fits."
+    """List dead letters, newest first, each with the record that it repeats."""
+    found = _found(call, options, limit, newest=not oldest)
+    empty = "No dead letter matches."
     call.screen.show(found, lambda: [table(call, found["dead_letters"], empty)])
     if not call.screen.as_json and not found["complete"]:
         call.screen.note(f"There may be more; see --limit, or count: {_command('summary')}.")
@@ -267,15 +285,15 @@ def ls(
 
 @verb(app, "show", "dead-letter show orders.dlq-0@17")
 def show(call: CommandContext, where: PlaceText) -> None:
-    """Show one dead letter: why, of which record it is a duplicate, and what it holds."""
-    letter = read(call, place_of(where))
+    """Show one dead letter: why, of which record it is a duplicate, and its payload."""
+    letter = read(call, position_of(where))
     call.screen.show(letter, lambda: letter_page(call, letter))
 
 
 @verb(app, "summary", "dead-letter summary --from 7d")
-def summary(call: CommandContext, wanted: FilterOptions) -> None:
+def summary(call: CommandContext, options: FilterOptions) -> None:
     """Count dead letters by reason, address, topic and hour."""
-    counted = _counted(call, wanted)
+    counted = _counted(call, options)
     call.screen.show(counted, lambda: summary_page(call, counted))
 
 
@@ -288,22 +306,22 @@ def tail(
     topic: Topics = None,
     every: Every = 1.0,
 ) -> None:
-    """Print dead letters as they come, a line each, until Ctrl-C.
+    """Print dead letters as they arrive, one line each, until Ctrl-C.
 
-    Once it has begun, it waits for a service that does not answer.
+    Once the first request has succeeded, it waits for a service that does not answer.
     """
-    told = DeadLetterTail(datetime.now(UTC))
+    printed = DeadLetterTail(datetime.now(UTC))
     has_begun = is_away = False
     while True:
-        since = told.since.isoformat()
-        wanted = FilterOptions.of(address, because, topic, since, None, None, None)
+        since = printed.since.isoformat()
+        options = FilterOptions.of(address, because, topic, since, None, None, None)
         try:
-            for page in _pages(call, wanted):
-                for letter in told.new(page, datetime.now(UTC)):
-                    _tell(call, letter)
+            for page in _pages(call, options):
+                for letter in printed.new(page, datetime.now(UTC)):
+                    _print(call, letter)
             has_begun, is_away = True, False
         except ExitError as error:
-            if not has_begun or not _may_pass(error):
+            if not has_begun or not _is_transient(error):
                 raise
             if not is_away:
                 call.screen.note(f"{error.sentence.splitlines()[0]} Waiting …")
@@ -318,10 +336,10 @@ def tail(
     "dead-letter export --payload --out letters.ndjson",
 )
 def export(
-    call: CommandContext, wanted: FilterOptions, *, payload: Payload = False, out: Out = None
+    call: CommandContext, options: FilterOptions, *, payload: Payload = False, out: Out = None
 ) -> None:
-    """Write all that fit as NDJSON, the oldest first: one dead letter a line."""
-    letters: Iterator[Document] = _all(call, wanted)
+    """Write all matching dead letters as NDJSON, oldest first: one per line."""
+    letters: Iterator[Document] = _all(call, options)
     if payload:
         letters = (
             read(call, RecordPosition(x["topic"], x["partition"], x["offset"])) for x in letters
@@ -331,11 +349,11 @@ def export(
 
 
 def read(call: CommandContext, at: RecordPosition) -> Document:
-    """Return the dead letter at a place."""
+    """Return the dead letter at a position."""
     return call.api.get(path_of("v1", "dead-letters", *map(str, at)))
 
 
-def _tell(call: CommandContext, letter: Mapping[str, Any]) -> None:
+def _print(call: CommandContext, letter: Mapping[str, Any]) -> None:
     if call.screen.as_json:
         call.screen.json_line(json.dumps(letter, ensure_ascii=False))
         return
@@ -346,24 +364,24 @@ def _tell(call: CommandContext, letter: Mapping[str, Any]) -> None:
         call.screen.line("\t".join(cell.plain for cell in cells))
 
 
-def _found(call: CommandContext, wanted: FilterOptions, limit: int, *, newest: bool) -> Document:
+def _found(call: CommandContext, options: FilterOptions, limit: int, *, newest: bool) -> Document:
     return call.api.pages(
-        "/v1/dead-letters", "dead_letters", limit, newest=newest, **wanted.query()
+        "/v1/dead-letters", "dead_letters", limit, newest=newest, **options.query()
     )
 
 
-def _all(call: CommandContext, wanted: FilterOptions) -> Iterator[Document]:
-    """All that fit, the oldest first."""
-    for page in _pages(call, wanted):
+def _all(call: CommandContext, options: FilterOptions) -> Iterator[Document]:
+    """Yield all matching dead letters, oldest first."""
+    for page in _pages(call, options):
         yield from page
 
 
-def _pages(call: CommandContext, wanted: FilterOptions) -> Iterator[list[Document]]:
-    """All that fit, the oldest first, page by page."""
+def _pages(call: CommandContext, options: FilterOptions) -> Iterator[list[Document]]:
+    """Yield all matching dead letters, oldest first, page by page."""
     token: str | None = None
     while True:
         found = call.api.get(
-            "/v1/dead-letters", page_size=PAGE_MAX, page_token=token, **wanted.query()
+            "/v1/dead-letters", page_size=PAGE_MAX, page_token=token, **options.query()
         )
         yield found["dead_letters"]
         token = found["next_page_token"]
@@ -371,25 +389,25 @@ def _pages(call: CommandContext, wanted: FilterOptions) -> Iterator[list[Documen
             return
 
 
-def _may_pass(error: ExitError) -> bool:
-    """Whether the service is away, and no answer of it stands however often it is asked."""
+def _is_transient(error: ExitError) -> bool:
+    """Return whether the service is unreachable or busy, so that a retry may succeed."""
     if isinstance(error, ApiError):
         return error.status in {429, 503}
     return error.exit_code == AdminExit.UNREACHABLE
 
 
-def _counted(call: CommandContext, wanted: FilterOptions) -> Document:
-    """All counts, added up over as many requests as it takes."""
+def _counted(call: CommandContext, options: FilterOptions) -> Document:
+    """Return the counts, added up over as many requests as needed."""
     whole: Document = {}
     token: str | None = None
     while True:
-        part = call.api.get("/v1/dead-letters:summary", page_token=token, **wanted.query())
+        part = call.api.get("/v1/dead-letters:summary", page_token=token, **options.query())
         whole = _added(whole, part) if whole else part
         token = part["next_page_token"]
         if not token:
             call.screen.progress("")
             return whole
-        call.screen.progress(f"{whole['scanned']:,} records looked at …")
+        call.screen.progress(f"{whole['scanned']:,} records scanned …")
 
 
 def _added(whole: Mapping[str, Any], part: Mapping[str, Any]) -> Document:

@@ -1,7 +1,7 @@
 """HTTP client of the command line: requests to the admin API, with retries.
 
-The only module that knows HTTP. A request that cannot be answered now (503, 429) is sent again
-after `Retry-After`, as long as the user waits; a failure becomes a sentence and an exit code.
+The only module that uses HTTP. A request that the API cannot serve now (503, 429) is sent again
+after `Retry-After`, up to the timeout; a failure becomes a sentence and an exit code.
 """
 
 import ssl
@@ -29,7 +29,10 @@ Request = httpx2.Request
 _AGAIN: Final = frozenset({429, 503})
 
 _SAFE_TWICE: Final = frozenset({"GET", "POST"})
-"""A POST bears a key; a PUT that was carried out would be refused by its own ETag."""
+"""Methods to repeat after a broken connection.
+
+A POST has an idempotency key. A PUT that was carried out would be rejected for its old ETag.
+"""
 
 _STILL_RUNS: Final = "idempotency-in-progress"
 
@@ -41,15 +44,15 @@ _ANSWER_S: Final = 2.0
 
 
 class _Retryable(NamedTuple):
-    """What can be tried again, and what to tell where there is no time for it."""
+    """A failure that may pass: when to retry, and the error to raise at the deadline."""
 
     pause_s: float
-    said: str
+    message: str
     error: ExitError
 
 
 class HttpClient:
-    """Requests to one API."""
+    """Sends requests to one API."""
 
     def __init__(self, where: ApiTarget, patience_s: float, note: Callable[[str], None]) -> None:
         self.url = where.url
@@ -58,7 +61,7 @@ class HttpClient:
         self._client = client_of(where, patience_s, note)
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         self._client.close()
 
     def request(
@@ -71,9 +74,11 @@ class HttpClient:
         content: Iterator[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Request:
-        """Make a request; what is None is not asked for."""
+        """Build a request; query parameters that are None are left out."""
         given: list[tuple[str, str | int | float | bool | None]] = [
-            (name, _written(each)) for name, values in query.items() for each in _each(values)
+            (name, _query_value(each))
+            for name, values in query.items()
+            for each in _values_of(values)
         ]
         try:
             return self._client.build_request(
@@ -85,81 +90,87 @@ class HttpClient:
                 headers=headers,
             )
         except (httpx2.InvalidURL, ValueError) as error:
-            raise _no_url(self.url) from error
+            raise _invalid_url(self.url) from error
 
     def send(
         self, request: httpx2.Request, *, stream: bool = False, again: bool = True
     ) -> Response:
-        """Return an answer that is none of errors; raise what a shell is told."""
-        deadline_s = time.monotonic() + self.patience_s
-        told = False
-        while True:
-            answer = self._tried(request, stream=stream)
-            if isinstance(answer, Response):
-                return answer
-            if not again or time.monotonic() + answer.pause_s > deadline_s:
-                raise answer.error
-            if not told:
-                self._note(f"Waiting: {answer.said}")
-                told = True
-            time.sleep(answer.pause_s)
+        """Send a request and return the response; raise ExitError for a failure.
 
-    def _tried(self, request: httpx2.Request, *, stream: bool) -> "Response | _Retryable":
-        """One attempt: an answer, or when to try again; raise what trying again does not mend."""
+        With `again`, retry until the timeout.
+        """
+        deadline_s = time.monotonic() + self.patience_s
+        has_noted = False
+        while True:
+            outcome = self._attempt(request, stream=stream)
+            if isinstance(outcome, Response):
+                return outcome
+            if not again or time.monotonic() + outcome.pause_s > deadline_s:
+                raise outcome.error
+            if not has_noted:
+                self._note(f"Waiting: {outcome.message}")
+                has_noted = True
+            time.sleep(outcome.pause_s)
+
+    def _attempt(self, request: httpx2.Request, *, stream: bool) -> "Response | _Retryable":
+        """Send once; return the response or a retryable failure, raise ExitError for any other."""
         try:
-            answer = self._client.send(request, stream=stream)
+            response = self._client.send(request, stream=stream)
         except (httpx2.ReadError, httpx2.RemoteProtocolError) as error:
             if request.method not in _SAFE_TWICE:
-                raise self._unreached(error) from error
-            return _Retryable(_PAUSE_S, "the connection broke.", self._unreached(error))
+                raise self._unreachable(error) from error
+            return _Retryable(_PAUSE_S, "the connection broke.", self._unreachable(error))
         except httpx2.TransportError as error:
-            raise self._unreached(error) from error
-        if not answer.is_error and not answer.is_redirect:
-            return answer
-        refusal = _refused(answer, self.url)
-        if answer.status_code not in _AGAIN and refusal.kind != _STILL_RUNS:
+            raise self._unreachable(error) from error
+        if not response.is_error and not response.is_redirect:
+            return response
+        refusal = _api_error(response, self.url)
+        if response.status_code not in _AGAIN and refusal.kind != _STILL_RUNS:
             raise refusal
-        return _Retryable(_retry_after_s(answer), refusal.sentence.splitlines()[0], refusal)
+        return _Retryable(_retry_after_s(response), refusal.sentence.splitlines()[0], refusal)
 
     def lines(self, request: Request) -> Iterator[str]:
-        """Send it and return the lines of a long answer as they come."""
-        answer = self.send(request, stream=True)
+        """Send a request and yield the lines of its streamed response."""
+        response = self.send(request, stream=True)
         try:
-            yield from answer.iter_lines()
+            yield from response.iter_lines()
         except httpx2.TransportError as error:
             reason = trouble_of(error).reason
-            sentence = f"The answer of {self.url} broke off ({reason}); run the command again."
+            sentence = f"The response of {self.url} broke off ({reason}); run the command again."
             raise ExitError(AdminExit.UNREACHABLE, sentence) from error
         finally:
-            answer.close()
+            response.close()
 
-    def _unreached(self, error: httpx2.TransportError) -> ExitError:
-        """Tell why there is no answer, and what to look at."""
+    def _unreachable(self, error: httpx2.TransportError) -> ExitError:
+        """Return the error for a request without a response: why, and what to do."""
         code, reason = trouble_of(error)
         if isinstance(error, httpx2.ReadTimeout):
-            mend = "look at its log, or wait longer with --timeout"
-            sentence = f"{self.url} gave no answer within {self.patience_s:g} s; {mend}."
+            fix = "look at the service's log, or wait longer with --timeout"
+            sentence = f"{self.url} did not answer within {self.patience_s:g} s; {fix}."
         elif code in {"certificate", "tls"}:
-            mend = "name the file of its authority with --ca-file or RINGFENCE_CA_FILE"
-            sentence = f"{self.url} shows a certificate that is not trusted ({reason}); {mend}."
+            fix = "name the file of its authority with --ca-file or RINGFENCE_CA_FILE"
+            sentence = f"{self.url} has a certificate that is not trusted ({reason}); {fix}."
         elif isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
-            mend = "start the service, or tell where it is with --url or RINGFENCE_URL"
-            sentence = f"Nothing answers at {self.url} ({reason}); {mend}."
+            fix = "start the service, or set its URL with --url or RINGFENCE_URL"
+            sentence = f"Nothing answers at {self.url} ({reason}); {fix}."
         else:
-            mend = "run the command again, or look at the service's log"
-            sentence = f"The request to {self.url} got no answer ({reason}); {mend}."
+            fix = "run the command again, or look at the service's log"
+            sentence = f"The request to {self.url} got no response ({reason}); {fix}."
         return ExitError(AdminExit.UNREACHABLE, sentence)
 
 
 def client_of(where: ApiTarget, patience_s: float, note: Callable[[str], None]) -> httpx2.Client:
-    """Return a client that shows the token; `note` is told where others can read that."""
+    """Return a client that sends the token; `note` receives a warning if others can read it.
+
+    Raises ExitError for an invalid URL or an unreadable certificate file.
+    """
     headers = {"User-Agent": f"ringfence/{product_version()}"}
     if where.token:
         headers["Authorization"] = f"Bearer {where.token}"
         if is_readable_on_the_way(where.url):
-            note(f"The token goes to {where.url} in clear, and can be read on the way; use https.")
+            note(f"The token is sent to {where.url} unencrypted; use https.")
     try:
-        # Certificates are loaded only for those who will look at one.
+        # Loading certificates is slow, so only https loads them.
         verify: ssl.SSLContext | bool = urlsplit(where.url).scheme == "https"
         if where.ca_file is not None:
             verify = ssl.create_default_context(cafile=str(where.ca_file))
@@ -167,69 +178,72 @@ def client_of(where: ApiTarget, patience_s: float, note: Callable[[str], None]) 
             base_url=where.url,
             headers=headers,
             verify=verify,
-            # The service may be asked to wait as long; its answer takes a moment more.
+            # A request may make the service wait as long as this, plus a moment to respond.
             timeout=httpx2.Timeout(patience_s + _ANSWER_S, connect=min(patience_s, _CONNECT_MAX_S)),
-            # No proxy stands before this machine alone.
+            # A proxy of the environment is never used for the own machine.
             trust_env=not is_loopback(urlsplit(where.url).hostname or ""),
         )
     except OSError as error:
-        mend = "name a PEM file with --ca-file or RINGFENCE_CA_FILE"
-        sentence = f"The certificates in {where.ca_file} cannot be read ({error}); {mend}."
+        fix = "name a PEM file with --ca-file or RINGFENCE_CA_FILE"
+        sentence = f"The certificates in {where.ca_file} cannot be read ({error}); {fix}."
         raise ExitError(ExitCode.USAGE, sentence) from error
     except (httpx2.InvalidURL, ValueError) as error:
-        raise _no_url(where.url) from error
+        raise _invalid_url(where.url) from error
 
 
-def _no_url(url: str) -> ExitError:
-    return ExitError(ExitCode.USAGE, url_problem(url) or f"{url} is no address of an API.")
+def _invalid_url(url: str) -> ExitError:
+    return ExitError(ExitCode.USAGE, url_problem(url) or f"{url} is not the URL of an API.")
 
 
-def _refused(answer: Response, url: str) -> ApiError:
-    answer.read()
-    answer.close()
-    problem = _json(answer)
+def _api_error(response: Response, url: str) -> ApiError:
+    response.read()
+    response.close()
+    problem = _json(response)
     if not isinstance(problem, dict) or "title" not in problem:
-        detail = f"{url} answered {answer.status_code} and no reason; is it Ringfence's admin API?"
+        detail = f"{url} returned only {response.status_code}; is it Ringfence's admin API?"
         problem = {"detail": detail}
-    return ApiError(answer.status_code, problem)
+    return ApiError(response.status_code, problem)
 
 
-def document_of(answer: Response) -> Document:
-    """The document of an answer; without content an empty one."""
-    if not answer.content:
+def document_of(response: Response) -> Document:
+    """Return the JSON object of a response; an empty one without content.
+
+    Raises ExitError when the body is anything else.
+    """
+    if not response.content:
         return {}
-    document = _json(answer)
+    document = _json(response)
     if not isinstance(document, dict):
         sentence = (
-            f"{answer.request.url.host} answered no document; is it the admin API of Ringfence?"
+            f"{response.request.url.host} returned no JSON object; is it Ringfence's admin API?"
         )
         raise ExitError(AdminExit.UNREACHABLE, sentence)
     return document
 
 
-def _json(answer: Response) -> object:
+def _json(response: Response) -> object:
     try:
-        told: object = answer.json()
+        body: object = response.json()
     except ValueError:
         return None
-    return told
+    return body
 
 
-def _retry_after_s(answer: Response) -> float:
+def _retry_after_s(response: Response) -> float:
     try:
-        return max(_PAUSE_S, float(answer.headers.get("retry-after", "1")))
+        return max(_PAUSE_S, float(response.headers.get("retry-after", "1")))
     except ValueError:
         return 1.0
 
 
-def _each(values: object) -> Sequence[object]:
-    """The values of one parameter: none, one, or several."""
+def _values_of(values: object) -> Sequence[object]:
+    """Return the values of one parameter: none, one, or several."""
     if values is None:
         return ()
     return values if isinstance(values, list | tuple) else (values,)
 
 
-def _written(value: object) -> str:
+def _query_value(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -237,10 +251,10 @@ NDJSON: Final = "application/x-ndjson"
 
 
 class AdminApi:
-    """One admin API."""
+    """The admin API; every method raises ExitError for a failure."""
 
     def __init__(self, where: ApiTarget, patience_s: float, note: Callable[[str], None]) -> None:
-        self._wire = HttpClient(where, patience_s, note)
+        self._http = HttpClient(where, patience_s, note)
         self.url = where.url
         self.patience_s = patience_s
 
@@ -253,7 +267,7 @@ class AdminApi:
         _failure: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        self._wire.close()
+        self._http.close()
 
     def get(self, path: str, /, **query: object) -> Document:
         """Return a document."""
@@ -261,48 +275,48 @@ class AdminApi:
 
     def read(self, path: str, /, **query: object) -> InputDocument:
         """Return a document with its ETag."""
-        answer = self._answer("GET", path, query)
-        return InputDocument(document_of(answer), answer.headers.get("etag"))
+        response = self._send("GET", path, query)
+        return InputDocument(document_of(response), response.headers.get("etag"))
 
     def post(
         self, path: str, body: object = None, etag: str | None = None, /, **query: object
     ) -> Document:
-        """Have something done; once, however often it is tried."""
+        """Send a POST with an idempotency key, so that retries do it once."""
         key = {"Idempotency-Key": uuid.uuid4().hex}
         key |= {} if etag is None else {"If-Match": etag}
-        return document_of(self._answer("POST", path, query, body=body, headers=key))
+        return document_of(self._send("POST", path, query, body=body, headers=key))
 
     def put(self, path: str, body: object, etag: str | None = None, /, **query: object) -> Document:
-        """Set a document; with an ETag only where it still is what was read."""
+        """Replace a document; with an ETag only if it is unchanged since."""
         condition = {} if etag is None else {"If-Match": etag}
-        return document_of(self._answer("PUT", path, query, body=body, headers=condition))
+        return document_of(self._send("PUT", path, query, body=body, headers=condition))
 
     def create(self, path: str, body: object, /, **query: object) -> Document:
-        """Set a document where there is none."""
+        """Create a document that must not exist yet."""
         condition = {"If-None-Match": "*"}
-        return document_of(self._answer("PUT", path, query, body=body, headers=condition))
+        return document_of(self._send("PUT", path, query, body=body, headers=condition))
 
     def delete(self, path: str, etag: str | None = None, /, **query: object) -> Document:
-        """Remove a document."""
+        """Delete a document; with an ETag only if it is unchanged since."""
         condition = {} if etag is None else {"If-Match": etag}
-        return document_of(self._answer("DELETE", path, query, headers=condition))
+        return document_of(self._send("DELETE", path, query, headers=condition))
 
     def lines(self, path: str, /, **query: object) -> Iterator[str]:
-        """Return the lines of a long answer as they come."""
+        """Yield the lines of a streamed NDJSON response."""
         headers = {"Accept": NDJSON}
-        return self._wire.lines(self._wire.request("GET", path, query, headers=headers))
+        return self._http.lines(self._http.request("GET", path, query, headers=headers))
 
     def upload(self, path: str, content: Iterator[bytes], /, **query: object) -> Document:
-        """Send lines as they are read; they can be read once, so this is tried once."""
+        """Stream lines to the API; they can be read only once, so there is no retry."""
         headers = {
             "Idempotency-Key": uuid.uuid4().hex,
             "Content-Type": NDJSON,
         }
-        request = self._wire.request("POST", path, query, content=content, headers=headers)
-        return document_of(self._wire.send(request, again=False))
+        request = self._http.request("POST", path, query, content=content, headers=headers)
+        return document_of(self._http.send(request, again=False))
 
     def pages(self, path: str, items: str, most: int, /, **query: object) -> Document:
-        """Return a list as one document, read page by page, at most so many items."""
+        """Return a list, read page by page, as one document with at most `most` items."""
         whole: Document = {}
         while True:
             rest = most - len(whole.get(items, ()))
@@ -313,7 +327,7 @@ class AdminApi:
                 return whole
             query["page_token"] = token
 
-    def _answer(
+    def _send(
         self,
         method: str,
         path: str,
@@ -322,4 +336,4 @@ class AdminApi:
         body: object = None,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        return self._wire.send(self._wire.request(method, path, query, body=body, headers=headers))
+        return self._http.send(self._http.request(method, path, query, body=body, headers=headers))

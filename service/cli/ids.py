@@ -1,4 +1,4 @@
-"""`ringfence id …`: whether an id is known, since which record, and for how long."""
+"""`ringfence id …`: look up, list, export, import and forget the ids of an address."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from service.cli.arguments import PAGE_MAX, Document, given_lines, lines_of_stdin, path_of
-from service.cli.cells import Cell, count, place, several, word, yes
+from service.cli.arguments import PAGE_MAX, Document, lines_of_file, lines_of_stdin, path_of
+from service.cli.cells import Cell, count, position, several, word, yes
 from service.cli.command import (
     Address,
     CommandContext,
@@ -15,9 +15,9 @@ from service.cli.command import (
     Limit,
     Out,
     Risk,
+    confirm,
     lines_to,
     noun,
-    sure,
     verb,
 )
 from service.cli.page import Facts, Page, Table, Title
@@ -26,20 +26,23 @@ from service.errors import AdminExit, ExitError
 app = noun("Ids: what an address remembers, and since which record.")
 
 IdsText = Annotated[
-    list[str], typer.Argument(metavar="ID", help="As text, hex:… or base64:…; - is a pipe.")
+    list[str],
+    typer.Argument(metavar="ID", help="Text, hex:… or base64:…; - reads standard input."),
 ]
-File = Annotated[Path, typer.Argument(metavar="FILE", help="NDJSON.", dir_okay=False)]
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="NDJSON, as id export writes it.", dir_okay=False)
+]
 Input = Annotated[
     str | None,
     typer.Option(
-        "--input", metavar="TOPIC", help="In whose stead ids are taken that name other topics."
+        "--input", metavar="TOPIC", help="The input that replaces the topics named in the file."
     ),
 ]
 
 
 @verb(app, "get", "id get orders order-17", "id get orders hex:00ff")
 def get(call: CommandContext, address: Address, identifier: Id) -> None:
-    """Tell whether an id is remembered, since which record, and for how long.
+    """Show whether an id is remembered, since which record, and for how long.
 
     Exit 3 when it is not.
     """
@@ -51,50 +54,50 @@ def get(call: CommandContext, address: Address, identifier: Id) -> None:
 
 @verb(app, "ls", "id ls orders", "id ls orders --limit 1000 --json | jq -r '.ids[].id'")
 def ls(call: CommandContext, address: Address, *, limit: Limit = 50) -> None:
-    """List the ids that an address remembers, the newest first."""
+    """List the ids that an address remembers, newest first."""
     path = path_of("v1", "addresses", address, "ids")
     found = call.api.pages(path, "ids", limit)
     rows = [
         [
             word(each["id"]),
-            place(each),
+            position(each),
             call.screen.when(each["time"]),
             _left(each),
         ]
         for each in found["ids"]
     ]
     titles = ("id", "record", "accepted", "forgotten after")
-    empty = f"{address} remembers no id."
+    empty = f"{address} remembers no ids."
     call.screen.show(found, lambda: [Table(titles, rows, empty)])
 
 
 @verb(app, "lookup", "id lookup orders order-17 order-18", "id lookup orders - < ids.txt")
 def look_up(call: CommandContext, address: Address, ids: IdsText) -> None:
-    """Tell of many ids which are remembered, and since which records. Exit 3 when one is not.
+    """Show which of many ids are remembered, and since which records. Exit 3 when one is not.
 
-    A dash reads them from standard input, one a line.
+    A dash reads them from standard input, one per line.
     """
     path = path_of("v1", "addresses", address, "ids:lookup")
     whole: Document = {"ids": [], "known": 0}
-    wanted = lines_of_stdin() if ids == ["-"] else ids
-    for start in range(0, len(wanted), PAGE_MAX):
-        part = call.api.post(path, {"ids": wanted[start : start + PAGE_MAX]})
+    requested = lines_of_stdin() if ids == ["-"] else ids
+    for start in range(0, len(requested), PAGE_MAX):
+        part = call.api.post(path, {"ids": requested[start : start + PAGE_MAX]})
         known = whole["known"] + part["known"]
         whole = {**part, "ids": [*whole["ids"], *part["ids"]], "known": known}
     rows = [[word(each["id"]), yes(each["known"]), *_first(call, each)] for each in whole["ids"]]
     titles = ("id", "known", "record", "accepted", "forgotten after")
-    call.screen.show(whole, lambda: [Table(titles, rows, "No id was named.")])
+    call.screen.show(whole, lambda: [Table(titles, rows, "No id was given.")])
     if whole["known"] < len(whole["ids"]):
         raise typer.Exit(AdminExit.NOT_FOUND)
 
 
 @verb(app, "export", "id export orders --out orders.ndjson", "id export orders | head -3")
 def export(call: CommandContext, address: Address, *, out: Out = None) -> None:
-    """Write all ids of an address as NDJSON, the oldest first, as they can be imported."""
+    """Write all ids of an address as NDJSON, oldest first, for id import."""
     path = path_of("v1", "addresses", address, "ids:export")
     written = lines_to(call, out, call.api.lines(path))
     if out is not None:
-        call.screen.progress(f"{written:,} ids stand in {out}.", last=True)
+        call.screen.progress(f"{written:,} ids written to {out}.", last=True)
 
 
 @verb(
@@ -107,23 +110,24 @@ def export(call: CommandContext, address: Address, *, out: Out = None) -> None:
 def import_ids(
     call: CommandContext, address: Address, file: File, *, instead_of: Input = None
 ) -> None:
-    """Have an address know ids as if they had been accepted: NDJSON, as id export writes it.
+    """Import ids into an address as if it had accepted them.
 
-    Counts first how many are new, and asks.
+    Counts the new ids first, and asks.
     """
     path = path_of("v1", "addresses", address, "ids:import")
-    tried = call.api.upload(path, given_lines(file), input=instead_of, dry_run=True)
+    preview = call.api.upload(path, lines_of_file(file), input=instead_of, dry_run=True)
     if call.dry_run:
-        call.screen.show(tried, lambda: [Facts(_imported(tried))])
+        call.screen.show(preview, lambda: [Facts(_imported(preview))])
         return
-    sure(call, f"Import {several(tried['ids'], 'id')} into {address}, new: {tried['new']:,}?")
-    done = call.api.upload(path, given_lines(file), input=instead_of, reason=call.reason)
+    question = f"Import {several(preview['ids'], 'id')} into {address}, new: {preview['new']:,}?"
+    confirm(call, question)
+    done = call.api.upload(path, lines_of_file(file), input=instead_of, reason=call.reason)
     call.screen.show(done, lambda: [Facts(_imported(done))])
 
 
 @verb(app, "forget", "id forget orders order-17 --reason 'sent again on purpose'", takes=Risk.RISK)
 def forget(call: CommandContext, address: Address, identifier: Id) -> None:
-    """Forget an id: its next record is accepted. Exit 3 when it was not known."""
+    """Forget an id: the next record with it is accepted. Exit 3 when it was not known."""
     found = lookup(call, address, identifier)
     if call.dry_run:
         call.screen.show(found, lambda: page(call, found))
@@ -134,47 +138,50 @@ def forget(call: CommandContext, address: Address, identifier: Id) -> None:
         sentence = f"{address} does not know the id {identifier!r}; nothing was changed."
         raise ExitError(AdminExit.NOT_FOUND, sentence)
     if not call.assume_yes:
-        call.screen.beside(page(call, found))
-    sure(call, f"Forget it? The next record with this id on {address} is accepted.")
+        call.screen.preview(page(call, found))
+    confirm(call, f"Forget it? The next record with this id on {address} is accepted.")
     done = call.api.delete("/v1/ids", address=address, name=identifier, reason=call.reason)
     call.screen.show(done, lambda: [Facts([("forgotten", count(done["ids"]))])])
 
 
 def lookup(call: CommandContext, address: str, identifier: str) -> Document:
-    """What the API knows of an id; by query, which takes any characters and the empty id."""
+    """Return what the API knows of an id.
+
+    The id is a query parameter, which allows any characters and the empty id.
+    """
     found = call.api.get("/v1/ids", address=address, name=identifier)
     if not found["known"]:
-        call.note_strange(call.api.get(path_of("v1", "addresses", address)))
+        call.warn_if_unknown(call.api.get(path_of("v1", "addresses", address)))
     return found
 
 
 def page(call: CommandContext, found: Mapping[str, Any]) -> Page:
-    """The page of one id: the answer in a sentence, then what it rests on."""
+    """Return the page of one id: the answer in a sentence, then the records behind it."""
     sightings = found["sightings"]
     if not found["known"]:
-        parts = "" if found["complete"] else ", as far as this instance tells"
-        head = f"{found['address']} does not know it{parts}: a record with it is accepted."
-        return [Title(head), _asked(found)]
-    since = f" of {place(sightings[0]).plain}" if sightings else ""
+        partial = "" if found["complete"] else ", as far as this instance knows"
+        head = f"{found['address']} does not know it{partial}: a record with it is accepted."
+        return [Title(head), _id_facts(found)]
+    since = f" of {position(sightings[0]).plain}" if sightings else ""
     head = f"{found['address']} knows it: a record with it is a duplicate{since}."
     if len(sightings) == 1:
         first = [
-            ("accepted record", place(sightings[0])),
+            ("accepted record", position(sightings[0])),
             ("accepted", call.screen.since(sightings[0]["time"])),
             ("forgotten after", _left(sightings[0])),
         ]
-        return [Title(head), Facts([*_asked(found).rows, *first])]
-    rows = [[place(each), call.screen.since(each["time"]), _left(each)] for each in sightings]
+        return [Title(head), Facts([*_id_facts(found).rows, *first])]
+    rows = [[position(each), call.screen.since(each["time"]), _left(each)] for each in sightings]
     titles = ("accepted record", "accepted", "forgotten after")
-    return [Title(head), _asked(found), Table(titles, rows, "Its record is not known.")]
+    return [Title(head), _id_facts(found), Table(titles, rows, "Its record is not known.")]
 
 
 def _first(call: CommandContext, found: Mapping[str, Any]) -> list[Cell]:
-    """Of an id, the record that counts."""
+    """Return the cells of the first record of an id."""
     if not found["sightings"]:
         return [word(None)] * 3
     first = found["sightings"][0]
-    return [place(first), call.screen.when(first["time"]), _left(first)]
+    return [position(first), call.screen.when(first["time"]), _left(first)]
 
 
 def _imported(done: Mapping[str, Any]) -> list[tuple[str, Cell]]:
@@ -183,12 +190,12 @@ def _imported(done: Mapping[str, Any]) -> list[tuple[str, Cell]]:
 
 
 def _left(sighting: Mapping[str, Any]) -> Cell:
-    """How many ids are to come before it is forgotten."""
+    """Return how many more ids will evict this one."""
     number = sighting["slots_to_eviction"]
     return Cell(str(number), several(number, "more id"))
 
 
-def _asked(found: Mapping[str, Any]) -> Facts:
+def _id_facts(found: Mapping[str, Any]) -> Facts:
     known = "yes" if found["known"] else "no"
     return Facts(
         [

@@ -1,56 +1,56 @@
-"""Overview: all commands in their sections, with a sentence each, as `ringfence --help` shows them.
+"""Overview of all commands, by section, with a sentence each, as `ringfence --help` shows it.
 
-It imports nothing, so that the page is quick.
+It imports no other module of the service, so that the help is fast.
 """
 
 from typing import Final, NamedTuple
 
 
 class LazyCommand(NamedTuple):
-    """A command that is loaded when it is called."""
+    """A command that is imported when it is called."""
 
-    place: str
-    """Its module under `service.cli`, and the name of its Typer there."""
+    import_path: str
+    """`module:attribute` of its Typer app, relative to `service.cli`."""
     sentence: str
 
 
 RUN: Final = {
     "serve": "Run the processor and its admin API until SIGTERM.",
     "bridge": "Forward topics to another cluster until SIGTERM.",
-    "adopt": "Have the service know the ids of a topic that was in use before.",
+    "adopt": "Import the ids of a topic that was in use before Ringfence.",
     "check": "Check the configuration, then the broker.",
     "try": "Send one message twice to an input, and show what becomes of it.",
-    "token": "Make a token for the admin API; it is printed once.",
-    "demo": "Play real flights through a real broker.",
+    "token": "Create a token for the admin API; it is printed once.",
+    "demo": "Send real flights through a real broker.",
     "pipeline": "Run a Spark job; see pipeline --help.",
     "broker": "The embedded development broker: a real Apache Kafka.",
 }
 LATER: Final[dict[str, dict[str, LazyCommand]]] = {
     "Look": {
         "status": LazyCommand(
-            "status:app", "What the service does now; --watch keeps on showing it."
+            "status:app", "Show what the service does now; --watch keeps showing it."
         ),
         "why": LazyCommand(
-            "why:app", "Why was this record dropped? By its place, or address and id."
+            "why:app", "Why was this record dropped? By position, or by address and id."
         ),
-        "audit": LazyCommand("audit:app", "Who changed what, when and why."),
+        "audit": LazyCommand("audit:app", "List who changed what, when and why."),
         "instance": LazyCommand(
-            "status:instance", "The instances of the group, and how each does."
+            "status:instance", "Instances of the group, and the state of each."
         ),
         "partition": LazyCommand("status:partition", "Partitions: owners, offsets, lag, restore."),
         "worker": LazyCommand("status:worker", "The processes of an instance."),
     },
     "Change": {
         "pause": LazyCommand("routes:pausing", "Stop reading the inputs of a route."),
-        "resume": LazyCommand("routes:resuming", "Read them again, from where they were left."),
+        "resume": LazyCommand("routes:resuming", "Resume reading the inputs of a route."),
         "route": LazyCommand("routes:app", "Routes: which topics are read, and where they go."),
         "address": LazyCommand("addresses:app", "What an address remembers, and its settings."),
         "id": LazyCommand("ids:app", "One id: known? since which record? Forget, import, export."),
-        "publisher": LazyCommand("publishers:app", "How far publishers have come; their sessions."),
-        "dead-letter": LazyCommand("dead_letters:app", "What was not accepted, and why."),
-        "redrive": LazyCommand("redrives:app", "Dead letters, sent on their way again."),
-        "settings": LazyCommand("settings:app", "All that is set, as one document; its history."),
-        "context": LazyCommand("contexts:app", "Places with names, to which commands go."),
+        "publisher": LazyCommand("publishers:app", "Positions of publishers, and their sessions."),
+        "dead-letter": LazyCommand("dead_letters:app", "Records that were not accepted, and why."),
+        "redrive": LazyCommand("redrives:app", "Send dead letters again."),
+        "settings": LazyCommand("settings:app", "All settings as one document; history, rollback."),
+        "context": LazyCommand("contexts:app", "Named APIs for commands to use."),
     },
 }
 _HEAD: Final = """\
@@ -68,7 +68,7 @@ Options:
 
 
 def overview() -> str:
-    """Return the page."""
+    """Return the overview as text."""
     sections = {"Run": RUN} | {
         title: {name: later.sentence for name, later in names.items()}
         for title, names in LATER.items()

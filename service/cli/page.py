@@ -1,6 +1,6 @@
-"""Page: the output of a command as values: titles, facts and tables.
+"""Pages: the output of a command as values: titles, facts and tables.
 
-A page contains text as it arrived; every page is made printable before it is shown.
+A page contains the API's text unchanged; `legible` makes it printable before it is shown.
 """
 
 from collections.abc import Sequence
@@ -11,26 +11,26 @@ from service.printable import visible
 
 
 class Title(NamedTuple):
-    """A line that stands above what follows, on a terminal."""
+    """A heading of the next part, shown on a terminal only."""
 
     text: str
 
 
 class Facts(NamedTuple):
-    """One thing, as names and values."""
+    """The attributes of one thing, as names and values."""
 
     rows: Sequence[tuple[str, Cell]]
 
 
 class Table(NamedTuple):
-    """Many of a kind, a line each."""
+    """A list of things, one row each."""
 
     titles: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     empty: str
-    """What to say where there are none."""
+    """The message when there are no rows."""
     spare: Sequence[str] = ()
-    """Titles of columns that a narrow terminal leaves out, the first ones first."""
+    """Titles of the columns to leave out on a narrow terminal, in this order."""
 
 
 Part = Title | Facts | Table
@@ -38,7 +38,7 @@ Page = Sequence[Part]
 
 
 def legible(page: Page) -> Page:
-    """The same page, with no character that does more than be seen."""
+    """Return the page with all control characters escaped."""
     return [_legible(part) for part in page]
 
 
@@ -54,6 +54,6 @@ def _legible(part: Part) -> Part:
 
 
 def legible_cell(cell: Cell) -> Cell:
-    """The same of one value."""
+    """Return the cell with all control characters escaped."""
     text = None if cell.text is None else visible(cell.text)
     return cell._replace(plain=visible(cell.plain), text=text)

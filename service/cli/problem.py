@@ -1,8 +1,7 @@
-"""Problem: an error of the API as a sentence for stderr and an exit code.
+"""API errors: a problem document as a sentence for stderr and an exit code.
 
-0 done, 1 the answer is no, 2 invalid request, 3 not found, 4 conflict, 5 not allowed, 6
-unreachable.
-See docs/cli.md.
+Exit codes: 0 done, 1 the answer is no, 2 invalid request, 3 not found, 4 conflict, 5 not allowed,
+6 unreachable (docs/cli.md).
 """
 
 from collections.abc import Mapping
@@ -31,18 +30,18 @@ _CODES: Final[Mapping[int, ExitCode | AdminExit]] = {
     503: AdminExit.UNREACHABLE,
 }
 _NO: Final = frozenset({"not-possible"})
-"""It was asked as it should be; the answer is no."""
+"""Problem types of a valid request whose answer is no."""
 _NEXT: Final[Mapping[int, str]] = {
-    401: "Name a file with a token: --token-file or RINGFENCE_TOKEN_FILE.",
-    403: "Ask with a token whose role allows it.",
-    412: "Somebody else changed it meanwhile: run the command again.",
-    429: "Run it again later.",
-    503: "Run it again, or have it wait longer with --timeout.",
+    401: "Name a token file with --token-file or RINGFENCE_TOKEN_FILE.",
+    403: "Use a token whose role allows it.",
+    412: "It was changed in the meantime: run the command again.",
+    429: "Run the command again later.",
+    503: "Run the command again, or wait longer with --timeout.",
 }
 
 
 class ApiError(ExitError):
-    """The API said no, and why."""
+    """An error response of the API; `kind` is its problem type without the URN prefix."""
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
         self.status = status
@@ -53,12 +52,12 @@ class ApiError(ExitError):
 def _code(status: int, kind: str) -> ExitCode | AdminExit:
     if kind in _NO:
         return ExitCode.NO
-    # What gives no kind is not the service, but something before it.
+    # A response without a problem type comes from a proxy, not from the service.
     return _CODES.get(status, ExitCode.NO if kind else AdminExit.UNREACHABLE)
 
 
 def _sentence(status: int, problem: Mapping[str, Any]) -> str:
-    """The detail, each fault that it does not tell, and what to do next."""
+    """Return the detail, each error that it does not contain, and what to do next."""
     detail = str(problem.get("detail") or problem.get("title") or f"It answered {status}.")
     lines = [detail]
     faults = [each for each in problem.get("errors") or () if str(each.get("detail")) not in detail]
@@ -66,5 +65,5 @@ def _sentence(status: int, problem: Mapping[str, Any]) -> str:
     if status in _NEXT:
         lines.append(_NEXT[status])
     if status >= 500 and status != 503:
-        lines.append(f"Look for {problem.get('trace_id')} in its log.")
+        lines.append(f"Search the service's log for {problem.get('trace_id')}.")
     return "\n".join(map(visible, lines))

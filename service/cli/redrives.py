@@ -1,4 +1,4 @@
-"""`ringfence redrive …`: sends dead letters again, as jobs that can be watched."""
+"""`ringfence redrive …`: jobs that send dead letters again."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -7,16 +7,16 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from service.cli.arguments import Document, path_of, place_of
+from service.cli.arguments import Document, path_of, position_of
 from service.cli.cells import Cell, Tone, count, phase, several, share, span, word
-from service.cli.command import CommandContext, Limit, Risk, noun, sure, verb
+from service.cli.command import CommandContext, Limit, Risk, confirm, noun, verb
 from service.cli.dead_letters import FilterOptions, breakdown, table
 from service.cli.page import Facts, Page, Part, Table, Title
 from service.errors import ExitCode, ExitError
 
 
 class RedriveMode(StrEnum):
-    """What becomes of a dead letter that is redriven."""
+    """How a redriven dead letter is decided."""
 
     THROUGH = "through"
     FORGET = "forget"
@@ -24,9 +24,9 @@ class RedriveMode(StrEnum):
 
 
 _MEANS: Final = {
-    RedriveMode.THROUGH: "Each is decided again: a duplicate stays one.",
-    RedriveMode.FORGET: "The id of each is forgotten, then it is accepted and remembered.",
-    RedriveMode.BYPASS: "Each goes straight to its output; what is remembered stays as it is.",
+    RedriveMode.THROUGH: "Each is decided again; a duplicate stays a duplicate.",
+    RedriveMode.FORGET: "The id of each is forgotten; then it is accepted and remembered.",
+    RedriveMode.BYPASS: "Each goes straight to its output; remembered ids do not change.",
 }
 
 _COUNTED: Final = ("scanned", "matched", "sent", "accepted", "refused", "waiting", "failed")
@@ -46,38 +46,38 @@ _TITLES: Final = (
 
 
 def number_of(preview: Mapping[str, Any]) -> str:
-    """How many it would be about: 5 of 36,592 dead letters."""
-    all_ = several(preview["matched"], "dead letter")
-    all_ = all_ if preview["complete"] else f"more than {all_}"
+    """Return how many dead letters a redrive would send: `5 of 36,592 dead letters`."""
+    matched = several(preview["matched"], "dead letter")
+    matched = matched if preview["complete"] else f"more than {matched}"
     if preview["redrives"] == preview["matched"]:
-        return all_
-    return f"{preview['redrives']:,} of {all_}"
+        return matched
+    return f"{preview['redrives']:,} of {matched}"
 
 
 def warning(preview: Mapping[str, Any]) -> str:
-    """What the outputs will hold twice, as a sentence; empty for nothing."""
+    """Return a warning about messages that the outputs would contain twice, or an empty text."""
     if not preview["doubles"]:
         return ""
     some = "These" if preview["doubles"] == preview["redrives"] else f"Up to {preview['doubles']:,}"
-    return f"{some} were refused as duplicates: the output will then hold these messages twice."
+    return f"{some} were rejected as duplicates: the output will contain these messages twice."
 
 
 def preview_page(call: CommandContext, mode: RedriveMode, preview: Mapping[str, Any]) -> Page:
-    """What a redrive would be about: counts, and some of them."""
+    """Return the page of a preview: counts and samples."""
     parts: list[Part] = [Title(f"{number_of(preview)}. {_MEANS[mode]}")]
-    told = warning(preview) if call.dry_run else ""  # else the question tells it
-    parts += [Title(told)] if told else []
+    text = warning(preview) if call.dry_run else ""  # otherwise the question contains it
+    parts += [Title(text)] if text else []
     parts += breakdown(preview, preview["matched"])
     if preview["skipped"]:
         rows = [[word(why), count(number, "warn")] for why, number in preview["skipped"].items()]
         parts.append(Table(("cannot be redriven", "dead letters"), rows, ""))
     if preview["samples"]:
-        parts += [Title("Some of them"), table(call, preview["samples"], "")]
+        parts += [Title("Samples"), table(call, preview["samples"], "")]
     return parts
 
 
 def redrives_table(call: CommandContext, jobs: Sequence[Mapping[str, Any]]) -> Table:
-    """A table of redrives."""
+    """Return a table of redrives."""
     rows = [_row(call, each) for each in jobs]
     spare = ("by", "sent", "rate", "refused")
     return Table(_TITLES, rows, "There are no redrives.", spare)
@@ -100,7 +100,7 @@ def _row(call: CommandContext, job: Mapping[str, Any]) -> list[Cell]:
 
 
 def redrive_page(call: CommandContext, job: Mapping[str, Any]) -> Page:
-    """The page of one redrive."""
+    """Return the page of one redrive."""
     done = job["progress"]
     rows = [
         ("state", phase(job["state"])),
@@ -133,12 +133,12 @@ def _tone(name: str, number: int) -> Tone:
 
 
 def _filter_text(job: Mapping[str, Any]) -> str:
-    """What was ordered, as options would say it."""
+    """Return the filter of a redrive as text."""
     if job["letters"]:
-        return f"{job['letters']:,} named one by one"
-    told = {"topic": job["topics"], **job["filter"]}
+        return f"{job['letters']:,} by position"
+    fields = {"topic": job["topics"], **job["filter"]}
     texts = []
-    for name, value in told.items():
+    for name, value in fields.items():
         if isinstance(value, Mapping):
             texts += [f"{name} {key} = {each}" for key, each in value.items()]
         elif value:
@@ -157,7 +157,7 @@ def _rate(job: Mapping[str, Any]) -> Cell:
 
 
 def progress_line(job: Mapping[str, Any]) -> str:
-    """How far it is, in a line."""
+    """Return the progress of a redrive in one line."""
     done = job["progress"]
     ratio = _done(job).shown.strip()
     left = job["eta_seconds"]
@@ -172,7 +172,7 @@ def progress_line(job: Mapping[str, Any]) -> str:
     return " · ".join(parts)
 
 
-app = noun("Redrives: dead letters sent on their way again, as jobs that survive restarts.")
+app = noun("Redrives: jobs that send dead letters again and survive restarts.")
 
 LOOK_EVERY_S: Final = 0.5
 
@@ -180,24 +180,27 @@ ModeOption = Annotated[
     RedriveMode,
     typer.Option(
         "--mode",
-        help="through: decided again; forget: its id is forgotten first; bypass: to the output.",
+        help="through: decide again; forget: forget its id first; bypass: straight to the output.",
     ),
 ]
 
 Letters = Annotated[
     list[str] | None,
-    typer.Argument(metavar="PLACE", help="Dead letters one by one; then no filter."),
+    typer.Argument(metavar="POSITION", help="Dead letters to redrive, instead of a filter."),
 ]
 
 Rate = Annotated[
-    float | None, typer.Option("--rate", metavar="N", help="Records per second at most.")
+    float | None, typer.Option("--rate", metavar="N", help="Maximum records per second.")
 ]
 
-Most = Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="At most.")]
+Most = Annotated[
+    int | None,
+    typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number to redrive."),
+]
 
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Follow it to its end.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Follow it until it ends.")]
 
-Name = Annotated[str, typer.Argument(metavar="REDRIVE", help="As redrive ls names it.")]
+Name = Annotated[str, typer.Argument(metavar="REDRIVE", help="The id that redrive ls shows.")]
 
 
 @verb(
@@ -213,67 +216,67 @@ def start(
     letters: Letters = None,
     *,
     mode: ModeOption,
-    wanted: FilterOptions,
+    options: FilterOptions,
     rate: Rate = None,
     limit: Most = None,
     watch: Watch = False,
 ) -> None:
-    """Redrive dead letters: counts them, shows samples, asks, begins.
+    """Redrive dead letters: count them, show samples, ask, then start.
 
-    The dead letters stay where they are. A redrive survives restarts and sends nothing twice.
+    The dead letters stay on their topics. A redrive survives restarts and sends nothing twice.
     """
-    order = _order(mode, wanted, letters or [], rate, limit)
+    order = _order(mode, options, letters or [], rate, limit)
     preview = call.api.post("/v1/redrives", order, dry_run=True)
     if call.dry_run:
         call.screen.show(preview, lambda: preview_page(call, mode, preview))
         return
     if not call.assume_yes:
-        call.screen.beside(preview_page(call, mode, preview))
+        call.screen.preview(preview_page(call, mode, preview))
     if not preview["matched"] and preview["complete"]:
-        raise ExitError(ExitCode.NO, "No dead letter fits, so nothing was begun.")
+        raise ExitError(ExitCode.NO, "No dead letter matches; nothing was started.")
     question = f"Redrive {number_of(preview)} with mode {mode}?"
-    sure(call, " ".join(filter(None, [warning(preview), question])))
-    begun = call.api.post("/v1/redrives", order, reason=call.reason)
+    confirm(call, " ".join(filter(None, [warning(preview), question])))
+    job = call.api.post("/v1/redrives", order, reason=call.reason)
     if watch:
-        begun = follow(call, begun["id"])
-    call.screen.show(begun, lambda: redrive_page(call, begun))
+        job = follow(call, job["id"])
+    call.screen.show(job, lambda: redrive_page(call, job))
     if not watch:
-        call.screen.note(f"Follow it: ringfence redrive watch {begun['id']}")
-    _judge(begun)
+        call.screen.note(f"Follow it: ringfence redrive watch {job['id']}")
+    _raise_if_not_done(job)
 
 
 @verb(app, "ls", "redrive ls")
 def ls(call: CommandContext, *, limit: Limit = 50) -> None:
-    """List redrives, the newest first."""
+    """List redrives, newest first."""
     found = call.api.pages("/v1/redrives", "redrives", limit)
     call.screen.show(found, lambda: [redrives_table(call, found["redrives"])])
 
 
 @verb(app, "show", "redrive show 0198c2f4")
 def show(call: CommandContext, name: Name) -> None:
-    """Show a redrive: what was ordered, by whom, and how far it has come."""
+    """Show a redrive: its filter, who started it, and its progress."""
     job = _read(call, name)
     call.screen.show(job, lambda: redrive_page(call, job))
 
 
 @verb(app, "watch", "redrive watch 0198c2f4")
 def watch(call: CommandContext, name: Name) -> None:
-    """Follow a redrive to its end; exit 1 when it fails or is cancelled."""
+    """Follow a redrive until it ends. Exit 1 when it fails or is cancelled."""
     job = follow(call, name)
     call.screen.show(job, lambda: redrive_page(call, job))
-    _judge(job)
+    _raise_if_not_done(job)
 
 
 @verb(app, "cancel", "redrive cancel 0198c2f4 --reason 'the wrong filter'", takes=Risk.WRITE)
 def cancel(call: CommandContext, name: Name) -> None:
-    """Cancel a redrive; what was redriven stays so."""
+    """Cancel a redrive; dead letters that were already sent are not undone."""
     path = path_of("v1", "redrives", f"{name}:cancel")
     job = call.api.post(path, reason=call.reason)
     call.screen.show(job, lambda: redrive_page(call, job))
 
 
 def follow(call: CommandContext, name: str) -> Document:
-    """Show how far a redrive is until it ends, and return it."""
+    """Show the progress of a redrive until it ends, and return it."""
     while True:
         job = _read(call, name)
         ended = job["state"] != "running"
@@ -285,27 +288,27 @@ def follow(call: CommandContext, name: str) -> Document:
 
 def _order(
     mode: RedriveMode,
-    wanted: FilterOptions,
+    options: FilterOptions,
     letters: list[str],
     rate: float | None,
     limit: int | None,
 ) -> Document:
-    given = {
+    fields = {
         "mode": mode.value,
-        "topics": list(wanted.topics),
-        "filter": wanted.body(),
-        "letters": [place_of(each)._asdict() for each in letters],
+        "topics": list(options.topics),
+        "filter": options.body(),
+        "letters": [position_of(each)._asdict() for each in letters],
         "max_per_second": rate,
         "limit": limit,
     }
-    return {name: value for name, value in given.items() if value not in (None, [], {})}
+    return {name: value for name, value in fields.items() if value not in (None, [], {})}
 
 
 def _read(call: CommandContext, name: str) -> Document:
     return call.api.get(path_of("v1", "redrives", name))
 
 
-def _judge(job: Mapping[str, Any]) -> None:
+def _raise_if_not_done(job: Mapping[str, Any]) -> None:
     if job["state"] in {"failed", "cancelled"}:
         why = job["error"] or f"it was {job['state']}"
-        raise ExitError(ExitCode.NO, f"The redrive {job['id']} did not come to its end: {why}.")
+        raise ExitError(ExitCode.NO, f"The redrive {job['id']} did not complete: {why}.")

@@ -1,4 +1,4 @@
-"""Command registry: commands of the overview are imported when they are called."""
+"""Command registry: imports the module of an API command when the command is called."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -15,27 +15,27 @@ _BY_NAME: Final = {name: later for section in LATER.values() for name, later in 
 
 
 class Commands(TyperGroup):
-    """All commands: those that run something, and those that ask the API."""
+    """All commands: those that run something, and those that use the API."""
 
-    def __init__(self, **given: Any) -> None:  # noqa: ANN401 - handed on as it came
-        super().__init__(**given)
-        # So that what is mistyped is compared with all names.
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - passed on unchanged
+        super().__init__(**options)
+        # Registered by name, so that Typer's suggestions for a mistyped name include them.
         for name, each in _BY_NAME.items():
             self.add_command(TyperCommand(name, help=each.sentence))
 
     def get_command(self, ctx: "Context", cmd_name: str) -> "Command | None":
-        """Load a command of the table."""
+        """Return a command; load it if it uses the API."""
         return load(cmd_name) if cmd_name in _BY_NAME else super().get_command(ctx, cmd_name)
 
     def format_help(self, ctx: "Context", formatter: "HelpFormatter") -> None:  # noqa: ARG002 - as typer calls it
-        """Write the overview, as the entry does."""
+        """Write the overview, as `ringfence --help` does."""
         formatter.write(overview())
 
 
 def load(name: str) -> "Command":
-    """Return a command of the table."""
+    """Load a command that uses the API."""
     later = _BY_NAME[name]
-    module, _, attribute = later.place.partition(":")
+    module, _, attribute = later.import_path.partition(":")
     app = getattr(import_module(f"service.cli.{module}"), attribute)
     command = get_command(app)
     command.name = name

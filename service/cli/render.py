@@ -1,7 +1,7 @@
-"""Terminal rendering: pages by rich. One accent, no frames; numbers are aligned.
+"""Terminal rendering of pages with rich: one accent colour, no frames, numbers right-aligned.
 
-Nothing is cut. A table that is too wide drops the columns it can spare, then its bars, and then
-shows each row as a list of names and values.
+No value is cut. A table that is too wide drops its spare columns, then its bars, and then shows
+each row as a list of names and values.
 """
 
 import time
@@ -29,17 +29,17 @@ _STYLES: Final[Mapping[str, str]] = {
 _EIGHTHS: Final = "▏▎▍▌▋▊▉"
 _GAP: Final = 2
 _TEXT_COLUMNS: Final = 32
-"""Free text that is longer goes over several lines."""
+"""Free text wraps at this width."""
 
 
 def draw(page: Page, out: TextIO) -> None:
-    """Draw a page once."""
+    """Render a page."""
     console = _console(out)
     console.print(_drawn(page, console.width))
 
 
 def live(look: Callable[[], Page], every_s: float, out: TextIO) -> None:
-    """Draw in its place again and again, until interrupted."""
+    """Render the page of `look` in place every `every_s` seconds, until interrupted."""
     console = _console(out)
     with Live(console=console, screen=True, auto_refresh=False) as view:
         while True:
@@ -55,7 +55,7 @@ def _drawn(page: Page, width: int) -> RenderableType:
     shown = [part for part in page if not isinstance(part, Table) or part.rows]
     drawn: list[RenderableType] = []
     for number, part in enumerate(shown):
-        # A title belongs to what follows; all else is set apart by a line.
+        # An empty line goes between parts, but not between a title and its part.
         if number and not isinstance(shown[number - 1], Title):
             drawn.append(Text(""))
         drawn.append(_part(part, width))
@@ -78,7 +78,7 @@ def _part(part: Part, width: int) -> RenderableType:
 
 
 def _narrower(table: Table) -> Iterator[tuple[Table, int]]:
-    """A table, each time narrower than before; columns in which nothing stands are never shown."""
+    """Yield narrower and narrower versions of a table; empty columns are always left out."""
     empty = [
         title
         for number, title in enumerate(table.titles)
@@ -105,7 +105,7 @@ def _is_nothing(cell: Cell) -> bool:
 
 
 def _width(table: Table, bar_columns: int) -> int:
-    """How many columns of the terminal it takes, with free text in as few as is bearable."""
+    """Return how many terminal columns a table takes, with free text wrapped."""
     widths = [cell_len(title) for title in table.titles]
     for row in table.rows:
         for number, cell in enumerate(row):
@@ -150,7 +150,7 @@ def _text(cell: Cell, bar_columns: int) -> Text:
 
 
 def _bar(ratio: float, columns: int) -> tuple[tuple[str, str], tuple[str, str]]:
-    """A bar of full blocks, one that is partly full, and what is left."""
+    """Return a bar: full blocks, one partial block, and dots for the rest."""
     full, rest = divmod(round(ratio * columns * 8), 8)
     filled = "█" * full + (_EIGHTHS[rest - 1] if rest else "")
     return (filled, ACCENT), ("·" * (columns - len(filled)), "dim")

@@ -1,4 +1,4 @@
-"""`ringfence route …`, `pause` and `resume`: what is read, where it is decided, where it goes."""
+"""`ringfence route …`, `pause` and `resume`: list, change, pause and resume routes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,14 +10,14 @@ from service.cli.arguments import STDIN, Document, document_of, path_of
 from service.cli.cells import phase, text_of, word
 from service.cli.command import CommandContext, Risk, noun, single, verb
 from service.cli.page import Facts, Page, Table, Title
-from service.cli.settings_change import make, standing
+from service.cli.settings_change import apply_change, current
 from service.errors import ExitCode, ExitError
 
 app = noun("Routes: which topics are read, where ids are decided, where records go.")
 pausing = single()
 resuming = single()
 
-Name = Annotated[str, typer.Argument(metavar="ROUTE", help="As route ls names it.")]
+Name = Annotated[str, typer.Argument(metavar="ROUTE", help="The name that route ls shows.")]
 Keys = Annotated[
     Path, typer.Argument(metavar="[FILE]", help="Keys in JSON or TOML; - is standard input.")
 ]
@@ -60,31 +60,31 @@ def show(call: CommandContext, route: Name) -> None:
     takes=Risk.RISK,
 )
 def put(call: CommandContext, route: Name, file: Keys = STDIN) -> None:
-    """Make a route, or put another in its place; shows the difference.
+    """Create or replace a route; show the difference.
 
-    Takes the keys of [[routes]], as a file or from a pipe; what is left out has its default.
+    Takes the keys of [[routes]], from a file or a pipe; keys that are left out have their defaults.
     """
     keys = document_of(file)
     if keys.pop("name", route) != route:
-        sentence = f"{file} is of another route than {route}; name the one that it is of."
+        sentence = f"{file} is of another route than {route}; use the name in the file."
         raise ExitError(ExitCode.USAGE, sentence)
     path = path_of("v1", "routes", route)
-    now = standing(call, path)
+    now = current(call, path)
 
     def send(query: Mapping[str, object]) -> Document:
         if now is None:
             return call.api.create(path, keys, **query)
         return call.api.put(path, keys, now.etag, **query)
 
-    make(call, f"{'Make' if now is None else 'Change'} the route {route}", send)
+    apply_change(call, f"{'Create' if now is None else 'Change'} the route {route}", send)
 
 
 @verb(app, "delete", "route delete orders --dry-run", takes=Risk.RISK)
 def delete(call: CommandContext, route: Name) -> None:
-    """Delete a route: its inputs are read no more, on all instances."""
+    """Delete a route: all instances stop reading its inputs."""
     path = path_of("v1", "routes", route)
     etag = call.api.read(path).etag
-    make(
+    apply_change(
         call,
         f"Delete the route {route}",
         lambda query: call.api.delete(path, etag, **query),
@@ -94,13 +94,13 @@ def delete(call: CommandContext, route: Name) -> None:
 
 @verb(app, "pause", "route pause orders --reason 'the consumer is down'", takes=Risk.WRITE)
 def pause(call: CommandContext, route: Name) -> None:
-    """Read the inputs of a route no further, on all instances and over restarts."""
+    """Stop reading the inputs of a route on all instances, over restarts, until it is resumed."""
     _turn(call, route, "pause")
 
 
 @verb(app, "resume", "route resume orders", takes=Risk.WRITE)
 def resume(call: CommandContext, route: Name) -> None:
-    """Read the inputs of a route again, from where they were left."""
+    """Resume reading the inputs of a route where it was paused."""
     _turn(call, route, "resume")
 
 
@@ -111,7 +111,7 @@ verb(resuming, "resume", "resume orders", takes=Risk.WRITE)(resume)
 def _turn(call: CommandContext, route: str, how: str) -> None:
     path = path_of("v1", "routes", f"{route}:{how}")
     what = f"{how.capitalize()} the route {route}"
-    make(call, what, lambda query: call.api.post(path, None, **query))
+    apply_change(call, what, lambda query: call.api.post(path, None, **query))
 
 
 def _page(found: Mapping[str, Any]) -> Page:

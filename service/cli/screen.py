@@ -1,8 +1,8 @@
-"""Screen: tables on a terminal, tab-separated text in a pipe, JSON on request.
+"""Command output: tables on a terminal, tab-separated text in a pipe, JSON on request.
 
-The answer goes to standard output, everything else to standard error. rich is imported for a
-terminal alone; it uses no colour where NO_COLOR is set. All text is made printable here, on both
-streams and in JSON: names and ids may come from any publisher.
+The result goes to standard output, everything else to standard error. rich is imported only for a
+terminal; it uses no colour when NO_COLOR is set. All text is made printable here, on both streams
+and in JSON, since names and ids may come from any publisher.
 """
 
 import json
@@ -21,7 +21,7 @@ TAB: Final = "\t"
 
 
 class CommandOutput:
-    """Where a command shows what it found."""
+    """Writes the result of a command, and its notes and progress."""
 
     def __init__(
         self,
@@ -39,22 +39,22 @@ class CommandOutput:
         self.terminal = self._out.isatty() if terminal is None else terminal
 
     def show(self, document: object, page: Callable[[], Page]) -> None:
-        """Show a document of the API: as it is, or as the page that is made of it."""
+        """Show a document of the API: unchanged with --json, else as the page from `page`."""
         if self.as_json:
             self.json(document)
         else:
             self.page(page())
 
     def json(self, document: object) -> None:
-        """Print it indented; one that others read line by line goes to `json_line`."""
+        """Print a document as indented JSON."""
         self._line(visible_json(json.dumps(document, indent=2, ensure_ascii=False)))
 
     def json_line(self, text: str) -> None:
-        """Print a document that is one line of JSON."""
+        """Print one line of JSON, for readers of NDJSON."""
         self._line(visible_json(text))
 
     def line(self, text: str) -> None:
-        """Print a line; tabs stay what they are between values."""
+        """Print a line; tabs between values are kept."""
         self._line(visible(text, TAB))
 
     def _line(self, text: str) -> None:
@@ -62,28 +62,28 @@ class CommandOutput:
         self._out.flush()
 
     def page(self, page: Page) -> None:
-        """Draw on a terminal, write plain lines elsewhere."""
+        """Render a page on a terminal, write plain lines elsewhere."""
         if self.terminal:
-            from service.cli import render as drawing  # noqa: PLC0415 - and so rich
+            from service.cli import render  # noqa: PLC0415 - imports rich, which is slow
 
-            drawing.draw(legible(page), self._out)
+            render.draw(legible(page), self._out)
         else:
             self._write(legible(page))
         for part in page:
             if isinstance(part, Table) and not part.rows:
                 self.note(part.empty)
 
-    def beside(self, page: Page) -> None:
-        """Show a page to whoever is asked next: on standard error."""
+    def preview(self, page: Page) -> None:
+        """Show a page on standard error, before a question about it."""
         CommandOutput(utc=self.utc, out=self._err, err=self._err).page(page)
 
     def note(self, text: str) -> None:
-        """Say something beside the result."""
+        """Print a message on standard error."""
         self._err.write(visible(text) + "\n")
         self._err.flush()
 
     def progress(self, text: str, *, last: bool = False) -> None:
-        """Say how far it is: one line that is written over, on a terminal alone."""
+        """Show progress on standard error: one line that is overwritten, on a terminal only."""
         if self._err.isatty():
             self._err.write(f"\r\x1b[K{visible(text)}" + ("\n" if last else ""))
             self._err.flush()
@@ -91,7 +91,10 @@ class CommandOutput:
             self.note(text)
 
     def follow(self, look: Callable[[], tuple[object, Page]], every_s: float) -> None:
-        """Show again and again, until interrupted; on a terminal in its place."""
+        """Show the result of `look` every `every_s` seconds until interrupted.
+
+        On a terminal the page is redrawn in place.
+        """
         if self.as_json or not self.terminal:
             while True:
                 document, page = look()
@@ -100,20 +103,20 @@ class CommandOutput:
                 else:
                     self.page(page)
                 time.sleep(every_s)
-        from service.cli import render as drawing  # noqa: PLC0415 - and so rich
+        from service.cli import render  # noqa: PLC0415 - imports rich, which is slow
 
-        drawing.live(lambda: legible(look()[1]), every_s, self._out)
+        render.live(lambda: legible(look()[1]), every_s, self._out)
 
     def when(self, time_text: str | None) -> Cell:
-        """A time in the user's zone."""
+        """Return a time as a cell, in the user's zone or UTC."""
         return cells.when(time_text, utc=self.utc)
 
     def since(self, time_text: str | None) -> Cell:
-        """A time in the user's zone, and how long ago that is."""
+        """Return a time as a cell, with how long ago it was."""
         return cells.when(time_text, utc=self.utc, now=datetime.now(UTC))
 
     def _write(self, page: Page) -> None:
-        """Parts are set apart by an empty line, as paragraphs are."""
+        """Write the parts as plain lines, with an empty line between them."""
         parts = [part for part in page if not isinstance(part, Title)]
         for number, part in enumerate(parts):
             if number:

@@ -1,4 +1,4 @@
-"""`ringfence settings …`: all that is set over REST as one document, its history, and rollback."""
+"""`ringfence settings …`: all settings made over REST as one document, history and rollback."""
 
 import json
 from collections.abc import Mapping
@@ -11,23 +11,25 @@ from service.cli.arguments import STDIN, Document, document_of, path_of
 from service.cli.cells import count, word
 from service.cli.command import CommandContext, Limit, Out, Risk, lines_to, noun, verb
 from service.cli.page import Facts, Table, Title
-from service.cli.settings_change import difference, make
+from service.cli.settings_change import apply_change, difference
 
-app = noun("Settings: all that is set over REST as one document, its history, the way back.")
+app = noun("Settings: all that REST has set, as one document; its history, and rollback.")
 
 File = Annotated[Path, typer.Argument(metavar="[FILE]", help="JSON or TOML; - is standard input.")]
 Revision = Annotated[
-    int, typer.Argument(metavar="REVISION", help="Of settings history; 0 is the file.", min=0)
+    int,
+    typer.Argument(metavar="REVISION", help="From settings history; 0 is the file alone.", min=0),
 ]
 Subject = Annotated[
-    str, typer.Argument(metavar="FILE|REVISION", help="A document, or a number of the history.")
+    str,
+    typer.Argument(metavar="FILE|REVISION", help="A document, or a revision of the history."),
 ]
 _PATH = "/v1/settings"
 
 
 @verb(app, "export", "settings export --out settings.json")
 def export(call: CommandContext, *, out: Out = None) -> None:
-    """Write all that is set as JSON, to be kept or applied elsewhere."""
+    """Write the settings as JSON, to keep them or apply them elsewhere."""
     document = call.api.get(_PATH)
     lines_to(call, out, [json.dumps(document, indent=2, ensure_ascii=False)])
 
@@ -40,16 +42,16 @@ def export(call: CommandContext, *, out: Out = None) -> None:
     takes=Risk.RISK,
 )
 def apply(call: CommandContext, file: File = STDIN) -> None:
-    """Set a document in place of all that is set; shows the difference and asks."""
+    """Replace the settings by a document; show the difference and ask."""
     body = document_of(file)
     now = call.api.read(_PATH)
     since = now.document["revision"]
     if body.get("revision", since) != since and not call.screen.as_json:
         call.screen.note(
-            f"{file} was exported at revision {body['revision']}, and {since} holds now: "
-            "what came since is taken back too."
+            f"{file} was exported at revision {body['revision']}, and the current one is {since}: "
+            "later changes are undone too."
         )
-    make(
+    apply_change(
         call,
         "Apply the settings",
         lambda query: call.api.put(_PATH, body, now.etag, **query),
@@ -59,7 +61,7 @@ def apply(call: CommandContext, file: File = STDIN) -> None:
 
 @verb(app, "history", "settings history", "settings history -n 5 --json")
 def history(call: CommandContext, *, limit: Limit = 20) -> None:
-    """List what was set when, by whom and why; the newest first."""
+    """List the revisions: when, by whom, why; newest first."""
     found = call.api.pages("/v1/settings/revisions", "revisions", limit)
     rows = [
         [
@@ -72,12 +74,12 @@ def history(call: CommandContext, *, limit: Limit = 20) -> None:
         for each in found["revisions"]
     ]
     titles = ("revision", "time", "by", "reason", "changes")
-    call.screen.show(found, lambda: [Table(titles, rows, "Nothing was ever set over REST.")])
+    call.screen.show(found, lambda: [Table(titles, rows, "Nothing has been set over REST.")])
 
 
 @verb(app, "show", "settings show 12")
 def show(call: CommandContext, revision: Revision) -> None:
-    """Show one revision: when, by whom, why, and all that it sets."""
+    """Show one revision: when, by whom, why, and its settings."""
     found = call.api.get(_revision(revision))
     rows = [
         ("time", call.screen.since(found["time"])),
@@ -91,14 +93,14 @@ def show(call: CommandContext, revision: Revision) -> None:
 
 @verb(app, "diff", "settings diff settings.json", "settings diff 11")
 def diff(call: CommandContext, subject: Subject) -> None:
-    """Show what applying a file, or going back to a revision, would change. Exit 1 if anything."""
-    tried = (
+    """Show what applying a file, or rolling back, would change. Exit 1 if anything changes."""
+    preview = (
         _rollback(call, int(subject), {"dry_run": True})
         if subject.isdigit()
         else _applied(call, subject)
     )
-    call.screen.show(tried, lambda: difference(f"Set {subject}", tried))
-    if tried["effect"]:
+    call.screen.show(preview, lambda: difference(f"Set {subject}", preview))
+    if preview["effect"]:
         raise typer.Exit(1)
 
 
@@ -110,11 +112,11 @@ def diff(call: CommandContext, subject: Subject) -> None:
     takes=Risk.RISK,
 )
 def rollback(call: CommandContext, revision: Revision) -> None:
-    """Set again what was set at a revision, or with 0 nothing; shows the difference and asks."""
+    """Restore the settings of a revision, or with 0 of the file; show the difference and ask."""
     etag = call.api.read(_PATH).etag
-    make(
+    apply_change(
         call,
-        f"Go back to revision {revision}",
+        f"Roll back to revision {revision}",
         lambda query: _rollback(call, revision, query, etag),
         always_ask=True,
     )

@@ -1,40 +1,41 @@
-"""Settings change: preview, question where ids would be lost, change, wait for its effect."""
+"""Settings change: preview it, ask if ids would be lost, apply it, and wait for its effect."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from service.cli.arguments import Document, InputDocument
 from service.cli.cells import age, count, several, source, text_of, word
-from service.cli.command import CommandContext, sure
+from service.cli.command import CommandContext, confirm
 from service.cli.page import Facts, Page, Part, Table, Title
 from service.cli.problem import NOT_FOUND, ApiError
 from service.errors import ExitCode, ExitError
 
 _NOT_SET = ("etag", "revision", "source", "name", "pattern")
-"""What a document tells of itself."""
+"""Keys of a document that are not settings."""
 
 
-def make(
+def apply_change(
     call: CommandContext,
     what: str,
     send: Callable[[Mapping[str, object]], Document],
     *,
     always_ask: bool = False,
 ) -> None:
-    """Try a change out, show it, ask where it takes something away, make it.
+    """Preview a change, ask if it would forget ids, and apply it.
 
-    `send` makes the request with the parameters that it is given.
+    `send` sends the request with the query parameters that it receives. Raises ExitError when the
+    user declines, and when not all partitions have applied the change in time.
     """
-    tried = send({"dry_run": True})
-    if call.dry_run or not tried["effect"]:
-        call.screen.show(tried, lambda: difference(what, tried))
+    preview = send({"dry_run": True})
+    if call.dry_run or not preview["effect"]:
+        call.screen.show(preview, lambda: difference(what, preview))
         return
-    forgets = tried.get("forgets") or {}
+    forgets = preview.get("forgets") or {}
     is_lossy = bool(forgets.get("ids_forgotten") or forgets.get("needs_force"))
     if (is_lossy or always_ask) and not call.assume_yes:
-        call.screen.beside(difference(what, tried))
+        call.screen.preview(difference(what, preview))
         lost = f" {several(forgets['ids_forgotten'], 'id')} would be forgotten." if is_lossy else ""
-        sure(call, f"{what}?{lost}")
+        confirm(call, f"{what}?{lost}")
     done = send(
         {
             "wait": "applied",
@@ -46,14 +47,14 @@ def make(
     call.screen.show(done, lambda: difference(what, done))
     if done["applied"] is False:
         sentence = (
-            f"Revision {done['revision']} is written and holds from now on, but not all partitions "
-            "go by it yet; look at ringfence status, or wait longer with --timeout."
+            f"Revision {done['revision']} is written and effective, but not all partitions have "
+            "applied it yet; look at ringfence status, or wait longer with --timeout."
         )
         raise ExitError(ExitCode.NO, sentence)
 
 
-def standing(call: CommandContext, path: str, **query: object) -> InputDocument | None:
-    """The document as it is; None where there is none."""
+def current(call: CommandContext, path: str, **query: object) -> InputDocument | None:
+    """Return the current document, or None if it does not exist."""
     try:
         return call.api.read(path, **query)
     except ApiError as refused:
@@ -63,12 +64,12 @@ def standing(call: CommandContext, path: str, **query: object) -> InputDocument 
 
 
 def difference(what: str, outcome: Mapping[str, Any]) -> Page:
-    """What a change has done, or would do: no more than the difference."""
+    """Return the page of what a change has changed or would change."""
     before, after = outcome["before"] or {}, outcome["after"] or {}
     keys = [key for key in {**before, **after} if key not in _NOT_SET]
     changed = [key for key in keys if before.get(key) != after.get(key)]
     parts: list[Part] = [Title(_headline(what, outcome))]
-    if changed and "addresses" not in after:  # all settings at once are told entry by entry
+    if changed and "addresses" not in after:  # changes of all settings are listed as sentences
         rows = [
             [word(key), _value(before, key), word("→", "dim"), _value(after, key)]
             for key in changed
@@ -84,7 +85,7 @@ def _headline(what: str, outcome: Mapping[str, Any]) -> str:
         return f"{what}: nothing changes."
     if outcome["dry_run"]:
         return f"{what}: this would change."
-    return f"{what}: done; revision {outcome['revision']} holds."
+    return f"{what}: done; revision {outcome['revision']} is effective."
 
 
 def _value(document: Mapping[str, Any], key: str) -> Any:  # noqa: ANN401 - a cell
@@ -94,7 +95,7 @@ def _value(document: Mapping[str, Any], key: str) -> Any:  # noqa: ANN401 - a ce
 def _forgotten(forgets: Mapping[str, Any] | None) -> Page:
     if not forgets or not forgets["caches_changed"]:
         return []
-    more = "" if forgets["complete"] else ", and what other instances hold"
+    more = "" if forgets["complete"] else ", not counting other instances"
     if not forgets["ids_forgotten"]:
         return [Title(f"No id is forgotten{more}")]
     rows = [

@@ -15,7 +15,7 @@ from service.errors import ExitCode
 app = single()
 
 Watch = Annotated[
-    bool, typer.Option("--watch", "-w", help="Go on showing it, with rates, until Ctrl-C.")
+    bool, typer.Option("--watch", "-w", help="Keep showing it, with rates, until Ctrl-C.")
 ]
 
 Every = Annotated[
@@ -54,7 +54,7 @@ _COUNTED: Final = ("records_consumed", "records_accepted", "duplicates", "dead_l
 
 
 class StatusReport(NamedTuple):
-    """What the API told at one moment."""
+    """The API's responses at one moment."""
 
     at_s: float
     status: Mapping[str, Any]
@@ -63,7 +63,7 @@ class StatusReport(NamedTuple):
 
     @property
     def document(self) -> Mapping[str, object]:
-        """As one document."""
+        """The responses as one document."""
         return {
             "status": self.status,
             "partitions": self.partitions["partitions"],
@@ -75,26 +75,26 @@ class StatusReport(NamedTuple):
 def status(call: CommandContext, *, watch: Watch = False, every: Every = 2.0) -> None:
     """Show what the service does now: counts, partitions with lag, processes.
 
-    With --watch the page stays and shows rates, as top does; in a pipe each look is printed.
-    Exit 1 when it does not run.
+    With --watch the page is refreshed and shows rates, as top does; in a pipe each sample is
+    printed. Exit 1 when the service is not running.
     """
     if watch:
         last: list[StatusReport] = []
 
-        def again() -> tuple[object, Page]:
-            now = _look(call)
+        def refresh() -> tuple[object, Page]:
+            now = _sample(call)
             before = last[-1] if last else None
             last[:] = [now]
             return now.document, page(call, now, before)
 
-        call.screen.follow(again, every)
-    now = _look(call)
+        call.screen.follow(refresh, every)
+    now = _sample(call)
     call.screen.show(now.document, lambda: page(call, now, None))
     if now.status["phase"] not in {"running", "waiting"}:
         raise typer.Exit(1)
 
 
-def _look(call: CommandContext) -> StatusReport:
+def _sample(call: CommandContext) -> StatusReport:
     api = call.api
     return StatusReport(
         time.monotonic(),
@@ -105,7 +105,7 @@ def _look(call: CommandContext) -> StatusReport:
 
 
 def _workers_of(call: CommandContext) -> Mapping[str, Any]:
-    """The processes; a bridge has none but the one that answers."""
+    """Return the worker processes; a bridge has none, and no such resource."""
     try:
         return call.api.get("/v1/workers")
     except ApiError as refused:
@@ -115,7 +115,7 @@ def _workers_of(call: CommandContext) -> Mapping[str, Any]:
 
 
 def page(call: CommandContext, now: StatusReport, before: StatusReport | None) -> Page:
-    """The page of one look; with rates where there was one before it."""
+    """Return the page of a report; with rates if there is an earlier one."""
     return [*_head(call, now.status), _flow(now, before), *_partitions(now), *_workers(now)]
 
 
@@ -135,7 +135,7 @@ def _head(call: CommandContext, status: Mapping[str, Any]) -> Sequence[Part]:
 
 
 def _flow(now: StatusReport, before: StatusReport | None) -> Table:
-    """Counts since the start, and per second since the look before."""
+    """Return the counts since the start, and per second since the report before."""
     status = now.status
     titles = ["since the start", "total", *([] if before is None else ["per second"]), "share"]
     rows = []
@@ -152,13 +152,13 @@ def _flow(now: StatusReport, before: StatusReport | None) -> Table:
 def _partitions(now: StatusReport) -> Sequence[Part]:
     found = now.partitions["partitions"]
     lag = sum(each["lag_records"] or 0 for each in found)
-    more = "" if now.partitions["complete"] else ", and more that are not told of"
-    head = f"{several(len(found), 'partition')}{more}; {several(lag, 'record')} to go"
+    more = "" if now.partitions["complete"] else ", and more that are not reported"
+    head = f"{several(len(found), 'partition')}{more}; {several(lag, 'record')} behind"
     return [Title(head), partitions_table(found)]
 
 
 def partitions_table(found: Sequence[Mapping[str, Any]]) -> Table:
-    """A table of partitions."""
+    """Return a table of partitions."""
     rows = [
         [
             word(each["topic"]),
@@ -182,25 +182,25 @@ def _lag(records: int | None) -> Cell:
     return count(records, "warn" if records and records > LAG_RECORDS_WARN else "")
 
 
-def _restored(told: Mapping[str, Any], *, is_done: bool) -> Cell:
-    """Of a partition or of a process."""
-    remaining = told["restore_remaining_records"]
+def _restored(document: Mapping[str, Any], *, is_done: bool) -> Cell:
+    """Return the restored share of a partition or a process."""
+    remaining = document["restore_remaining_records"]
     if is_done or remaining is None:
         return share(None, None)
-    return share(told["restored_records"], told["restored_records"] + remaining)
+    return share(document["restored_records"], document["restored_records"] + remaining)
 
 
 def _workers(now: StatusReport) -> Sequence[Part]:
     found = now.workers["workers"]
     beat = span_text(now.status["heartbeat_age_ms"])
     if not found:
-        return [Title(f"heard {beat} ago")]
-    head = f"{several(len(found), 'process', 'processes')}; the quietest was heard {beat} ago"
+        return [Title(f"last heartbeat {beat} ago")]
+    head = f"{several(len(found), 'process', 'processes')}; oldest heartbeat {beat} ago"
     return [Title(head), workers_table(found)]
 
 
 def workers_table(found: Sequence[Mapping[str, Any]]) -> Table:
-    """A table of processes."""
+    """Return a table of processes."""
     rows = [
         [
             count(each["worker"]),
@@ -216,10 +216,10 @@ def workers_table(found: Sequence[Mapping[str, Any]]) -> Table:
         ]
         for each in found
     ]
-    return Table(_WORKER_TITLES, rows, "No processes are told of.")
+    return Table(_WORKER_TITLES, rows, "No processes are reported.")
 
 
-instance = noun("Instances: all of the group, and how each does.")
+instance = noun("Instances of the group, and the state of each.")
 
 partition = noun("Partitions: owners, offsets, lag and restore.")
 
@@ -242,7 +242,7 @@ _SPARE: Final = ("started", "version", "revision")
 
 @verb(instance, "ls", "instance ls", "instance ls --json | jq .complete")
 def instances(call: CommandContext) -> None:
-    """List the instances of the group, and how each does. Exit 1 when one is not reachable."""
+    """List the instances of the group with their state. Exit 1 when one is not reachable."""
     found = call.api.get("/v1/instances")
     call.screen.show(found, lambda: _instances(call, found))
     lost = [each for each in found["instances"] if not each["reachable"]]
@@ -258,12 +258,12 @@ def partitions(call: CommandContext) -> None:
     found = call.api.get("/v1/partitions")
     call.screen.show(found, lambda: [partitions_table(found["partitions"])])
     if not found["complete"] and not call.screen.as_json:
-        call.screen.note("There are more partitions than are told of here.")
+        call.screen.note("There are more partitions; not every instance has answered.")
 
 
 @verb(worker, "ls", "worker ls")
 def workers(call: CommandContext) -> None:
-    """List the processes, how each does and what it owns."""
+    """List the processes of an instance: state, partitions, memory, restarts."""
     found = call.api.get("/v1/workers")
     call.screen.show(found, lambda: [workers_table(found["workers"])])
 
@@ -271,7 +271,7 @@ def workers(call: CommandContext) -> None:
 def _instances(call: CommandContext, found: Mapping[str, Any]) -> Page:
     rows = [
         [
-            word(f"{each['instance']} (asked)" if each["own"] else each["instance"], "strong"),
+            word(f"{each['instance']} (this one)" if each["own"] else each["instance"], "strong"),
             phase(each["phase"] if each["reachable"] else "lost"),
             count(each["partitions_owned"]),
             count(each["partitions_restoring"]),
@@ -283,9 +283,9 @@ def _instances(call: CommandContext, found: Mapping[str, Any]) -> Page:
         ]
         for each in found["instances"]
     ]
-    whole = "" if found["complete"] else "; not every partition has an owner that answers"
+    partial = "" if found["complete"] else "; not every partition has an owner that answers"
     return [
-        Title(several(len(rows), "instance") + whole),
+        Title(several(len(rows), "instance") + partial),
         Table(_TITLES, rows, "None is known.", _SPARE),
     ]
 

@@ -1,8 +1,8 @@
-"""Target: which API a command asks, and as whom: from options, the environment and contexts.
+"""Target: the URL and credentials of the API, from options, the environment and contexts.
 
-They count in this order. A context is a named location in a file of the user's. Its token is sent
-to its own URL and to no other. A token is never an argument, since every user of a machine can
-read arguments.
+They take precedence in this order. A context is a named API in a file of the user. Its token is
+sent only to its own URL. A token is never an argument, since every user of a machine can read the
+arguments of a process.
 """
 
 import json
@@ -23,7 +23,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class ApiTarget:
-    """One API, and what to show it."""
+    """The URL and credentials of an API."""
 
     url: str
     token: str | None = field(default=None, repr=False)
@@ -31,7 +31,7 @@ class ApiTarget:
 
 
 class TargetOptions(NamedTuple):
-    """What the command line says of it."""
+    """The options of the command line that select the API."""
 
     url: str | None = None
     token_file: Path | None = None
@@ -40,7 +40,7 @@ class TargetOptions(NamedTuple):
 
 
 class Context(NamedTuple):
-    """A place with a name."""
+    """The URL of a named API, and the files of its token and certificates."""
 
     url: str
     token_file: str | None = None
@@ -48,20 +48,23 @@ class Context(NamedTuple):
 
 
 class Contexts(NamedTuple):
-    """All of them, and the one in use."""
+    """All contexts, and the name of the current one."""
 
     current: str | None
     by_name: Mapping[str, Context]
 
 
 def where(
-    asked: TargetOptions, environ: Mapping[str, str], default_url: str = DEFAULT_URL
+    options: TargetOptions, environ: Mapping[str, str], default_url: str = DEFAULT_URL
 ) -> ApiTarget:
-    """Return where to ask; options win over the environment, and that over the context in use."""
-    context = _context(asked, environ)
-    url = asked.url or (None if asked.context else environ.get("RINGFENCE_URL"))
-    ca_file = asked.ca_file or _path(environ.get("RINGFENCE_CA_FILE"))
-    token = _read(asked.token_file) if asked.token_file else None
+    """Return the API to use: options override the environment, and that the current context.
+
+    Raises ExitError for an invalid URL, an unknown context, or an unreadable token.
+    """
+    context = _context(options, environ)
+    url = options.url or (None if options.context else environ.get("RINGFENCE_URL"))
+    ca_file = options.ca_file or _path(environ.get("RINGFENCE_CA_FILE"))
+    token = _read(options.token_file) if options.token_file else None
     if url is None and context is not None:
         token = token or (_read(Path(context.token_file)) if context.token_file else None)
         return ApiTarget(require_url(context.url), token, ca_file or _path(context.ca_file))
@@ -69,29 +72,29 @@ def where(
 
 
 def contexts_file(environ: Mapping[str, str]) -> Path:
-    """Where contexts are kept, by the rules of XDG."""
+    """Return the path of the contexts file, following the XDG base directory rules."""
     folder = environ.get("XDG_CONFIG_HOME") or f"{environ.get('HOME', '~')}/.config"
     return Path(folder).expanduser() / "ringfence" / "contexts.toml"
 
 
 def read_contexts(environ: Mapping[str, str]) -> Contexts:
-    """Return the contexts; none where there is no file."""
+    """Return the contexts, none if there is no file; raise ExitError for an unreadable one."""
     path = contexts_file(environ)
     try:
-        told = tomllib.loads(path.read_text("utf-8"))
-        found = {name: Context(**each) for name, each in told.get("contexts", {}).items()}
+        document = tomllib.loads(path.read_text("utf-8"))
+        found = {name: Context(**each) for name, each in document.get("contexts", {}).items()}
     except FileNotFoundError:
         return Contexts(None, {})
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        sentence = f"{path} cannot be read ({error}); mend it or remove it."
+        sentence = f"{path} cannot be read ({error}); correct or remove it."
         raise ExitError(ExitCode.USAGE, sentence) from error
-    return Contexts(told.get("current"), found)
+    return Contexts(document.get("current"), found)
 
 
 def write_contexts(contexts: Contexts, environ: Mapping[str, str]) -> Path:
-    """Keep them; a reader sees the old file or the new one."""
+    """Write the contexts file atomically, and return its path; raise ExitError on failure."""
     path = contexts_file(environ)
-    # A string of JSON is one of TOML as well.
+    # A JSON string is a valid TOML string.
     lines = [f"current = {json.dumps(contexts.current)}"] if contexts.current else []
     for name, context in sorted(contexts.by_name.items()):
         lines += ["", f"[contexts.{name}]"]
@@ -110,7 +113,7 @@ def write_contexts(contexts: Contexts, environ: Mapping[str, str]) -> Path:
 
 
 def require_url(url: str) -> str:
-    """Return the URL of an API without a slash at its end; ExitError for what is none."""
+    """Return the URL of an API without a trailing slash; raise ExitError if it is invalid."""
     problem = url_problem(url)
     if problem is not None:
         raise ExitError(ExitCode.USAGE, problem)
@@ -118,23 +121,23 @@ def require_url(url: str) -> str:
 
 
 def require_name(name: str) -> str:
-    """Return the name of a context; ExitError for what is none."""
+    """Return the name of a context; raise ExitError if it is invalid."""
     if not _NAME.fullmatch(name):
-        sentence = f"{name!r} is no name of a context: 1 to 64 letters, digits, - and _."
+        sentence = f"{name!r} is not a context name: use 1 to 64 letters, digits, - and _."
         raise ExitError(ExitCode.USAGE, sentence)
     return name
 
 
 def no_context(name: str, contexts: Contexts) -> ExitError:
-    """Tell that a context is not known, and which are."""
+    """Return the error for an unknown context; it lists the known ones."""
     known = ", ".join(sorted(contexts.by_name)) or "none"
     sentence = f"There is no context {name!r} (known: {known}); see ringfence context ls."
     return ExitError(ExitCode.USAGE, sentence)
 
 
-def _context(asked: TargetOptions, environ: Mapping[str, str]) -> Context | None:
-    """The context that counts: one that was named has to be there."""
-    named = asked.context or environ.get("RINGFENCE_CONTEXT")
+def _context(options: TargetOptions, environ: Mapping[str, str]) -> Context | None:
+    """Return the named or the current context, or None; raise ExitError if a name is unknown."""
+    named = options.context or environ.get("RINGFENCE_CONTEXT")
     contexts = read_contexts(environ)
     if named:
         if named not in contexts.by_name:
@@ -159,15 +162,15 @@ def _read(path: Path) -> str:
         raise _no_token(str(path), error.strerror or "it cannot be opened") from error
 
 
-def _token(text: str, place: str) -> str:
+def _token(text: str, origin: str) -> str:
     try:
         return token_of(text)
     except ValueError as error:
-        raise _no_token(place, str(error)) from error
+        raise _no_token(origin, str(error)) from error
 
 
-def _no_token(place: str, reason: str) -> ExitError:
-    sentence = f"The token cannot be read from {place} ({reason}); name a file that holds one."
+def _no_token(origin: str, reason: str) -> ExitError:
+    sentence = f"The token cannot be read from {origin} ({reason}); name a file that holds one."
     return ExitError(ExitCode.USAGE, sentence)
 
 

@@ -1,4 +1,4 @@
-"""`ringfence why`: the reason of a drop, by the dead letter, the record's position, or its id."""
+"""`ringfence why`: why a record was dropped, by its dead letter, its position, or its id."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli import dead_letters, ids
-from service.cli.arguments import PAGE_MAX, RecordPosition, place_of
+from service.cli.arguments import PAGE_MAX, RecordPosition, position_of
 from service.cli.command import CommandContext, single, verb
 from service.cli.dead_letters import letter_page
 from service.cli.page import Page
@@ -16,13 +16,15 @@ from service.errors import AdminExit, ExitError
 app = single()
 
 Subject = Annotated[
-    str, typer.Argument(metavar="PLACE|ADDRESS", help="topic-partition@offset, or an address.")
+    str,
+    typer.Argument(metavar="POSITION|ADDRESS", help="topic-partition@offset, or an address."),
 ]
 Id = Annotated[
     str | None, typer.Argument(metavar="[ID]", help="With an address: text, hex:… or base64:….")
 ]
 Among = Annotated[
-    int, typer.Option("--among", metavar="N", min=1, help="Newest dead letters to look through.")
+    int,
+    typer.Option("--among", metavar="N", min=1, help="How many of the newest to search."),
 ]
 
 
@@ -30,11 +32,11 @@ Among = Annotated[
 def why(
     call: CommandContext, subject: Subject, identifier: Id = None, *, among: Among = 100_000
 ) -> None:
-    """Tell why a record was dropped, and which one was accepted in its stead.
+    """Show why a record was dropped, and which record was accepted instead.
 
-    Name the place of its dead letter, or its own place in the input, or its address and id. By its
-    own place, the newest dead letters are looked through. Exit 3 where there is no answer. With
-    --json: the dead letter and what is known of the id, each as the API tells it, or null.
+    Pass the position of its dead letter, its own position in the input, or its address and id. For
+    its own position, the newest dead letters are searched. Exit 3 when there is no answer. With
+    --json: the dead letter and what the address knows of the id, both documents of the API or null.
     """
     if identifier is not None:
         found = ids.lookup(call, subject, identifier)
@@ -42,15 +44,15 @@ def why(
         if not found["known"]:
             raise typer.Exit(AdminExit.NOT_FOUND)
         return
-    at = place_of(subject)
+    at = position_of(subject)
     letter = _letter_at(call, at)
     if letter is None:
         _require_record(call, at)
         letter = _letter_of(call, at, among)
     if letter is None:
         sentence = (
-            f"Neither is {at} a dead letter, nor is one of its record among the {among:,} newest: "
-            "it was accepted, or it is not decided yet, or look further with --among."
+            f"{at} is not a dead letter, and the {among:,} newest dead letters have none of this "
+            "record: it was accepted, or it is not decided yet, or search further with --among."
         )
         raise ExitError(AdminExit.NOT_FOUND, sentence)
     _show(call, letter, _id_of(call, letter))
@@ -63,26 +65,29 @@ def _show(
     call: CommandContext, letter: Mapping[str, Any] | None, found: Mapping[str, Any] | None
 ) -> None:
     def page() -> Page:
-        told = [] if letter is None else letter_page(call, letter)
-        return [*told, *([] if found is None else ids.page(call, found))]
+        parts = [] if letter is None else letter_page(call, letter)
+        return [*parts, *([] if found is None else ids.page(call, found))]
 
     call.screen.show({"dead_letter": letter, "id": found}, page)
 
 
 def _id_of(call: CommandContext, letter: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What the address knows of its id now, and so when the original was accepted."""
+    """Return what the address now knows of the id, which includes when the original was accepted.
+
+    None when the dead letter has no address or id, or when the API does not answer.
+    """
     if letter["address"] is None or letter["id"] is None:
         return None
     try:
         return ids.lookup(call, letter["address"], letter["id"])
     except ApiError as refused:
-        # The dead letter is an answer by itself.
-        call.screen.note(f"What is known of its id now cannot be told: {refused.sentence}")
+        # The dead letter alone is still an answer.
+        call.screen.note(f"Its id cannot be looked up now: {refused.sentence}")
         return None
 
 
 def _letter_at(call: CommandContext, at: RecordPosition) -> Mapping[str, Any] | None:
-    """The dead letter that stands there."""
+    """Return the dead letter at a position, or None."""
     try:
         return dead_letters.read(call, at)
     except ApiError as refused:
@@ -92,7 +97,7 @@ def _letter_at(call: CommandContext, at: RecordPosition) -> Mapping[str, Any] | 
 
 
 def _require_record(call: CommandContext, at: RecordPosition) -> None:
-    """ExitError where no input can have a record at a place, as far as its partitions are known."""
+    """Raise ExitError if, by the known partitions, no input can have a record at a position."""
     known = call.api.get("/v1/partitions")
     if not known["complete"]:
         return
@@ -109,14 +114,14 @@ def _require_record(call: CommandContext, at: RecordPosition) -> None:
         fault = f"{at.topic}-{at.partition} ends at offset {end}, so no record is there yet"
     else:
         return
-    raise ExitError(AdminExit.NOT_FOUND, f"{at} is no dead letter, and {fault}.")
+    raise ExitError(AdminExit.NOT_FOUND, f"{at} is not a dead letter, and {fault}.")
 
 
 def _letter_of(call: CommandContext, at: RecordPosition, among: int) -> Mapping[str, Any] | None:
-    """The newest dead letter of the record that stands there."""
+    """Return the newest dead letter of the record at a position, or None."""
     token: str | None = None
-    looked = 0
-    while looked < among:
+    searched = 0
+    while searched < among:
         found = call.api.get("/v1/dead-letters", newest=True, page_size=PAGE_MAX, page_token=token)
         for letter in found["dead_letters"]:
             source = letter["source"]
@@ -124,9 +129,9 @@ def _letter_of(call: CommandContext, at: RecordPosition, among: int) -> Mapping[
                 return dead_letters.read(
                     call, RecordPosition(letter["topic"], letter["partition"], letter["offset"])
                 )
-        looked += len(found["dead_letters"])
+        searched += len(found["dead_letters"])
         token = found["next_page_token"]
         if not token:
             break
-        call.screen.progress(f"{looked:,} dead letters looked at …")
+        call.screen.progress(f"{searched:,} dead letters searched …")
     return None

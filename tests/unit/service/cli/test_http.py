@@ -155,4 +155,4 @@ def test_a_service_that_does_not_answer_is_given_up(shell: Shell) -> None:
         ran = shell("status", "--url", script.url, "--timeout", "0.1")
         held.set()
     assert ran.code == 6
-    assert "no answer within" in ran.err
+    assert "did not answer within" in ran.err
