@@ -1,1 +1,1 @@
-"""The Spark side: Ringfence's output topics as tables."""
+"""Spark jobs: Ringfence's topics as tables, backfill of a history, and reconciliation."""

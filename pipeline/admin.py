@@ -1,6 +1,6 @@
-"""What a broker tells of its topics and groups, asked with the Java client that Spark brings along.
+"""Kafka admin client for Spark jobs: topics, offsets and groups, through Spark's Java client.
 
-Every question has a limit. What goes wrong is one sentence and an exit code.
+Every request has a time limit. A failure is a PipelineError: one sentence and an exit code.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ships none
 from pyspark.sql import SparkSession
 
-from pipeline.errors import asking_failed
+from pipeline.errors import request_failed
 
 T = TypeVar("T")
 
 _LIMIT_S: Final = 30
-_APPENDED: Final = "LogAppendTime"
+_BROKER_TIME: Final = "LogAppendTime"
 
 
 class KafkaPartition(NamedTuple):
@@ -26,39 +26,39 @@ class KafkaPartition(NamedTuple):
 
 
 class OffsetSpan(NamedTuple):
-    """Offsets of a partition, from the first to before the last."""
+    """A range of offsets of a partition, [begin, end)."""
 
     begin: int
     end: int
 
 
 class KafkaAdmin:
-    """A client of the broker; a context manager that closes it."""
+    """An admin client; a context manager that closes it. Every method raises PipelineError."""
 
     def __init__(self, spark: SparkSession, servers: str, properties: Mapping[str, str]) -> None:
-        # Spark has no other way to the clients that it brings along.
+        # PySpark has no public access to the Kafka clients on its class path.
         self._jvm = cast("Any", spark._jvm)  # noqa: SLF001
         self._servers = servers
-        given = {**properties, "bootstrap.servers": servers}
+        properties = {**properties, "bootstrap.servers": servers}
         settings = self._jvm.java.util.Properties()
-        for name, value in given.items():
+        for name, value in properties.items():
             settings.put(name, value)
-        self._client = self._asked(lambda: self._kafka.clients.admin.Admin.create(settings))
+        self._client = self._call(lambda: self._kafka.clients.admin.Admin.create(settings))
 
     @property
     def _kafka(self) -> Any:  # noqa: ANN401 - a package of the JVM
         return self._jvm.org.apache.kafka
 
     def cluster_id(self) -> str:
-        """What stamped ids begin with."""
+        """Return the id of the cluster, with which stamped ids begin."""
         return str(self._get(lambda: self._client.describeCluster().clusterId()))
 
     def topics(self) -> set[str]:
-        """All that there are."""
+        """Return the names of all topics."""
         return {str(name) for name in self._get(lambda: self._client.listTopics().names())}
 
     def partitions(self, topics: Collection[str]) -> list[KafkaPartition]:
-        """All partitions of these topics."""
+        """Return all partitions of these topics."""
         found = self._get(lambda: self._client.describeTopics(sorted(topics)).allTopicNames())
         return [
             KafkaPartition(str(name), number)
@@ -67,19 +67,19 @@ class KafkaAdmin:
         ]
 
     def begins(self, partitions: Iterable[KafkaPartition]) -> dict[KafkaPartition, int]:
-        """The first offset that each still has."""
+        """Return the first offset of each partition."""
         return self._offsets(partitions, "earliest", "READ_UNCOMMITTED")
 
     def ends(self, partitions: Iterable[KafkaPartition]) -> dict[KafkaPartition, int]:
-        """The offset after all that was written, transactions that are open included."""
+        """Return the end offset of each partition, open transactions included."""
         return self._offsets(partitions, "latest", "READ_UNCOMMITTED")
 
     def stable_ends(self, partitions: Iterable[KafkaPartition]) -> dict[KafkaPartition, int]:
-        """The offset up to which every transaction has ended."""
+        """Return the last stable offset of each partition."""
         return self._offsets(partitions, "latest", "READ_COMMITTED")
 
     def committed(self, group: str) -> dict[KafkaPartition, int]:
-        """How far a group is, where it has committed."""
+        """Return the committed offsets of a group; partitions without one are left out."""
         found = self._get(
             lambda: self._client.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata()
         )
@@ -90,36 +90,36 @@ class KafkaAdmin:
         }
 
     def appended(self, topics: Collection[str]) -> set[str]:
-        """Those of the topics that write the time of the broker over that of a record."""
+        """Return the topics with LogAppendTime, where the broker overwrites timestamps."""
         kind = self._kafka.common.config.ConfigResource
-        wanted = [kind(kind.Type.TOPIC, name) for name in topics]
-        found = self._get(lambda: self._client.describeConfigs(wanted).all())
+        resources = [kind(kind.Type.TOPIC, name) for name in topics]
+        found = self._get(lambda: self._client.describeConfigs(resources).all())
         name = "message.timestamp.type"
-        return {str(each.name()) for each in found if found[each].get(name).value() == _APPENDED}
+        return {str(each.name()) for each in found if found[each].get(name).value() == _BROKER_TIME}
 
     def _offsets(
         self, partitions: Iterable[KafkaPartition], which: str, isolation: str
     ) -> dict[KafkaPartition, int]:
         admin, common = self._kafka.clients.admin, self._kafka.common
-        asked = self._jvm.java.util.HashMap()
+        requested = self._jvm.java.util.HashMap()
         for topic, number in partitions:
-            asked.put(common.TopicPartition(topic, number), getattr(admin.OffsetSpec, which)())
+            requested.put(common.TopicPartition(topic, number), getattr(admin.OffsetSpec, which)())
         options = admin.ListOffsetsOptions(getattr(common.IsolationLevel, isolation))
-        found = self._get(lambda: self._client.listOffsets(asked, options).all())
+        found = self._get(lambda: self._client.listOffsets(requested, options).all())
         return {
             KafkaPartition(str(each.topic()), each.partition()): found[each].offset()
             for each in found
         }
 
-    def _get(self, ask: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the JVM answers
+    def _get(self, request: Callable[[], Any]) -> Any:  # noqa: ANN401 - any result of the JVM
         seconds = self._jvm.java.util.concurrent.TimeUnit.SECONDS
-        return self._asked(lambda: ask().get(_LIMIT_S, seconds))
+        return self._call(lambda: request().get(_LIMIT_S, seconds))
 
-    def _asked(self, ask: Callable[[], T]) -> T:
+    def _call(self, request: Callable[[], T]) -> T:
         try:
-            return ask()
+            return request()
         except Py4JJavaError as error:
-            raise asking_failed(self._servers, str(error.java_exception)) from error
+            raise request_failed(self._servers, str(error.java_exception)) from error
 
     def __enter__(self) -> Self:
         return self

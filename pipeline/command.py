@@ -1,4 +1,4 @@
-"""`ringfence pipeline`: the Spark jobs from a shell; `tables` is here, others beside it."""
+"""`ringfence pipeline`: command line of the Spark jobs; `tables` is here, the others beside it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,14 +16,14 @@ from pipeline.options import (
     ClientProperties,
     Jars,
     TerminalOutput,
-    a_path,
+    local_path,
     properties_of,
     spark_command,
 )
 from pipeline.reconcile.command import reconcile, report
 from service.cli.command import noun
 
-app = noun("The Spark jobs: Ringfence's topics as tables.")
+app = noun("Spark jobs: Ringfence's topics as tables, backfill and reconciliation.")
 
 
 app.command()(reconcile)
@@ -36,11 +36,11 @@ app.command()(seed)
 def tables(
     outputs: Annotated[
         list[str] | None,
-        typer.Option(help="Output topic; repeat it, or give one expression that starts with ^."),
+        typer.Option(help="Output topic, repeatable, or one expression that starts with ^."),
     ] = None,
     dead_letters: Annotated[
         list[str] | None,
-        typer.Option(help="Dead-letter topic; repeat it, or give one expression."),
+        typer.Option(help="Dead-letter topic, repeatable, or one expression that starts with ^."),
     ] = None,
     *,
     config: Annotated[
@@ -48,38 +48,38 @@ def tables(
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="That of the service: tells the brokers, and how to log in.",
+            help="The service's configuration file: brokers, and how to log in.",
         ),
     ] = None,
     bootstrap_servers: Annotated[
-        str, typer.Option(envvar="KAFKA_BOOTSTRAP_SERVERS", help="The broker's HOST:PORT,...")
+        str, typer.Option(envvar="KAFKA_BOOTSTRAP_SERVERS", help="The brokers' HOST:PORT,...")
     ] = "",
     target: Annotated[
         Path,
         typer.Option(
-            file_okay=False, callback=a_path, help="Folder of the tables and their checkpoints."
+            file_okay=False, callback=local_path, help="Folder of the tables and their checkpoints."
         ),
     ],
     once: Annotated[
-        bool, typer.Option("--once/--continuous", help="End when up to date, or go on.")
+        bool, typer.Option("--once/--continuous", help="Stop when up to date, or keep running.")
     ] = True,
     table_format: Annotated[
-        Literal["delta", "parquet"], typer.Option("--format", help="What the tables are.")
+        Literal["delta", "parquet"], typer.Option("--format", help="Format of the tables.")
     ] = "delta",
     partition_by: Annotated[
-        str, typer.Option(help="Columns that have folders; only 'day' where addresses are many.")
+        str, typer.Option(help="Partition columns; with many addresses use 'day' alone.")
     ] = "day,address",
     address: Annotated[
-        str, typer.Option(help="The route's address template: a message does not tell its own.")
+        str, typer.Option(help="The route's address template; outputs do not contain the address.")
     ] = "{topic}",
     output_template: Annotated[
-        str, typer.Option(help="The route's output template, to tell the input of an output.")
+        str, typer.Option(help="The route's output template, to find the input of an output.")
     ] = "{topic}.unique",
     batch_records: Annotated[
-        int, typer.Option(min=1, help="How many records of a table are written together.")
+        int, typer.Option(min=1, help="Records of a table per batch.")
     ] = 1_000_000,
     compact: Annotated[
-        bool, typer.Option("--compact", help="At the end put small files together (Delta).")
+        bool, typer.Option("--compact", help="Merge small files at the end (Delta).")
     ] = False,
     command_config: ClientProperties = None,
     jars: Jars = None,
@@ -96,10 +96,10 @@ def tables(
             {table: named for table, named in topics.items() if named},
         )
         columns = tuple(name.strip() for name in partition_by.split(",") if name.strip())
-        shape = TableLayout(table_format, columns, address, output_template)
-        way = RunOptions(once, batch_records, compact)
-        with on_terminal(TerminalOutput(stderr=True)) as shown:
-            result = run_tables(source, target, shape, way, jars=jars, shown=shown)
+        layout = TableLayout(table_format, columns, address, output_template)
+        options = RunOptions(once, batch_records, compact)
+        with on_terminal(TerminalOutput(stderr=True)) as display:
+            result = run_tables(source, target, layout, options, jars=jars, display=display)
     printed = Table("table", "rows added", "rows", title=f"Tables in {target}")
     for table in result.tables:
         printed.add_row(table.name, f"{table.added:,}", f"{table.total:,}")
@@ -108,21 +108,21 @@ def tables(
 
 @app.command("jars")
 def show_jars(jars: Jars = None) -> None:
-    """Print the paths of the jars with commas between, as spark-submit --jars takes them."""
+    """Print the paths of the jars, comma-separated, for spark-submit --jars."""
     with spark_command():
         typer.echo(",".join(map(str, connector_jars(jars))))
 
 
 def _cluster(
-    config: Path | None, servers: str, given: Mapping[str, str]
+    config: Path | None, servers: str, properties: Mapping[str, str]
 ) -> tuple[str, Mapping[str, str]]:
-    """The brokers, and the properties of Java's client for them."""
+    """Return the brokers, and the properties of the Java client for them."""
     if config is not None:
         kafka = read_config(config).kafka
-        return servers or servers_of(kafka), java_properties(kafka, given)
+        return servers or servers_of(kafka), java_properties(kafka, properties)
     if not servers:
         raise PipelineError(
             "no broker is named: give --bootstrap-servers, or the service's file as --config",
             exit_code=USAGE,
         )
-    return servers, given
+    return servers, properties

@@ -1,4 +1,7 @@
-"""The config topic: what was set over REST, read with Spark and laid over the file."""
+"""Effective configuration for Spark jobs: the file, overlaid by the settings made over REST.
+
+The settings are read with Spark from the metadata topic.
+"""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -15,7 +18,7 @@ from service.metadata.settings import SettingsHistory, effective_settings, is_fi
 
 
 def read_config(file: Path) -> Config:
-    """The configuration; PipelineError with all that is wrong with it."""
+    """Return the configuration of a file; raise PipelineError with all its problems."""
     try:
         return load(file, os.environ, serves=False)
     except ConfigErrors as errors:
@@ -23,21 +26,21 @@ def read_config(file: Path) -> Config:
 
 
 def config_topic_of(config: Config) -> str:
-    """Where what is set over REST stands."""
+    """Return the name of the metadata topic, which contains the settings made over REST."""
     return internal(config.service.group_id, "config")
 
 
 Records = Iterable[tuple[bytes | None, bytes | None, int]]
-"""Of the config topic, in their order: keys, values and offsets."""
+"""Keys, values and offsets of the metadata topic, in order."""
 
 
 def overlaid(config: Config, records: Records) -> Config:
-    """The configuration with what was set over REST."""
+    """Return the configuration overlaid by the settings in these records."""
     return effective_settings(config, revisions_of(records))[0].config
 
 
 def revisions_of(records: Records) -> SettingsHistory:
-    """The settings documents among them."""
+    """Return the settings documents among these records."""
     revisions = SettingsHistory()
     for key, value, offset in records:
         revisions.take(key, value, offset + 1)
@@ -47,14 +50,14 @@ def revisions_of(records: Records) -> SettingsHistory:
 def as_served(
     spark: SparkSession, config: Config, servers: str, properties: Mapping[str, str]
 ) -> Config:
-    """What a service with this file goes by now."""
+    """Return the effective configuration of a service with this file."""
     return overlaid(config, set_over_rest(spark, config, servers, properties))
 
 
 def set_over_rest(
     spark: SparkSession, config: Config, servers: str, properties: Mapping[str, str]
 ) -> list[tuple[bytes | None, bytes | None, int]]:
-    """Keys, values and offsets of the topic, in their order; none where the file is alone."""
+    """Return the records of the metadata topic, in order; none if the file alone applies."""
     topic = config_topic_of(config)
     if is_file_managed(config):
         return []

@@ -1,8 +1,8 @@
-"""What a container of the Spark image begins with: a process of Spark's, or a command of ours.
+"""Entry point of the Spark image: starts a Spark process, or a command of Ringfence.
 
-Spark on Kubernetes starts an image as `driver`, with what `spark-submit` is to be told, or as
-`executor`, with all that it needs in variables. Everything else is `ringfence pipeline ...`, in one
-process. Whatever it is takes the place of this process, so that it is the one that hears signals.
+Spark on Kubernetes starts an image as `driver`, with the arguments of `spark-submit`, or as
+`executor`, with its settings in environment variables. Any other arguments are those of `ringfence
+pipeline`. The started program replaces this process, so that it receives the signals.
 """
 
 import os
@@ -13,7 +13,7 @@ from tempfile import gettempdir
 from typing import Final, NamedTuple
 
 _EXECUTOR: Final = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
-_TOLD: Final = {
+_EXECUTOR_OPTIONS: Final = {
     "--driver-url": "SPARK_DRIVER_URL",
     "--executor-id": "SPARK_EXECUTOR_ID",
     "--cores": "SPARK_EXECUTOR_CORES",
@@ -22,23 +22,23 @@ _TOLD: Final = {
     "--resourceProfileId": "SPARK_RESOURCE_PROFILE_ID",
     "--podName": "SPARK_EXECUTOR_POD_NAME",
 }
-"""What an executor is told, and the variables that Spark puts it into."""
+"""Options of an executor, and the environment variables in which Spark passes their values."""
 
 
 class ContainerCommand(NamedTuple):
-    """What is started."""
+    """The program to start."""
 
     command: list[str]
     environ: Mapping[str, str]
     folder: str | None = None
-    """Where; None: where it is."""
+    """Its working directory; None keeps the current one."""
 
 
 def start_of(arguments: Sequence[str], environ: Mapping[str, str]) -> ContainerCommand:
-    """What these arguments of a container stand for."""
+    """Return the program that the arguments of a container select."""
     match arguments:
-        case ["driver", *told]:
-            return _in_a_pod(_driver(told, environ), environ)
+        case ["driver", *options]:
+            return _in_a_pod(_driver(options, environ), environ)
         case ["executor", *_]:
             return _in_a_pod(_executor(environ), environ)
         case _:
@@ -46,28 +46,31 @@ def start_of(arguments: Sequence[str], environ: Mapping[str, str]) -> ContainerC
 
 
 def _in_a_pod(command: list[str], environ: Mapping[str, str]) -> ContainerCommand:
-    # The image calls itself localhost for a session in one process; pods have to find each other.
+    # The image sets the host name localhost for a session in one process; in a cluster the pods
+    # have to reach each other.
     kept = {name: value for name, value in environ.items() if name != "SPARK_LOCAL_HOSTNAME"}
-    # An executor puts files where it stands, and the image's folder may be a volume of all pods.
+    # An executor writes to its working directory, and the image's may be a volume of all pods.
     return ContainerCommand(
         command, {**kept, "SPARK_DIST_CLASSPATH": _jars(environ)}, folder=gettempdir()
     )
 
 
-def _driver(told: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    # The pod is the cluster's part already: within it, this process is the driver.
+def _driver(options: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    # The pod was created by the cluster mode; within it, this process is the driver.
     mode = ["--deploy-mode", "client"]
     bound = ["--conf", f"spark.driver.bindAddress={environ['SPARK_DRIVER_BIND_ADDRESS']}"]
-    return [f"{environ['SPARK_HOME']}/bin/spark-submit", *mode, *bound, *told]
+    return [f"{environ['SPARK_HOME']}/bin/spark-submit", *mode, *bound, *options]
 
 
 def _executor(environ: Mapping[str, str]) -> list[str]:
     memory = environ["SPARK_EXECUTOR_MEMORY"]
-    told = [word for option, name in _TOLD.items() for word in (option, environ[name])]
+    options = [
+        word for option, name in _EXECUTOR_OPTIONS.items() for word in (option, environ[name])
+    ]
     return [
         *(f"{environ['JAVA_HOME']}/bin/java", *_java_options(environ)),
         *(f"-Xms{memory}", f"-Xmx{memory}", "-cp", _class_path(environ)),
-        *(_EXECUTOR, *told),
+        *(_EXECUTOR, *options),
     ]
 
 
@@ -93,4 +96,4 @@ if __name__ == "__main__":
     start = start_of(sys.argv[1:], os.environ)
     if start.folder is not None:
         os.chdir(start.folder)
-    os.execvpe(start.command[0], start.command, start.environ)  # noqa: S606 - no shell is wanted
+    os.execvpe(start.command[0], start.command, start.environ)  # noqa: S606 - no shell needed

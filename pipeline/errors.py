@@ -1,7 +1,7 @@
-"""What a pipeline command says when it cannot go on: one sentence and an exit code.
+"""Errors of the pipeline commands: one sentence and an exit code each.
 
-The codes are those of every command of Ringfence: 2 usage, 3 the broker cannot be reached or
-refuses, 5 the tables, their checkpoints and the topics contradict each other.
+The exit codes are those of every Ringfence command: 2 usage, 3 the broker cannot be reached or
+refuses access, 5 the tables, their checkpoints and the topics contradict each other.
 """
 
 from typing import Final
@@ -19,8 +19,8 @@ class PipelineError(Exception):
         self.exit_code = exit_code
 
 
-# What the text of a failed query tells, in the order of looking. Spark hands over the stack of
-# the Kafka client as text, so the names of its exceptions are all there is to go by.
+# Causes by the names in the text of a failed query, checked in this order. Spark passes on the
+# Kafka client's stack trace only as text, so exception names are all that identifies a cause.
 _CAUSES: Final = (
     (
         ("UnknownTopicOrPartitionException",),
@@ -36,16 +36,16 @@ _CAUSES: Final = (
         ("KAFKA_DATA_LOSS", "Some data may have been lost", "KafkaIllegalStateException"),
         CONTRADICTION,
         (
-            "table {table!r} has read further than its topics on {servers} go back or reach: "
-            "they were deleted, made anew or cleaned; read them into a new target"
+            "table {table!r} has read beyond the offsets that its topics on {servers} have: "
+            "they were deleted, recreated or truncated; read them into a new target"
         ),
     ),
     (
         ("File name too long",),
         USAGE,
         (
-            "table {table!r} cannot have a folder for each address, one is too long: read the "
-            "topics into a new target with --partition-by day"
+            "table {table!r} cannot have a folder for each address, since one is too long: read "
+            "the topics into a new target with --partition-by day"
         ),
     ),
     (
@@ -57,31 +57,31 @@ _CAUSES: Final = (
 
 
 def query_failed(table: str, servers: str, text: str) -> PipelineError:
-    """The sentence for a streaming query that ended with an error."""
+    """Return the error for a failed streaming query."""
     for names, exit_code, sentence in _CAUSES:
         if any(name in text for name in names):
             return PipelineError(sentence.format(table=table, servers=servers), exit_code=exit_code)
     return PipelineError(f"table {table!r} could not be written: {text}", exit_code=1)
 
 
-def asking_failed(servers: str, text: str) -> PipelineError:
-    """The sentence for a question that the broker did not answer."""
+def request_failed(servers: str, text: str) -> PipelineError:
+    """Return the error for a failed request to the broker."""
     refused = any(name in text for name in ("AuthorizationException", "AuthenticationException"))
     if refused:
         sentence = "refuses to answer: check the rights and the properties of the client"
     elif "UnknownTopicOrPartitionException" in text:
-        sentence = "lost a topic while it was asked: start again"
+        sentence = "deleted a topic meanwhile: start again"
     else:
         sentence = "does not answer: check that the broker runs there"
     return PipelineError(f"{servers} {sentence} ({text[:300]})", exit_code=BROKER)
 
 
 def reading_failed(servers: str, text: str) -> PipelineError | None:
-    """The sentence for topics that could not be read to their ends; None for a fault of ours."""
+    """Return the error for a failed read of topics; None if the broker is not the cause."""
     if any(name in text for name in ("KAFKA_DATA_LOSS", "Some data may have been lost")):
         return PipelineError(
             f"{servers} deleted records while they were read: start again",
             exit_code=CONTRADICTION,
         )
     known = ("TimeoutException", "AuthorizationException", "DisconnectException")
-    return asking_failed(servers, text) if any(name in text for name in known) else None
+    return request_failed(servers, text) if any(name in text for name in known) else None

@@ -1,8 +1,8 @@
-"""The jars of the Kafka connector and of Delta Lake: which, where, and that they are the very ones.
+"""Jars of the Kafka connector and Delta Lake, with checked SHA-256 sums.
 
-`jars.sha256` names them; a folder holds all of them with these sums, or it is refused. A folder
-that was given is only checked. Without one, a checkout keeps its own and Maven fills it once, so
-that no session downloads anything when it starts.
+`jars.sha256` names them; a folder must have all of them with these sums. A folder that the user
+names is only checked. Otherwise a checkout has its own folder, which Maven fills once, so that no
+session downloads anything when it starts.
 """
 
 import hashlib
@@ -21,7 +21,10 @@ _MAVEN_TIMEOUT_S: Final = 600
 
 
 def connector_jars(folder: Path | None) -> tuple[Path, ...]:
-    """Paths of the jars in `folder`, or in the checkout's own, filled by Maven if need be."""
+    """Return the paths of the jars in `folder`, or in the checkout's own, filled if needed.
+
+    Raises PipelineError for a missing or wrong jar, and when Maven fails.
+    """
     if folder is not None:
         return _checked(folder)
     if not all((CHECKOUT_JARS / name).is_file() for name in _sums()):
@@ -43,7 +46,7 @@ def _checked(folder: Path) -> tuple[Path, ...]:
             )
         if hashlib.sha256(jar.read_bytes()).hexdigest() != expected:
             raise PipelineError(
-                f"{jar} has not the checksum of {_SUMS.name}: delete it and fetch it again",
+                f"{jar} does not have the checksum of {_SUMS.name}: delete it and fetch it again",
                 exit_code=USAGE,
             )
     return tuple((folder / name).resolve() for name in _sums())
@@ -51,7 +54,7 @@ def _checked(folder: Path) -> tuple[Path, ...]:
 
 def _fetch(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    # Beside the goal, so that each jar appears there whole, also when two fetch at once.
+    # Fetched beside the folder and then renamed, so that concurrent runs never see partial jars.
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="spark-jars-") as scratch:
         command = ["mvn", "-B", "-q", "-f", str(_POM), _COPY, f"-DoutputDirectory={scratch}"]
         try:

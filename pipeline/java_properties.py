@@ -1,8 +1,8 @@
-"""What `[kafka]` says of a secured cluster, in the words of Java's client.
+"""Translation of the `[kafka]` security settings to properties of the Java client.
 
-The service talks to Kafka by librdkafka, Spark by Java's client, which calls the same things by
-other names. Certificates and keys are handed over as text, so that their files need to be where
-the configuration is read, and not where executors run.
+The service uses librdkafka, Spark the Java client, which has other names for the same properties.
+Certificates and keys are passed as text, so their files are needed only where the configuration is
+read, not where executors run.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,71 +26,74 @@ _OLD_KEYS: Final = ("BEGIN RSA PRIVATE KEY", "BEGIN EC PRIVATE KEY")
 
 
 def servers_of(kafka: KafkaSettings) -> str:
-    """The brokers; nothing where they are told elsewhere."""
+    """Return the bootstrap servers of the configuration, or an empty text."""
     return str(kafka.common.get(SERVERS, ""))
 
 
 def java_properties(kafka: KafkaSettings, given: Properties) -> dict[str, str]:
-    """Those of the configuration's consumers, and over them what was given for Java's client.
+    """Return the Java properties of the configuration's consumers, overridden by the given ones.
 
-    What is given of a group replaces the group: a trust store in a file takes the place of one in
-    text, a login that only Java's client has the place of the one here.
+    A given property replaces its whole group: a trust store in a file replaces one in text, a
+    login that only the Java client supports replaces the configured one. Raises PipelineError
+    when a setting has no equivalent, or a file cannot be read.
     """
-    told = {name: _text(value) for name, value in {**kafka.common, **kafka.consumer}.items()}
+    settings = {name: _text(value) for name, value in {**kafka.common, **kafka.consumer}.items()}
     found: dict[str, str] = {}
     for group, translated in _GROUPS.items():
         if not any(name.startswith(group) for name in given):
-            found |= translated(told)
+            found |= translated(settings)
     return {**found, **given}
 
 
-def _protocol(told: Properties) -> dict[str, str]:
-    return {_PROTOCOL: told[_PROTOCOL].upper()} if _PROTOCOL in told else {}
+def _protocol(settings: Properties) -> dict[str, str]:
+    return {_PROTOCOL: settings[_PROTOCOL].upper()} if _PROTOCOL in settings else {}
 
 
-def _login(told: Properties) -> dict[str, str]:
-    if not told.get(_PROTOCOL, "").upper().startswith("SASL"):
+def _login(settings: Properties) -> dict[str, str]:
+    if not settings.get(_PROTOCOL, "").upper().startswith("SASL"):
         return {}
-    mechanism = told.get("sasl.mechanism", told.get("sasl.mechanisms", "GSSAPI")).upper()
+    mechanism = settings.get("sasl.mechanism", settings.get("sasl.mechanisms", "GSSAPI")).upper()
     if mechanism not in _LOGINS:
         raise PipelineError(
-            f"how Java's client logs in by sasl.mechanism {mechanism} the configuration does not "
-            "tell: write sasl.mechanism, sasl.jaas.config and what else it needs into a file for "
+            f"sasl.mechanism {mechanism} cannot be translated for the Java client: write "
+            "sasl.mechanism, sasl.jaas.config and what else it needs into a file for "
             "--command-config",
             exit_code=USAGE,
         )
-    user, password = (_quoted(told.get(name, "")) for name in ("sasl.username", "sasl.password"))
+    user, password = (
+        _quoted(settings.get(name, "")) for name in ("sasl.username", "sasl.password")
+    )
     login = f"{_LOGINS[mechanism]} required username={user} password={password};"
     return {"sasl.mechanism": mechanism, "sasl.jaas.config": login}
 
 
-def _trust(told: Properties) -> dict[str, str]:
-    certificates = _pem(told, "ssl.ca")
+def _trust(settings: Properties) -> dict[str, str]:
+    certificates = _pem(settings, "ssl.ca")
     if not certificates:
         return {}
     return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": certificates}
 
 
-def _certificate(told: Properties) -> dict[str, str]:
-    password = {name: told[name] for name in ("ssl.key.password",) if name in told}
-    chain, key = _pem(told, "ssl.certificate"), _pem(told, "ssl.key")
+def _certificate(settings: Properties) -> dict[str, str]:
+    password = {name: settings[name] for name in ("ssl.key.password",) if name in settings}
+    chain, key = _pem(settings, "ssl.certificate"), _pem(settings, "ssl.key")
     if not chain:
         names = ("ssl.keystore.location", "ssl.keystore.password")
-        return {name: told[name] for name in names if name in told} | password
+        return {name: settings[name] for name in names if name in settings} | password
     if any(old in key for old in _OLD_KEYS):
         raise PipelineError(
-            "the key of ssl.key.location is not in PKCS#8, which is all that Java's client reads: "
-            "convert it with openssl pkcs8 -topk8 -nocrypt",
+            "the key of ssl.key.location is not in PKCS#8, the only format that the Java client "
+            "reads: convert it with openssl pkcs8 -topk8 -nocrypt",
             exit_code=USAGE,
         )
     store = {"ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
     return {"ssl.keystore.type": "PEM", **store, **password}
 
 
-def _names(told: Properties) -> dict[str, str]:
-    if _NAMES_CHECKED not in told:
+def _names(settings: Properties) -> dict[str, str]:
+    if _NAMES_CHECKED not in settings:
         return {}
-    return {_NAMES_CHECKED: told[_NAMES_CHECKED].replace("none", "")}
+    return {_NAMES_CHECKED: settings[_NAMES_CHECKED].replace("none", "")}
 
 
 _GROUPS: Final[Mapping[str, Callable[[Properties], dict[str, str]]]] = {
@@ -100,20 +103,20 @@ _GROUPS: Final[Mapping[str, Callable[[Properties], dict[str, str]]]] = {
     "ssl.keystore.": _certificate,
     "ssl.endpoint.": _names,
 }
-"""By how the names of Java's client begin."""
+"""Translations by the prefix of the Java client's property names."""
 
 
-def _pem(told: Properties, name: str) -> str:
-    """The text of `NAME.pem`, or of the file of `NAME.location`; empty where there is neither."""
-    file = told.get(f"{name}.location")
-    if f"{name}.pem" in told or file is None:
-        return told.get(f"{name}.pem", "")
+def _pem(settings: Properties, name: str) -> str:
+    """Return the text of `NAME.pem`, or of the file in `NAME.location`, or an empty text."""
+    file = settings.get(f"{name}.location")
+    if f"{name}.pem" in settings or file is None:
+        return settings.get(f"{name}.pem", "")
     try:
         return Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise PipelineError(
-            f"{file} of {name}.location cannot be read: {reason}; name a PEM file that is here",
+            f"{file} of {name}.location cannot be read: {reason}; name a PEM file on this machine",
             exit_code=USAGE,
         ) from error
 

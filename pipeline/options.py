@@ -1,4 +1,4 @@
-"""What the commands on Spark have in common: options, how they end, what a properties file says."""
+"""Shared parts of the Spark commands: options, error handling, properties files."""
 
 import re
 import signal
@@ -20,7 +20,9 @@ from service.printable import visible
 ClientProperties = Annotated[
     Path | None,
     typer.Option(
-        exists=True, dir_okay=False, help="Properties of the Java client, as Kafka's tools."
+        exists=True,
+        dir_okay=False,
+        help="File of Java client properties, as Kafka's tools take it.",
     ),
 ]
 Jars = Annotated[
@@ -29,43 +31,43 @@ Jars = Annotated[
         envvar="RINGFENCE_SPARK_JARS",
         exists=True,
         file_okay=False,
-        help="Folder of the jars; without it, Maven fills .run/spark-jars once.",
+        help="Folder of the jars; by default .run/spark-jars, which Maven fills once.",
     ),
 ]
 
-_ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-"""How `s3a://bucket` begins, once it has been taken for a path."""
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+"""Beginning of a URL like `s3a://bucket` after it has become a `Path`."""
 
 
-def a_path(given: Path | None) -> Path | None:
-    """A folder of tables, as an option's callback; an address would be a folder of that name."""
-    if given is not None and _ADDRESS.match(str(given)):
+def local_path(given: Path | None) -> Path | None:
+    """Return the path of an option; raise BadParameter for a URL, which would name a folder."""
+    if given is not None and _URL.match(str(given)):
         raise typer.BadParameter(
-            "it is an address, and tables are read and written as files: mount the storage where "
+            "it is a URL, and tables are read and written as files: mount the storage where "
             "the job runs and give the path of the mount, such as /mnt/lake/tables"
         )
     return given
 
 
-def a_folder(given: Path | None) -> Path | None:
-    """The same of a folder that is there."""
-    found = a_path(given)
+def existing_folder(given: Path | None) -> Path | None:
+    """Return the path of an option that must be an existing folder; else raise BadParameter."""
+    found = local_path(given)
     if found is not None and not found.is_dir():
-        raise typer.BadParameter(f"{found} is no folder: check its name")
+        raise typer.BadParameter(f"{found} is not a folder: check its name")
     return found
 
 
 class TerminalOutput(Console):
-    """Where a command shows what it found; names may come from any publisher, and are only seen."""
+    """A console that escapes control characters, since names may come from any publisher."""
 
-    def render_str(self, text: str, **given: Any) -> Text:  # noqa: ANN401 - handed on as it came
-        """All text that is shown comes by here, a cell of a table too."""
-        return super().render_str(visible(text, keep="\n"), **(given | {"markup": False}))
+    def render_str(self, text: str, **options: Any) -> Text:  # noqa: ANN401 - passed on unchanged
+        """Render text with control characters escaped; rich calls this for table cells too."""
+        return super().render_str(visible(text, keep="\n"), **(options | {"markup": False}))
 
 
 @contextmanager
 def spark_command() -> Iterator[None]:
-    """Ended by SIGTERM as by Ctrl-C; what goes wrong is a sentence and an exit code."""
+    """Run a command: SIGTERM ends it like Ctrl-C; errors become a sentence and an exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield
@@ -78,12 +80,15 @@ def spark_command() -> Iterator[None]:
 
 
 def properties_of(file: Path | None) -> dict[str, str]:
-    """The properties of a file, or none."""
+    """Return the properties of a file, or none without a file."""
     return {} if file is None else read_properties(file)
 
 
 def read_properties(file: Path) -> dict[str, str]:
-    """The `name=value` lines of a properties file; # and ! begin a comment."""
+    """Return the `name=value` lines of a properties file; # and ! begin a comment.
+
+    Raises PipelineError for any other line.
+    """
     properties: dict[str, str] = {}
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
         entry = line.strip()
@@ -104,5 +109,5 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 def _end(sentence: str, exit_code: int) -> NoReturn:
     text = visible(f"ringfence pipeline: {sentence}", keep="\n")
-    print(text, file=sys.stderr)  # noqa: T201 - what a command says
+    print(text, file=sys.stderr)  # noqa: T201 - the error message of a command
     raise typer.Exit(exit_code)

@@ -1,6 +1,6 @@
-"""Progress: how far the tables are, taken from what Spark tells of its batches, and shown.
+"""Progress of the table jobs, from Spark's batch reports, shown on the terminal.
 
-Spark tells of a batch once it is done; one batch may be told of many times, and counts once.
+Spark reports a batch when it is done. It may report a batch several times; the batch counts once.
 """
 
 import time
@@ -14,21 +14,21 @@ from rich.table import Table
 
 
 class TableProgress(NamedTuple):
-    """How far a table is."""
+    """The progress of a table."""
 
     rows: int = 0
-    """In batches of this run."""
+    """Rows in the batches of this run."""
     rows_per_second: float = 0.0
-    """Of the last batch."""
+    """Rate of the last batch."""
     behind: int = 0
-    """Offsets between the last batch and the ends of the topics; markers count as well."""
+    """Offsets between the last batch and the topic ends; transaction markers count too."""
 
 
 class ProgressDisplay(Protocol):
-    """Whoever looks on."""
+    """Receives the progress of a run."""
 
     def __call__(self, table: str, reports: Iterable[Mapping[str, Any]]) -> None:
-        """What Spark tells of a table's batches, the newest last."""
+        """Receive Spark's batch reports of a table, the newest last."""
 
 
 class BatchTally:
@@ -36,25 +36,28 @@ class BatchTally:
 
     def __init__(self) -> None:
         self._last_batch = -1
-        self.standing = TableProgress()
+        self.progress = TableProgress()
 
     def take(self, reports: Iterable[Mapping[str, Any]]) -> None:
-        """Reports of batches, the newest last."""
+        """Add batch reports, the newest last."""
         for report in reports:
             batch, rows = int(report["batchId"]), int(report["numInputRows"])
             if batch <= self._last_batch:
                 continue
             if rows:
                 self._last_batch = batch
-            self.standing = TableProgress(
-                self.standing.rows + rows,
+            self.progress = TableProgress(
+                self.progress.rows + rows,
                 float(report.get("processedRowsPerSecond") or 0.0),
                 sum(_behind(source) for source in report["sources"]),
             )
 
 
 def _behind(source: Mapping[str, Any]) -> int:
-    """The connector tells an average over partitions, as text; the offsets themselves are exact."""
+    """Return how many offsets a source is behind.
+
+    The connector reports only an average over partitions, as text; the offsets are exact.
+    """
     end, latest = source.get("endOffset"), source.get("latestOffset")
     if not isinstance(end, Mapping) or not isinstance(latest, Mapping):
         return 0
@@ -67,7 +70,7 @@ def _behind(source: Mapping[str, Any]) -> int:
 
 @contextmanager
 def on_terminal(console: Console) -> Iterator[ProgressDisplay]:
-    """Show a line for each table while a run goes on; nothing where nobody would see it."""
+    """Show a line for each table during a run, if the console is a terminal."""
     tallies: dict[str, BatchTally] = {}
     began_s = time.monotonic()
     with Live(console=console, transient=True, auto_refresh=False) as live:
@@ -83,8 +86,8 @@ def on_terminal(console: Console) -> Iterator[ProgressDisplay]:
 def _drawn(tallies: Mapping[str, BatchTally], seconds: float) -> Table:
     drawn = Table("table", "rows", "rows/s", "behind", title=f"{seconds:.0f} s")
     for name, tally in tallies.items():
-        standing = tally.standing
+        progress = tally.progress
         drawn.add_row(
-            name, f"{standing.rows:,}", f"{standing.rows_per_second:,.0f}", f"{standing.behind:,}"
+            name, f"{progress.rows:,}", f"{progress.rows_per_second:,.0f}", f"{progress.behind:,}"
         )
     return drawn

@@ -1,12 +1,12 @@
-"""The run that brings the tables up to date with the topics, each row exactly once.
+"""Table run: brings the tables up to date with the topics, each row exactly once.
 
-A table is `TARGET/NAME`; how far it has read is in `TARGET/checkpoints/NAME`. A batch is planned in
-the checkpoint, written, listed in the table, and only then done: a run that was killed is taken up
-by the next one with the same offsets, and a batch that is listed is not written again. So table
-and checkpoint belong together, and one without the other is refused.
+A table is `TARGET/NAME`; its read position is in `TARGET/checkpoints/NAME`. A batch is planned in
+the checkpoint, written, listed in the table, and only then done. So the run after a killed one
+resumes with the same offsets, and a batch that is listed is not written again. Table and checkpoint
+belong together; one without the other is rejected.
 
-A topic that ends before the place that was read to is refused too. One that was made anew, or that
-is another cluster's, and has grown past that place looks like the old one: give it a new target.
+A topic that ends before the read position is rejected too. A topic that was recreated, or that is
+another cluster's, and has grown past that position looks like the old one: use a new target.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ BATCH_RECORDS_MAX: Final = 1_000_000
 
 
 class TableSource(NamedTuple):
-    """Where records come from: a cluster, how to talk to it, and the topics of each table."""
+    """A cluster, the client properties for it, and the topics of each table."""
 
     servers: str
     properties: Mapping[str, str]
@@ -47,18 +47,18 @@ class TableSource(NamedTuple):
 
 
 class RunOptions(NamedTuple):
-    """How a run goes."""
+    """The options of a run."""
 
     once: bool = True
-    """End when up to date, or go on."""
+    """Whether to stop when up to date."""
     batch_records_max: int = BATCH_RECORDS_MAX
-    """Of each table, about; a batch that was killed is written anew as a whole."""
+    """Approximate size of a table's batch; a killed batch is written again as a whole."""
     compact: bool = False
-    """At the end, whatever the files are; while it runs, Delta does it by itself."""
+    """Whether to compact at the end; during a run, Delta compacts by itself."""
 
 
 class TableRows(NamedTuple):
-    """What a run did to a table."""
+    """The rows of a table: added by this run, and in total."""
 
     name: str
     added: int
@@ -66,7 +66,7 @@ class TableRows(NamedTuple):
 
 
 class TablesResult(NamedTuple):
-    """What a run did, table by table."""
+    """The result of a run."""
 
     tables: tuple[TableRows, ...]
 
@@ -74,18 +74,21 @@ class TablesResult(NamedTuple):
 def run_tables(
     source: TableSource,
     target: Path,
-    shape: TableLayout,
-    way: RunOptions,
+    layout: TableLayout,
+    options: RunOptions,
     *,
     jars: Path | None,
-    shown: ProgressDisplay,
+    display: ProgressDisplay,
 ) -> TablesResult:
-    """Append what topics hold and tables lack; once, or on and on until Ctrl-C."""
+    """Append what the topics have and the tables lack; once, or until Ctrl-C.
+
+    Raises PipelineError for wrong options, and when the broker or the tables cannot be used.
+    """
     if not source.topics:
         raise PipelineError("no topics: give outputs, dead letters, or both", exit_code=USAGE)
     spark = open_session(connector_jars(jars))
     try:
-        return update_tables(spark, source, target.resolve(), shape, way, shown)
+        return update_tables(spark, source, target.resolve(), layout, options, display)
     finally:
         spark.stop()
 
@@ -94,17 +97,17 @@ def update_tables(
     spark: SparkSession,
     source: TableSource,
     target: Path,
-    shape: TableLayout = TableLayout(),  # noqa: B008 - a value that never changes
-    way: RunOptions = RunOptions(),  # noqa: B008
-    shown: ProgressDisplay = lambda table, reports: None,  # noqa: ARG005 - nobody looks on
+    layout: TableLayout = TableLayout(),  # noqa: B008 - a value that never changes
+    options: RunOptions = RunOptions(),  # noqa: B008
+    display: ProgressDisplay = lambda table, reports: None,  # noqa: ARG005 - ignores the reports
 ) -> TablesResult:
-    """The same in a session that is already there."""
+    """Do the work of `run_tables` in an existing session."""
     for table in source.topics:
-        _check_target(target, table, shape)
+        _check_target(target, table, layout)
     before = {table: read_table(spark, target, table).count() for table in source.topics}
-    with _queries(spark, source, target, shape, way) as queries:
-        _wait(queries, source.servers, once=way.once, shown=shown)
-    if way.compact:
+    with _queries(spark, source, target, layout, options) as queries:
+        _wait(queries, source.servers, once=options.once, display=display)
+    if options.compact:
         for table in source.topics:
             compact(spark, target, table)
     after = {table: read_table(spark, target, table).count() for table in source.topics}
@@ -117,57 +120,60 @@ def _checkpoint(target: Path, table: str) -> Path:
     return target / "checkpoints" / table
 
 
-def _check_target(target: Path, table: str, shape: TableLayout) -> None:
-    """Refuse half a target: the sink would skip batches it lists, or never repeat ones it lost."""
-    unknown = set(shape.partition_by) - set(TABLES[table].fieldNames())
+def _check_target(target: Path, table: str, layout: TableLayout) -> None:
+    """Raise PipelineError for a target that cannot be continued.
+
+    With half of it deleted, the sink would skip listed batches, or never repeat lost ones.
+    """
+    unknown = set(layout.partition_by) - set(TABLES[table].fieldNames())
     if unknown:
         raise PipelineError(
             f"table {table!r} has no column {', '.join(sorted(unknown))} to partition by; "
-            "day and address are meant for it",
+            "use day and address",
             exit_code=USAGE,
         )
     checkpoint, found = _checkpoint(target, table), format_of(target / table)
-    if found not in (None, shape.format):
+    if found not in (None, layout.format):
         raise PipelineError(
-            f"{target / table} is a {found} table: go on with --format {found}, or read the "
+            f"{target / table} is a {found} table: continue with --format {found}, or read the "
             "topics into a new target",
             exit_code=USAGE,
         )
-    listed = any((target / table).glob(JOURNALS[shape.format]))
+    listed = any((target / table).glob(JOURNALS[layout.format]))
     done = any((checkpoint / "commits").glob("[0-9]*"))
     planned = any((checkpoint / "offsets").glob("[0-9]*"))
     if (listed and not planned) or (done and not listed):
         raise PipelineError(
             f"{target / table} and {checkpoint} do not belong together: one of them was deleted; "
-            "delete the other too and read the topics anew",
+            "delete the other too and read the topics again",
             exit_code=CONTRADICTION,
         )
 
 
 @contextmanager
 def _queries(
-    spark: SparkSession, source: TableSource, target: Path, shape: TableLayout, way: RunOptions
+    spark: SparkSession, source: TableSource, target: Path, layout: TableLayout, options: RunOptions
 ) -> Iterator[list[StreamingQuery]]:
-    """One running query for each table; none is left running."""
+    """Start a query for each table; stop them all on exit."""
     queries: list[StreamingQuery] = []
-    options = {"maxOffsetsPerTrigger": str(way.batch_records_max)}
+    reader = {"maxOffsetsPerTrigger": str(options.batch_records_max)}
     try:
         for table, topics in source.topics.items():
-            stream = read_topics(spark, source.servers, topics, source.properties, options=options)
+            stream = read_topics(spark, source.servers, topics, source.properties, options=reader)
             writer = (
-                TRANSFORMS[table](stream, shape)
+                TRANSFORMS[table](stream, layout)
                 .writeStream.queryName(table)
-                .format(shape.format)
+                .format(layout.format)
                 .outputMode("append")
-                .partitionBy(*shape.partition_by)
+                .partitionBy(*layout.partition_by)
                 .option("path", str(target / table))
                 .option("checkpointLocation", str(_checkpoint(target, table)))
-                # A later version may know more columns; tables that lack them get them.
+                # A later version may have more columns, which are then added to existing tables.
                 .option("mergeSchema", "true")
             )
             trigger = (
                 writer.trigger(availableNow=True)
-                if way.once
+                if options.once
                 else writer.trigger(processingTime=_CONTINUOUS_EVERY)
             )
             queries.append(trigger.start())
@@ -178,17 +184,17 @@ def _queries(
 
 
 def _wait(
-    queries: Sequence[StreamingQuery], servers: str, *, once: bool, shown: ProgressDisplay
+    queries: Sequence[StreamingQuery], servers: str, *, once: bool, display: ProgressDisplay
 ) -> None:
-    """Until every query has ended, one has failed, or the user interrupts."""
+    """Wait until every query has ended, one has failed, or the user interrupts."""
     running = list(queries)
     try:
         while running:
             running = [query for query in running if not _ended(query, servers)]
             for query in queries:
-                shown(str(query.name), query.recentProgress)
+                display(str(query.name), query.recentProgress)
     except KeyboardInterrupt:
-        # The way to end a continuous run; a single one that is cut short did not do its work.
+        # Ctrl-C is how a continuous run ends; a single run that is interrupted is not complete.
         if once:
             raise
 

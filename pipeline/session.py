@@ -1,10 +1,10 @@
-"""The one place where a Spark session is made.
+"""Spark session: the only module that creates one.
 
-It runs in this process's own JVM on two threads, listens on loopback only, shows no page, logs
-nothing but what is fatal, and downloads nothing: jars come by path. What `spark-submit` has begun
-runs where, in as many parts and with what that says, since what is set here would go before it.
-Times are UTC and are written so that readers other than Spark understand them. Delta Lake is at
-hand in all of them.
+A local session runs in this process's own JVM on two threads, listens on loopback only, has no web
+UI, logs only fatal errors, and downloads nothing: jars are given by path. A session of
+`spark-submit` keeps the master, resources and jars given there, since settings made here would
+override them. In both, times are UTC and written so that readers other than Spark understand them,
+and Delta Lake is available.
 """
 
 import os
@@ -26,17 +26,17 @@ _DELTA: Final = {
     "spark.databricks.delta.autoCompact.enabled": "true",
 }
 _NO_TABLES: Final = Path(tempfile.gettempdir(), "ringfence-no-tables")
-"""Where tables without a path would be. There are none, but Spark makes the folder."""
+"""Folder for tables without a path. There are none, but Spark creates the folder."""
 
 
 def is_submitted(environ: Mapping[str, str]) -> bool:
-    """Whether `spark-submit` has begun this process, on a cluster or anywhere."""
+    """Return whether `spark-submit` started this process, on a cluster or locally."""
     return "PYSPARK_GATEWAY_PORT" in environ
 
 
 def open_session(jars: Sequence[Path]) -> SparkSession:
-    """A session with these jars on its class path; the caller stops it."""
-    # Workers in Python run in this environment, unless another one is named.
+    """Open a session with these jars on its class path; the caller stops it."""
+    # Python workers use this environment unless the user names another one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("ringfence")
     for name, value in settings(jars, os.environ).items():
@@ -45,7 +45,7 @@ def open_session(jars: Sequence[Path]) -> SparkSession:
 
 
 def settings(jars: Sequence[Path], environ: Mapping[str, str]) -> dict[str, str]:
-    """What a session is told: what answers rest on, and of one of our own where it runs."""
+    """Return the settings of a session: those that results depend on, and those of a local one."""
     always = {
         "spark.sql.ansi.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
@@ -54,10 +54,10 @@ def settings(jars: Sequence[Path], environ: Mapping[str, str]) -> dict[str, str]
         "spark.sql.warehouse.dir": _NO_TABLES.as_uri(),
         **_DELTA,
     }
-    return always if is_submitted(environ) else {**always, **_here(jars)}
+    return always if is_submitted(environ) else {**always, **_local(jars)}
 
 
-def _here(jars: Sequence[Path]) -> dict[str, str]:
+def _local(jars: Sequence[Path]) -> dict[str, str]:
     return {
         "spark.master": "local[2]",
         "spark.jars": ",".join(map(str, jars)),
@@ -68,8 +68,8 @@ def _here(jars: Sequence[Path]) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
-        # Its default of 50 tasks for a table's list of files costs more than all the files of ours.
+        # The default of 50 tasks to list a table's files costs more than reading all our files.
         "spark.databricks.delta.snapshotPartitions": "2",
-        # VACUUM lists the folders of a table in as many tasks as this, 10,000 where none is named.
+        # VACUUM lists the folders of a table in this many tasks; the default is 10,000.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
     }

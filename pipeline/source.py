@@ -1,7 +1,7 @@
-"""Topics as a stream or a batch of records, as the Kafka connector gives them.
+"""Topic source: topics as a stream or a batch of records, in the Kafka connector's columns.
 
-The reader is the one that users have, `ringfence.spark`: from committed transactions only, headers
-included. What it refuses is told here as every command tells it.
+It uses the public reader, `ringfence.spark`: committed transactions only, headers included. Errors
+of the reader become PipelineErrors.
 """
 
 import json
@@ -28,7 +28,7 @@ def read_topics(
     stream: bool = True,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """These topics, from their beginning or from the checkpoint."""
+    """Return these topics, from their beginning or from the checkpoint; raise PipelineError."""
     settings = {**_OURS, **(options or {})}
     try:
         return reader.read_topics(spark, servers, topics, stream, properties, settings)
@@ -39,7 +39,10 @@ def read_topics(
 def kafka_options(
     servers: str, properties: Mapping[str, str], options: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The connector's options for these properties of a Java client, isolation pinned."""
+    """Return the connector's options for these client properties, isolation level included.
+
+    Raises PipelineError for a property or option that contradicts them.
+    """
     try:
         return reader.kafka_options(servers, properties, {**_OURS, **(options or {})})
     except ValueError as error:
@@ -54,7 +57,7 @@ def read_spans(
     *,
     is_cleaned: bool = False,
 ) -> DataFrame:
-    """The records of these spans; `is_cleaned`: some may be deleted meanwhile, by right."""
+    """Return the records of these spans; with `is_cleaned`, some may be deleted meanwhile."""
     if not any(span.begin < span.end for span in spans.values()):
         return spark.createDataFrame([], RECORD)
     numbers: defaultdict[str, list[int]] = defaultdict(list)

@@ -1,10 +1,10 @@
-"""The tables, `messages` and `dead_letters`: records in, rows out, and how rows are read back.
+"""Tables `messages` and `dead_letters`: their rows from records, their formats, and reading them.
 
-A row is what `ringfence.spark` reads, with the day and the address that tables are partitioned by.
-A Delta table knows by itself which files are in it. A Parquet one is a folder of files with a list
-of those that a batch committed, in `_spark_metadata`. Spark honours that list when it reads the
-folder itself (not a file in it, not a glob). Readers that list files, such as pyarrow, pandas,
-Polars, DuckDB or Trino, do not: after a crash they may also see a file that no batch committed.
+A row has the columns of `ringfence.spark`, and the day and the address that tables are partitioned
+by. A Delta table has its own list of files. A Parquet table is a folder of files with a list of the
+committed ones in `_spark_metadata`. Spark honours that list when it reads the folder itself (not a
+file in it, not a glob). Readers that list files, such as pyarrow, pandas, Polars, DuckDB or Trino,
+do not: after a crash they may also see a file that no batch committed.
 """
 
 import re
@@ -23,21 +23,21 @@ _FIELD: Final = re.compile(r"\{(topic|key|sha256:value|header:[^{}]+)\}")
 
 
 def filled(template: str, topic: Column) -> Column:
-    """The bytes that a template has for each record; `topic` is the topic it came in by."""
+    """Return the bytes of a template for each record; `topic` is the record's input topic."""
     parts = _FIELD.split(template)
     pieces = [_field(part, topic) if at % 2 else _bytes(part) for at, part in enumerate(parts)]
     return sf.concat(*pieces)
 
 
 def filled_text(template: str, topic: Column) -> Column:
-    """The same as text; null where the bytes are none."""
+    """Return a template as text; null if the bytes are not UTF-8."""
     return sf.try_validate_utf8(filled(template, topic).cast("string"))
 
 
 def input_topic(template: str, topic: Column) -> Column:
-    """The topic that came in, of one that a template like `{topic}.unique` has named.
+    """Return the input topic of an output topic that a template like `{topic}.unique` has named.
 
-    A name that the template does not give stands for itself.
+    A name that does not match the template is returned unchanged.
     """
     before, _, after = template.partition("{topic}")
     expression = f"^{re.escape(before)}(.+){re.escape(after)}$"
@@ -65,7 +65,7 @@ JOURNALS: Final[Mapping[Format, str]] = {
     "delta": "_delta_log/*.json",
     "parquet": "_spark_metadata/[0-9]*",
 }
-"""Where a table of a format lists what is in it; the folder alone may be there before."""
+"""The files in which a table lists its content; the folder alone may exist before them."""
 
 _DAY: Final = StructField("day", DateType())
 
@@ -76,24 +76,24 @@ TABLES: Final = {
 
 
 class TableLayout(NamedTuple):
-    """How tables are kept."""
+    """Format and partitioning of the tables."""
 
     format: Format = "delta"
     partition_by: tuple[str, ...] = ("day", "address")
     address: str = "{topic}"
-    """As the route has it: an output does not tell its address."""
+    """The route's address template, since an output does not contain its address."""
     output: str = "{topic}.unique"
-    """As the route has it: which input an output topic belongs to."""
+    """The route's output template, which gives the input of an output topic."""
 
 
-def message_rows(topics: DataFrame, shape: TableLayout) -> DataFrame:
-    """Records of output topics -> rows of `messages`."""
-    address = filled_text(shape.address, input_topic(shape.output, sf.col("topic")))
+def message_rows(topics: DataFrame, layout: TableLayout) -> DataFrame:
+    """Return the rows of `messages` for records of output topics."""
+    address = filled_text(layout.address, input_topic(layout.output, sf.col("topic")))
     return messages(topics).withColumns({"day": _day(), "address": address})
 
 
-def dead_letter_rows(topics: DataFrame, _shape: TableLayout) -> DataFrame:
-    """Records of dead-letter topics -> rows of `dead_letters`, which tell their address."""
+def dead_letter_rows(topics: DataFrame, _layout: TableLayout) -> DataFrame:
+    """Return the rows of `dead_letters` for records of dead-letter topics."""
     return dead_letters(topics).withColumn("day", _day())
 
 
@@ -104,12 +104,12 @@ TRANSFORMS: Final[dict[str, Callable[[DataFrame, TableLayout], DataFrame]]] = {
 
 
 def format_of(table: Path) -> Format | None:
-    """The format that a table has already; None where nothing was committed to it."""
+    """Return the format of an existing table; None before its first commit."""
     return next((name for name, listed in JOURNALS.items() if any(table.glob(listed))), None)
 
 
 def read_table(spark: SparkSession, target: Path, name: str) -> DataFrame:
-    """The rows of a table that batches committed; none before the first."""
+    """Return the committed rows of a table; none before the first commit."""
     table = target / name
     match format_of(table):
         case None:
@@ -122,7 +122,7 @@ def read_table(spark: SparkSession, target: Path, name: str) -> DataFrame:
 
 
 def compact(spark: SparkSession, target: Path, name: str) -> None:
-    """Put a Delta table's small files together, and delete what no reader needs since a week."""
+    """Merge the small files of a Delta table, and delete files unused for a week."""
     if format_of(target / name) == "delta":
         spark.sql(f"OPTIMIZE delta.`{target / name}`").collect()
         spark.sql(f"VACUUM delta.`{target / name}`").collect()

@@ -1,1 +1,1 @@
-"""The decisions of the service on the engine of Spark: for histories too long for one machine."""
+"""Backfill: decides long histories on Spark as the service would have."""

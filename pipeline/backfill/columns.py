@@ -1,8 +1,8 @@
-"""The columns of a backfill: records in, what is to be judged, and the verdicts that come out.
+"""Columns of a backfill: from records to the input of a decider, and from there to verdicts.
 
-A record is told by its place, its time, its key and the headers that some check looks at, each in
-a column of its own: of several with one name the first that is not null, as all checks have it.
-Value and headers come whole where they are kept whole: of records of a transaction group.
+A decider's input has the record's position, time and key, and a column for each header that some
+check reads: of several headers with the same name the first that is not null, as in all checks.
+Records of transaction groups, which are stored whole, also have their value and all headers.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,10 +28,10 @@ from service.dedup.record import Field
 from service.dedup.route import InputRoute
 
 DECIDER: Final = ("decider_topic", "decider_partition")
-"""The partition that decides: all that it remembers is apart from all others."""
+"""The columns of the deciding partition; each has its own state."""
 
-TOLD: Final = "header_"
-"""Before the number of a header in the columns of what is judged."""
+HEADER_COLUMN: Final = "header_"
+"""Prefix of the header columns; the number of the header follows."""
 
 JUDGED: Final = StructType(
     [
@@ -48,50 +48,50 @@ JUDGED: Final = StructType(
         StructField("original", StringType()),
     ]
 )
-"""As a judge tells it."""
+"""The output of a decider."""
 
 VERDICTS: Final = StructType(
     [StructField("original", PLACE) if f.name == "original" else f for f in JUDGED.fields]
 )
-"""The table."""
+"""The table of verdicts."""
 
 
 def to_judge(records: DataFrame, inputs: BackfillInputs) -> DataFrame:
-    """Records with the columns of a topic -> what is judged of them; other topics are left out."""
+    """Return the decider's input for records of topics; other topics are left out."""
     headers = headers_of(sf.col("headers"))
     in_group = sf.isnotnull(first(headers, GROUP))
-    told = [
-        first(headers, name).alias(f"{TOLD}{number}")
+    header_columns = [
+        first(headers, name).alias(f"{HEADER_COLUMN}{number}")
         for number, name in enumerate(inputs.header_names)
     ]
     value = sf.col("value")
     value = value if inputs.reads_values else sf.when(in_group, value)
     columns = records.where(sf.col("topic").isin(*inputs.by_topic)).select(
         *(field.name for field in PLACE.fields),
-        # Of a record without a time, as Kafka's clients tell it.
+        # -1 for a record without a timestamp, as in Kafka's clients.
         sf.coalesce(sf.unix_millis("timestamp"), sf.lit(-1)).alias("timestamp_ms"),
-        # Of a stream the time of its batch, which stays the same when the batch is done again.
+        # In a stream this is the time of the batch, and the same if the batch is repeated.
         sf.unix_millis(sf.current_timestamp()).alias("now_ms"),
         "key",
         value.alias("value"),
         sf.when(in_group, headers).alias("headers"),
-        *told,
+        *header_columns,
     )
     topic, number = _decider(inputs)
     return columns.withColumn(DECIDER[0], topic).withColumn(DECIDER[1], number)
 
 
 def verdicts(judged: DataFrame) -> DataFrame:
-    """What a judge tells -> the table."""
+    """Return the table of verdicts for the output of deciders."""
     return judged.withColumn("original", place(sf.col("original")))
 
 
 def _decider(inputs: BackfillInputs) -> tuple[Column, Column]:
-    """Topic and partition that decide a record."""
+    """Return the topic and the number of the partition that decides a record."""
     own, number, by_address = sf.col("topic"), sf.col("partition"), inputs.by_address.topic
     rendered = [topic for topic, route in inputs.by_topic.items() if _is_rendered(route)]
     if rendered:
-        number = sf.when(sf.col("topic").isin(*rendered), _asked(inputs)).otherwise(number)
+        number = sf.when(sf.col("topic").isin(*rendered), _by_header(inputs)).otherwise(number)
     for topic, route in inputs.by_topic.items():
         if route.settings.scope == "address":
             own = sf.when(sf.col("topic") == topic, by_address).otherwise(own)
@@ -105,15 +105,15 @@ def _is_rendered(route: InputRoute) -> bool:
     return route.settings.scope == "address" and route.address.constant is None
 
 
-def _asked(inputs: BackfillInputs) -> Column:
-    """The partition of an address that records tell."""
+def _by_header(inputs: BackfillInputs) -> Column:
+    """Return the partition of an address that is rendered from each record."""
     routes = inputs.by_topic.values()
     fields = {piece for each in routes for piece in each.address.pieces}
     names = sorted(field.header for field in fields if isinstance(field, Field) and field.header)
-    places = [inputs.header_names.index(name) for name in names]
+    indexes = [inputs.header_names.index(name) for name in names]
 
-    def numbers(topics: pd.Series, keys: pd.Series, *told: pd.Series) -> pd.Series:
-        rows = zip(*told, strict=True) if told else iter([()] * len(topics))
+    def numbers(topics: pd.Series, keys: pd.Series, *headers: pd.Series) -> pd.Series:
+        rows = zip(*headers, strict=True) if headers else iter([()] * len(topics))
         return pd.Series(
             [
                 inputs.number(topic, key, _headers(names, row))
@@ -122,10 +122,10 @@ def _asked(inputs: BackfillInputs) -> Column:
             dtype="int32",
         )
 
-    # Its types are told for one or two columns at a time.
-    made_of = cast("Callable[[object, IntegerType], Callable[..., Column]]", pandas_udf)
-    ask = made_of(numbers, IntegerType())
-    return ask("topic", "key", *(f"{TOLD}{at}" for at in places))
+    # The stubs of pandas_udf allow only one or two columns.
+    udf = cast("Callable[[object, IntegerType], Callable[..., Column]]", pandas_udf)
+    partition_of = udf(numbers, IntegerType())
+    return partition_of("topic", "key", *(f"{HEADER_COLUMN}{index}" for index in indexes))
 
 
 def _headers(names: Sequence[str], row: Sequence[bytes | None]) -> list[tuple[str, bytes | None]]:

@@ -1,4 +1,4 @@
-"""`ringfence pipeline backfill`: a history decided as the service would have, from a shell."""
+"""`ringfence pipeline backfill` and `seed`: decide a history, and load its state into a service."""
 
 import os
 from pathlib import Path
@@ -13,14 +13,14 @@ from pipeline.options import (
     ClientProperties,
     Jars,
     TerminalOutput,
-    a_folder,
-    a_path,
+    existing_folder,
+    local_path,
     properties_of,
     spark_command,
 )
 from service.metadata.settings import is_file_managed
 
-ConfigFile = Annotated[Path, typer.Option(help="That of the service.")]
+ConfigFile = Annotated[Path, typer.Option(help="The service's configuration file.")]
 
 
 def backfill(
@@ -29,58 +29,63 @@ def backfill(
     target: Annotated[
         Path,
         typer.Option(
-            file_okay=False, callback=a_path, help="Folder of the verdicts and all that is kept."
+            file_okay=False,
+            callback=local_path,
+            help="Folder of the verdicts, the checkpoint and the state.",
         ),
     ],
     topic: Annotated[
         list[str] | None,
-        typer.Option(help="Topic to read; repeat it. Without it, all inputs of the routes."),
+        typer.Option(help="Topic to read, repeatable; default: all inputs of the routes."),
     ] = None,
     table: Annotated[
         Path | None,
-        typer.Option(callback=a_folder, help="Read this table, in place of topics."),
+        typer.Option(callback=existing_folder, help="Read this table instead of topics."),
     ] = None,
     table_format: Annotated[
-        Literal["delta", "parquet"], typer.Option(help="Of the table that is read.")
+        Literal["delta", "parquet"], typer.Option(help="Format of the table to read.")
     ] = "delta",
     input_: Annotated[
         str | None,
-        typer.Option("--input", help="The input of a route that all records stand for."),
+        typer.Option("--input", help="Decide all records as if they were of this input."),
     ] = None,
     output_format: Annotated[
-        Literal["delta", "parquet"], typer.Option("--format", help="Of the table of verdicts.")
+        Literal["delta", "parquet"], typer.Option("--format", help="Format of the verdicts table.")
     ] = "delta",
     once: Annotated[
-        bool, typer.Option("--once/--continuous", help="End when up to date, or go on.")
+        bool, typer.Option("--once/--continuous", help="Stop when up to date, or keep running.")
     ] = True,
-    batch_records: Annotated[int, typer.Option(min=1, help="Decided in one batch.")] = 500_000,
+    batch_records: Annotated[int, typer.Option(min=1, help="Records per batch.")] = 500_000,
     tasks: Annotated[
-        int, typer.Option(min=1, help="That decide at once; fixed at the first start.")
+        int, typer.Option(min=1, help="Parallel deciding tasks; fixed at the first start.")
     ] = 2,
     bootstrap_servers: Annotated[
-        str, typer.Option(envvar="KAFKA_BOOTSTRAP_SERVERS", help="In place of the configuration's.")
+        str,
+        typer.Option(
+            envvar="KAFKA_BOOTSTRAP_SERVERS", help="Brokers; default: those of the configuration."
+        ),
     ] = "",
     command_config: ClientProperties = None,
     jars: Jars = None,
 ) -> None:
-    """Decide a history as the service would, on Spark; go on where the last run ended."""
+    """Decide a history on Spark as the service would; continue where the last run ended."""
     with spark_command():
         from pipeline.backfill import run  # noqa: PLC0415 - --help works without Spark
         from pipeline.jars import connector_jars  # noqa: PLC0415
         from pipeline.session import open_session  # noqa: PLC0415
 
         console, settings = TerminalOutput(), read_config(config)
-        given = properties_of(command_config)
+        properties = properties_of(command_config)
         source = run.BackfillSource(
             servers=bootstrap_servers or servers_of(settings.kafka),
-            properties=given if table else java_properties(settings.kafka, given),
+            properties=properties if table else java_properties(settings.kafka, properties),
             topics=topic or (),
             table=table,
             table_format=table_format,
             instead_of=input_,
         )
         if table and not is_file_managed(settings):
-            console.print("settings: the file's alone, since no broker is asked about a table")
+            console.print("settings: only those of the file, since a table needs no broker")
         spark = open_session(connector_jars(jars))
         try:
             counts = run.backfill(
@@ -89,20 +94,22 @@ def backfill(
                 source,
                 target.resolve(),
                 table_format=output_format,
-                pace=run.BatchLimits(batch_records, tasks, once),
+                limits=run.BatchLimits(batch_records, tasks, once),
                 say=console.print,
             )
         finally:
             spark.stop()
-    shown = Table("address", "strategy", "verdict", "records", title=f"Verdicts in {target}")
+    summary = Table("address", "strategy", "verdict", "records", title=f"Verdicts in {target}")
     for each in counts:
-        shown.add_row(each.address or "", each.strategy or "", each.verdict, f"{each.records:,}")
-    console.print(shown)
+        summary.add_row(each.address or "", each.strategy or "", each.verdict, f"{each.records:,}")
+    console.print(summary)
 
 
 def seed(
     *,
-    target: Annotated[Path, typer.Option(callback=a_folder, help="The folder of the backfill.")],
+    target: Annotated[
+        Path, typer.Option(callback=existing_folder, help="The folder of the backfill.")
+    ],
     url: Annotated[
         str | None,
         typer.Option(help="The admin API [RINGFENCE_URL; else http://127.0.0.1:8080]."),
@@ -110,7 +117,7 @@ def seed(
     token_file: Annotated[
         Path | None,
         typer.Option(
-            help="A file that holds the token [RINGFENCE_TOKEN_FILE, RINGFENCE_TOKEN].",
+            help="File of the token [RINGFENCE_TOKEN_FILE, RINGFENCE_TOKEN].",
         ),
     ] = None,
     ca_file: Annotated[
@@ -118,13 +125,15 @@ def seed(
     ] = None,
     input_: Annotated[
         str | None,
-        typer.Option("--input", help="The input that the service reads in place of the topics."),
+        typer.Option("--input", help="The service's input that replaces the backfill's topics."),
     ] = None,
-    reason: Annotated[str, typer.Option(help="For the audit.")] = "seeded from a backfill",
+    reason: Annotated[
+        str, typer.Option(help="Recorded in the audit log.")
+    ] = "seeded from a backfill",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and change nothing.")] = False,
     jars: Jars = None,
 ) -> None:
-    """Have a running service know what a backfill remembers."""
+    """Load what a backfill remembers into a running service."""
     with spark_command():
         # --help works without Spark.
         from pipeline.backfill.run import BackfillTarget  # noqa: PLC0415
@@ -135,11 +144,11 @@ def seed(
         from service.cli.target import TargetOptions, where  # noqa: PLC0415
 
         console = TerminalOutput()
-        there = where(TargetOptions(url, token_file, ca_file), os.environ)
-        BackfillTarget(target).inputs()  # before a session begins for nothing
+        api = where(TargetOptions(url, token_file, ca_file), os.environ)
+        BackfillTarget(target).inputs()  # fails early, before a session starts
         spark = open_session(connector_jars(jars))
         try:
-            with client_of(there, 60.0, console.print) as client:
+            with client_of(api, 60.0, console.print) as client:
                 result = run(
                     spark,
                     target.resolve(),
@@ -151,10 +160,10 @@ def seed(
                 )
         finally:
             spark.stop()
-    shown = Table("address", "handed over", "new", title=f"To {there.url}")
+    summary = Table("address", "sent", "new", title=f"Sent to {api.url}")
     for each in result.addresses:
         new = "" if each.new is None else f"{each.new:,}"
-        shown.add_row(each.address, f"{each.sent:,}", new)
-    console.print(shown)
+        summary.add_row(each.address, f"{each.sent:,}", new)
+    console.print(summary)
     for why, count in result.left_out.items():
         console.print(f"left out: {count:,}, because {why}")

@@ -1,11 +1,11 @@
-"""Judge: the records of one deciding partition, in order, each given the verdict of the service.
+"""Batch decider: gives the records of one deciding partition the verdicts of the service, in order.
 
-The checks are the service's own (`service/dedup/evaluator.py`), in its own order, on the same
-strategies; here is only who asks them without a broker. So what a broker alone knows is not
-judged: whether the target exists and takes a record of that size, which sessions are open, and how
-long a group has waited. Expiry is judged at the time that is told as now.
+The checks are those of the service (`service/dedup/evaluator.py`), in the same order and on the
+same strategies; this module only calls them without a broker. So it does not check what only a
+broker knows: whether the output topic exists and accepts a record of that size, which sessions are
+open, and how long a group has waited. Expiry is checked at the time passed as `now_ms`.
 
-A record that waits for its group has no verdict before the group has one.
+A record that waits for its group has no verdict until the group has one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,43 +35,43 @@ _NO_LOG: Final = PartitionId("", 0)
 
 
 class SparkRecord(NamedTuple):
-    """A record as the service reads it; see `Record`."""
+    """A record with the interface of `service.dedup.record.Record`."""
 
     source: PartitionId
     own_offset: int
     timestamp_ms: int
     own_key: bytes | None
     own_value: bytes | None
-    """None too where no check looks at it."""
+    """None also if no check reads values."""
     headers: Headers
-    """Those that some check looks at."""
+    """The headers that some check reads."""
 
     def key(self) -> bytes | None:
-        """See `Record.key`."""
+        """Return the key."""
         return self.own_key
 
     def value(self) -> bytes | None:
-        """See `Record.value`."""
+        """Return the value."""
         return self.own_value
 
     def offset(self) -> int:
-        """See `Record.offset`."""
+        """Return the offset."""
         return self.own_offset
 
     def timestamp(self) -> tuple[int, int]:
-        """See `Record.timestamp`."""
+        """Return the timestamp type, which no caller reads, and the time in milliseconds."""
         return 1, self.timestamp_ms
 
 
 class RecordVerdict(NamedTuple):
-    """What became of one record."""
+    """The verdict on one record."""
 
     source: PartitionId
     offset: int
     timestamp_ms: int
     position: int
-    """Its number among the records that this partition decides, or that of the one that decided
-    its group."""
+    """The record's number among those of the deciding partition; in a group, the number of the
+    record that completed it."""
     address: str | None
     strategy: str | None
     identifier: bytes | None
@@ -82,76 +82,76 @@ class RecordVerdict(NamedTuple):
 
 
 class BatchDecider:
-    """See the module. Made anew for each batch: what it remembers is on the shelves."""
+    """Decides one batch of a deciding partition; all state is in the store."""
 
     def __init__(
-        self, decider: PartitionId, inputs: BackfillInputs, shelves: PagedStore, now_ms: int
+        self, decider: PartitionId, inputs: BackfillInputs, store: PagedStore, now_ms: int
     ) -> None:
         self._inputs = inputs
-        self._shelves = shelves
-        self._position = shelves.standing.position
+        self._store = store
+        self._position = store.progress.position
         own = inputs.input_partition(decider)
         self._partition = OwnedPartition(
             source=decider,
             input_partition=own,
             changelog=_NO_LOG,
             phase=PartitionPhase.RUNNING,
-            store=shelves,
-            time_ms=shelves.standing.time_ms,
-            addresses=shelves.addresses,
-            groups=PendingGroups.of(shelves),
+            store=store,
+            time_ms=store.progress.time_ms,
+            addresses=store.addresses,
+            groups=PendingGroups.of(store),
         )
         self._rules = inputs.rules(Cache(inputs.cache_memory_bytes))
-        self._groups = PendingGroupsDraft(self._partition.groups, shelves)
+        self._groups = PendingGroupsDraft(self._partition.groups, store)
         waiting = self._groups.waiting
-        self._places = AddressContexts(
+        self._contexts = AddressContexts(
             self._partition, self._rules.book, self._rules.cache, waiting
         )
-        self._progress = DecisionProgress(decider, shelves.standing.time_ms, now_ms)
+        self._progress = DecisionProgress(decider, store.progress.time_ms, now_ms)
         self._findings = _BatchVerdicts()
-        self._desks: dict[PartitionId, _BatchEvaluator] = {}
+        self._evaluators: dict[PartitionId, _BatchEvaluator] = {}
 
     def judge(self, rows: Sequence[SparkRecord]) -> list[RecordVerdict]:
-        """The verdicts on these records, which come in the order in which they are decided."""
+        """Return the verdicts on these records, which must be in the order of decision."""
         findings = self._findings
         findings.verdicts = []
-        # Not kept: it refers to this judge, and would keep all of a batch alive with it.
-        grouping = TransactionGroups(self._groups, self._places, self._opened)
+        # Not an attribute: a reference cycle with this object would keep the batch alive.
+        grouping = TransactionGroups(self._groups, self._contexts, self._group_member)
         for source, start, end in _runs(rows):
             self._evaluator(source).judge(rows[start:end], self._position + start, grouping)
         self._position += len(rows)
         return findings.verdicts
 
     def close(self) -> None:
-        """Put what is remembered on the shelves."""
-        edits = self._places.deletions()
-        for place in self._places:
-            change = place.draft.change(place.cache)
+        """Write the changed state to the store."""
+        edits = self._contexts.deletions()
+        for context in self._contexts:
+            change = context.draft.change(context.cache)
             edits += [] if change is None else change.edits
         edits += self._groups.edits()
-        self._shelves.keep(edits)
-        self._shelves.save(PartitionProgress(self._position, self._progress.time_ms))
+        self._store.keep(edits)
+        self._store.save(PartitionProgress(self._position, self._progress.time_ms))
 
     def _evaluator(self, source: PartitionId) -> "_BatchEvaluator":
-        evaluator = self._desks.get(source)
+        evaluator = self._evaluators.get(source)
         if evaluator is None:
-            input_partition = self._inputs.inlet_of(source)
+            input_partition = self._inputs.input_partition_of(source)
             checks = _BatchChecks(
-                input_partition, self._rules, self._places, self._progress, self._findings
+                input_partition, self._rules, self._contexts, self._progress, self._findings
             )
-            evaluator = self._desks[source] = _BatchEvaluator(
-                input_partition, checks, self._rules, self._places, self._progress
+            evaluator = self._evaluators[source] = _BatchEvaluator(
+                input_partition, checks, self._rules, self._contexts, self._progress
             )
         return evaluator
 
-    def _opened(self, pending_record: PendingRecord) -> GroupMember:
-        """A record that waited, as its inlet has it."""
+    def _group_member(self, pending_record: PendingRecord) -> GroupMember:
+        """Return a pending record with the checks of its input partition."""
         if self._partition.input_partition is not None:
             evaluator = self._evaluator(self._partition.source)
             return GroupMember(evaluator.checks, pending_record, pending_record.headers)
         (input_partition,), (own_offset,), (headers,) = strip_origins([pending_record.headers])
         source = source_of(input_partition)
-        assert source is not None  # it was parked by us, with its trace
+        assert source is not None  # it was stored with its origin header
         return GroupMember(
             self._evaluator(source).checks,
             RepartitionedRecord(pending_record, own_offset),
@@ -160,7 +160,7 @@ class BatchDecider:
 
 
 def _runs(rows: Sequence[SparkRecord]) -> Iterator[tuple[PartitionId, int, int]]:
-    """Records that follow each other and come from one inlet."""
+    """Yield source, start and end of each run of records from one input partition."""
     start = 0
     for at in range(1, len(rows) + 1):
         if at == len(rows) or rows[at].source != rows[start].source:
@@ -169,26 +169,26 @@ def _runs(rows: Sequence[SparkRecord]) -> Iterator[tuple[PartitionId, int, int]]
 
 
 class _BatchVerdicts:
-    """What was found of the records of one batch; all inlets share it."""
+    """The verdicts of one batch, shared by all input partitions."""
 
     def __init__(self) -> None:
         self.verdicts: list[RecordVerdict] = []
         self.position = 0
-        """Of the record at hand."""
+        """Position of the current record."""
 
 
 class _BatchChecks(Checks):
-    """The service's checks, which tell of a verdict what the service writes to topics."""
+    """The service's checks; they record a verdict where the service writes to a topic."""
 
     def __init__(
         self,
         input_partition: InputPartition,
         rules: DecisionContext,
-        places: AddressContexts,
+        contexts: AddressContexts,
         progress: DecisionProgress,
         findings: _BatchVerdicts,
     ) -> None:
-        super().__init__(input_partition, rules, BatchCounts(), places, progress)
+        super().__init__(input_partition, rules, BatchCounts(), contexts, progress)
         self.findings = findings
         self._of = input_partition.source
         self._at = progress
@@ -202,7 +202,7 @@ class _BatchChecks(Checks):
         claim: Claim,
         repetition: Rejection | None,
     ) -> None:
-        """See `Checks.pass_on`."""
+        """Record that the record is accepted."""
         super().pass_on(place, record, headers, target, claim, repetition)
         self._at.outputs.clear()
         self._note(place, record, claim, repetition)
@@ -216,12 +216,12 @@ class _BatchChecks(Checks):
         why: Rejection,
         blamed: int,
     ) -> None:
-        """See `Checks.reject`: no letter is written."""
+        """Record why the record is rejected; no dead letter is written."""
         del headers, blamed
         self._note(place, record, claim, why)
 
     def _note(
-        self, place: AddressContext | None, record: Record, claim: Claim, why: Rejection | None
+        self, context: AddressContext | None, record: Record, claim: Claim, why: Rejection | None
     ) -> None:
         self.findings.verdicts.append(
             RecordVerdict(
@@ -229,8 +229,8 @@ class _BatchChecks(Checks):
                 offset=record.offset() or 0,
                 timestamp_ms=record.timestamp()[1],
                 position=self.findings.position,
-                address=None if place is None else place.name,
-                strategy=None if place is None else place.settings.strategy,
+                address=None if context is None else context.name,
+                strategy=None if context is None else context.settings.strategy,
                 identifier=claim.identifier,
                 verdict=ACCEPTED if why is None else why.reason.value,
                 cause=None if why is None else why.cause,
@@ -240,28 +240,28 @@ class _BatchChecks(Checks):
 
 
 class _BatchEvaluator:
-    """The records of one inlet: plain ones by their lane, as the service has it, or by fates."""
+    """Decides the records of one input partition, by fast path or full path as the service does."""
 
     def __init__(
         self,
         input_partition: InputPartition,
         checks: _BatchChecks,
         rules: DecisionContext,
-        places: AddressContexts,
+        contexts: AddressContexts,
         progress: DecisionProgress,
     ) -> None:
         self.checks = checks
         self._is_own = input_partition.source == progress.source
-        self._base = places.packed_positions.base(input_partition.source)
-        self._fast_paths = FastPaths(input_partition, places, rules.output_resolver)
-        self._full_path = FullPath(places, checks)
+        self._base = contexts.packed_positions.base(input_partition.source)
+        self._fast_paths = FastPaths(input_partition, contexts, rules.output_resolver)
+        self._full_path = FullPath(contexts, checks)
         self._identifier = identifier_of(input_partition.route.settings.id)
         self._progress = progress
 
     def judge(
         self, rows: Sequence[SparkRecord], position: int, grouping: TransactionGroups
     ) -> None:
-        """Every record that follows, the first of which is to be decided at this position."""
+        """Decide these records; the first one has this position."""
         progress, fast_paths, base = self._progress, self._fast_paths, self._base
         findings = self.checks.findings
         now_ms, time_ms, note = progress.now_ms, progress.time_ms, findings.verdicts.append

@@ -1,7 +1,7 @@
-"""Inputs: what the configuration says of the topics that are read, as a value that travels.
+"""Backfill inputs: the routes and settings of the topics to read, as a value to send to executors.
 
-With `instead_of`, every topic is read as if its records had come by that input: of the output of a
-route, say, or of a topic that was copied.
+With `instead_of`, the records of every topic are decided as if they were of that input; the topic
+may be the output of a route, or a copy.
 """
 
 import re
@@ -34,7 +34,7 @@ from state.cache import Cache
 from state.model import PartitionId
 
 NO_ADDRESS: Final = -1
-"""In place of the partition that decides: the first hop refuses the record already."""
+"""Takes the place of the deciding partition: the first hop would reject the record."""
 
 _FIELD: Final = re.compile(r"\{header:([^{}]+)\}")
 _CLAIMS: Final = (
@@ -46,20 +46,20 @@ _TOPIC: Final = TopicInfo("", 1, 1 << 30, "", {})
 
 
 class _AssumedTopics(OutputTopics):
-    """Targets that are all there: which of them are, a broker knows alone."""
+    """Output topics that all exist; without a broker it is unknown which do."""
 
     def __init__(self) -> None:
-        """Nothing is asked."""
+        """Skip the initialisation of the base class, which needs a broker."""
 
     def find(self, name: str) -> TopicInfo | None:
-        """See `OutputTopics.find`."""
+        """Return a topic for any name."""
         del name
         return _TOPIC
 
 
 @dataclass(frozen=True)
 class BackfillInputs:
-    """See the module."""
+    """Routes and address settings of the topics to read."""
 
     routes: tuple[RouteSettings, ...]
     patterns: Mapping[str, Mapping[str, object]]
@@ -71,8 +71,8 @@ class BackfillInputs:
 
     @classmethod
     def of(cls, config: Config, topics: Sequence[str], instead_of: str | None) -> "BackfillInputs":
-        """What a configuration says."""
-        # A batch is no restart, so nothing is forgotten between two of them.
+        """Return the inputs of a configuration."""
+        # State is always persisted: a batch is not a restart, so nothing is forgotten in between.
         patterns = {
             pattern: {key: True if key == "persist_id_cache" else value for key, value in own}
             for pattern, own in ((p, keys.items()) for p, keys in config.addresses.patterns.items())
@@ -89,7 +89,7 @@ class BackfillInputs:
 
     @cached_property
     def by_topic(self) -> Mapping[str, InputRoute]:
-        """The route of each topic, bound to the input that it stands for."""
+        """The route of each topic, or of the input that replaces it."""
         names = {topic: self.instead_of or topic for topic in self.topics}
         bound = resolve(self.routes, set(names.values()), self.group_id)
         return {topic: bound[name] for topic, name in names.items() if name in bound}
@@ -102,13 +102,15 @@ class BackfillInputs:
     @property
     def header_names(self) -> tuple[str, ...]:
         """The headers that some check looks at."""
-        told = [text for route in self.by_topic.values() for text in _templates(route.settings)]
-        fields = [name for text in told for name in _FIELD.findall(text)]
+        templates = [
+            text for route in self.by_topic.values() for text in _templates(route.settings)
+        ]
+        fields = [name for text in templates for name in _FIELD.findall(text)]
         return tuple(dict.fromkeys((*_CLAIMS, *fields)))
 
     @property
     def reads_values(self) -> bool:
-        """Whether ids are made of values."""
+        """Whether an id template uses the value of records."""
         return any("{sha256:value}" in route.settings.id for route in self.by_topic.values())
 
     @cached_property
@@ -117,7 +119,7 @@ class BackfillInputs:
         return AddressBook.of(self.patterns)
 
     def rules(self, cache: Cache) -> DecisionContext:
-        """What decisions depend on: no sessions, and targets as if all were there."""
+        """Return the context of decisions: no sessions, and all output topics exist."""
         output_resolver = OutputResolver(
             _AssumedTopics(), "", compressing=True, refused={}, undeliverable=set()
         )
@@ -129,23 +131,23 @@ class BackfillInputs:
             cache=cache,
             output_resolver=output_resolver,
             input_partitions=lambda written: unrouted(
-                PartitionId(repr(written), 0), "nothing is carried here"
+                PartitionId(repr(written), 0), "a backfill has no repartition topic"
             ),
             by_address=self.by_address,
         )
 
-    def inlet_of(self, source: PartitionId) -> InputPartition:
-        """A partition that is read."""
+    def input_partition_of(self, source: PartitionId) -> InputPartition:
+        """Return the input partition for a partition to read."""
         return InputPartition(source, self.by_topic[source.topic], 0)
 
     def input_partition(self, decider: PartitionId) -> InputPartition | None:
-        """A partition that decides, where it is one of an input itself."""
-        return self.inlet_of(decider) if decider.topic in self.by_topic else None
+        """Return a deciding partition as an input partition, if it is one; else None."""
+        return self.input_partition_of(decider) if decider.topic in self.by_topic else None
 
     def number(self, topic: str, key: bytes | None, headers: Headers) -> int:
-        """Which partition by-address decides a record; `NO_ADDRESS` where it names none."""
+        """Return the by-address partition that decides a record, or `NO_ADDRESS`."""
         try:
-            address = self.inlet_of(PartitionId(topic, 0)).address(key, headers)
+            address = self.input_partition_of(PartitionId(topic, 0)).address(key, headers)
         except RejectedError:
             return NO_ADDRESS
         return _number(self.by_address, address)

@@ -1,8 +1,8 @@
-"""The run that decides what topics or a table hold, and goes on where it ended.
+"""Backfill run: decides the records of topics or a table, and continues where the last run ended.
 
-A batch is planned in the checkpoint, decided, written to the table of verdicts, and its state kept
-under the number of the batch; only then it is done. A run that was killed is taken up with the
-same batch on the state before it, and what of it is listed in the table is not written again.
+A batch is planned in the checkpoint, decided, written to the table of verdicts, and its state is
+saved under the batch's number; only then the batch is done. The run after a killed one repeats the
+same batch on the state before it; rows of it that are listed in the table are not written again.
 """
 
 import json
@@ -35,104 +35,107 @@ TableFormat = Literal["delta", "parquet"]
 
 
 class BackfillTarget(NamedTuple):
-    """See the module."""
+    """The folder of a backfill: verdicts, checkpoint with state, and how they were made."""
 
     folder: Path
 
     @property
     def verdicts(self) -> Path:
-        """The table."""
+        """The table of verdicts."""
         return self.folder / "verdicts"
 
     @property
     def checkpoint(self) -> Path:
-        """How far was read, and what is remembered."""
+        """The checkpoint: read position and state."""
         return self.folder / "checkpoint"
 
     @property
     def steps(self) -> Path:
-        """A table that is read, in the order of its decisions."""
+        """The records of a table to read, laid out in the order of decision."""
         return self.folder / "steps"
 
     @property
     def is_begun(self) -> bool:
-        """Whether a batch was planned."""
+        """Whether a batch has been planned."""
         return any((self.checkpoint / "offsets").glob("[0-9]*"))
 
     @property
-    def _made(self) -> Path:
+    def _manifest(self) -> Path:
         return self.folder / "backfill.json"
 
     def settle(
         self, inputs: BackfillInputs, source: Mapping[str, object], format_: TableFormat
     ) -> None:
-        """Begin a folder, or PipelineError where this one was begun otherwise or is half gone."""
+        """Create the folder, or check an existing one.
+
+        Raises PipelineError if it was made with other settings, or if half of it was deleted.
+        """
         settings = {
             "format": 1,
             "table_format": format_,
             "source": dict(source),
             "inputs": _plain(inputs),
         }
-        if self._made.exists():
-            self._compare(json.loads(self._made.read_text(encoding="utf-8")), settings)
+        if self._manifest.exists():
+            self._compare(json.loads(self._manifest.read_text(encoding="utf-8")), settings)
             self._check_halves(format_)
             return
         if self.verdicts.exists() or self.checkpoint.exists():
             raise PipelineError(
-                f"{self.folder} has no {self._made.name}, which tells how it was made: "
+                f"{self.folder} has no {self._manifest.name}, which records how it was made: "
                 "give another folder, or delete this one",
                 exit_code=CONTRADICTION,
             )
         self.folder.mkdir(parents=True, exist_ok=True)
-        beside = self._made.with_suffix(".new")
-        beside.write_text(json.dumps(settings, indent=1), encoding="utf-8")
-        beside.rename(self._made)
+        draft = self._manifest.with_suffix(".new")
+        draft.write_text(json.dumps(settings, indent=1), encoding="utf-8")
+        draft.rename(self._manifest)
 
     def format(self) -> TableFormat:
-        """How the table is kept; PipelineError where there is none."""
-        found: TableFormat = self._note()["table_format"]
+        """Return the format of the verdicts table; raise PipelineError for another folder."""
+        found: TableFormat = self._read_manifest()["table_format"]
         return found
 
     def inputs(self) -> BackfillInputs:
-        """What was read, and how it was decided; PipelineError where nothing was."""
-        made: dict[str, Any] = self._note()["inputs"]
+        """Return the inputs of the backfill; raise PipelineError for another folder."""
+        made: dict[str, Any] = self._read_manifest()["inputs"]
         routes = [{key: _frozen(value) for key, value in each.items()} for each in made["routes"]]
         made |= {"routes": tuple(RouteSettings(**each) for each in routes)}
         return BackfillInputs(cache_memory_bytes=0, **made | {"topics": tuple(made["topics"])})
 
-    def _note(self) -> dict[str, Any]:
-        if not self._made.exists():
+    def _read_manifest(self) -> dict[str, Any]:
+        if not self._manifest.exists():
             raise PipelineError(
-                f"{self.folder} is no folder of a backfill: run `ringfence pipeline backfill` "
+                f"{self.folder} is not the folder of a backfill: run `ringfence pipeline backfill` "
                 "into it first",
                 exit_code=USAGE,
             )
-        note: dict[str, Any] = json.loads(self._made.read_text(encoding="utf-8"))
+        note: dict[str, Any] = json.loads(self._manifest.read_text(encoding="utf-8"))
         return note
 
     def _compare(self, made: Mapping[str, object], now: Mapping[str, object]) -> None:
         other = sorted(_differences(made, now))
         if other:
             raise PipelineError(
-                f"{self.folder} was made with another {', '.join(other)}: what it remembers "
-                "belongs to that; give another folder, or the configuration that it was made with",
+                f"{self.folder} was made with another {', '.join(other)}, and its state belongs to "
+                "that: give another folder, or the configuration that it was made with",
                 exit_code=CONTRADICTION,
             )
 
     def _check_halves(self, format_: TableFormat) -> None:
-        """Refuse half a target: a batch would be lost, or written twice."""
+        """Raise PipelineError if half of the target is missing: it would lose or double a batch."""
         listed = any(self.verdicts.glob(JOURNALS[format_]))
         done = any((self.checkpoint / "commits").glob("[0-9]*"))
         if (listed and not self.is_begun) or (done and not listed):
             raise PipelineError(
                 f"{self.verdicts} and {self.checkpoint} do not belong together: one of them was "
-                "deleted; delete the other too and begin anew",
+                "deleted; delete the other too and start again",
                 exit_code=CONTRADICTION,
             )
 
 
 def read_verdicts(spark: SparkSession, folder: Path) -> DataFrame:
-    """The verdicts that were found so far; none before the first."""
+    """Return the verdicts so far; none before the first batch."""
     target = BackfillTarget(folder)
     format_ = target.format()
     if not any(target.verdicts.glob(JOURNALS[format_])):
@@ -140,14 +143,14 @@ def read_verdicts(spark: SparkSession, folder: Path) -> DataFrame:
     return spark.read.format(format_).load(str(target.verdicts))
 
 
-def _frozen(value: Any) -> Any:  # noqa: ANN401 - whatever JSON has
+def _frozen(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     return tuple(value) if isinstance(value, list) else value
 
 
 def _plain(inputs: BackfillInputs) -> dict[str, Any]:
-    """What decides, as JSON has it."""
-    decides = {name: told for name, told in asdict(inputs).items() if name != "cache_memory_bytes"}
-    plain: dict[str, Any] = json.loads(json.dumps(decides))
+    """Return the fields of the inputs that affect decisions, as JSON values."""
+    fields = {name: each for name, each in asdict(inputs).items() if name != "cache_memory_bytes"}
+    plain: dict[str, Any] = json.loads(json.dumps(fields))
     return plain
 
 
@@ -165,16 +168,16 @@ def _differences(one: object, other: object, name: str = "") -> set[str]:
 _DONE: Final = "_SUCCESS"
 
 _FIRST_S: Final = 1_000_000_000
-"""The date of the first file; each next one is a second later."""
+"""Modification time of the first file in seconds; each next file is a second later."""
 
 
 def read_table(spark: SparkSession, table: Path, format_: str) -> DataFrame:
-    """The records that a table holds; PipelineError where it lacks a column."""
+    """Return the records of a table; raise PipelineError if it lacks a column."""
     rows = spark.read.format(format_).load(str(table))
     missing = [name for name in RECORD.names if name not in rows.columns]
     if missing:
         raise PipelineError(
-            f"{table} has no column {', '.join(missing)}: a record is told by "
+            f"{table} has no column {', '.join(missing)}: a table of records has "
             f"{', '.join(RECORD.names)}",
             exit_code=USAGE,
         )
@@ -182,23 +185,24 @@ def read_table(spark: SparkSession, table: Path, format_: str) -> DataFrame:
 
 
 def topics_of(rows: DataFrame) -> Sequence[str]:
-    """The topics that records of a table come from."""
+    """Return the topics of the records of a table."""
     return sorted(row["topic"] for row in rows.select("topic").distinct().collect())
 
 
 def lay_out(rows: DataFrame, folder: Path, step_records: int, *, is_begun: bool) -> None:
-    """Write the steps, all of them or none: a layout that was cut short is made anew.
+    """Write the records as files, one for each batch; an incomplete layout is written again.
 
-    PipelineError where it is gone that batches were read from: another's files would be new ones.
+    Raises PipelineError if batches have been read from a layout that is missing now, since a new
+    one would count as new files.
     """
     if (folder / _DONE).exists():
-        # A run that was killed here had not dated them all, and a copy of files has other dates.
+        # A killed run may not have dated all files, and copied files have other dates.
         _date(folder)
         return
     if is_begun:
         raise PipelineError(
-            f"{folder} is gone or not whole, and a backfill has begun on it: put it back, or give "
-            "another folder and begin anew",
+            f"{folder} is gone or not whole, and a backfill has read from it: restore it, or give "
+            "another folder and start again",
             exit_code=CONTRADICTION,
         )
     rmtree(folder, ignore_errors=True)
@@ -214,12 +218,12 @@ def lay_out(rows: DataFrame, folder: Path, step_records: int, *, is_begun: bool)
 
 
 def read_steps(spark: SparkSession, folder: Path) -> DataFrame:
-    """The stream of these steps, a batch for each."""
+    """Return the stream of these files, one batch per file."""
     return spark.readStream.schema(RECORD).option("maxFilesPerTrigger", 1).parquet(str(folder))
 
 
 def _files(folder: Path) -> list[Path]:
-    """In the order of their ranges, which their names begin with."""
+    """Return the files in the order of their ranges, which is that of their names."""
     return sorted(folder.glob("part-*.parquet"))
 
 
@@ -240,30 +244,30 @@ STATE: Final = {
 
 
 class BackfillSource(NamedTuple):
-    """Where records come from: topics of a cluster, or a table."""
+    """The source of records: topics of a cluster, or a table."""
 
     servers: str
     properties: Mapping[str, str]
-    """Of the Java client."""
+    """Properties of the Java client."""
     topics: Sequence[str]
-    """None: the inputs that the configuration names; of a table, all that are in it."""
+    """If empty: the inputs in the configuration; for a table, all topics in it."""
     table: Path | None = None
     table_format: TableFormat = "delta"
     instead_of: str | None = None
-    """The input that they all stand for."""
+    """The input that replaces all topics."""
 
 
 class BatchLimits(NamedTuple):
-    """How the work is cut."""
+    """Size and parallelism of batches."""
 
     batch_records: int = 500_000
     tasks: int = 2
-    """That decide at once; fixed at the first start."""
+    """Number of parallel deciding tasks; fixed at the first start."""
     once: bool = True
 
 
 class VerdictCount(NamedTuple):
-    """How many records of an address had one verdict."""
+    """Number of records of an address with one verdict."""
 
     address: str | None
     strategy: str | None
@@ -278,12 +282,13 @@ def backfill(
     folder: Path,
     *,
     table_format: TableFormat = "delta",
-    pace: BatchLimits = BatchLimits(),  # noqa: B008 - a value that cannot change
+    limits: BatchLimits = BatchLimits(),  # noqa: B008 - a value that cannot change
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[VerdictCount, ...]:
-    """Decide what is not decided yet, and count all verdicts that there are.
+    """Decide the records that are not decided yet, and return the counts of all verdicts.
 
-    Of topics by what their service goes by now; a table needs no broker, and has the file alone.
+    Topics are decided by the effective settings of their service; a table needs no broker and is
+    decided by the file alone. Raises PipelineError.
     """
     target = BackfillTarget(folder)
     rows = None
@@ -294,17 +299,17 @@ def backfill(
         source = source._replace(topics=source.topics or topics_of(rows))
     inputs = inputs_of(config, source)
     source = source._replace(topics=inputs.topics)
-    target.settle(inputs, _told(source), table_format)
-    with _set(spark, {**STATE, "spark.sql.shuffle.partitions": str(pace.tasks)}):
-        records = _stream(spark, source, rows, target, pace)
-        query = _start(judged(records, inputs), target, table_format, once=pace.once)
-        _wait(query, source.servers, say, once=pace.once)
+    target.settle(inputs, _bound_to(source), table_format)
+    with _session_settings(spark, {**STATE, "spark.sql.shuffle.partitions": str(limits.tasks)}):
+        records = _stream(spark, source, rows, target, limits)
+        query = _start(judged(records, inputs), target, table_format, once=limits.once)
+        _wait(query, source.servers, say, once=limits.once)
     return counted(read_verdicts(spark, folder))
 
 
 @contextmanager
-def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Have these hold within the block; whoever owns the session finds it as it was."""
+def _session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Apply session settings within the block, and restore the former ones after it."""
     before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)
@@ -319,7 +324,7 @@ def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def inputs_of(config: Config, source: BackfillSource) -> BackfillInputs:
-    """What is read; PipelineError where no route says how."""
+    """Return the inputs to read; raise PipelineError for topics without a route."""
     named = [name for route in config.routes for name in route.inputs]
     topics = list(source.topics) or named
     expressions = [name for name in topics if name.startswith(EXPRESSION_MARKER)]
@@ -334,14 +339,14 @@ def inputs_of(config: Config, source: BackfillSource) -> BackfillInputs:
     if foreign or not topics:
         raise PipelineError(
             f"no route reads {source.instead_of or ', '.join(foreign) or 'anything'}: name an "
-            "input of a route, or with --input the one that the records stand for",
+            "input of a route, or with --input the one to decide the records by",
             exit_code=USAGE,
         )
     return inputs
 
 
 def judged(records: DataFrame, inputs: BackfillInputs) -> DataFrame:
-    """Records with the columns of a topic -> the table of verdicts."""
+    """Return the table of verdicts for records of topics."""
     found = (
         to_judge(records, inputs)
         .groupBy(*DECIDER)
@@ -353,7 +358,7 @@ def judged(records: DataFrame, inputs: BackfillInputs) -> DataFrame:
 
 
 def counted(table: DataFrame) -> tuple[VerdictCount, ...]:
-    """A table of verdicts -> how many there are of each."""
+    """Return the number of each verdict, by address and strategy."""
     by = ["address", "strategy", "verdict"]
     rows = table.groupBy(*by).agg(sf.count("*").alias("records")).orderBy(*by).collect()
     return tuple(VerdictCount(*row) for row in rows)
@@ -364,14 +369,14 @@ def _stream(
     source: BackfillSource,
     rows: DataFrame | None,
     target: BackfillTarget,
-    pace: BatchLimits,
+    limits: BatchLimits,
 ) -> DataFrame:
     if rows is not None:
-        lay_out(rows, target.steps, pace.batch_records, is_begun=target.is_begun)
+        lay_out(rows, target.steps, limits.batch_records, is_begun=target.is_begun)
         return read_steps(spark, target.steps)
     ours = {
         "groupIdPrefix": "ringfence-backfill",
-        "maxOffsetsPerTrigger": str(pace.batch_records),
+        "maxOffsetsPerTrigger": str(limits.batch_records),
     }
     topics = source.topics
     return read_topics(spark, source.servers, topics, source.properties, options=ours)
@@ -392,22 +397,22 @@ def _start(
 
 
 def _wait(query: StreamingQuery, servers: str, say: Callable[[str], None], *, once: bool) -> None:
-    """Until all is decided, or the user interrupts a run that goes on."""
-    told, records = -1, 0
+    """Wait until all is decided, or until the user interrupts a continuous run."""
+    last_batch, records = -1, 0
     try:
         while True:
             ended = _ended(query, servers)
             for progress in query.recentProgress:
-                if progress.batchId > told and progress.numInputRows:
-                    told, records = progress.batchId, records + progress.numInputRows
+                if progress.batchId > last_batch and progress.numInputRows:
+                    last_batch, records = progress.batchId, records + progress.numInputRows
                     say(
-                        f"batch {told}: {records:,} records decided, "
+                        f"batch {last_batch}: {records:,} records decided, "
                         f"{progress.processedRowsPerSecond:,.0f}/s"
                     )
             if ended:
                 return
     except KeyboardInterrupt:
-        # The way to end a run that goes on; a single one that is cut short did not do its work.
+        # Ctrl-C is how a continuous run ends; a single run that is interrupted is not complete.
         if once:
             raise
     finally:
@@ -418,18 +423,18 @@ def _ended(query: StreamingQuery, servers: str) -> bool:
     try:
         return bool(query.awaitTermination(_WAIT_S))
     except StreamingQueryException as error:
-        raise query_failed("verdicts", servers, _words(error)) from error
+        raise query_failed("verdicts", servers, _message(error)) from error
 
 
-def _words(error: Exception) -> str:
-    """What Spark says, without its plan, and the end of what was at the bottom of it."""
-    bottom = error
-    while (cause := getattr(bottom, "_cause", None)) is not None:
-        bottom = cause
-    said, _, _ = str(error).partition("=== Streaming Query ===")
-    return " ".join((said + str(bottom)[-2000:]).split())
+def _message(error: Exception) -> str:
+    """Return Spark's message without the query plan, and the end of the root cause."""
+    root = error
+    while (cause := getattr(root, "_cause", None)) is not None:
+        root = cause
+    message, _, _ = str(error).partition("=== Streaming Query ===")
+    return " ".join((message + str(root)[-2000:]).split())
 
 
-def _told(source: BackfillSource) -> Mapping[str, object]:
-    """What of a source belongs to what was made of it."""
+def _bound_to(source: BackfillSource) -> Mapping[str, object]:
+    """Return the part of a source that a folder is bound to."""
     return {"table": None if source.table is None else str(source.table.resolve())}

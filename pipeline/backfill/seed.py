@@ -1,8 +1,8 @@
-"""Seed: what a backfill remembers is handed to a service that runs, by its admin API.
+"""Seed: loads what a backfill remembers into a running service, through its admin API.
 
-Read from the state itself, as the last batch that is done has left it: one shelf of one address at
-a time is in memory here. What is known already stays as it is, so it may be done again. A number of
-a publisher takes the place of the one that the service has.
+It reads the state after the last completed batch; one section of one address at a time is in
+memory. Ids that the service knows stay unchanged, so a seed may be repeated. A publisher's number
+replaces the one in the service.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from pipeline.backfill.inputs import BackfillInputs
-from pipeline.backfill.paged_store import shelf_of_page, unpacked_entries
+from pipeline.backfill.paged_store import section_of_page, unpacked_entries
 from pipeline.backfill.processor import STATE
 from pipeline.backfill.run import BackfillTarget
 from pipeline.errors import CONTRADICTION, PipelineError
@@ -25,7 +25,7 @@ from ringfence.headers import id_text
 from service.config.addresses import AddressSettings, settings_of
 from service.import_ids.source import IdLine
 from service.import_ids.uploader import Uploader, payload_of
-from state import pending_group as pending_record
+from state import pending_group
 from state.keys import SEGMENTS
 from state.model import Origin, PartitionId
 from state.segment import FORGOTTEN, ID_BYTES_MAX, decode
@@ -39,14 +39,14 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class SeedNumber(NamedTuple):
-    """A publisher that is to stand at a number."""
+    """A publisher's number to set; `row` is the body of the request."""
 
     publisher: str
     row: dict[str, Any]
 
 
 class SeedEntries(NamedTuple):
-    """All entries of one kind and name on one deciding partition, in the order of their keys."""
+    """The entries of one section on one deciding partition, in key order."""
 
     decider: PartitionId
     cache: str
@@ -55,55 +55,55 @@ class SeedEntries(NamedTuple):
 
 
 class SeedReader:
-    """Tells shelves; counts what no API takes."""
+    """Turns sections into rows for the API; counts what the API cannot import."""
 
     def __init__(self, inputs: BackfillInputs) -> None:
         self._inputs = inputs
         self._book = inputs.book
         self.left_out: dict[str, int] = {}
-        """How many are not told, by the reason."""
+        """Number of entries that are left out, by reason."""
 
-    def tell(self, shelf: SeedEntries) -> Iterator[IdLine | SeedNumber]:
-        """What one shelf holds."""
-        settings = settings_of(self._book, shelf.cache)
+    def rows(self, section: SeedEntries) -> Iterator[IdLine | SeedNumber]:
+        """Yield the ids or publisher numbers of one section."""
+        settings = settings_of(self._book, section.cache)
         strategy = STRATEGIES.get(settings.strategy, RING)
-        assert strategy.kind == shelf.kind  # the settings are those that it was made with
-        if shelf.kind == SEGMENTS:
-            yield from self._ring(shelf, settings)
-        elif shelf.kind == STRATEGIES["window"].kind:
-            yield from self._window(shelf, strategy)
+        assert strategy.kind == section.kind  # the section was written with these settings
+        if section.kind == SEGMENTS:
+            yield from self._ring(section, settings)
+        elif section.kind == STRATEGIES["window"].kind:
+            yield from self._window(section, strategy)
         else:
-            yield from self._numbers(shelf, strategy, settings)
+            yield from self._numbers(section, strategy, settings)
 
-    def _ring(self, shelf: SeedEntries, settings: AddressSettings) -> Iterator[IdLine]:
-        runs = [decode(value) for _, value in shelf.entries]
-        floor = max(runs[-1].floor, runs[-1].end - settings.capacity)
-        for run in runs:
-            for number in range(max(run.first, floor), run.end):
-                identifier = run.ids[number - run.first]
+    def _ring(self, section: SeedEntries, settings: AddressSettings) -> Iterator[IdLine]:
+        segments = [decode(value) for _, value in section.entries]
+        floor = max(segments[-1].floor, segments[-1].end - settings.capacity)
+        for segment in segments:
+            for number in range(max(segment.first, floor), segment.end):
+                identifier = segment.ids[number - segment.first]
                 if identifier != FORGOTTEN:
-                    yield self._line(shelf.cache, identifier, run.origin(number))
+                    yield self._line(section.cache, identifier, segment.origin(number))
 
-    def _window(self, shelf: SeedEntries, strategy: Strategy) -> Iterator[IdLine]:
-        window = strategy.load(shelf.entries)
+    def _window(self, section: SeedEntries, strategy: Strategy) -> Iterator[IdLine]:
+        window = strategy.load(section.entries)
         assert isinstance(window, WindowState)  # by its kind
         for name, origin in window.ids.items():
             publisher, identifier = parts_of(name)
             if publisher:
-                self._leave_out("their window keeps ids of each publisher, which are not imported")
+                self._leave_out("their window keeps ids per publisher, which cannot be imported")
             else:
-                yield self._line(shelf.cache, identifier, origin)
+                yield self._line(section.cache, identifier, origin)
 
     def _numbers(
-        self, shelf: SeedEntries, strategy: Strategy, settings: AddressSettings
+        self, section: SeedEntries, strategy: Strategy, settings: AddressSettings
     ) -> Iterator[SeedNumber]:
-        held = strategy.load(shelf.entries)
+        held = strategy.load(section.entries)
         assert isinstance(held, PublisherTable)  # by its kind
         for publisher, entry in held.entries.items():
             number, stream, source = held.rule.standing(entry)
-            topic, partition = self._written(source, shelf.decider)
+            topic, partition = self._written(source, section.decider)
             row: dict[str, Any] = {
-                "address": shelf.cache,
+                "address": section.cache,
                 "sequence": number,
                 "stream": stream,
                 "topic": topic,
@@ -114,7 +114,7 @@ class SeedReader:
             yield SeedNumber(publisher, row)
 
     def _written(self, source: PartitionId | None, decider: PartitionId) -> PartitionId:
-        """The partition of an input that a publisher writes; where any will do, one of them."""
+        """Return the input partition that a publisher writes; any, if the strategy allows any."""
         if source is None:
             is_own = self._inputs.input_partition(decider) is not None
             source = decider if is_own else PartitionId(next(iter(self._inputs.by_topic)), 0)
@@ -135,42 +135,42 @@ class SeedReader:
         self.left_out[why] = self.left_out.get(why, 0) + 1
 
 
-def shelves_of(
+def sections_of(
     pages: Iterable[tuple[PartitionId, bytes, Iterable[tuple[bytes, bytes]]]],
 ) -> Iterator[SeedEntries]:
-    """Shelves from their pages, which come shelf by shelf."""
+    """Yield the sections of these pages; the pages must be grouped by section."""
     decider, name, entries = PartitionId("", 0), b"", list[tuple[bytes, bytes]]()
     for next_decider, next_name, more in pages:
         if (next_decider, next_name) != (decider, name):
             if entries:
-                yield _shelf(decider, name, entries)
+                yield _section(decider, name, entries)
             decider, name, entries = next_decider, next_name, []
         entries += more
     if entries:
-        yield _shelf(decider, name, entries)
+        yield _section(decider, name, entries)
 
 
-def _shelf(decider: PartitionId, name: bytes, entries: list[tuple[bytes, bytes]]) -> SeedEntries:
+def _section(decider: PartitionId, name: bytes, entries: list[tuple[bytes, bytes]]) -> SeedEntries:
     return SeedEntries(decider, name[3:].decode(), name[:1], sorted(entries))
 
 
 _PATIENCE_S: Final = 60.0
 
-_TOLD_EVERY: Final = 100_000
+_REPORT_EVERY: Final = 100_000
 
 
 class Seeded(NamedTuple):
-    """What an address was told."""
+    """How much was sent for an address."""
 
     address: str
     sent: int
-    """Ids, or publishers."""
+    """Number of ids, or of publishers."""
     new: int | None
-    """Ids that it did not know; of publishers that is not told."""
+    """Number of ids that the service did not know; None for publishers."""
 
 
 class SeedResult(NamedTuple):
-    """What was handed over, and what was not, by the reason."""
+    """What was sent, by address, and what was left out, by reason."""
 
     addresses: tuple[Seeded, ...]
     left_out: dict[str, int]
@@ -186,31 +186,34 @@ def seed(
     dry_run: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> SeedResult:
-    """Have a service know what a backfill remembers; PipelineError, or ExitError by the API."""
+    """Load what a backfill remembers into a service.
+
+    Raises PipelineError for the folder, and ExitError for the API.
+    """
     inputs = _inputs(BackfillTarget(folder), instead_of)
-    memories = SeedReader(inputs)
+    reader = SeedReader(inputs)
     query = {"dry_run": str(dry_run).lower(), "reason": reason}
     lines = query if inputs.instead_of is None else query | {"input": inputs.instead_of}
-    sender, numbers, sent = Uploader(client, lines), dict[str, int](), 0
-    for shelf in shelves_of(_pages(remembered(spark, folder))):
-        for told in memories.tell(shelf):
-            if isinstance(told, SeedNumber):
+    uploader, numbers, sent = Uploader(client, lines), dict[str, int](), 0
+    for section in sections_of(_pages(remembered(spark, folder))):
+        for row in reader.rows(section):
+            if isinstance(row, SeedNumber):
                 if not dry_run:
-                    _put(client, told, reason)
-                numbers[shelf.cache] = numbers.get(shelf.cache, 0) + 1
+                    _put(client, row, reason)
+                numbers[section.cache] = numbers.get(section.cache, 0) + 1
             else:
-                sender.add(told)
+                uploader.add(row)
             sent += 1
-            if not sent % _TOLD_EVERY:
-                say(f"{sent:,} handed over")
-    sender.flush()
-    found = [Seeded(address, count.ids, count.new) for address, count in sender.counts.items()]
+            if not sent % _REPORT_EVERY:
+                say(f"{sent:,} sent")
+    uploader.flush()
+    found = [Seeded(address, count.ids, count.new) for address, count in uploader.counts.items()]
     found += [Seeded(address, count, None) for address, count in numbers.items()]
-    return SeedResult(tuple(sorted(found, key=lambda each: each.address)), memories.left_out)
+    return SeedResult(tuple(sorted(found, key=lambda each: each.address)), reader.left_out)
 
 
 def remembered(spark: SparkSession, folder: Path) -> DataFrame:
-    """The pages of all shelves, those of one together; what waits for its group is left out."""
+    """Return the pages of all sections, grouped by section, without pending records."""
     state = (
         spark.read.format("statestore")
         .option("path", str(BackfillTarget(folder).checkpoint))
@@ -220,7 +223,7 @@ def remembered(spark: SparkSession, folder: Path) -> DataFrame:
     key = sf.col("user_map_key.key")
     return (
         state.where(sf.substring(key, 1, 1) == sf.lit(b"e"))
-        .where(sf.substring(key, 2, 1) != sf.lit(pending_record.KIND))
+        .where(sf.substring(key, 2, 1) != sf.lit(pending_group.KIND))
         .select("key.*", key.alias("page"), sf.col("user_map_value.value").alias("content"))
         .orderBy("decider_topic", "decider_partition", "page")
     )
@@ -230,14 +233,14 @@ def _pages(
     table: DataFrame,
 ) -> Iterator[tuple[PartitionId, bytes, Iterator[tuple[bytes, bytes]]]]:
     for row in table.toLocalIterator():
-        shelf = shelf_of_page(bytes(row["page"]))
-        assert shelf is not None  # nothing else was asked for
+        section = section_of_page(bytes(row["page"]))
+        assert section is not None  # the filter leaves only pages
         decider = PartitionId(row["decider_topic"], row["decider_partition"])
-        yield decider, shelf, unpacked_entries(bytes(row["content"]))
+        yield decider, section, unpacked_entries(bytes(row["content"]))
 
 
 def _inputs(target: BackfillTarget, instead_of: str | None) -> BackfillInputs:
-    """What was read, as the input of the service for which it stands."""
+    """Return the inputs of a backfill, with the service's input that replaces them."""
     inputs = target.inputs()
     if instead_of is None or instead_of == inputs.instead_of:
         return inputs
@@ -256,6 +259,6 @@ def _put(client: httpx2.Client, number: SeedNumber, reason: str) -> None:
         f"/v1/publishers/{quote(number.publisher, safe='')}",
         json=number.row,
         params={"reason": reason},
-        headers={"If-Match": "*"},  # in place of whatever the service has
+        headers={"If-Match": "*"},  # overwrites the number of the service
     )
     payload_of(client, request, _PATIENCE_S)

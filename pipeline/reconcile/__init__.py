@@ -1,1 +1,1 @@
-"""Reconcile: the proof, from the topics alone, that every record has had its fate."""
+"""Reconciliation: proves from the topics alone that every record had exactly one fate."""

@@ -1,6 +1,6 @@
-"""Judge: everything that is found, from the records of inputs, outputs and dead letters.
+"""Analysis: violations and statistics from the records of inputs, outputs and dead letters.
 
-Frames in, findings out: where the records come from is not known here.
+Frames in, results out; this module does not read topics.
 """
 
 from collections.abc import Sequence
@@ -11,9 +11,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
-from pipeline.reconcile import cache_model as rings
-from pipeline.reconcile import tolerated as remains
-from pipeline.reconcile import violations as faults
+from pipeline.reconcile import cache_model, tolerated, violations
 from pipeline.reconcile.cache_model import is_held, with_greatest_gaps
 from pipeline.reconcile.extract import Fingerprints, inputs_of, letters_of, outputs_of
 from pipeline.reconcile.join import matched, with_letters
@@ -52,7 +50,7 @@ _WIDTHS_MS: Final = (
 
 
 def address_rows(measured: DataFrame) -> tuple[tuple[AddressFound, ...], int]:
-    """The addresses that matter most, and how many there are."""
+    """Return the addresses with most misses or copies, and the number of all addresses."""
     accepted = sf.col("fate") == ACCEPTED
     needed = sf.percentile_approx("needed", list(_SHARES), _PRECISION)
     per_address = measured.groupBy("cache").agg(
@@ -73,7 +71,7 @@ def address_rows(measured: DataFrame) -> tuple[tuple[AddressFound, ...], int]:
 def distances(
     measured: DataFrame, drawn: tuple[AddressFound, ...]
 ) -> tuple[DuplicateDistances, ...]:
-    """How far back copies stood, for these addresses."""
+    """Return the distribution of the distances of copies, for these addresses."""
     names = [found.address for found in drawn if found.copies]
     power = sf.ceil(sf.log2(sf.col("needed"))).cast("int")
     rows = (
@@ -89,9 +87,9 @@ def distances(
 
 
 def time_slots(judged: DataFrame) -> tuple[tuple[TimeSlot, ...], int]:
-    """What came when, by the times of the records, and how long a slot is.
+    """Return the counts per time slot, by record time, and the length of a slot in milliseconds.
 
-    The few that are far out count in the first and last slot.
+    Outliers count in the first and the last slot.
     """
     (ends,) = judged.select(sf.percentile_approx("time_ms", [0.002, 0.998]).alias("e")).collect()
     if ends["e"] is None:
@@ -140,23 +138,23 @@ def _address(row: Row) -> AddressFound:
 
 
 def _missed() -> Column:
-    """Whether a copy was accepted because its id was forgotten."""
+    """Return whether a copy was accepted because its id was forgotten."""
     return (sf.col("fate") == ACCEPTED) & sf.col("gap").isNotNull() & ~is_held()
 
 
 class AnalyzeOptions(NamedTuple):
-    """How closely to look."""
+    """The user's assumptions, and the limit of the report."""
 
     redriven: bool = False
-    """Whether any dead letter may have been redriven, and not only those that the plan lists."""
+    """Whether any dead letter may have been redriven, not only those in known redrives."""
     resized: bool = False
-    """Whether the file had other sizes once: then nobody knows what its rings held."""
+    """Whether the file had other sizes earlier: then the content of cache_model is unknown."""
     faults_max: int = 10_000
-    """How many faults are named; all are counted."""
+    """Maximum number of violations to list; all are counted."""
 
 
 class Evidence(NamedTuple):
-    """What there is to look at: records as the connector gives them, up to the cut."""
+    """The records to analyze, as the connector returns them, up to the snapshot."""
 
     plan: ReconcileScope
     cut: Snapshot
@@ -164,17 +162,17 @@ class Evidence(NamedTuple):
     outputs: DataFrame
     letters: DataFrame
     carried: DataFrame
-    """Places of inputs that are on their way between the hops."""
+    """Input positions of the records between the stages."""
 
 
 def judge(spark: SparkSession, given: Evidence, look: AnalyzeOptions) -> ReconcileResult:
-    """What the records tell of all that the group has decided."""
-    origins, pairs = _paired(spark, given, look)
+    """Return what the records show about all that the group has decided."""
+    origins, pairs = _pair(spark, given, look)
     known = _known(spark, given, origins, pairs)
-    measured = kept(with_greatest_gaps(kept(rings.measured(known.where("judged")))))
+    measured = kept(with_greatest_gaps(kept(cache_model.measured(known.where("judged")))))
     begins, complete = given.plan.from_the_first_fate, given.cut.is_complete
     lost = kept(excused(known, measured, given.carried, begins=begins, complete=complete))
-    named = kept(_faults(given, origins, known, measured, lost))
+    named = kept(_violations(given, origins, known, measured, lost))
     judged = known.where("judged")
     addresses, addresses_total = address_rows(measured)
     slots, slot_ms = time_slots(judged)
@@ -193,10 +191,10 @@ def judge(spark: SparkSession, given: Evidence, look: AnalyzeOptions) -> Reconci
     )
 
 
-def _paired(
+def _pair(
     spark: SparkSession, given: Evidence, look: AnalyzeOptions
 ) -> tuple[DataFrame, DataFrame]:
-    """Inputs with their letters, and the pairs that they make with outputs."""
+    """Return the inputs with their dead letters, and the pairs of inputs and outputs."""
     plan, cut = given.plan, given.cut
     prints = Fingerprints.of(cut.cluster_id, plan.inputs, stamps=plan.stamps)
     inputs = inputs_of(given.inputs, plan.rules, prints)
@@ -207,42 +205,42 @@ def _paired(
         letters = _with_redriven(spark, letters, plan.redriven)
     limits = sf.broadcast(_limits(spark, cut))
     judged = sf.col("place.offset") < sf.col("committed")
-    there = sf.col("origin.offset") >= sf.coalesce("begin", sf.lit(0))
+    is_retained = sf.col("origin.offset") >= sf.coalesce("begin", sf.lit(0))
     origins = kept(
         with_letters(
-            rings.in_order(_limited(inputs, "place", limits).withColumn("judged", judged)).drop(
-                "begin", "committed"
-            ),
-            _limited(letters, "origin", limits).where(there).drop("begin", "committed"),
+            cache_model.in_order(
+                _limited(inputs, "place", limits).withColumn("judged", judged)
+            ).drop("begin", "committed"),
+            _limited(letters, "origin", limits).where(is_retained).drop("begin", "committed"),
         )
     )
     outputs = outputs_of(given.outputs, prints)
-    there_is = origins.where(sf.col("place").isNotNull())
-    # A record without a time, or with the time 0, goes out with that of its decision.
-    timeless = not there_is.where(sf.col("time_ms") <= 0).isEmpty()
-    return origins, matched(there_is, outputs, by_time=cut.keeps_time and not timeless)
+    existing = origins.where(sf.col("place").isNotNull())
+    # A record without a time, or with the time 0, goes out with the time of its decision.
+    timeless = not existing.where(sf.col("time_ms") <= 0).isEmpty()
+    return origins, matched(existing, outputs, by_time=cut.keeps_time and not timeless)
 
 
 def _known(spark: SparkSession, given: Evidence, origins: DataFrame, pairs: DataFrame) -> DataFrame:
-    """The pairs, with how their addresses remember, and whether a fate of theirs may be gone."""
-    known = kept(rings.remembered(pairs, _settings(spark, given, origins)))
+    """Return the pairs with their addresses' settings, and whether retention may hide a fate."""
+    known = kept(cache_model.remembered(pairs, _settings(spark, given, origins)))
     written = {**given.cut.outputs, **given.cut.letters}
-    ways = remains.shortened(given.plan, given.cut.inputs, written)
-    unsure = remains.with_unsure(spark, known, ways)
-    return kept(unsure) if ways else unsure
+    paths = tolerated.truncated_paths(given.plan, given.cut.inputs, written)
+    unsure = tolerated.with_unsure(spark, known, paths)
+    return kept(unsure) if paths else unsure
 
 
 def _settings(spark: SparkSession, given: Evidence, origins: DataFrame) -> DataFrame:
-    """How the addresses that were met remember."""
-    met = origins.select("address").where(sf.col("address").isNotNull()).distinct().collect()
+    """Return the settings of the addresses that occur."""
+    rows = origins.select("address").where(sf.col("address").isNotNull()).distinct().collect()
     book, earlier = given.plan.book, given.plan.earlier
-    own = [memory_of(book, row[0], earlier) for row in met]
-    bridged = [memory_of(book, row[0], earlier, bridged=True) for row in met]
-    names = [row[0] for row in met]
-    return rings.settings_frame(spark, zip(names, own, bridged, strict=True))
+    own = [memory_of(book, row[0], earlier) for row in rows]
+    bridged = [memory_of(book, row[0], earlier, bridged=True) for row in rows]
+    names = [row[0] for row in rows]
+    return cache_model.settings_frame(spark, zip(names, own, bridged, strict=True))
 
 
-def _faults(
+def _violations(
     given: Evidence,
     origins: DataFrame,
     known: DataFrame,
@@ -250,19 +248,19 @@ def _faults(
     lost: DataFrame,
 ) -> DataFrame:
     every = (
-        faults.of_inputs(lost),
-        faults.of_outputs(known, complete=given.cut.is_complete),
-        faults.of_letters(origins),
-        faults.of_order(known),
-        faults.of_rings(measured),
-        faults.of_originals(known),
+        violations.of_inputs(lost),
+        violations.of_outputs(known, complete=given.cut.is_complete),
+        violations.of_letters(origins),
+        violations.of_order(known),
+        violations.of_rings(measured),
+        violations.of_originals(known),
     )
     return reduce(DataFrame.unionByName, every)
 
 
 def _totals(named: DataFrame) -> dict[str, int]:
     found = {row["kind"]: row["count"] for row in named.groupBy("kind").count().collect()}
-    return {kind: found.get(kind, 0) for kind in faults.KINDS}
+    return {kind: found.get(kind, 0) for kind in violations.KINDS}
 
 
 def _first(named: DataFrame, limit: int) -> tuple[Violation, ...]:
@@ -271,7 +269,7 @@ def _first(named: DataFrame, limit: int) -> tuple[Violation, ...]:
 
 
 def _fates(judged: DataFrame, lost: DataFrame) -> dict[str, int]:
-    """How many inputs had which fate; excuses stand for those that had none."""
+    """Return the number of inputs by fate; one without a fate counts under its excuse."""
     reason = sf.when(sf.col("fate") == REJECTED, sf.concat(sf.lit("rejected: "), "letter.reason"))
     went_out_later = sf.col("redriven") & sf.col("output").isNotNull()
     seen = judged.where(sf.col("fate").isNotNull() & (sf.col("fate") != NONE))
@@ -294,7 +292,7 @@ def _fates(judged: DataFrame, lost: DataFrame) -> dict[str, int]:
 def _with_redriven(
     spark: SparkSession, letters: DataFrame, redriven: Sequence[DeadLetterRange]
 ) -> DataFrame:
-    """Dead letters, with whether a redrive went over them; no two spans share any."""
+    """Return the dead letters with whether a redrive covered them; the spans are disjoint."""
     spans = spark.createDataFrame(list(redriven), "log string, number int, start long, end long")
     is_inside = (
         (sf.col("place.topic") == sf.col("log"))
@@ -322,9 +320,9 @@ def _limited(frame: DataFrame, place: str, limits: DataFrame) -> DataFrame:
 
 
 def kept(frame: DataFrame) -> DataFrame:
-    """The frame, computed once, on disk where memory is short, until nothing refers to it.
+    """Return the frame, computed once and kept, on disk if memory is short.
 
-    Unlike one that is cached it forgets how it was made. Plans that hold one another grow so large
-    that Spark spends longer on writing them down than on all of the records.
+    Unlike a cached frame it drops its query plan. Nested plans grow so large that Spark spends more
+    time on serialising them than on the records.
     """
     return frame.localCheckpoint()

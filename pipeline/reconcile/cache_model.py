@@ -1,13 +1,13 @@
-"""Rings: what each address had accepted when a record came, and how far back its id stood.
+"""Cache model: what each address had accepted before a record, and how far back its id was.
 
-Records are taken in the order in which they were decided. Within a partition that decides alone
-that is the order of offsets. Where an address comes by many partitions, nothing tells how they were
-interleaved: the times of their records do, as far as they do, and `between` says how far that is.
+Records are processed in the order of their decisions. Within one deciding input partition that is
+the order of offsets. For an address on several input partitions the interleaving is not recorded:
+it is estimated from the times of the records, and `with_bounds` gives the limits of the estimate.
 
-Two distances are measured. The *gap* is what the ring went by: how many ids were accepted since the
-last time that this one was, itself included; a ring knows an id up to a gap of its size. What is
-*needed* is the size of a ring that would have known it since it came first, had it been that large
-all along. Pure: frames in, frames out.
+Two distances are measured. The *gap* is the one the ring used: the number of ids accepted since
+this one was last accepted, itself included; a ring knows an id up to a gap of its size. *Needed* is
+the size that a ring would have needed from the beginning to know the id since its first record.
+Pure: frames in, frames out.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,23 +24,23 @@ _NEVER_MS: Final = 2**62
 _CACHE: Final = ("cache", "decider")
 
 
-# In this order at one time: in doubt a record is between.
+# The order of events at the same time: in doubt, a record lies in between.
 _BEGINS, _ASKED, _IS_OVER = range(3)
 
 
 def with_bounds(judged: DataFrame) -> DataFrame:
-    """What addresses judged -> the same with `soonest_ms` and `latest_ms` of its decision.
+    """Add `soonest_ms` and `latest_ms`, the bounds of the time of decision.
 
-    Records of a transaction group are decided at its end, later than what stands behind them.
+    Records of a transaction group are decided at its end, later than records behind them.
     """
     lane = Window.partitionBy(*_CACHE, "place.topic", "place.partition")
     upto = (Window.unboundedPreceding, Window.currentRow)
     forth = lane.orderBy("place.offset").rowsBetween(*upto)
-    # A frame to the end of its partition is computed anew for every row; this is the same.
+    # Spark recomputes a window to the end of its partition for every row; this one is equivalent.
     back = lane.orderBy(sf.desc("place.offset")).rowsBetween(*upto)
     alone = sf.col("tx_id").isNull()
-    told = sf.when((sf.col("fate") == DUPLICATE) & alone, sf.col("letter.decided_ms"))
-    soonest, latest = sf.max(told).over(forth), sf.min(told).over(back)
+    decided = sf.when((sf.col("fate") == DUPLICATE) & alone, sf.col("letter.decided_ms"))
+    soonest, latest = sf.max(decided).over(forth), sf.min(decided).over(back)
     return (
         judged.withColumn("soonest_ms", sf.coalesce(soonest, sf.lit(0)))
         .withColumn("latest_ms", sf.when(alone, latest))
@@ -49,13 +49,13 @@ def with_bounds(judged: DataFrame) -> DataFrame:
 
 
 def with_greatest_gaps(measured: DataFrame) -> DataFrame:
-    """The same with `gap_max`, for what was accepted although it may have been held; else null.
+    """Add `gap_max`, for a record that was accepted although its id may have been held; else null.
 
-    It is the gap itself where the order is known.
+    It equals the gap if the order is known.
     """
     repeated = (sf.col("fate") == ACCEPTED) & sf.col("previous").isNotNull()
     doubtful = repeated & ~sf.col("exact") & (sf.col("gap") <= sf.col("size"))
-    # One look at the records serves all of it: what is asked stands among what is counted.
+    # A single pass: queries are events among the counted ones.
     moments = measured.select(*_CACHE, "place", sf.explode(_moments(doubtful)).alias("at")).select(
         *_CACHE, "place", "at.*"
     )
@@ -69,7 +69,7 @@ def with_greatest_gaps(measured: DataFrame) -> DataFrame:
         .withColumn("over", sf.count_if(sf.col("kind") == _IS_OVER).over(so_far))
         .where(sf.col("kind") == _ASKED)
         .groupBy("place")
-        # Both of the two are among these, and a gap counts but the later one.
+        # Both records are counted here, and a gap counts only the later one.
         .agg((sf.max("begun") - sf.min("over") - 1).alias("bound"))
     )
     gap = sf.when(sf.col("exact"), sf.col("gap"))
@@ -81,7 +81,7 @@ def with_greatest_gaps(measured: DataFrame) -> DataFrame:
 
 
 def _moments(doubtful: Column) -> Column:
-    """Of one record: from when and until when it may have been decided, and what it asks."""
+    """Return a record's events: the bounds of its decision, and its queries."""
     soonest = sf.least("soonest_ms", "previous.soonest_ms")
     latest = sf.greatest("latest_ms", "previous.latest_ms")
     counted = sf.array(_moment("soonest_ms", _BEGINS), _moment("latest_ms", _IS_OVER))
@@ -108,13 +108,13 @@ _KINDS: Final = {
 }
 
 _NEXT: Final = 10
-"""So many records behind one tell whether its time was ahead of the clock."""
+"""How many following records show whether a record's time was ahead of the clock."""
 
 
 def settings_frame(
     spark: SparkSession, settings: Iterable[tuple[str, CacheSettings, CacheSettings]]
 ) -> DataFrame:
-    """How addresses remember: their own ids, and those that were stamped on the way."""
+    """Return the settings of addresses: for their own ids, and for ids that a bridge stamped."""
     own = ", ".join(f"{key} {kind}" for key, kind in _KINDS.items())
     bridge = ", ".join(f"bridge_{key} {kind}" for key, kind in _KINDS.items())
     rows = [(address, *memory, *bridged) for address, memory, bridged in settings]
@@ -122,10 +122,10 @@ def settings_frame(
 
 
 def remembered(pairs: DataFrame, settings: DataFrame) -> DataFrame:
-    """Inputs with a fate -> the same with how their address remembers, and by what it knows them.
+    """Add the settings of the address, and `identity`, by which the address knows a record.
 
-    `identity` is null for what claims nothing, and for `audit`, whose numbers say more than that
-    they are equal.
+    `identity` is null for a record without a claim, and for `audit`, whose numbers are judged by
+    more than equality.
     """
     known = pairs.join(sf.broadcast(settings), "address", "left")
     counted = sf.col("strategy").isin("sequence", "ordered", "audit")
@@ -144,11 +144,11 @@ def remembered(pairs: DataFrame, settings: DataFrame) -> DataFrame:
 
 
 def measured(known: DataFrame) -> DataFrame:
-    """What an address judged, in the order of its decisions, with `gap`, `needed`, `since_ms`.
+    """Add `gap`, `needed` and `since_ms` to the records that an address judged, in order.
 
-    All three are null for an id that came for the first time; `exact` says what the order is worth.
-    `accepted_ms` is the earliest time at which that last time may have been. `counts` says whether
-    a record moves the ring on, `previous` is the last time that its id was accepted.
+    All three are null for the first record of an id. `exact` is whether the order is known.
+    `previous` is the last accepted record of the id, `accepted_ms` the earliest time at which that
+    may have been accepted, `counts` whether a record advances the ring.
     """
     judged = known.where(
         sf.col("identity").isNotNull() & sf.col("fate").isin(ACCEPTED, MARKED, DUPLICATE, NONE)
@@ -159,8 +159,8 @@ def measured(known: DataFrame) -> DataFrame:
     upto = cache.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     before = same.rowsBetween(Window.unboundedPreceding, -1)
     accepted = sf.col("fate") == ACCEPTED
-    # A window counts what was seen, refreshed by hits, so that all that came in between counts.
-    # What is lost was accepted, as far as anybody knows, unless duplicates leave no trace.
+    # A window is refreshed by hits, so all records in between count.
+    # A lost record counts as accepted, unless duplicates leave no trace.
     lost = (sf.col("fate") == NONE) & ~sf.col("silent")
     counts = accepted | lost | (sf.col("strategy") == "window")
     is_first = sf.col("nth") == 1
@@ -186,9 +186,9 @@ def measured(known: DataFrame) -> DataFrame:
 
 
 def is_held() -> Column:
-    """Whether the address must have known the id: it was accepted, and is not forgotten yet.
+    """Return whether the address must have known the id: accepted, and not yet forgotten.
 
-    What counts is the smallest size since, and the greatest gap that there can have been.
+    It uses the smallest size since then, and the greatest possible gap.
     """
     size, window_ms = _since("least", sf.array_min), _since("window_ms", sf.array_min)
     size, window_ms = sf.least("size", size), sf.least("window_ms", window_ms)
@@ -197,26 +197,29 @@ def is_held() -> Column:
 
 
 def may_be_held() -> Column:
-    """Whether the address may have known the id; sights that leave no trace keep it in a window."""
+    """Return whether the address may have known the id.
+
+    Duplicates without a trace may have refreshed it in a window.
+    """
     size = sf.greatest("size", _since("most", sf.array_max))
     known = (sf.col("gap") <= size) | ~sf.col("exact") | is_guessed()
     return sf.coalesce(known & sf.col("gap").isNotNull(), sf.lit(col=False))
 
 
 def is_guessed() -> Column:
-    """Whether it is a guess which of several records that look alike went out.
+    """Return whether it is a guess which of several identical records went out.
 
-    Where duplicates leave no trace, or retention has deleted it, nothing tells.
+    That is so if duplicates leave no trace, or if retention has deleted the trace.
     """
     traceless = sf.col("silent") | sf.col("unsure")
     return sf.coalesce(traceless & sf.col("twins"), sf.lit(col=False))
 
 
 def in_order(inputs: DataFrame) -> DataFrame:
-    """Inputs with the time of their partition, which never goes back: `decided_at_ms`.
+    """Add `decided_at_ms`, the time of the partition, which never goes back, and `least_ms`.
 
-    The service takes no time for it that is ahead of the clock, which nobody can tell afterwards.
-    But a time that the next records do not reach may be one; `least_ms` is by theirs.
+    The service ignores a time that is ahead of the clock, which cannot be seen afterwards. But a
+    time that the next records do not reach may be one; `least_ms` is the lowest of those.
     """
     partition = Window.partitionBy("place.topic", "place.partition").orderBy("place.offset")
     real_ms = sf.when(sf.col("time_ms") > 0, sf.col("time_ms"))
@@ -227,7 +230,7 @@ def in_order(inputs: DataFrame) -> DataFrame:
 
 
 def _since(what: str, of: Callable[[Column], Column]) -> Column:
-    """Of the settings that held once, and may have when the id was accepted or later."""
+    """Return a value of the earlier settings that may have applied since the id was accepted."""
     former = sf.filter("former", lambda each: each["until_ms"] > sf.col("accepted_ms"))
     return of(sf.transform(former, lambda each: each[what]))
 
@@ -243,7 +246,7 @@ def _identity() -> Column:
     )
     return (
         sf.when(sf.col("strategy") == "ring", sf.col("id"))
-        # The length keeps a name and an id apart from another pair that reads the same.
+        # The length separates name and id, so that no other pair gives the same bytes.
         .when(
             sf.col("strategy") == "window",
             sf.concat(sf.length(publisher).cast("string").cast("binary"), publisher, sf.col("id")),

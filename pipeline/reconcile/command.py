@@ -1,4 +1,4 @@
-"""`ringfence pipeline reconcile` and `report`: the proof and its page, from a shell."""
+"""`ringfence pipeline reconcile` and `report`: run a reconciliation, and write its HTML report."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ _ADDRESSES_SHOWN: Final = 10
 _FAULTS_SHOWN: Final = 20
 
 Html = Annotated[
-    Path | None, typer.Option("--html", dir_okay=False, help="Write the report there, one file.")
+    Path | None, typer.Option("--html", dir_okay=False, help="File for the HTML report.")
 ]
 
 
@@ -28,19 +28,21 @@ def reconcile(
         typer.Option(help="The file that `ringfence serve` reads."),
     ],
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the findings as JSON, whole.")
+        bool, typer.Option("--json", help="Print the complete findings as JSON.")
     ] = False,
     html: Html = None,
     redriven: Annotated[
         bool,
-        typer.Option(help="Any dead letter may have been redriven, not only those that are known."),
+        typer.Option(
+            help="Any dead letter may have been redriven, not only those in known redrives."
+        ),
     ] = False,
     resized: Annotated[
         bool,
-        typer.Option(help="The file had other sizes once: what rings held is not judged."),
+        typer.Option(help="The file had other sizes earlier: do not judge what rings held."),
     ] = False,
     faults_max: Annotated[
-        int, typer.Option(min=1, help="How many faults are named; all are counted.")
+        int, typer.Option(min=1, help="How many faults to list; all are counted.")
     ] = 10_000,
     command_config: ClientProperties = None,
     jars: Jars = None,
@@ -65,12 +67,12 @@ def reconcile(
 def report(
     findings: Annotated[
         Path,
-        typer.Argument(exists=True, dir_okay=False, help="What `reconcile --json` has printed."),
+        typer.Argument(exists=True, dir_okay=False, help="Output of `reconcile --json`."),
     ],
     *,
-    html: Annotated[Path, typer.Option("--html", dir_okay=False, help="Write the report there.")],
+    html: Annotated[Path, typer.Option("--html", dir_okay=False, help="File for the report.")],
 ) -> None:
-    """Make the HTML report again, from findings that were kept as JSON."""
+    """Write the HTML report from saved JSON findings."""
     with spark_command():
         _write(from_json(findings.read_text("utf-8")), html)
 
@@ -78,7 +80,7 @@ def report(
 def _write(findings: ReconcileResult, html: Path | None) -> None:
     if html is None:
         return
-    from pipeline.reconcile.report import to_html  # noqa: PLC0415 - jinja2 takes its time
+    from pipeline.reconcile.report import to_html  # noqa: PLC0415 - jinja2 is slow to import
 
     try:
         html.write_text(to_html(findings), "utf-8")
@@ -96,7 +98,7 @@ def _show(findings: ReconcileResult, console: TerminalOutput) -> None:
         console.print(f"{fault.kind}  {fault.place}  {fault.said}", highlight=False, markup=False)
     left = sum(findings.faults_total.values()) - _FAULTS_SHOWN
     if left > 0:
-        console.print(f"… and {left:,} more: --json names them")
+        console.print(f"… and {left:,} more; see --json")
 
 
 def _counted(name: str, numbers: Mapping[str, int], title: str) -> Table:

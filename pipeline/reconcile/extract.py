@@ -1,8 +1,8 @@
-"""What each topic tells of the fates of records, as slim rows: inputs, outputs, dead letters.
+"""Extraction: slim rows about the fates of records, from inputs, outputs and dead letters.
 
-Dead letters name the input that they were made of. Outputs do not: they are their inputs unchanged,
-so both bear a *print*, 128 bits over key, value and headers, in which what the service adds (a
-mark, a bookmark, a stamped id) does not count. Pure: frames in, frames out.
+A dead letter names its input. An output does not: it is its input unchanged, so both have the same
+*fingerprint*, 128 bits over key, value and headers without what the service adds (a mark, a
+bookmark, a stamped id). Pure: frames in, frames out.
 """
 
 import re
@@ -34,28 +34,28 @@ _ADDED: Final = (MARK, BOOKMARK)
 
 
 class Fingerprints:
-    """How prints are made: the same for inputs and outputs."""
+    """Computes fingerprints, for inputs and outputs alike."""
 
     def __init__(self, stamp: str | None) -> None:
-        """`stamp` is what ids look like that this service stamps; None where it stamps none."""
+        """`stamp` is a regular expression of the ids that the service stamps; None for no ids."""
         self._stamp = stamp
 
     @classmethod
     def of(cls, cluster_id: str, inputs: Sequence[str], *, stamps: bool) -> "Fingerprints":
-        """Those of a cluster."""
+        """Return the fingerprints for inputs of a cluster."""
         topics = "|".join(map(re.escape, inputs))
         stamp = rf"^{re.escape(cluster_id)}/({topics})/[0-9]+/[0-9]+\z"
         return cls(stamp if stamps else None)
 
     def column(self) -> Column:
-        """Two hashes; one of 64 bits would meet itself among billions of records."""
+        """Return two hashes: a single one of 64 bits would collide among billions of records."""
         headers = sf.filter(headers_of(sf.col("headers")), lambda header: ~self._is_added(header))
-        # A null changes no hash, so that it is one has to be said.
-        told = sf.transform(
+        # xxhash64 skips nulls, so whether a value is null is hashed too.
+        marked = sf.transform(
             headers,
             lambda header: sf.struct(header["key"], header["value"].isNull(), header["value"]),
         )
-        columns = [sf.isnull("key"), sf.col("key"), sf.isnull("value"), sf.col("value"), told]
+        columns = [sf.isnull("key"), sf.col("key"), sf.isnull("value"), sf.col("value"), marked]
         return sf.struct(
             sf.xxhash64(*columns).alias("a"), sf.xxhash64(sf.lit(1), *columns).alias("b")
         )
@@ -69,12 +69,12 @@ class Fingerprints:
 
 
 def inputs_of(topics: DataFrame, rules: Sequence[RouteScope], prints: Fingerprints) -> DataFrame:
-    """Records of inputs -> one row each: its place, its print, and what it claims where."""
+    """Return a row for each input record: position, fingerprint, address and claims."""
     headers, topic = headers_of(sf.col("headers")), sf.col("topic")
     identifier = _by_rule(
         rules, lambda rule: filled(rule.id, topic) if rule.id else duplicate_id(headers)
     )
-    # Ids that a route makes itself are never taken for stamped ones.
+    # An id from a route's template is never a stamped one.
     is_stamped = _by_rule(rules, lambda rule: sf.lit(col=not rule.id)) & (
         sf.coalesce(identifier.cast("string").rlike(_STAMP), sf.lit(col=False))
     )
@@ -99,7 +99,7 @@ def inputs_of(topics: DataFrame, rules: Sequence[RouteScope], prints: Fingerprin
 
 
 def outputs_of(topics: DataFrame, prints: Fingerprints) -> DataFrame:
-    """Records of outputs -> one row each: its place, its print, its time, whether it is marked."""
+    """Return a row for each output record: position, fingerprint, time, marked or not."""
     marked = sf.exists("headers", lambda header: header["key"] == MARK)
     return records(topics).select(
         _place(),
@@ -110,7 +110,7 @@ def outputs_of(topics: DataFrame, prints: Fingerprints) -> DataFrame:
 
 
 def letters_of(topics: DataFrame, inputs: Sequence[str]) -> DataFrame:
-    """Records of dead-letter topics -> one row for each letter of these inputs."""
+    """Return a row for each dead letter of these inputs."""
     origin = sf.struct(
         sf.col("input_topic").alias("topic"),
         sf.col("input_partition").alias("partition"),
@@ -132,12 +132,12 @@ def letters_of(topics: DataFrame, inputs: Sequence[str]) -> DataFrame:
 
 
 def carried_of(topics: DataFrame) -> DataFrame:
-    """Records between the hops -> the places in the inputs that they come from."""
+    """Return the input positions of records on the topic by-address."""
     return topics.select(place(text(sf.col("headers"), ORIGIN)).alias("origin"))
 
 
 def _by_rule(rules: Sequence[RouteScope], column: Callable[[RouteScope], Column]) -> Column:
-    """What the rule of a record's topic says of it."""
+    """Return a column by the rule of the record's topic."""
     *others, last = rules
     found = column(last)
     for rule in others:

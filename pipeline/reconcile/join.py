@@ -1,9 +1,9 @@
-"""Matching: which output, and which dead letters, belong to which input.
+"""Join of inputs with their outputs and dead letters.
 
-A dead letter names its input. Outputs and inputs meet by their prints: of those with one print the
-first output belongs to the first input that has no dead letter, and so on, in the order of their
-places; those that are left over belong to inputs whose dead letters were redriven, and then to the
-others. So an output without an input is one too many, and an input without an output has no fate.
+A dead letter names its input. Outputs and inputs are joined by fingerprint: among those with the
+same one, the first output belongs to the first input without a dead letter, and so on, in the order
+of their positions; further outputs belong to inputs whose dead letters were redriven, and then to
+the others. So an output without an input is surplus, and an input without an output has no fate.
 Pure: frames in, frames out.
 """
 
@@ -15,14 +15,14 @@ from ringfence.headers import REPEATED
 
 
 def with_letters(inputs: DataFrame, letters: DataFrame) -> DataFrame:
-    """Inputs with the first of their letters, and how many each has; letters without one as well.
+    """Join inputs with their first dead letter and the number of dead letters (a full join).
 
-    What was redriven and refused again has further letters, which count their redrives. `redriven`
-    of letters says whether a redrive went over them, and of an input, over one of its letters.
+    A record that was redriven and rejected again has further dead letters, which count their
+    redrives. `redriven` is whether a redrive covered a dead letter, or one of an input.
     """
-    told = sf.struct("redrives", "place", "reason", "original", "decided_ms", "input_ms")
+    fields = sf.struct("redrives", "place", "reason", "original", "decided_ms", "input_ms")
     by_origin = letters.groupBy("origin").agg(
-        sf.min(told).alias("letter"),
+        sf.min(fields).alias("letter"),
         sf.max(sf.when(sf.col("redrives") == 0, sf.col("place"))).alias("last_letter"),
         sf.count_if(sf.col("redrives") == 0).alias("letters"),
         sf.bool_or("redriven").alias("redriven"),
@@ -31,15 +31,15 @@ def with_letters(inputs: DataFrame, letters: DataFrame) -> DataFrame:
 
 
 def matched(inputs: DataFrame, outputs: DataFrame, *, by_time: bool) -> DataFrame:
-    """Inputs with their letters, and outputs -> pairs; either may lack the other.
+    """Pair inputs, with their dead letters, and outputs; either side may be missing.
 
-    With `by_time`, outputs have the times of their inputs, and only records of one time are alike.
-    `twins` says whether the print has several inputs, `free` whether some of them has no letter,
-    and `first` is the first of them.
+    With `by_time`, outputs have the times of their inputs, and records are alike only if their
+    times are equal. `twins` is whether the fingerprint has several inputs, `free` whether one of
+    them has no dead letter, and `first` is the first of them.
     """
     is_input = sf.col("side") == 0
     whole = Window.partitionBy("print")
-    # One shuffle by print serves all of it.
+    # A single shuffle by fingerprint serves all of it.
     ranked = Window.partitionBy("print", "side").orderBy("rank", "place")
     numbered = (
         _sides(_timed(inputs, by_time=by_time), _timed(outputs, by_time=by_time))
@@ -69,9 +69,9 @@ def _timed(side: DataFrame, *, by_time: bool) -> DataFrame:
 
 
 def _sides(inputs: DataFrame, outputs: DataFrame) -> DataFrame:
-    """Both as rows of one frame: `late` are inputs with a letter and outputs with a mark.
+    """Return both sides in one frame; `late` are inputs with a dead letter and marked outputs.
 
-    The lower its `rank`, the earlier a row is matched.
+    Rows with a lower `rank` are paired first.
     """
     data = sf.struct(*(name for name in inputs.columns if name != "print"))
     kind = inputs.select(data.alias("data")).schema["data"].dataType
@@ -99,7 +99,7 @@ def _sides(inputs: DataFrame, outputs: DataFrame) -> DataFrame:
 
 
 def _fate() -> Column:
-    """Of the input; null where there is none."""
+    """Return the fate of the input; null without an input."""
     letter, output = sf.col("input.letter"), sf.col("output")
     repeated = letter["reason"].isin(*(reason.value for reason in REPEATED))
     return (

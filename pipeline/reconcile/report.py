@@ -1,6 +1,6 @@
-"""Report: findings as one HTML page that opens anywhere, offline: no script, no font, no picture.
+"""HTML report of a reconciliation: one self-contained page, without scripts, fonts or images.
 
-What a reader wants to know first stands first: is anything wrong, and are the rings long enough?
+It answers the most important questions first: is anything wrong, and are the rings long enough?
 """
 
 import math
@@ -44,16 +44,16 @@ _STEPS: Final = (1, 2, 2.5, 5, 10)
 
 
 class ChartSeries(NamedTuple):
-    """One row of values, drawn in one colour."""
+    """A series of values in one colour."""
 
     name: str
     colour: str
-    """A class of the style sheet."""
+    """Class name in the style sheet."""
     values: Sequence[float | None]
 
 
 class ReferenceLine(NamedTuple):
-    """A line across the plot at a place on the horizontal axis."""
+    """A vertical line at a position of the horizontal axis."""
 
     at: float
     text: str
@@ -63,7 +63,10 @@ class ReferenceLine(NamedTuple):
 def over_time(
     labels: Sequence[str], series: Sequence[ChartSeries], unit: Callable[[float], str], title: str
 ) -> str:
-    """Bars for the first series, points for the others; one place on the axis for each label."""
+    """Return an SVG chart with bars for the first series and points for the others.
+
+    Each label has one position on the horizontal axis.
+    """
     top = _nice_top(value for each in series for value in each.values if value is not None)
     step = _PLOT_WIDTH / max(len(labels), 1)
     drawn = [_horizontals([(share * top, unit(share * top)) for share in (0, 0.5, 1)], top)]
@@ -72,12 +75,12 @@ def over_time(
             if value is None:
                 continue
             y = _TOP + _PLOT_HEIGHT * (1 - value / top)
-            told = f"{labels[number]}: {each.name} {unit(value)}"
+            tooltip = f"{labels[number]}: {each.name} {unit(value)}"
             x = _LEFT + number * step
             drawn.append(
-                _bar(x + step * 0.1, y, step * 0.8, each.colour, told)
+                _bar(x + step * 0.1, y, step * 0.8, each.colour, tooltip)
                 if row == 0
-                else _point(x + step / 2, y, each.colour, told)
+                else _point(x + step / 2, y, each.colour, tooltip)
             )
     every = math.ceil(max(len(labels), 1) / _X_LABELS_MAX)
     drawn += [
@@ -91,9 +94,9 @@ def over_time(
 def by_distance(
     powers: Sequence[int], series: Sequence[ChartSeries], marks: Sequence[ReferenceLine], title: str
 ) -> str:
-    """Pairs of bars over distances that double; how many is drawn to the logarithm.
+    """Return an SVG chart with pairs of bars over doubling distances, on a logarithmic scale.
 
-    A bar at power p stands for distances above 2^(p-1), up to 2^p; marks stand at their logarithm.
+    A bar at power p is for distances above 2^(p-1), up to 2^p; marks are at their logarithm.
     """
     low = min([*powers, *(math.floor(mark.at) + 1 for mark in marks)], default=0) - 1
     high = max([*powers, *(math.ceil(mark.at) for mark in marks)], default=1)
@@ -109,20 +112,20 @@ def by_distance(
                 continue
             y = _TOP + _PLOT_HEIGHT * (1 - (1 + math.log10(value)) / top)
             x = _LEFT + (power - 1 - low) * step + step * (0.08 + 0.42 * row)
-            told = f"up to {2**power:,} ids back: {int(value):,} {each.name}"
-            drawn.append(_bar(x, y, step * 0.42, each.colour, told))
+            tooltip = f"up to {2**power:,} ids back: {int(value):,} {each.name}"
+            drawn.append(_bar(x, y, step * 0.42, each.colour, tooltip))
     every = math.ceil((high - low + 1) / 12)
     drawn += [
         _text(_LEFT + (power - low) * step, _HEIGHT - 12, _short(2**power), "middle")
         for power in range(max(low, 0), high + 1)
         if (power - max(low, 0)) % every == 0
     ]
-    drawn += [_mark(mark, _LEFT + (mark.at - low) * step) for mark in marks]
+    drawn += [_reference_line(mark, _LEFT + (mark.at - low) * step) for mark in marks]
     return _svg(drawn, title)
 
 
 def share(value: float, most: float, colour: str) -> str:
-    """A bar within a cell of a table."""
+    """Return an SVG bar for a table cell."""
     width = 0 if most <= 0 else max(1 if value else 0, round(100 * value / most))
     return (
         '<svg class="share" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
@@ -131,7 +134,7 @@ def share(value: float, most: float, colour: str) -> str:
 
 
 def _nice_top(values: Iterable[float]) -> float:
-    """A round number that no value is above."""
+    """Return a round number at or above all values."""
     most = max(values, default=0)
     if most <= 0:
         return 1
@@ -157,22 +160,22 @@ def _horizontals(ticks: Iterable[tuple[float, str]], top: float) -> str:
     return "".join(found)
 
 
-def _bar(x: float, y: float, width: float, colour: str, told: str) -> str:
+def _bar(x: float, y: float, width: float, colour: str, tooltip: str) -> str:
     height = max(_TOP + _PLOT_HEIGHT - y, 0)
     return (
         f'<rect class="{colour}" x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.5):.1f}" '
-        f'height="{height:.1f}"><title>{escape(told)}</title></rect>'
+        f'height="{height:.1f}"><title>{escape(tooltip)}</title></rect>'
     )
 
 
-def _point(x: float, y: float, colour: str, told: str) -> str:
+def _point(x: float, y: float, colour: str, tooltip: str) -> str:
     return (
         f'<circle class="{colour}" cx="{x:.1f}" cy="{y:.1f}" r="3">'
-        f"<title>{escape(told)}</title></circle>"
+        f"<title>{escape(tooltip)}</title></circle>"
     )
 
 
-def _mark(mark: ReferenceLine, x: float) -> str:
+def _reference_line(mark: ReferenceLine, x: float) -> str:
     side = "end" if x > _WIDTH * 0.7 else "start"
     shift = -6 if side == "end" else 6
     return (
@@ -197,38 +200,38 @@ FAULTS_SHOWN: Final = 500
 _DAY_MS: Final = 86_400_000
 
 _MEANING: Final = {
-    "no-fate": "inputs that neither went out nor are a dead letter",
-    "two-fates": "inputs that have a dead letter and another fate",
-    "doubled": "outputs that went out once more",
-    "out-of-order": "outputs that stand behind a later one",
+    "no-fate": "inputs with neither an output nor a dead letter",
+    "two-fates": "inputs with a dead letter and another fate",
+    "doubled": "outputs of an input that already has one",
+    "out-of-order": "outputs behind a later one of the same input",
     "let-through": "ids that were accepted although their ring held them",
-    "false-duplicate": "dead letters that are no copy of what they name",
-    "unknown-output": "outputs that no input is like",
-    "unknown-letter": "dead letters of inputs that are not there",
+    "false-duplicate": "dead letters that are not a copy of the record they name",
+    "unknown-output": "outputs that match no input",
+    "unknown-letter": "dead letters of inputs that do not exist",
 }
 
 
 class RingRow(NamedTuple):
-    """An address as the table shows it."""
+    """A row of the table of addresses."""
 
     found: AddressFound
     headroom: float | None
-    """How many times the size that was needed; None without copies or without a limit."""
+    """Size divided by the size needed; None without copies or without a limit."""
     verdict: str
     colour: str
     bar: Markup
 
 
 class CaptionedChart(NamedTuple):
-    """A chart with what is said about it."""
+    """A chart with title and caption."""
 
     title: str
-    said: str
+    caption: str
     svg: Markup
 
 
 def to_html(findings: ReconcileResult) -> str:
-    """The whole page."""
+    """Return the HTML page."""
     environment = Environment(
         loader=PackageLoader("pipeline.reconcile", "."),
         autoescape=select_autoescape(),
@@ -250,7 +253,7 @@ def to_html(findings: ReconcileResult) -> str:
 
 
 def tiles(findings: ReconcileResult) -> list[tuple[str, int]]:
-    """The few numbers that say what was looked at."""
+    """Return the key figures of the page, as names and numbers."""
     fates = findings.fates
     rejected = sum(n for name, n in fates.items() if name.startswith("rejected"))
     excused = sum(n for name, n in fates.items() if name.startswith("excused"))
@@ -265,32 +268,32 @@ def tiles(findings: ReconcileResult) -> list[tuple[str, int]]:
 
 
 def answer(found: Sequence[AddressFound]) -> str:
-    """Whether the rings are long enough, in a sentence or two."""
+    """Return whether the rings are long enough, in a sentence or two."""
     short = [each for each in found if each.missed]
     if short:
         worst = short[0]
         missed = sum(each.missed for each in short)
         where = f"{len(short)} addresses" if len(short) > 1 else f"address {worst.address!r}"
         return (
-            f"No. At {where} {_copies(missed)} came after the ring had forgotten their ids, and "
+            f"No. At {where} {_copies(missed)} arrived after the ring had forgotten their ids, and "
             f"went out. A ring of {worst.needed_99:,} would have caught 99 % of the copies of "
             f"{worst.address!r}, {worst.needed_999:,} 99.9 %, {worst.needed_all:,} all of them; "
             f"it has {worst.size:,}."
         )
     limited = [each for each in found if each.copies and each.strategy == "ring"]
     if not limited:
-        return "Nobody can tell: no copy has come to an address that has a ring."
+        return "Unknown: no copy has arrived at an address with a ring."
     tight = min(limited, key=lambda each: each.size / each.needed_all)
     times = tight.size / tight.needed_all
     return (
-        f"Yes: every copy was caught. The tightest is the ring of {tight.address!r}: the copy that "
-        f"came latest needed {tight.needed_all:,} of its {tight.size:,} ids, so it is "
-        f"{times:,.1f} times as long as it had to be."
+        f"Yes: every copy was caught. The tightest is the ring of {tight.address!r}: the latest "
+        f"copy needed {tight.needed_all:,} of its {tight.size:,} ids, so the ring is "
+        f"{times:,.1f} times as long as needed."
     )
 
 
 def rings(found: Sequence[AddressFound]) -> list[RingRow]:
-    """The addresses with what is to be said of each."""
+    """Return the rows of the table of addresses."""
     most = max((each.copies for each in found), default=0)
     return [
         RingRow(each, _headroom(each), *_verdict(each), Markup(share(each.copies, most, "dup")))  # noqa: S704 - numbers alone
@@ -305,7 +308,7 @@ def _verdict(found: AddressFound) -> tuple[str, str]:
     if headroom is None:
         return "no limit" if found.copies else "no copies", "plain"
     if headroom < 2:
-        return f"long enough, by {headroom:.1f} times only", "warn"
+        return f"long enough, but only {headroom:.1f} times", "warn"
     return f"long enough, {headroom:,.0f} times over", "good"
 
 
@@ -334,8 +337,8 @@ def _over_time(findings: ReconcileResult) -> list[CaptionedChart]:
     drawn = [
         CaptionedChart(
             "Duplicates over time",
-            "What share of the records was a copy, by the times of the records (UTC).",
-            Markup(rate),  # noqa: S704 - charts escape what they are given
+            "The share of copies among the records, by record time (UTC).",
+            Markup(rate),  # noqa: S704 - charts escape their input
         )
     ]
     if any(value is not None for value in p50):
@@ -345,11 +348,11 @@ def _over_time(findings: ReconcileResult) -> list[CaptionedChart]:
             _seconds,
             "Latency over time",
         )
-        said = (
+        caption = (
             "From a record's time to its decision: bars are the median, points 99 %. Measured on "
-            "dead letters, which alone carry the time of their decision."
+            "dead letters, since only they have the time of their decision."
         )
-        drawn.append(CaptionedChart("Latency", said, Markup(latency)))  # noqa: S704
+        drawn.append(CaptionedChart("Latency", caption, Markup(latency)))  # noqa: S704
     return drawn
 
 
@@ -368,12 +371,12 @@ def _distances(findings: ReconcileResult) -> list[CaptionedChart]:
         if found.strategy == "ring" and found.size:
             marks.append(ReferenceLine(math.log2(found.size), f"ring: {found.size:,}", "ring"))
         svg = by_distance(powers, series, marks, f"Distances of copies at {address}")
-        said = (
-            "How many other ids had come between a record and its copy. To the right of the ring's "
-            "line an id is forgotten, and caught only if it was accepted anew meanwhile"
-            + ("." if found.is_exact else "; estimated by time, for many partitions come together.")
+        caption = (
+            "The number of other ids between a record and its copy. To the right of the ring's "
+            "line an id is forgotten; its copy is caught only if it was accepted again meanwhile"
+            + ("." if found.is_exact else "; estimated by time, since it has several partitions.")
         )
-        drawn.append(CaptionedChart(f"How late copies come: {address}", said, Markup(svg)))  # noqa: S704
+        drawn.append(CaptionedChart(f"How late copies come: {address}", caption, Markup(svg)))  # noqa: S704
     return drawn
 
 

@@ -1,4 +1,4 @@
-"""Findings: what a reconciliation says, as values that JSON can hold; a report is made of them."""
+"""Results of a reconciliation, as values for JSON and the report."""
 
 import json
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ MARKED: Final = "marked"
 DUPLICATE: Final = "duplicate"
 REJECTED: Final = "rejected"
 NONE: Final = "none"
-"""Fates: went out; went out as a duplicate; is a dead letter, as a duplicate or for another reason;
-nothing is to be seen of it."""
+"""Fates of an input: went out; went out marked as a duplicate; dead letter as a duplicate; dead
+letter for another reason; no trace."""
 
 
 class Violation(NamedTuple):
-    """One thing that must not be, and where."""
+    """A violation of the guarantees, and the position of the record that shows it."""
 
     kind: str
     topic: str
@@ -28,35 +28,35 @@ class Violation(NamedTuple):
 
     @property
     def place(self) -> str:
-        """As dead letters write it."""
+        """The position as topic-partition@offset."""
         return f"{self.topic}-{self.partition}@{self.offset}"
 
 
 class AddressFound(NamedTuple):
-    """What an address let through and kept out, and how large its ring would have to be."""
+    """An address: what it accepted and rejected, and the ring size that it needs."""
 
     address: str
     strategy: str
     size: int
-    """Of the ring; 0 where nothing is remembered."""
+    """Size of the ring; 0 if nothing is remembered."""
     accepted: int
     duplicates: int
     missed: int
-    """Copies that were accepted, because the ring had forgotten their id."""
+    """Copies that were accepted because the ring had forgotten their id."""
     copies: int
-    """All that came again, of ids whose first record is in the topics."""
+    """All copies of ids whose first record is in the topics."""
     needed_99: int
     needed_999: int
     needed_all: int
-    """Sizes that would have caught so many of the copies; 0 where there were none."""
+    """Ring sizes that catch 99 %, 99.9 % and all of the copies; 0 without copies."""
     latest_copy_ms: int
-    """How long after the record that was accepted the latest copy came."""
+    """The longest time from an accepted record to its copy."""
     is_exact: bool
-    """Whether one partition decided in one order; else distances are estimated by time."""
+    """Whether the order of decisions is known; if not, distances are estimated by time."""
 
 
 class DuplicateDistances(NamedTuple):
-    """Of one address: how many copies came at a distance of up to 2^`power`, above half of it."""
+    """The copies of an address at distances above 2^(`power` - 1), up to 2^`power`."""
 
     address: str
     power: int
@@ -65,34 +65,34 @@ class DuplicateDistances(NamedTuple):
 
 
 class TimeSlot(NamedTuple):
-    """What came in a stretch of time, by the times of the records."""
+    """The counts of a time slot, by record time."""
 
     begin_ms: int
     accepted: int
     duplicates: int
     rejected: int
     latency_p50_ms: int | None
-    """From a record's time to its decision, as dead letters tell it; None without any."""
+    """From a record's time to its decision, measured on dead letters; None without any."""
     latency_p99_ms: int | None
 
 
 class ReconcileResult(NamedTuple):
-    """What was found."""
+    """The result of a reconciliation."""
 
     group: str
     made_at: str
     inputs: tuple[str, ...]
     fates: Mapping[str, int]
-    """Records by fate; `duplicate`, `rejected: REASON`, and `excused: WHY` for those without.
+    """Records by fate: `duplicate`, `rejected: REASON`, and `excused: WHY` without a fate.
 
     `redriven` are dead letters that went out later.
     """
     faults_total: Mapping[str, int]
-    """By kind."""
+    """Number of violations by kind."""
     faults: tuple[Violation, ...]
-    """The first of each kind, by place."""
+    """The first violations of each kind, by position."""
     addresses: tuple[AddressFound, ...]
-    """Those that have missed something first, then those with most copies."""
+    """Addresses with misses first, then those with most copies."""
     addresses_total: int
     distances: tuple[DuplicateDistances, ...]
     slots: tuple[TimeSlot, ...]
@@ -100,44 +100,45 @@ class ReconcileResult(NamedTuple):
 
     @property
     def is_faultless(self) -> bool:
-        """Whether nothing is wrong; a ring that is too short is told, and no fault."""
+        """Whether there is no violation; a ring that is too short is not one."""
         return not any(self.faults_total.values())
 
     @property
     def missed(self) -> int:
-        """Copies that were accepted because rings were too short, at the addresses listed."""
+        """Copies that were accepted because rings were too short, at the listed addresses."""
         return sum(found.missed for found in self.addresses)
 
 
 def to_json(findings: ReconcileResult) -> str:
-    """As text that `from_json` reads."""
-    told: dict[str, Any] = {"format": FORMAT, "faultless": findings.is_faultless}
-    told |= findings._asdict()
+    """Return the result as JSON text for `from_json`."""
+    document: dict[str, Any] = {"format": FORMAT, "faultless": findings.is_faultless}
+    document |= findings._asdict()
     for name in ("faults", "addresses", "distances", "slots"):
-        told[name] = [each._asdict() for each in told[name]]
-    return json.dumps(told, indent=2, ensure_ascii=False) + "\n"
+        document[name] = [each._asdict() for each in document[name]]
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def from_json(text: str) -> ReconcileResult:
-    """Findings that were written as JSON; PipelineError for anything else."""
+    """Return the result that `to_json` wrote; raise PipelineError for other text."""
     try:
-        told = json.loads(text)
-        if told.pop("format") != FORMAT:
+        document = json.loads(text)
+        if document.pop("format") != FORMAT:
             raise PipelineError(
-                "these findings are of another version: reconcile anew", exit_code=USAGE
+                "these findings are of another version: reconcile again", exit_code=USAGE
             )
-        del told["faultless"]
+        del document["faultless"]
         return ReconcileResult(
             **{
-                **told,
-                "inputs": tuple(told["inputs"]),
-                "faults": tuple(Violation(**each) for each in told["faults"]),
-                "addresses": tuple(AddressFound(**each) for each in told["addresses"]),
-                "distances": tuple(DuplicateDistances(**each) for each in told["distances"]),
-                "slots": tuple(TimeSlot(**each) for each in told["slots"]),
+                **document,
+                "inputs": tuple(document["inputs"]),
+                "faults": tuple(Violation(**each) for each in document["faults"]),
+                "addresses": tuple(AddressFound(**each) for each in document["addresses"]),
+                "distances": tuple(DuplicateDistances(**each) for each in document["distances"]),
+                "slots": tuple(TimeSlot(**each) for each in document["slots"]),
             }
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise PipelineError(
-            f"this is no JSON of ringfence pipeline reconcile --json ({error})", exit_code=USAGE
+            f"this is not the JSON of ringfence pipeline reconcile --json ({error})",
+            exit_code=USAGE,
         ) from error

@@ -1,6 +1,6 @@
-"""The run of a reconciliation: a cut of the broker, the topics up to it, what is judged of them.
+"""Reconciliation run: takes a snapshot, reads the topics up to it, and analyzes the records.
 
-Nothing is written anywhere, and the service may go on meanwhile.
+It writes nothing, and the service may keep running.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from pipeline.reconcile.analyze import AnalyzeOptions, Evidence, judge, kept
 from pipeline.reconcile.extract import carried_of
 from pipeline.reconcile.results import ReconcileResult
 from pipeline.reconcile.scope import UNKNOWN, PastSettings, earlier_of, planned, redriven_of
-from pipeline.reconcile.snapshot import Spans, take_cut
+from pipeline.reconcile.snapshot import Spans, take_snapshot
 from pipeline.session import open_session
 from pipeline.source import read_spans
 from service.config.load import Config
@@ -29,7 +29,7 @@ _ORIGINS: Final = "origin struct<topic: string, partition: int, offset: long>"
 
 
 class ClusterTopics(NamedTuple):
-    """Where the topics are, and how to talk to it."""
+    """The cluster of the topics, and the client properties for it."""
 
     servers: str
     properties: Mapping[str, str]
@@ -38,7 +38,7 @@ class ClusterTopics(NamedTuple):
 def run_reconcile(
     file: Path, properties: Mapping[str, str], look: AnalyzeOptions, *, jars: Path | None
 ) -> ReconcileResult:
-    """The same in a session of its own, of what the service's configuration says."""
+    """Reconcile by a service's configuration file, in a session of its own; raise PipelineError."""
     config = read_config(file)
     cluster = ClusterTopics(servers_of(config.kafka), java_properties(config.kafka, properties))
     spark = open_session(connector_jars(jars))
@@ -56,7 +56,7 @@ def reconcile(
     cluster: ClusterTopics,
     look: AnalyzeOptions = AnalyzeOptions(),  # noqa: B008
 ) -> ReconcileResult:
-    """What the topics tell of all that the group has decided."""
+    """Return what the topics show about all that the group has decided; raise PipelineError."""
     records = set_over_rest(spark, config, cluster.servers, cluster.properties)
     unknown: tuple[PastSettings, ...] = (UNKNOWN,) if look.resized else ()
     earlier = unknown + earlier_of(config, records)
@@ -69,7 +69,7 @@ def reconcile(
             nonlocal carried
             carried = kept(carried_of(_read(spark, cluster, spans, is_cleaned=True)))
 
-        cut = take_cut(admin, plan, carry)
+        cut = take_snapshot(admin, plan, carry)
         spans = {partition: judged.span for partition, judged in cut.inputs.items()}
         evidence = Evidence(
             plan,
@@ -85,5 +85,5 @@ def reconcile(
 def _read(
     spark: SparkSession, cluster: ClusterTopics, spans: Spans, *, is_cleaned: bool = False
 ) -> DataFrame:
-    """The records of these spans; `is_cleaned`: some may be deleted meanwhile, by right."""
+    """Return the records of these spans; with `is_cleaned`, some may be deleted meanwhile."""
     return read_spans(spark, cluster.servers, spans, cluster.properties, is_cleaned=is_cleaned)

@@ -1,6 +1,6 @@
-"""What is to be reconciled: routes, topics and settings, from the configuration that is served.
+"""Reconciliation scope: the routes, topics and settings to reconcile.
 
-The same file that `ringfence serve` reads, and over it what was set over REST since.
+They come from the file that `ringfence serve` reads, overlaid by the settings made over REST.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -17,24 +17,24 @@ from service.metadata.settings import effective_settings
 
 _UNLIMITED: Final = 2**62
 
-_IN_FORCE_WITHIN_MS: Final = 60_000
-"""How long an instance may decide by the settings before those that were written."""
+_EFFECTIVE_WITHIN_MS: Final = 60_000
+"""How long an instance may still use the settings before a change."""
 
 
 class PastSettings(NamedTuple):
-    """How addresses remembered once."""
+    """The address settings up to a time."""
 
     until_ms: int
     book: AddressBook | None
-    """None where nobody knows any more."""
+    """None if they are no longer known."""
 
 
 UNKNOWN: Final = PastSettings(_UNLIMITED, None)
-"""Where nothing is known of any time."""
+"""The settings at all times are unknown."""
 
 
 class PastBounds(NamedTuple):
-    """How an address remembered until a time: at least, and at most, so many for so long."""
+    """Bounds of what an address remembered until a time: number of ids, and window."""
 
     until_ms: int
     least: int
@@ -43,23 +43,23 @@ class PastBounds(NamedTuple):
 
 
 class CacheSettings(NamedTuple):
-    """How an address remembers, as far as it can be judged from outside."""
+    """The settings of an address that affect what can be checked from outside."""
 
     strategy: str
     size: int
-    """Of so many that were accepted last none may be accepted again."""
+    """None of this many last accepted ids may be accepted again."""
     window_ms: int
-    """And none within this time."""
+    """No id may be accepted again within this time."""
     strict: bool
-    """Whether nothing is ever forgotten before."""
+    """Whether ids are never forgotten earlier."""
     silent: bool
     """Whether a duplicate may leave no trace."""
     former: tuple[PastBounds, ...] = ()
-    """Where it was otherwise once."""
+    """Bounds of earlier settings that differ."""
 
 
 def earlier_of(config: Config, records: Records) -> tuple[PastSettings, ...]:
-    """How addresses remembered before what was set over REST changed it, the newest first."""
+    """Return the address settings before each change made over REST, newest first."""
     documents, newer = list(revisions_of(records)), overlaid(config, records).addresses
     found: list[PastSettings] = []
     for at, document in enumerate(documents, 1):
@@ -67,7 +67,7 @@ def earlier_of(config: Config, records: Records) -> tuple[PastSettings, ...]:
         is_known = before or document.number == 1
         book = effective_settings(config, before)[0].config.addresses if is_known else None
         if book is None or book.patterns != newer.patterns:
-            found.append(PastSettings(document.time_ms + _IN_FORCE_WITHIN_MS, book))
+            found.append(PastSettings(document.time_ms + _EFFECTIVE_WITHIN_MS, book))
         newer = newer if book is None else book
     return tuple(found)
 
@@ -75,7 +75,7 @@ def earlier_of(config: Config, records: Records) -> tuple[PastSettings, ...]:
 def memory_of(
     book: AddressBook, address: str, earlier: Iterable[PastSettings] = (), *, bridged: bool = False
 ) -> CacheSettings:
-    """How the cache of an address remembers, or the one for what was stamped on its way."""
+    """Return the settings of an address, or with `bridged` of its cache for stamped ids."""
     cache = BRIDGE + address if bridged else address
     now = _memory(settings_of(book, cache))
     memories = [
@@ -106,7 +106,7 @@ def _memory(settings: AddressSettings) -> CacheSettings:
 
 def _former(until_ms: int, memory: CacheSettings | None, now: CacheSettings) -> PastBounds:
     if memory is None or (memory.strategy, memory.strict) != (now.strategy, now.strict):
-        # What was remembered then was forgotten since.
+        # The change of settings has discarded the ids of that time.
         return PastBounds(until_ms, 0, _UNLIMITED, 0)
     return PastBounds(until_ms, memory.size, memory.size, memory.window_ms)
 
@@ -116,7 +116,7 @@ def _word(settings: AddressSettings) -> str:
 
 
 class RouteScope(NamedTuple):
-    """What one route says of the records of its inputs."""
+    """The settings of a route that affect the fates of its records."""
 
     topics: tuple[str, ...]
     address: str
@@ -125,7 +125,7 @@ class RouteScope(NamedTuple):
 
 
 class ReconcileScope(NamedTuple):
-    """What is to be reconciled."""
+    """The group, routes and topics to reconcile."""
 
     group: str
     rules: tuple[RouteScope, ...]
@@ -133,23 +133,23 @@ class ReconcileScope(NamedTuple):
     letters: frozenset[str]
     book: AddressBook
     stamps: bool
-    """Whether some route stamps records without an id."""
+    """Whether a route stamps records without an id."""
     from_the_first_fate: bool
-    """Whether the group began anywhere, not at the beginning of its inputs."""
+    """Whether the group may have started after the beginning of its inputs."""
     targets: Mapping[str, frozenset[str]]
-    """By input: the topics in which its records may have their fate."""
+    """By input: the topics that may have the fates of its records."""
     earlier: tuple[PastSettings, ...] = ()
     redriven: tuple[DeadLetterRange, ...] = ()
-    """Dead letters that redrives went over, as far as the config topic lists them."""
+    """Dead letters covered by redrives, as far as the metadata topic lists them."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The topics that are decided."""
+        """The input topics."""
         return tuple(topic for rule in self.rules for topic in rule.topics)
 
     @property
     def carried(self) -> str | None:
-        """The topic between the hops; None where no route has one."""
+        """The topic by-address between the stages; None if no route has scope `address`."""
         has_hop = any(rule.scope == "address" for rule in self.rules)
         return internal(self.group, "by-address") if has_hop else None
 
@@ -160,7 +160,7 @@ def planned(
     earlier: tuple[PastSettings, ...] = (),
     redriven: tuple[DeadLetterRange, ...] = (),
 ) -> ReconcileScope:
-    """What there is to do with the topics that exist."""
+    """Return the scope for the topics that exist; raise PipelineError if no input exists."""
     group = config.service.group_id
     routes = resolve(config.routes, topics, group)
     if not routes:
@@ -189,7 +189,7 @@ def planned(
 
 
 def redriven_of(records: Records) -> tuple[DeadLetterRange, ...]:
-    """The dead letters that the redrives among them went over; no two spans share any."""
+    """Return the dead letters covered by the redrives in these records, as disjoint spans."""
     jobs = RedriveJobs()
     for key, value, _ in records:
         jobs.take(key, value)
@@ -218,7 +218,7 @@ def _rules(routes: Mapping[str, InputRoute]) -> Iterable[RouteScope]:
 
 
 def _written(route: InputRoute, topics: Collection[str], which: str) -> set[str]:
-    """The topics that exist of those that a template may name."""
+    """Return the existing topics that a template may name."""
     template = route.output if which == "output" else route.dead_letter
     fixed = template.constant
     return ({fixed} if fixed is not None else set(route.settings.allowed_outputs)) & set(topics)

@@ -1,9 +1,9 @@
-"""The cut: which offsets of every topic are looked at, so that a service may go on meanwhile.
+"""Snapshot: the offsets of every topic to reconcile, while the service keeps running.
 
-What is committed is asked first, and what had been written by then last, in this order: how far the
-group is; what is on its way between the hops; the ends of outputs and dead letters; the ends of the
-inputs. So whatever was decided below the committed offsets is seen, and whatever came later is
-known to be later. An end is waited for until every transaction before it has ended.
+Offsets are read in this order: the group's committed offsets; the records between the stages; the
+ends of outputs and dead letters; the ends of the inputs. So every decision below the committed
+offsets is in the snapshot, and every later record is known to be later. Each end waits until all
+transactions before it have ended.
 """
 
 import time
@@ -21,30 +21,36 @@ _LOOK_EVERY_S: Final = 0.2
 
 
 class DecidedRange(NamedTuple):
-    """An input partition: what it holds, and which part of it has been decided."""
+    """An input partition: its offsets, and the committed offset."""
 
     span: OffsetSpan
     committed: int
 
 
 class Snapshot(NamedTuple):
-    """Offsets of every topic."""
+    """The offsets of every topic."""
 
     cluster_id: str
     inputs: Mapping[KafkaPartition, DecidedRange]
     outputs: Spans
     letters: Spans
     keeps_time: bool
-    """Whether outputs have the times of their inputs."""
+    """Whether outputs have the timestamps of their inputs."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether the inputs are there from their beginning."""
+        """Whether the inputs have all offsets from 0 on."""
         return all(judged.span.begin == 0 for judged in self.inputs.values())
 
 
-def take_cut(admin: KafkaAdmin, plan: ReconcileScope, carried: Callable[[Spans], None]) -> Snapshot:
-    """Ask the broker in the order that makes it one cut; `carried` reads what is between hops."""
+def take_snapshot(
+    admin: KafkaAdmin, plan: ReconcileScope, carried: Callable[[Spans], None]
+) -> Snapshot:
+    """Read the offsets in the order above; `carried` reads the records between the stages.
+
+    Raises PipelineError when the group has committed nothing, when no decided input is left, or
+    when a transaction stays open.
+    """
     committed = admin.committed(plan.group)
     if plan.carried is not None:
         carried(_carried(admin, plan))
@@ -64,10 +70,10 @@ def take_cut(admin: KafkaAdmin, plan: ReconcileScope, carried: Callable[[Spans],
         )
         for each in inputs
     }
-    # To have looked at nothing and to have found nothing are not the same.
+    # An empty range must not pass as a range without violations.
     if not any(span.begin < min(span.end, end) for span, end in judged.values()):
         raise PipelineError(
-            f"{', '.join(plan.inputs)} hold nothing any more of what group {plan.group} has "
+            f"{', '.join(plan.inputs)} no longer have any record that group {plan.group} has "
             "decided, so there is nothing to prove: reconcile while retention keeps the inputs",
             exit_code=CONTRADICTION,
         )
@@ -81,12 +87,12 @@ def take_cut(admin: KafkaAdmin, plan: ReconcileScope, carried: Callable[[Spans],
 
 
 def _carried(admin: KafkaAdmin, plan: ReconcileScope) -> Spans:
-    """What the second hop has not decided yet."""
+    """Return the records that the second stage has not decided yet."""
     assert plan.carried is not None
     partitions = admin.partitions([plan.carried])
     committed = admin.committed(plan.carried)
     ends = _stable(admin, partitions)
-    # What is decided is deleted while the service goes on.
+    # The service deletes decided records while this runs.
     begins = admin.begins(partitions)
     return {
         each: OffsetSpan(min(max(begins[each], committed.get(each, 0)), ends[each]), ends[each])
@@ -108,7 +114,10 @@ def _of(spans: Spans, topics: Collection[str]) -> Spans:
 def _stable(
     admin: KafkaAdmin, partitions: Collection[KafkaPartition]
 ) -> Mapping[KafkaPartition, int]:
-    """The ends of all that is written by now, once no transaction before them is open."""
+    """Return the current ends, once no transaction before them is open.
+
+    Raises PipelineError when one stays open too long.
+    """
     ends = admin.ends(partitions)
     deadline_s = time.monotonic() + _STABLE_WITHIN_S
     while True:

@@ -1,10 +1,10 @@
-"""Remains: what retention has left of outputs and dead letters, and whose fate may be gone with it.
+"""Tolerated gaps: inputs whose missing fate has an explanation other than loss.
 
-Records of an input partition stand in the order of their offsets in each partition that they were
-written to; with scope `address`, those of one address do. So where such a partition has lost its
-beginning, the first that is left of them is a limit: what came before it may have had its fate in
-what is gone, what came behind it has not. Where nothing is left of them, there is no limit.
-Pure: frames in, frames out.
+Retention may have deleted the beginning of outputs and dead letters. In each partition they were
+written to, records of an input partition are in the order of their offsets; with scope `address`,
+those of one address are. So in a truncated partition the first record that is left of them is a
+limit: the fate of an earlier one may be deleted, that of a later one is not. If none is left, there
+is no limit. Pure: frames in, frames out.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ _NO_LIMIT: Final = 2**62
 
 
 class TruncatedPath(NamedTuple):
-    """From an input partition to one that has lost its beginning."""
+    """A path from an input partition to a partition that retention has truncated."""
 
     in_topic: str
     in_number: int
@@ -36,12 +36,12 @@ class TruncatedPath(NamedTuple):
     into_number: int
 
 
-def shortened(
+def truncated_paths(
     plan: ReconcileScope,
     inputs: Collection[KafkaPartition],
     written: Mapping[KafkaPartition, OffsetSpan],
 ) -> tuple[TruncatedPath, ...]:
-    """The ways that fates may have gone and are not seen any more; none where all is there."""
+    """Return the paths on which fates may be deleted; none if no partition is truncated."""
     count = Counter(each.topic for each in (*inputs, *written))
     gone = [each for each, span in written.items() if span.begin > 0]
     return tuple(
@@ -49,16 +49,16 @@ def shortened(
         for lane in inputs
         for into in gone
         if into.topic in plan.targets[lane.topic]
-        # With as many partitions on both sides a record keeps its number.
+        # With equal numbers of partitions a record keeps its partition number.
         and (into.number == lane.number or count[into.topic] != count[lane.topic])
     )
 
 
 def with_unsure(
-    spark: SparkSession, known: DataFrame, ways: Collection[TruncatedPath]
+    spark: SparkSession, known: DataFrame, paths: Collection[TruncatedPath]
 ) -> DataFrame:
-    """Inputs with `unsure`: whether its fate, or that of one that looks alike, may be gone."""
-    if not ways:
+    """Add `unsure`: whether the fate of the input, or of an identical one, may be deleted."""
+    if not paths:
         return known.withColumn("unsure", sf.lit(col=False))
     lanes = (
         known.withColumn("in_topic", sf.col("place.topic"))
@@ -66,7 +66,7 @@ def with_unsure(
         .withColumn("by", sf.when(sf.col("decider") == "", sf.col("address")))
         .withColumn("by", sf.coalesce("by", sf.lit("")))
     )
-    limits = _limits(lanes.where(sf.col("place").isNotNull()), _frame(spark, ways))
+    limits = _limits(lanes.where(sf.col("place").isNotNull()), _frame(spark, paths))
     unsure = (
         lanes.join(limits, [*_LANE])
         .where(sf.col("place.offset") < sf.col("limit"))
@@ -78,9 +78,9 @@ def with_unsure(
     )
 
 
-def _limits(lanes: DataFrame, ways: DataFrame) -> DataFrame:
-    """Where the worst way of each lane is whole from."""
-    # Records of a transaction group take effect at its end, and stand in another order.
+def _limits(lanes: DataFrame, paths: DataFrame) -> DataFrame:
+    """Return for each lane the offset from which all its paths are complete."""
+    # Records of a transaction group take effect at its end, and so are in another order.
     alone = lanes.where(sf.col("tx_id").isNull())
     into = sf.explode(sf.array(_output(), _letter())).alias("into")
     left = alone.select(*_LANE, sf.col("place.offset").alias("offset"), into)
@@ -96,7 +96,7 @@ def _limits(lanes: DataFrame, ways: DataFrame) -> DataFrame:
     return (
         lanes.select(*_LANE)
         .distinct()
-        .join(sf.broadcast(ways), ["in_topic", "in_number"])
+        .join(sf.broadcast(paths), ["in_topic", "in_number"])
         .join(firsts, [*_LANE, *_INTO], "left")
         .groupBy(*_LANE)
         .agg(sf.max(sf.coalesce("first_left", sf.lit(_NO_LIMIT))).alias("limit"))
@@ -104,7 +104,7 @@ def _limits(lanes: DataFrame, ways: DataFrame) -> DataFrame:
 
 
 def _output() -> Column:
-    """Where it went out, if nothing looks like it: an output may be that of any of its like."""
+    """Return the partition of the output, unless identical inputs could also have written it."""
     went_out = sf.col("fate").isin(ACCEPTED, MARKED) & ~sf.col("twins")
     return sf.when(went_out, _partition("output"))
 
@@ -119,22 +119,22 @@ def _partition(place: str) -> Column:
     )
 
 
-def _frame(spark: SparkSession, ways: Collection[TruncatedPath]) -> DataFrame:
+def _frame(spark: SparkSession, paths: Collection[TruncatedPath]) -> DataFrame:
     columns = "in_topic string, in_number int, into_topic string, into_number int"
-    return spark.createDataFrame([*ways], columns)
+    return spark.createDataFrame([*paths], columns)
 
 
 _OF_WHOLE_GROUPS: Final = (Reason.DUPLICATE_IN_GROUP, Reason.OUT_OF_ORDER)
-"""Other reasons may be those of one record, and the rest of its group waits on."""
+"""Other reasons may apply to one record while the rest of its group keeps waiting."""
 
 _GROUP: Final = ("decider", "address", "tx_id")
 
 
 def waiting(members: DataFrame, *, complete: bool) -> DataFrame:
-    """Records of groups -> places of those without a fate that wait, or left no trace.
+    """Return positions of group records without a fate, with `waits` and `traceless`.
 
-    `silenced` is whether the address may have known its id. Without `complete` some inputs are
-    gone, and a group may lack a position for that.
+    `silenced` is whether the address may have known the record's id. Without `complete`, some
+    inputs are deleted, and a group may lack a position for that reason.
     """
     lost, offset = sf.col("fate") == NONE, sf.col("place.offset")
     lane = Window.partitionBy(*_GROUP, "place.topic", "place.partition")
@@ -150,7 +150,7 @@ def waiting(members: DataFrame, *, complete: bool) -> DataFrame:
         members.withColumn("replaced", replaced)
         .withColumn("overtaken", sf.coalesce(overtaken & ~sf.col("replaced"), sf.lit(col=False)))
         .withColumn("open", lost & ~sf.col("replaced") & ~sf.col("overtaken"))
-        # Whatever was decided had every position.
+        # A decided group had every position.
         .withColumn("decided", sf.count_if(_decided() | sf.col("overtaken")).over(position))
         .withColumn("nth", sf.count_if(is_open).over(position.orderBy("place")))
         .withColumn("open", is_open & ~(passed_over & sf.lit(complete)))
@@ -166,14 +166,14 @@ def waiting(members: DataFrame, *, complete: bool) -> DataFrame:
 
 
 def _decided() -> Column:
-    """Whether it is told that its group was whole."""
+    """Return whether the fate shows that the group was complete."""
     refused = sf.col("letter.reason").isin(*(reason.value for reason in _OF_WHOLE_GROUPS))
     went_out = sf.col("fate").isin(ACCEPTED, MARKED)
     return went_out | sf.coalesce(refused, sf.lit(col=False))
 
 
 def _settled() -> Column:
-    """Whether it is told that its group, whole or not, had come to its end."""
+    """Return whether the fate shows that the group, complete or not, had ended."""
     given_up = sf.col("letter.reason") == Reason.GROUP_INCOMPLETE.value
     return _decided() | sf.coalesce(given_up, sf.lit(col=False))
 
@@ -194,10 +194,10 @@ GONE: Final = "before what retention has left"
 def excused(
     known: DataFrame, measured: DataFrame, carried: DataFrame, *, begins: bool, complete: bool
 ) -> DataFrame:
-    """Inputs, of which those without a fate have an excuse or null.
+    """Return the inputs without a fate, with an excuse or null.
 
-    `begins`: the group began where its first fate is; what lies before it was never its own.
-    `complete`: the inputs are there from their beginning.
+    `begins`: the group started at its first fate and never read the records before it.
+    `complete`: the inputs have all offsets from 0 on.
     """
     held = measured.where((sf.col("fate") == NONE) & sf.col("silent") & may_be_held())
     lost = (
@@ -231,7 +231,7 @@ def excused(
 
 
 def _begun(lost: DataFrame, known: DataFrame, *, begins: bool) -> DataFrame:
-    """With the offset that the group began at; 0 where it began at the beginning."""
+    """Add the offset at which the group started; 0 if it started at the beginning."""
     if not begins:
         return lost.withColumn("begin", sf.lit(0))
     first = (
@@ -245,7 +245,7 @@ def _begun(lost: DataFrame, known: DataFrame, *, begins: bool) -> DataFrame:
 
 
 def _members(known: DataFrame, lost: DataFrame) -> DataFrame:
-    """Records of transaction groups: those with a fate, and those that ought to have one."""
+    """Return the group records that have a fate, and those that should have one."""
     fated = known.where(sf.col("fate") != NONE)
     overdue = lost.where(sf.col("early").isNull()).drop("early")
     members = fated.withColumn("silenced", sf.lit(col=False)).unionByName(overdue)

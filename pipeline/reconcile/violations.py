@@ -1,11 +1,11 @@
-"""Faults: what must not be, each named by the place of the record that shows it.
+"""Violations of the guarantees, each with the position of the record that shows it.
 
-`no-fate`: an input that was passed over, or whose output or dead letter is gone. `two-fates`: an
-input that went out and is a dead letter as well, or is one twice. `doubled`: an output that stands
-there once more. `out-of-order`: an output before which a later one of its input stands.
-`let-through`: an id that was accepted although its address must have held it. `false-duplicate`: a
-dead letter that names an original with another id, or one that was not accepted. `unknown-output`,
-`unknown-letter`: what no input is behind, or what was changed. Pure: frames in, frames out.
+`no-fate`: an input that was skipped, or whose output or dead letter is missing. `two-fates`: an
+input with an output and a dead letter, or with two dead letters. `doubled`: a second output of an
+input. `out-of-order`: an output behind a later one of its input. `let-through`: an id that was
+accepted although its address must have held it. `false-duplicate`: a dead letter whose original has
+another id, or was not accepted. `unknown-output`, `unknown-letter`: a record that has no input, or
+that was changed. Pure: frames in, frames out.
 """
 
 from typing import Final
@@ -29,16 +29,16 @@ KINDS: Final = (
 
 
 def of_inputs(pairs: DataFrame) -> DataFrame:
-    """Inputs without a fate, and without a reason to have none (`excused`)."""
+    """Return the inputs without a fate and without an excuse (`excused`)."""
     lost = pairs.where((sf.col("fate") == NONE) & sf.col("excuse").isNull())
-    said = sf.lit("neither its output nor a dead letter of it is there")
+    said = sf.lit("it has neither an output nor a dead letter")
     return lost.select(*_named("no-fate", sf.col("place"), said))
 
 
 def of_outputs(pairs: DataFrame, *, complete: bool) -> DataFrame:
-    """Outputs that are one too many; that of a dead letter which was redriven is none.
+    """Return the surplus outputs; the output of a redriven dead letter is not one.
 
-    Without `complete`, some inputs are gone, and their outputs look like those of none.
+    Without `complete`, some inputs are deleted, and their outputs match no input.
     """
     output, first = sf.col("output"), sf.col("first")
     is_letter = sf.col("fate").isin(DUPLICATE, REJECTED) & ~sf.col("redriven")
@@ -50,7 +50,7 @@ def of_outputs(pairs: DataFrame, *, complete: bool) -> DataFrame:
         .otherwise("two-fates")
     )
     said = (
-        sf.when(first.isNull(), "no input is like it")
+        sf.when(first.isNull(), "no input matches it")
         .when(sf.col("free"), sf.concat(written(first), sf.lit(" went out already")))
         .otherwise(sf.concat(written(first), sf.lit(" is a dead letter as well")))
     )
@@ -61,7 +61,7 @@ def of_outputs(pairs: DataFrame, *, complete: bool) -> DataFrame:
 
 
 def of_letters(origins: DataFrame) -> DataFrame:
-    """Letters of inputs that are not there, and second letters of one input."""
+    """Return dead letters of inputs that do not exist, and second dead letters of an input."""
     unknown = origins.where(sf.col("place").isNull()).select(
         *_named(
             "unknown-letter",
@@ -85,9 +85,9 @@ def of_letters(origins: DataFrame) -> DataFrame:
 
 
 def of_order(pairs: DataFrame) -> DataFrame:
-    """Outputs that stand behind a later one of the same input, and of the same address if need be.
+    """Return outputs behind a later one of the same input partition, and address if that decides.
 
-    Records of a transaction group take effect at its end, so they are left out.
+    Records of a transaction group are left out, since they take effect at its end.
     """
     went_out = pairs.where((sf.col("fate") == ACCEPTED) & sf.col("tx_id").isNull() & ~is_guessed())
     address = sf.when(sf.col("decider") == "", sf.col("address")).otherwise("")
@@ -105,7 +105,7 @@ def of_order(pairs: DataFrame) -> DataFrame:
 
 
 def of_rings(measured: DataFrame) -> DataFrame:
-    """Ids that were accepted although their address held them."""
+    """Return ids that were accepted although their address held them."""
     through = measured.where(
         (sf.col("fate") == ACCEPTED) & is_held() & sf.col("strict") & ~is_guessed()
     )
@@ -118,7 +118,7 @@ def of_rings(measured: DataFrame) -> DataFrame:
 
 
 def of_originals(known: DataFrame) -> DataFrame:
-    """Duplicates whose original has another id, or was no accepted record."""
+    """Return duplicates whose original has another id, or was not accepted."""
     mine = known.where(
         (sf.col("fate") == DUPLICATE)
         & sf.col("letter.original").isNotNull()
@@ -152,7 +152,7 @@ def of_originals(known: DataFrame) -> DataFrame:
 
 
 def written(place: Column) -> Column:
-    """A place as dead letters write it."""
+    """Return a position as topic-partition@offset."""
     return sf.concat(
         place["topic"],
         sf.lit("-"),

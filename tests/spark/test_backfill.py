@@ -101,7 +101,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     shuffled.repartition(3).write.parquet(str(folder / "table"))
     config = configured(folder)
     source = BackfillSource("", {}, (), folder / "table", "parquet")
-    counts = backfill(spark, config, source, folder / "target", pace=PACE)
+    counts = backfill(spark, config, source, folder / "target", limits=PACE)
     target = folder / "target"
     verdicts = read_verdicts(spark, target).orderBy("position").collect()
     said = found(verdicts)
@@ -200,7 +200,7 @@ def test_another_run_decides_nothing_twice_though_its_steps_have_lost_their_date
     names = sorted(each.name for each in steps.iterdir())
     for file in steps.glob("part-*"):
         os.utime(file)
-    assert backfill(spark, world.config, world.source, world.target, pace=PACE) == world.counts
+    assert backfill(spark, world.config, world.source, world.target, limits=PACE) == world.counts
     assert sorted(each.name for each in steps.iterdir()) == names
 
 
@@ -211,14 +211,14 @@ def test_steps_that_are_gone_are_not_made_anew_under_a_backfill_that_has_begun(
     shutil.copytree(world.target, target)
     (target / "steps" / "_SUCCESS").unlink()
     with pytest.raises(PipelineError, match="is gone or not whole") as told:
-        backfill(spark, world.config, world.source, target, pace=PACE)
+        backfill(spark, world.config, world.source, target, limits=PACE)
     assert told.value.exit_code == CONTRADICTION
 
 
 def test_other_settings_are_refused(spark: SparkSession, world: World, tmp_path: Path) -> None:
     other = configured(tmp_path, CONFIGURATION.replace("300", "400"))
     with pytest.raises(PipelineError, match=r"another patterns\.#\.window_size: ") as told:
-        backfill(spark, other, world.source, world.target, pace=PACE)
+        backfill(spark, other, world.source, world.target, limits=PACE)
     assert told.value.exit_code == CONTRADICTION
 
 

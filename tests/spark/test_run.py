@@ -136,7 +136,7 @@ def walk(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathF
             TRANSFORMS, "messages", lambda *given: newer(*given).drop("epoch", "bookmark")
         )
         run(RunOptions(batch_records_max=50))
-    told = tally.standing
+    told = tally.progress
     one.send(30, "committed")
     other.send(5, "open")
     run(RunOptions())
@@ -194,7 +194,7 @@ def test_a_topic_that_ends_before_what_was_read_is_refused(
         return True
 
     eventually(is_there_again)
-    with pytest.raises(PipelineError, match="made anew") as told:
+    with pytest.raises(PipelineError, match="recreated") as told:
         update_tables(spark, walk.source, walk.target)
     assert told.value.exit_code == CONTRADICTION
 

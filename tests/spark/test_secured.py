@@ -94,7 +94,7 @@ def test_a_ring_that_was_resized_over_rest_is_as_long_as_the_service_has_it(
     resized(guarded, config, 2 * IDS)
     properties = java_properties(config.kafka, {})
     source = BackfillSource(guarded.bootstrap_servers, properties, ())
-    counts = backfill(spark, config, source, tmp_path / "target", pace=BatchLimits(1_000))
+    counts = backfill(spark, config, source, tmp_path / "target", limits=BatchLimits(1_000))
     assert {each.verdict: each.records for each in counts} == {"accepted": IDS, "duplicate": IDS}
     # By which `seed` works.
     settings = BackfillTarget(tmp_path / "target").inputs().book.settings("x")

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from pipeline import jars
 from pipeline.command import _cluster, app
 from pipeline.errors import USAGE, PipelineError
-from pipeline.options import a_folder, a_path, read_properties
+from pipeline.options import existing_folder, local_path, read_properties
 
 
 def test_properties_are_lines_of_name_and_value(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_an_address_is_refused_and_no_folder_of_that_name_is_made(
 
 def test_a_path_is_a_path_whatever_it_is_called(tmp_path: Path) -> None:
     for name in ("tables", "/mnt/lake/s3a:/tables", "day:1"):
-        assert a_path(Path(name)) == Path(name)
-    assert a_folder(tmp_path) == tmp_path
+        assert local_path(Path(name)) == Path(name)
+    assert existing_folder(tmp_path) == tmp_path
     with pytest.raises(typer.BadParameter, match="is no folder"):
-        a_folder(tmp_path / "none")
+        existing_folder(tmp_path / "none")

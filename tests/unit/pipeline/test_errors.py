@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.errors import BROKER, CONTRADICTION, asking_failed, query_failed, reading_failed
+from pipeline.errors import BROKER, CONTRADICTION, query_failed, reading_failed, request_failed
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_a_failed_query_is_told_in_one_sentence(text: str, exit_code: int, told:
     ],
 )
 def test_a_broker_that_does_not_answer_is_told_in_one_sentence(text: str, told: str) -> None:
-    error = asking_failed("b:9092", text)
+    error = request_failed("b:9092", text)
     assert error.exit_code == BROKER
     assert told in str(error)
 

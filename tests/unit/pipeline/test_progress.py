@@ -20,16 +20,16 @@ def test_a_batch_counts_once_however_often_it_is_told_of() -> None:
     tally = BatchTally()
     tally.take([report(0, 10, 10, 30)])
     tally.take([report(0, 10, 10, 30), report(1, 20, 30, 30)])
-    assert tally.standing == TableProgress(rows=30, rows_per_second=9.5, behind=0)
+    assert tally.progress == TableProgress(rows=30, rows_per_second=9.5, behind=0)
 
 
 def test_what_is_left_is_counted_over_partitions() -> None:
     tally = BatchTally()
     tally.take([report(0, 10, 10, 30)])
-    assert tally.standing.behind == 20
+    assert tally.progress.behind == 20
 
 
 def test_an_idle_look_counts_nothing() -> None:
     tally = BatchTally()
     tally.take([report(0, 0, None, 0), report(0, 10, 10, 10)])
-    assert tally.standing.rows == 10
+    assert tally.progress.rows == 10

@@ -9,7 +9,7 @@ from pipeline.backfill.paged_store import (
     PAGE_BYTES,
     PagedStore,
     PartitionProgress,
-    shelf_of_page,
+    section_of_page,
     unpacked_entries,
 )
 from state.keys import prefix
@@ -42,7 +42,7 @@ def test_shelves_hold_what_a_store_holds(seed: int, monkeypatch: pytest.MonkeyPa
             expected.keep(change)
         shelves.save(PartitionProgress(batch, 7))
         again = PagedStore(entries)
-        assert again.standing == PartitionProgress(batch, 7)
+        assert again.progress == PartitionProgress(batch, 7)
         for name in NAMES:
             assert list(again.scan(name)) == list(expected.scan(name))
             assert again.get(name + b"00000003") == expected.get(name + b"00000003")
@@ -76,9 +76,9 @@ def test_what_grows_writes_its_last_page_alone() -> None:
         key = NAMES[0] + b"%d" % batch
         shelves.keep([Edit(key, b"v" * (PAGE_BYTES // 2))])
         shelves.save(PartitionProgress(batch, 1))
-        written = [k for k in entries if entries[k] != before.get(k) and shelf_of_page(k)]
+        written = [k for k in entries if entries[k] != before.get(k) and section_of_page(k)]
         assert len(written) == 1
-    pages = [key for key in entries if shelf_of_page(key) == NAMES[0]]
+    pages = [key for key in entries if section_of_page(key) == NAMES[0]]
     assert len(pages) == 5
 
 
@@ -92,8 +92,8 @@ def test_a_page_tells_its_shelf_and_its_entries() -> None:
     shelves.save(PartitionProgress(1, 1))
     assert shelves.position() is None
     assert shelves.figures().keys == 2
-    (page,) = [key for key in entries if shelf_of_page(key) is not None]
-    assert shelf_of_page(page) == NAMES[1]
+    (page,) = [key for key in entries if section_of_page(key) is not None]
+    assert section_of_page(page) == NAMES[1]
     assert list(unpacked_entries(entries[page])) == [
         (NAMES[1] + b"0", b""),
         (NAMES[1] + b"1", b"v"),

@@ -7,8 +7,8 @@ import pytest
 
 from pipeline.backfill.decider import BatchDecider, SparkRecord
 from pipeline.backfill.inputs import BackfillInputs
-from pipeline.backfill.paged_store import PagedStore, shelf_of_page, unpacked_entries
-from pipeline.backfill.seed import SeedEntries, SeedNumber, SeedReader, shelves_of
+from pipeline.backfill.paged_store import PagedStore, section_of_page, unpacked_entries
+from pipeline.backfill.seed import SeedEntries, SeedNumber, SeedReader, sections_of
 from ringfence.headers import DUPLICATE_ID, NUMBER, PUBLISHER
 from service.import_ids.source import IdLine
 from state.model import PartitionId
@@ -26,8 +26,8 @@ HOLDS_ALL = {
 
 
 def shelves(decider: PartitionId, entries: Dict) -> Iterator[SeedEntries]:
-    found = [(shelf_of_page(key), content) for key, content in sorted(entries.items())]
-    return shelves_of(
+    found = [(section_of_page(key), content) for key, content in sorted(entries.items())]
+    return sections_of(
         (decider, shelf, unpacked_entries(content)) for shelf, content in found if shelf
     )
 
@@ -57,7 +57,7 @@ def test_a_service_that_is_told_answers_as_one_that_was_there(strategy: str, sco
     told = [
         each
         for shelf in shelves(decider, remembered(decider, inputs, rows))
-        for each in memories.tell(shelf)
+        for each in memories.rows(shelf)
     ]
     itself = TheService(decider, inputs, random, NOW_MS)
     before, again = itself.say(rows), itself.say(rows)
@@ -86,7 +86,7 @@ def test_numbers_that_an_audit_has_not_seen_may_still_come() -> None:
     came = [row(at, number) for at, number in enumerate([1, 40, 42, 45, 44])]
     entries = remembered(BY_ADDRESS, inputs, came)
     (told,) = (
-        each for shelf in shelves(BY_ADDRESS, entries) for each in SeedReader(inputs).tell(shelf)
+        each for shelf in shelves(BY_ADDRESS, entries) for each in SeedReader(inputs).rows(shelf)
     )
     assert isinstance(told, SeedNumber)
     assert told.row["sequence"] == 45
@@ -104,7 +104,7 @@ def test_ids_of_publishers_are_counted_and_left_out() -> None:
     (told,) = (
         each
         for shelf in shelves(BY_ADDRESS, remembered(BY_ADDRESS, inputs, rows))
-        for each in memories.tell(shelf)
+        for each in memories.rows(shelf)
     )
     assert isinstance(told, IdLine)
     assert told.row["id"] == "y"

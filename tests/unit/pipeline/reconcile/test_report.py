@@ -74,7 +74,7 @@ def test_a_ring_that_is_too_short_is_told_with_the_sizes_that_help() -> None:
 
 @pytest.mark.parametrize(
     ("found", "beginning"),
-    [([LONG], "Yes"), ([COUNTED], "Nobody can tell"), ([], "Nobody can tell")],
+    [([LONG], "Yes"), ([COUNTED], "Unknown: no copy"), ([], "Nobody can tell")],
 )
 def test_whether_rings_are_long_enough_is_answered_in_the_first_word(
     found: list[AddressFound], beginning: str
@@ -89,7 +89,7 @@ def test_each_address_has_its_verdict() -> None:
     assert verdicts == [
         "too short: 100 copies went out",
         "long enough, 7 times over",
-        "long enough, by 1.0 times only",
+        "long enough, but only 1.0 times",
         "no limit",
         "no copies",
     ]
@@ -108,4 +108,4 @@ def test_the_tiles_add_up() -> None:
 
 def test_a_run_without_copies_has_a_page_too() -> None:
     nothing = findings()._replace(slots=(), distances=())
-    assert "Nobody can tell" in to_html(nothing)
+    assert "Unknown: no copy" in to_html(nothing)

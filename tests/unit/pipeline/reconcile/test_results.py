@@ -23,7 +23,7 @@ def test_missed_copies_are_no_fault() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', "null"])
 def test_anything_else_is_refused_in_a_sentence(text: str) -> None:
-    with pytest.raises(PipelineError, match="no JSON of ringfence pipeline reconcile") as told:
+    with pytest.raises(PipelineError, match="not the JSON of ringfence pipeline reconcile") as told:
         from_json(text)
     assert told.value.exit_code == USAGE
 

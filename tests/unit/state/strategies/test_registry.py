@@ -18,8 +18,8 @@ class Rising:
     """Lets an id pass iff it is above the last one."""
 
     kind = b"t"
-    forgets = False
-    covers = False
+    evicts = False
+    is_cumulative = False
 
     def claims(self, claim: Claim) -> bool:
         return claim.identifier is not None
@@ -39,7 +39,7 @@ class Rising:
     ) -> bytes:
         return claim.identifier or b""
 
-    def placed(
+    def entry_at(
         self, _claim: Claim, _origin: Origin, _settings: StrategySettings, _missing: Iterable[int]
     ) -> bytes:
         return b""

@@ -113,7 +113,7 @@ def test_an_index_of_any_size_finds_what_is_held_and_little_else(expected: int) 
 def test_an_index_says_at_once_of_what_is_held_that_it_may_be_and_of_little_else() -> None:
     index = HashIndex(500)
     index.add(names(0, 500), 0x01010101, 0)  # no byte of a number is that of an empty tag
-    may_hold = index.asker()
+    may_hold = index.membership_test()
     assert all(map(may_hold, names(0, 500)))
     assert sum(may_hold(b"x-%d" % number) for number in range(1_000)) < 50
 
