@@ -1,1 +1,1 @@
-"""What developers run beside the service: a real broker and the demo."""
+"""Developer tools: a real broker, the demo, test runs, and the builds that tests need."""

@@ -1,5 +1,5 @@
-"""What every tool raises for a foreseeable failure: what failed, where, and what to do next."""
+"""Base error of the tools, for foreseeable failures."""
 
 
 class ToolError(Exception):
-    """Its text is the whole message for the user."""
+    """A foreseeable failure; its text is the whole message: what, where, and what to do next."""

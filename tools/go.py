@@ -1,8 +1,8 @@
-"""Builds a program with Go at the version that a go.mod pins and its go.sum verifies, once per pin.
+"""Go programs and module files, pinned by go.mod and verified by go.sum; built once per pin.
 
-The binary's name carries a digest of both files, and of the folder's sources where it has any:
-another pin is another binary, so a stale one is never used, and a second call costs nothing.
-Files of a module that are read, and not built, are fetched and verified in the same way.
+The name of a binary contains a digest of both files and of the folder's Go sources, if any. Another
+pin is another binary, so a stale one is never used, and a second call costs nothing. Module files
+that are only read are fetched and verified in the same way.
 """
 
 import fcntl
@@ -18,11 +18,11 @@ BUILD_TIMEOUT_S: Final = 3600
 
 
 class GoMissingError(Exception):
-    """There is no Go on this machine."""
+    """Go is not installed on this machine."""
 
 
 class GoBuildError(Exception):
-    """Go could not build it; the message holds what it printed."""
+    """Go failed to fetch or build; the message contains its output."""
 
 
 class GoFiles(NamedTuple):
@@ -31,31 +31,31 @@ class GoFiles(NamedTuple):
     module: str
     version: str
     digest: str
-    """As go.sum has it."""
+    """In the form of go.sum."""
     paths: tuple[str, ...]
 
     def folder(self) -> Path:
-        """Return where the module lies unpacked, fetching it first where it is missing."""
+        """Return the folder of the unpacked module, fetching it first if it is missing."""
         TOOLS_DIR.mkdir(parents=True, exist_ok=True)
-        place = f"{self.module}@{self.version}"
-        # Outside of any module: only this one is asked for, not what it needs.
-        asked = [_go(self.module), "mod", "download", "-json", place]
+        pinned = f"{self.module}@{self.version}"
+        # Run outside any module, so that only this one is fetched and not its dependencies.
+        command = [_go(self.module), "mod", "download", "-json", pinned]
         done = subprocess.run(
-            asked, cwd=TOOLS_DIR, capture_output=True, text=True, timeout=600, check=False
+            command, cwd=TOOLS_DIR, capture_output=True, text=True, timeout=600, check=False
         )
         found = json.loads(done.stdout or "{}")
         if "Dir" not in found:
             reason = found.get("Error") or done.stderr.strip()
-            raise GoBuildError(f"`go mod download {place}` failed: {reason}")
+            raise GoBuildError(f"`go mod download {pinned}` failed: {reason}")
         if found["Sum"] != self.digest:
             raise GoBuildError(
-                f"{place} has the digest {found['Sum']}, and {self.digest} was pinned: see whether "
-                "the module proxy is the one you trust"
+                f"{pinned} has the digest {found['Sum']}, and {self.digest} was pinned: check that "
+                "the module proxy is one you trust"
             )
         return Path(found["Dir"])
 
     def texts(self) -> list[str]:
-        """Return what the files hold."""
+        """Return the contents of the files."""
         folder = self.folder()
         return [(folder / path).read_text("utf-8") for path in self.paths]
 
@@ -68,12 +68,12 @@ class GoProgram(NamedTuple):
     """Where its go.mod and go.sum are."""
     package: str
     tags: str = ""
-    """What Go is to leave out, or to put in."""
+    """Build tags."""
     link: str = ""
-    """Flags for its linker."""
+    """Linker flags."""
 
     def binary(self) -> Path:
-        """Return its path, building it first where it is missing."""
+        """Return the path of the binary, building it first if it is missing."""
         binary = self._path()
         if not binary.exists():
             self._build(binary)
@@ -89,15 +89,15 @@ class GoProgram(NamedTuple):
         go = _go(self.name)
         TOOLS_DIR.mkdir(parents=True, exist_ok=True)
         with (TOOLS_DIR / f"{self.name}.lock").open("w") as lock:
-            # Parallel test workers ask at once: one builds, the others find the binary.
+            # Of several test processes one builds, and the others find the binary.
             fcntl.flock(lock, fcntl.LOCK_EX)
             if binary.exists():
                 return
             unfinished = binary.with_suffix(".unfinished")
-            how = ["-mod=readonly", "-trimpath", f"-tags={self.tags}", "-o", str(unfinished)]
-            how += [f"-ldflags={self.link}"] if self.link else []
+            options = ["-mod=readonly", "-trimpath", f"-tags={self.tags}", "-o", str(unfinished)]
+            options += [f"-ldflags={self.link}"] if self.link else []
             built = subprocess.run(
-                [go, "build", *how, self.package],
+                [go, "build", *options, self.package],
                 cwd=self.folder,
                 capture_output=True,
                 text=True,
@@ -106,16 +106,15 @@ class GoProgram(NamedTuple):
             )
             if built.returncode != 0:
                 raise GoBuildError(
-                    f"`go build {self.package}` in {self.folder} failed, see its output: "
-                    f"{built.stderr.strip()}"
+                    f"`go build {self.package}` in {self.folder} failed:\n{built.stderr.strip()}"
                 )
             unfinished.rename(binary)
 
 
-def _go(what: str) -> str:
+def _go(target: str) -> str:
     go = shutil.which("go")
     if go is None:
         raise GoMissingError(
-            f"{what} is built by Go and there is no `go` on PATH: install Go 1.26 or later"
+            f"{target} is built by Go and no `go` is on the PATH: install Go 1.26 or later"
         )
     return go

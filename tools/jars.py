@@ -1,8 +1,8 @@
-"""Jars: resolved by Maven from a pom of ours, each compared with a committed checksum.
+"""Jars fetched with Maven from a pom in this repository and verified by committed checksums.
 
-A folder of jars is used only when it holds exactly the listed files with the listed contents. It
-is fetched once, into a folder beside it that takes its name when all is verified; a file lock lets
-one process fetch while the others wait.
+A folder of jars is used only if it holds exactly the listed files with the listed contents. It is
+fetched once, into a temporary folder that is renamed when everything is verified. A file lock makes
+sure that one process fetches while the others wait.
 """
 
 import fcntl
@@ -31,37 +31,39 @@ def java_command() -> str:
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
     if java is None:
-        where = f"JAVA_HOME ({home})" if home else "the PATH"
-        message = f"No java in {where}: install Java {JAVA_VERSION_MIN} or newer (a JRE is enough)."
+        searched = f"JAVA_HOME ({home})" if home else "the PATH"
+        message = (
+            f"No java in {searched}: install Java {JAVA_VERSION_MIN} or newer (a JRE is enough)."
+        )
         raise ToolError(message)
-    answer = subprocess.run(
+    done = subprocess.run(
         [java, "-version"], check=False, capture_output=True, text=True, timeout=60
     )
-    found = re.search(r'version "(\d+)', answer.stderr)
+    found = re.search(r'version "(\d+)', done.stderr)
     if found is None or int(found[1]) < JAVA_VERSION_MIN:
-        said = answer.stderr.strip().partition("\n")[0]
-        message = f"{java} is too old ({said}): install Java {JAVA_VERSION_MIN} or newer."
+        version = done.stderr.strip().partition("\n")[0]
+        message = f"{java} is too old ({version}): install Java {JAVA_VERSION_MIN} or newer."
         raise ToolError(message)
     return java
 
 
 class Jars(NamedTuple):
-    """A set of jars: what it is for, what asks Maven for it, the sums, and where it is kept."""
+    """A set of jars: its purpose, pom, checksums, and the folder that holds it."""
 
     purpose: str
     pom: Path
     checksums: Path
     folder: Path
     options: tuple[str, ...] = ()
-    """What Maven is told beside the pom."""
+    """Maven options in addition to the pom."""
 
     @property
     def archive(self) -> Path:
-        """Return the file for classes of these jars as Java holds them, which it maps to start."""
+        """Return the path of the class-data archive of these jars, which Java maps at the start."""
         return self.folder.with_name(f"{self.folder.name}.jsa")
 
     def fetched(self) -> Path:
-        """Return the folder with the verified jars, fetched first if it is not there."""
+        """Return the folder with the verified jars, fetching them first if it is missing."""
         folder = self.folder
         if not folder.exists():
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -94,7 +96,7 @@ class Jars(NamedTuple):
 
 @contextmanager
 def exclusive(lock_path: Path, timeout_s: float) -> Iterator[None]:
-    """Hold a file lock: of several processes one is inside; the others wait, up to the timeout."""
+    """Hold a file lock while the block runs; raise ToolError after waiting for the timeout."""
     deadline = time.monotonic() + timeout_s
     with lock_path.open("a") as file:
         while True:
@@ -144,8 +146,8 @@ def _run_maven(jars: Jars, output_folder: Path) -> None:
     if done.returncode != 0:
         errors = "\n".join(done.stdout.strip().splitlines()[:8])
         message = (
-            f"Maven could not fetch the jars of {jars.purpose} (status {done.returncode}); look at"
-            f" its connection and settings.xml. It said:\n{errors}"
+            f"Maven could not fetch the jars of {jars.purpose} (status {done.returncode}); check"
+            f" its connection and settings.xml. Its output:\n{errors}"
         )
         raise ToolError(message)
 

@@ -1,7 +1,7 @@
-"""`make test-long`: what takes hours, with new seeds each time, and a table of what became of it.
+"""Long tests (`make test-long`): runs for hours, with new seeds each time, and prints a table.
 
-The seeds follow from one number, which is printed; SEED=n repeats a run. A part that fails is no
-reason to leave out the others.
+All seeds derive from one number, which is printed; SEED=n repeats a run. When a part fails, the
+others still run.
 """
 
 import os
@@ -18,7 +18,7 @@ PYTEST: Final = ("pytest", "-q", "--tb=short")
 
 
 class Part(NamedTuple):
-    """One module that is run, and what it finds in its environment."""
+    """A module to run, and the variables added to its environment."""
 
     name: str
     module: tuple[str, ...]
@@ -26,7 +26,7 @@ class Part(NamedTuple):
 
 
 def parts(seed: int) -> Sequence[Part]:
-    """All of it, the shortest first."""
+    """Return all parts, the shortest first."""
     soaks = (("--workers", "2"), ("--scope", "address"), ("--brokers", "3"))
     return (
         Part(
@@ -67,7 +67,7 @@ def parts(seed: int) -> Sequence[Part]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run all parts, or those whose names contain a word; 1 when one of them failed."""
+    """Run all parts, or those whose names contain an argument; return 1 if one failed."""
     seed = int(os.environ.get("SEED") or secrets.randbelow(SEEDS))
     print(f"SEED={seed}", flush=True)
     words = [word.lower() for word in arguments]
@@ -78,8 +78,8 @@ def main(arguments: Sequence[str]) -> int:
         began_s = time.monotonic()
         code, cpu_s = run_module(part.module, part.environment)
         has_failed = has_failed or code != 0
-        what, seconds = "FAILED" if code else "passed", time.monotonic() - began_s
-        lines.append(f"{part.name:<26}{what}{seconds:>9.0f}{cpu_s:>9.0f}")
+        result, seconds = "FAILED" if code else "passed", time.monotonic() - began_s
+        lines.append(f"{part.name:<26}{result}{seconds:>9.0f}{cpu_s:>9.0f}")
     print("\n".join((f"\n{'part':<26}      {'seconds':>9}{'CPU':>9}", *lines)))
     return 1 if has_failed else 0
 

@@ -1,9 +1,9 @@
-"""`make test`: every kind of test that this machine can run, two at a time, and a table.
+"""Test suites (`make test`): runs every suite that this machine can run, two at a time.
 
-A suite whose tools are missing is skipped with the reason; everything else has to pass. Beside what
-each took stands its budget in a whole run on two cores: a suite that is over it has grown, or was
-disturbed; that fails nothing. What a suite printed stays in `.run/tests`, with the seconds of every
-test; it is shown where the suite failed.
+A suite whose tools are missing is skipped with the reason; everything else has to pass. The table
+at the end has the seconds of each suite beside its budget in a whole run on two cores. A suite
+over its budget has grown or was disturbed; that fails nothing. The output of a suite and the
+seconds of its tests are kept in `.run/tests`; the output is printed if the suite failed.
 """
 
 import os
@@ -23,7 +23,7 @@ from tools.jars import RUN_FOLDER
 
 REPORTS: Final = RUN_FOLDER / "tests"
 NO_TESTS: Final = 5
-SAID_MAX: Final = 800
+MESSAGE_CHARS_MAX: Final = 800
 UNIT: Final = (
     "not broker and not oracle and not simulation and not spark and not helm and not browser"
     " and not image and not security and not long"
@@ -31,27 +31,27 @@ UNIT: Final = (
 BROKER: Final = "broker and not spark and not helm and not browser"
 JAVA: Final = ("java", "javac", "mvn")
 LANES: Final = 2
-"""How many suites run at once: most of what tests take is waiting, for brokers above all."""
-_PRINTS: Final = Lock()
+"""How many suites run at once: tests spend most of their time waiting, above all for brokers."""
+_PRINT_LOCK: Final = Lock()
 
 
 class Suite(NamedTuple):
-    """One kind of test: how pytest finds it, and the programs without which it cannot run."""
+    """A kind of test: how pytest selects it, and the programs that it needs."""
 
     name: str
     marks: str
     needs: tuple[str, ...] = ()
     first: tuple[str, ...] = ()
-    """A module to run before, which builds what the suite needs."""
+    """A module to run first, which builds what the suite needs."""
     folder: str = ""
-    """Below tests; everywhere where none is named."""
+    """Below tests/; empty for all of it."""
     processes: int = 1
-    """How many share its tests: more where none of them minds the others."""
+    """How many processes share its tests: more than one only if the tests are independent."""
     budget_s: int = 0
 
 
 class Outcome(NamedTuple):
-    """What became of a suite."""
+    """The result of one suite."""
 
     name: str
     passed: int
@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
     seconds: float
     note: str = ""
     failures: tuple[str, ...] = ()
-    """Of each failed test its name and why."""
+    """Name and message of each failed test."""
     cpu_s: float = 0.0
     budget_s: int = 0
 
@@ -92,12 +92,12 @@ SUITES: Final = (
     ),
     Suite("oracle", "oracle", JAVA, folder="oracle", budget_s=60),
 )
-"""In the order in which they begin: the quickest to find a fault, then so that those that wait most
-run beside those that compute most."""
+"""In starting order: first those that find a fault soonest, then so that suites that mostly wait
+run beside suites that mostly compute."""
 
 
 def main(names: Sequence[str]) -> int:
-    """Run the named suites, or all of them; the exit status is 1 when anything failed."""
+    """Run the named suites, or all; return 1 if anything failed."""
     chosen = [suite for suite in SUITES if not names or suite.name in names]
     REPORTS.mkdir(parents=True, exist_ok=True)
     started_s = time.monotonic()
@@ -115,7 +115,7 @@ def main(names: Sequence[str]) -> int:
 
 
 def show(outcomes: Sequence[Outcome], kind: str) -> None:
-    """Print a table of what became of suites, then each failure."""
+    """Print a table of the outcomes, then each failure."""
     print(f"\n{kind:<12}  passed  failed  skipped  seconds  budget     CPU")
     for each in outcomes:
         note = each.note or ("over its budget" if 0 < each.budget_s < each.seconds else "")
@@ -128,27 +128,27 @@ def show(outcomes: Sequence[Outcome], kind: str) -> None:
 
 
 def missing(suite: Suite) -> list[str]:
-    """The programs that it needs and that are not here."""
+    """Return the programs that the suite needs and this machine lacks."""
     return [program for program in suite.needs if shutil.which(program) is None]
 
 
 def run(suite: Suite) -> Outcome:
-    """One suite in a process of its own; a crash counts as a failure."""
+    """Run one suite in a process of its own; a crash counts as a failure."""
     if absent := missing(suite):
         return Outcome(suite.name, 0, 0, 0, 0.0, f"not run: {', '.join(absent)} not installed")
-    say(f"{suite.name} has begun")
+    say(f"{suite.name} started")
     started_s, log = time.monotonic(), REPORTS / f"{suite.name}.log"
     outcome, cpu_s = _run(suite, log)
     seconds = time.monotonic() - started_s
     counts = f"{outcome.passed} passed, {outcome.failed} failed, {outcome.skipped} skipped"
-    said = log.read_text(encoding="utf-8", errors="replace") if outcome.failed else ""
-    say(f"{said}{suite.name}: {counts} in {seconds:.0f} s")
+    output = log.read_text(encoding="utf-8", errors="replace") if outcome.failed else ""
+    say(f"{output}{suite.name}: {counts} in {seconds:.0f} s")
     return outcome._replace(seconds=seconds, cpu_s=cpu_s, budget_s=suite.budget_s)
 
 
 def say(lines: str) -> None:
-    """Print what suites that run at once do not mix up."""
-    with _PRINTS:
+    """Print lines that suites running in parallel do not interleave."""
+    with _PRINT_LOCK:
         print(lines, flush=True)
 
 
@@ -158,9 +158,9 @@ def _run(suite: Suite, log: Path) -> tuple[Outcome, float]:
     pytest = ["pytest", "-q", "--tb=short", f"--junitxml={report}", "-m", suite.marks]
     pytest += [f"tests/{suite.folder}"]
     if suite.processes > 1:
-        # Tests that share what is costly to start are of one group, and run in one process.
+        # Tests that share an expensive fixture belong to one group and run in one process.
         pytest += ["-n", str(suite.processes), "--dist", "loadgroup"]
-    # Each suite has ports of its own: one that is chosen is bound only later.
+    # Each suite has its own range of ports, because a chosen port is bound only later.
     number = [each.name for each in SUITES].index(suite.name)
     env = {"RINGFENCE_PORTS": f"{number}/{len(SUITES)}"}
     code, cpu_s = 0, 0.0
@@ -176,12 +176,12 @@ def _run(suite: Suite, log: Path) -> tuple[Outcome, float]:
 def run_module(
     words: Sequence[str], env: Mapping[str, str], output: IO[bytes] | None = None
 ) -> tuple[int, float]:
-    """Run a module with arguments; gives its status, and the CPU seconds of it and its children.
+    """Run a module; return its exit status, and the CPU seconds of it and its children.
 
     Args:
         words: the module and its arguments
-        env: is added to the environment
-        output: takes what it prints; the terminal where there is none
+        env: variables added to the environment
+        output: receives its stdout and stderr; None for the terminal
 
     """
     command = [sys.executable, "-m", *words]
@@ -193,7 +193,7 @@ def run_module(
 
 
 def counted(name: str, report: Path, code: int, seconds: float = 0.0) -> Outcome:
-    """Read pytest's own report; without one, the suite has failed."""
+    """Return the outcome according to pytest's report; without a report, the suite has failed."""
     if code == NO_TESTS:
         return Outcome(name, 0, 1, 0, seconds, "no test was found")
     if not report.exists():
@@ -210,12 +210,11 @@ def counted(name: str, report: Path, code: int, seconds: float = 0.0) -> Outcome
 
 
 def failures(tests: ET.Element) -> Iterator[str]:
-    """The failed tests: what they said scrolls away, so it is told again at the end."""
+    """Yield name and message of each failed test, to repeat them below the table."""
     for test in tests.iter("testcase"):
         for found in (*test.iter("failure"), *test.iter("error")):
-            where = f"{test.get('classname')}::{test.get('name')}"
-            said = textwrap.shorten(found.get("message", ""), SAID_MAX, placeholder=" …")
-            yield f"{where}: {said}"
+            name, text = f"{test.get('classname')}::{test.get('name')}", found.get("message", "")
+            yield f"{name}: {textwrap.shorten(text, MESSAGE_CHARS_MAX, placeholder=' …')}"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""`make test-versions`: what depends on the broker, on every version of Kafka that is supported.
+"""Kafka versions (`make test-versions`): runs the broker tests on every supported version.
 
-`python -m tools.versions 3.9.2 4.4.0` runs it on these alone.
+`python -m tools.versions 3.9.2 4.4.0` runs them on these two only.
 """
 
 import os
@@ -21,18 +21,18 @@ TESTS: Final = (
     "tests/broker/test_network.py",
     "tests/broker/test_takeover.py",
 )
-"""What the loop relies on in Kafka; then the service killed, cut off, and replaced by another."""
+"""What the loop relies on in Kafka; then the service killed, cut off, and taken over."""
 
 
 def main(chosen: Sequence[str]) -> int:
-    """Test on these versions, or on all; the exit status is 1 when anything failed."""
+    """Test on these versions, or on all; return 1 if anything failed."""
     outcomes = [run(version) for version in chosen or versions()]
     show(outcomes, "Kafka")
     return 1 if any(each.failed or not each.passed for each in outcomes) else 0
 
 
 def run(version: str) -> Outcome:
-    """The tests in a process of their own, on a broker of this version."""
+    """Run the tests in a process of their own, on a broker of this version."""
     print(f"\n── Kafka {version} ──", flush=True)
     started_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:

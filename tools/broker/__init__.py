@@ -1,1 +1,1 @@
-"""A real Apache Kafka for development and tests: embedded, one's own, or in a container."""
+"""A real Apache Kafka for development and tests: embedded, external, or in a container."""

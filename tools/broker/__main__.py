@@ -1,4 +1,4 @@
-"""`python -m tools.broker up | down | status [--folder FOLDER]`: the development broker."""
+"""Development broker: `python -m tools.broker up | down | status [--folder FOLDER]`."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from tools.errors import ToolError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do one command; return 0, 1 when nothing runs, or 3 when there is no broker to be had."""
+    """Run one command; return 0, 1 if `status` finds no broker, or 3 if the command failed."""
     parser = argparse.ArgumentParser(prog="python -m tools.broker", description=__doc__)
     parser.add_argument("command", choices=("up", "down", "status"))
     parser.add_argument("--folder", type=Path, default=detached.DEFAULT_FOLDER)

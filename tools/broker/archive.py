@@ -1,6 +1,6 @@
-"""Java's archive of the classes of Kafka, with which a broker starts in two thirds of the time.
+"""Class-data archive of Kafka's classes, with which a broker starts in two thirds of the time.
 
-It is written once beside the jars, by a broker that starts, stops, and leaves what it has loaded.
+It is written once, beside the jars, by a broker that starts, stops and dumps its loaded classes.
 """
 
 import tempfile
@@ -12,7 +12,7 @@ from tools.broker.node import Machine
 
 
 def main() -> None:
-    """Write the archive unless it is there."""
+    """Write the archive unless it exists."""
     jars = kafka()
     jars.fetched()
     if jars.archive.exists():

@@ -1,7 +1,8 @@
-"""The broker that tests, demo and benchmarks talk to, whatever kind the environment chooses.
+"""Broker for tests, demo and benchmarks, of the kind that the environment selects.
 
-`KAFKA_BOOTSTRAP_SERVERS` set: that one. `RINGFENCE_BROKER=container`: one in a container. Else an
-embedded Apache Kafka, which is the only kind that can be killed, restarted and suspended.
+With `KAFKA_BOOTSTRAP_SERVERS`, an external broker. With `RINGFENCE_BROKER=container`, one in a
+container. Otherwise an embedded Apache Kafka, the only kind that can be killed, restarted and
+suspended.
 """
 
 import os
@@ -17,41 +18,41 @@ from tools.broker.node import Machine
 
 
 class Broker(Protocol):
-    """A Kafka to talk to. What a kind cannot do raises a BrokerError that says so."""
+    """A Kafka broker. Operations that a kind does not support raise BrokerError."""
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return what a client starts from."""
+        """Return the bootstrap servers for clients."""
 
     @property
     def client_properties(self) -> Mapping[str, str]:
-        """Return all that a client needs to connect with every right, by librdkafka's names."""
+        """Return the librdkafka properties of a client that connects with all rights."""
 
     @property
     def controllable(self) -> bool:
-        """Tell whether kill, restart, suspend, resume and log_path can be used."""
+        """Return whether kill, restart, suspend, resume and log_path are supported."""
 
     @property
     def log_path(self) -> Path:
-        """Return the broker's log."""
+        """Return the path of the broker's log."""
 
     def start(self) -> None:
-        """Return when it answers; nothing to do when it runs."""
+        """Start it unless it runs, and wait until it answers."""
 
     def stop(self) -> None:
-        """End it in an orderly way; nothing to do when it does not run."""
+        """Stop it gracefully, if it runs."""
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill it, as a power cut would."""
 
     def restart(self) -> None:
-        """Start it again, same data, same address."""
+        """Start it again with the same data and address."""
 
     def suspend(self) -> None:
-        """Freeze it, connections open."""
+        """Freeze it, with connections open."""
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue it after `suspend`."""
 
     def __enter__(self) -> Self: ...
 
@@ -71,22 +72,22 @@ def open_broker(
     heap_mb: int = 1024,
     short_lived: bool = False,
 ) -> Broker:
-    """Return the broker of the environment's kind, not yet started; `with` starts and stops it.
+    """Return a broker of the kind that the environment selects; `with` starts and stops it.
 
     Args:
-        folder: where an embedded broker keeps properties, data and log; other kinds leave it alone
-        properties: server properties that go before ours; a broker of one's own keeps its own
-        secured: users and rights, see secured.py
-        heap_mb: how much memory an embedded broker may take
-        short_lived: an embedded broker that starts with half the work and serves less quickly
+        folder: of properties, data and log of an embedded broker; other kinds do not use it
+        properties: server properties that override the defaults; an external broker refuses them
+        secured: whether to set up users and ACLs, as in secured.py
+        heap_mb: the heap size of an embedded broker
+        short_lived: whether an embedded broker starts with half the work and serves less quickly
 
     """
     if os.environ.get("KAFKA_BOOTSTRAP_SERVERS"):
-        _refuse_settings("A broker of one's own", properties=bool(properties), secured=secured)
+        _refuse_settings("An external broker", properties=bool(properties), secured=secured)
         return ExternalBroker(properties_from_environment())
     kind = os.environ.get("RINGFENCE_BROKER", "")
     if kind == "container":
-        from tools.broker.container import ContainerBroker  # noqa: PLC0415 - only where it is asked
+        from tools.broker.container import ContainerBroker  # noqa: PLC0415 - needs testcontainers
 
         _refuse_settings("A broker in a container", properties=False, secured=secured)
         return ContainerBroker(properties)
@@ -101,7 +102,7 @@ def _refuse_settings(kind: str, *, properties: bool, secured: bool) -> None:
     if properties or secured:
         what = "users and rights" if secured else "server properties"
         message = (
-            f"{kind} has its own settings, {what} cannot be given to it: unset"
+            f"{kind} has its own settings; {what} cannot be given to it: unset"
             " KAFKA_BOOTSTRAP_SERVERS and RINGFENCE_BROKER to get an embedded one."
         )
         raise BrokerError(message)

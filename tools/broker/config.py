@@ -1,6 +1,6 @@
-"""The properties of one node that is broker and controller at once, for development and tests.
+"""Server properties of a node that is broker and controller, for development and tests.
 
-Everything listens on the loopback address only. A caller's property goes before ours.
+Every listener is on the loopback address. A caller's properties override the defaults here.
 """
 
 import os
@@ -21,31 +21,31 @@ _DOOR: Final = "DOOR"
 _PORT_MIN: Final = 10_000
 _POLL_S: Final = 0.05
 _LAST: Final[dict[tuple[int, int], int]] = {}
-"""The port chosen last from a share. One that was chosen may not be bound yet, or be free while a
-service restarts, so a process chooses none again before it has walked through all of its share."""
+"""The port chosen last, by range of ports. A chosen port may not be bound yet, or be free while a
+service restarts, so a process reuses none before it has gone through its whole range."""
 _EPHEMERAL_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class Ports(NamedTuple):
-    """Where one node listens."""
+    """The ports that a node listens on."""
 
     client: int
     controller: int
 
 
 class Door(NamedTuple):
-    """One more listener of a node: its port, and the port that its clients are sent to instead."""
+    """A further listener of a node: its port, and the port that it advertises to clients."""
 
     port: int
     advertised: int
 
 
 def choose_ports(written_properties: Path, patience_s: float = 5.0) -> Ports:
-    """Return the ports of an earlier run if they are free, so that clients find it again.
+    """Return the ports of an earlier run if they are free, so that its clients reconnect.
 
     Args:
-        written_properties: of the earlier run, if there was one
-        patience_s: how long its ports may stay taken; a broker that is stopping releases its data
+        written_properties: the properties file of the earlier run, if there was one
+        patience_s: how long to wait for its ports; a broker that is stopping releases its data
             before the port of its controller
 
     """
@@ -62,7 +62,7 @@ def choose_ports(written_properties: Path, patience_s: float = 5.0) -> Ports:
 
 
 def server_properties(ports: Ports, data_folder: Path) -> dict[str, str]:
-    """Return a whole configuration; a caller may put its own properties over it."""
+    """Return a complete configuration, of which a caller may override properties."""
     client = f"{_LISTENER}://{HOST}:{ports.client}"
     return {
         "process.roles": "broker,controller",
@@ -74,7 +74,7 @@ def server_properties(ports: Ports, data_folder: Path) -> dict[str, str]:
         "inter.broker.listener.name": _LISTENER,
         "listener.security.protocol.map": f"{_LISTENER}:PLAINTEXT,{_CONTROLLER}:PLAINTEXT",
         "log.dirs": str(data_folder),
-        # A topic that nobody made is a fault to be seen, not one to be mended.
+        # A missing topic has to show up as a fault instead of being created.
         "auto.create.topics.enable": "false",
         # One node holds the only replica of everything.
         "default.replication.factor": "1",
@@ -84,24 +84,25 @@ def server_properties(ports: Ports, data_folder: Path) -> dict[str, str]:
         "transaction.state.log.min.isr": "1",
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
-        # Fewer files to open: a start and a recovery take seconds less.
+        # Fewer files to open make a start and a recovery seconds shorter.
         "offsets.topic.num.partitions": "4",
         "transaction.state.log.num.partitions": "4",
         "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
-        # Tests wait for these; the defaults are made for large clusters.
+        # Tests wait for these; the defaults are meant for large clusters.
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "1000",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
-        # How long a killed node, started again, is taken for a rival of itself (default 9 s).
+        # How long a killed node that starts again is mistaken for a duplicate of itself (default
+        # 9 s).
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
     }
 
 
 def quiet_properties() -> dict[str, str]:
-    """Return what halves the work of a broker while nothing comes: fewer threads wake less often.
+    """Return properties that halve the work of an idle broker: fewer threads wake less often.
 
-    For brokers of tests, which wait most of the time, several on one machine.
+    For the brokers of tests, several on one machine, which are idle most of the time.
     """
     return {
         "num.network.threads": "1",
@@ -111,7 +112,7 @@ def quiet_properties() -> dict[str, str]:
 
 
 def follower_properties(ports: Ports, leader: Ports) -> dict[str, str]:
-    """Return what makes a node the second broker of the leader's cluster: a place for replicas."""
+    """Return properties of a second broker in the leader's cluster, which holds replicas."""
     return {
         "process.roles": "broker",
         "node.id": "2",
@@ -121,17 +122,17 @@ def follower_properties(ports: Ports, leader: Ports) -> dict[str, str]:
 
 
 def member_properties(number: int, ports: Mapping[int, Ports]) -> dict[str, str]:
-    """Return what makes a node one of several that are broker and controller at once.
+    """Return properties of one of several nodes that are broker and controller at once.
 
-    Every topic has a replica on each node, and all but one must have what is acknowledged.
+    Every topic has a replica on each node, and all but one have to be in sync.
 
     Args:
-        number: which of the nodes
-        ports: of all nodes, by their numbers
+        number: the id of the node
+        ports: the ports of all nodes, by node id
 
     """
     count, enough = str(len(ports)), str(max(1, len(ports) - 1))
-    voters = (f"{each}@{HOST}:{where.controller}" for each, where in ports.items())
+    voters = (f"{node_id}@{HOST}:{each.controller}" for node_id, each in ports.items())
     return {
         "node.id": str(number),
         "controller.quorum.voters": ",".join(voters),
@@ -146,7 +147,7 @@ def member_properties(number: int, ports: Mapping[int, Ports]) -> dict[str, str]
 
 
 def door_properties(ports: Ports, door: Door) -> dict[str, str]:
-    """Return what gives a node one more listener, for clients that come through a proxy."""
+    """Return properties for a further listener, for clients that connect through a proxy."""
     client = f"{_LISTENER}://{HOST}:{ports.client}"
     controller = f"{_CONTROLLER}://{HOST}:{ports.controller}"
     protocols = (f"{name}:PLAINTEXT" for name in (_LISTENER, _CONTROLLER, _DOOR))
@@ -158,7 +159,7 @@ def door_properties(ports: Ports, door: Door) -> dict[str, str]:
 
 
 def secured_properties(passwords: Mapping[str, str], admin: str) -> dict[str, str]:
-    """Return what turns a node into one that knows users (SASL/PLAIN) and their rights (ACLs)."""
+    """Return properties of a node with users (SASL/PLAIN) and authorization (ACLs)."""
     users = " ".join(f'user_{name}="{password}"' for name, password in passwords.items())
     jaas = (
         "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -179,7 +180,7 @@ def secured_properties(passwords: Mapping[str, str], admin: str) -> dict[str, st
 
 
 def to_properties_text(properties: Mapping[str, str]) -> str:
-    """Return the properties as Java reads them: one a line, all but plain ASCII escaped."""
+    """Return a Java properties file: one property per line, all but plain ASCII escaped."""
     return "".join(f"{key}={_escape(value)}\n" for key, value in properties.items())
 
 
@@ -193,27 +194,27 @@ def _escape(value: str) -> str:
 
 
 def _free_port(taken: int) -> int:
-    """Choose below the ports that outgoing connections are given.
+    """Choose a port below the ephemeral ports.
 
-    While a broker is down, a client that tries its port again and again could otherwise be given
-    that very port as its own, would be connected to itself, and the broker could not come back.
+    Otherwise a client that retries the port of a broker that is down could get that very port as
+    its own, would be connected to itself, and the broker could not come back.
     """
-    low, high = share = _share()
-    # Not the shared generator: two processes with the same seed would want the same ports.
-    first = _LAST.get(share) or random.SystemRandom().randrange(low, high)
+    low, high = port_range = _port_range()
+    # Not the shared generator: two processes with the same seed would choose the same ports.
+    first = _LAST.get(port_range) or random.SystemRandom().randrange(low, high)
     for step in range(1, high - low + 1):
         port = low + (first - low + step) % (high - low)
         if port != taken and _is_free(port):
-            _LAST[share] = port
+            _LAST[port_range] = port
             return port
     message = f"No free port on {HOST} between {_PORT_MIN} and {_ephemeral_port_min()}: free some."
     raise BrokerError(message)
 
 
-def _share() -> tuple[int, int]:
-    """Tests that run side by side choose from parts of their own: a port is bound only later.
+def _port_range() -> tuple[int, int]:
+    """Return the ports of this process: parallel tests need disjoint ranges, as ports bind later.
 
-    `RINGFENCE_PORTS=2/8` gives a suite the third of eight parts, and pytest's processes share it.
+    `RINGFENCE_PORTS=2/8` gives a suite the third of eight parts, which its processes divide.
     """
     low, high = _PORT_MIN, _ephemeral_port_min()
     number, _, count = os.environ.get("RINGFENCE_PORTS", "0/1").partition("/")
@@ -245,7 +246,7 @@ def _become_free(ports: Ports, deadline_s: float) -> bool:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # As Java does: connections of the past that still fade away are no hindrance.
+        # As Java does: earlier connections in TIME_WAIT do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))

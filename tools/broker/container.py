@@ -1,6 +1,6 @@
-"""A broker in a container, by testcontainers, for machines that have an engine anyway.
+"""Broker in a container, run by testcontainers, for machines with a container engine.
 
-testcontainers is imported here only, and late: nobody else needs it or an engine.
+Only this module imports testcontainers, and it is imported on demand: nothing else needs it.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from tools.broker.errors import BrokerError
 from tools.broker.external import Uncontrolled
 from tools.broker.ready import START_TIMEOUT_S, wait_until_ready
 
-# The image that KafkaContainer is written for: its start script knows the files in there.
+# The image that KafkaContainer is written for: its start script relies on the files in it.
 _IMAGE: Final = "confluentinc/cp-kafka:7.6.0"
 _PROPERTIES: Final = {
     "auto.create.topics.enable": "false",
@@ -30,7 +30,7 @@ _PROPERTIES: Final = {
 
 
 class ContainerBroker(Uncontrolled):
-    """One Kafka node in a container; killing and freezing is left to the embedded kind."""
+    """One Kafka node in a container; only the embedded kind can be killed and frozen."""
 
     _kind = "A broker in a container"
 
@@ -40,18 +40,18 @@ class ContainerBroker(Uncontrolled):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return the address; the engine chooses it at the start."""
+        """Return the address, which the engine chooses at the start."""
         if self._container is None:
             raise BrokerError("The broker's container does not run: start it first.")
         return str(self._container.get_bootstrap_server())
 
     @property
     def client_properties(self) -> Mapping[str, str]:
-        """Return all that a client needs to connect."""
+        """Return the librdkafka properties of a client."""
         return {"bootstrap.servers": self.bootstrap_servers}
 
     def start(self) -> None:
-        """Start it unless it runs, and return when it answers."""
+        """Start it unless it runs, and wait until it answers."""
         if self._container is not None:
             return
         try:

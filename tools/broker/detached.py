@@ -1,7 +1,8 @@
-"""The development broker that survives the command which started it: up, down, status.
+"""Development broker that survives the command that started it: up, down, status.
 
-It runs exactly while its data folder is locked. `broker.json` beside the data names its process
-and its address; it is written before the broker is ready, so that a broken start can be ended.
+It is running if and only if its data folder is locked. `broker.json` beside the data has its
+process id and address; it is written before the broker is ready, so that `down` can end a start
+that failed.
 """
 
 import json
@@ -25,14 +26,14 @@ _POLL_S: Final = 0.05
 
 
 class State(NamedTuple):
-    """What is remembered of a broker that was started."""
+    """The content of `broker.json`."""
 
     pid: int
     bootstrap_servers: str
 
 
 def up(folder: Path = DEFAULT_FOLDER) -> str:
-    """Start the broker unless it runs; return its bootstrap servers when it answers."""
+    """Start the broker unless it runs; return its bootstrap servers once it answers."""
     folder.mkdir(parents=True, exist_ok=True)
     with exclusive(folder / "command.lock", START_TIMEOUT_S + STOP_TIMEOUT_S):
         running = status(folder)
@@ -42,7 +43,7 @@ def up(folder: Path = DEFAULT_FOLDER) -> str:
 
 
 def down(folder: Path = DEFAULT_FOLDER) -> bool:
-    """Stop the broker and keep its data; return whether it ran."""
+    """Stop the broker and keep its data; return whether it was running."""
     if status(folder) is None:
         return False
     with exclusive(folder / "command.lock", START_TIMEOUT_S + STOP_TIMEOUT_S):
@@ -77,8 +78,8 @@ def _start(folder: Path) -> str:
     if not wait_until_ready(client_properties, lambda: _exists(state.pid)):
         _signal(state.pid, signal.SIGKILL)
         message = (
-            f"The broker on {folder} did not answer within {START_TIMEOUT_S:.0f} s; its log tells"
-            f" why. {log_tail(node)}"
+            f"The broker on {folder} did not answer within {START_TIMEOUT_S:.0f} s; look at its"
+            f" log. {log_tail(node)}"
         )
         raise BrokerError(message)
     return node.bootstrap_servers
@@ -86,7 +87,7 @@ def _start(folder: Path) -> str:
 
 def _stop(folder: Path, pid: int) -> None:
     for end in (signal.SIGTERM, signal.SIGKILL):
-        _signal(pid, signal.SIGCONT)  # A frozen process hears nothing else.
+        _signal(pid, signal.SIGCONT)  # A frozen process handles no other signal.
         _signal(pid, end)
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -94,8 +95,8 @@ def _stop(folder: Path, pid: int) -> None:
                 return
             time.sleep(_POLL_S)
     message = (
-        f"{folder} is still in use after process {pid} was killed: another process"
-        " serves it; end that one."
+        f"{folder} is still in use after process {pid} was killed: stop the other process that"
+        " serves it."
     )
     raise BrokerError(message)
 

@@ -1,6 +1,6 @@
-"""A broker that belongs to this process: started from verified jars, and it never outlives us.
+"""Embedded broker: a Kafka process, started from verified jars, that never outlives this process.
 
-Between `start` and `stop` it can be killed, frozen and started again on the same data and ports.
+Between `start` and `stop` it can be killed, frozen and restarted on the same data and ports.
 """
 
 import os
@@ -25,8 +25,8 @@ LAUNCH: Final = Path(__file__).with_name("launch.py")
 STOP_TIMEOUT_S: Final = 20.0
 _POLL_S: Final = 0.01
 
-# The kernel ends a child with the *thread* that started it. A thread of its own lives as long as
-# the process, so a caller may start a broker from a thread that ends.
+# The kernel ends a child with the *thread* that started it. This thread lives as long as the
+# process, so a caller may start a broker from a thread that ends.
 _STARTER: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="broker-starter")
 
 
@@ -45,9 +45,9 @@ class EmbeddedBroker:
         leader: Self | None = None,
         cluster_id: str | None = None,
     ) -> None:
-        """Choose folder and ports; with a leader, as the second broker of its cluster.
+        """Choose the ports; with a leader, this is the second broker of its cluster.
 
-        A node without data becomes one of the named cluster, or the first of a new one.
+        A node without data joins the cluster `cluster_id`, or becomes the first of a new one.
         """
         self.node: Final = open_node(folder)
         self._cluster_id: Final = cluster_id
@@ -62,30 +62,30 @@ class EmbeddedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return the address of this run and of all later ones."""
+        """Return the address, which later runs keep."""
         return self.node.bootstrap_servers
 
     @property
     def client_properties(self) -> Mapping[str, str]:
-        """Return all that a client needs to connect with every right."""
+        """Return the librdkafka properties of a client that connects with all rights."""
         return {"bootstrap.servers": self.bootstrap_servers, **self._credentials}
 
     @property
     def log_path(self) -> Path:
-        """Return the log, kept over restarts."""
+        """Return the path of the log, which is kept across restarts."""
         return self.node.log_path
 
     @property
     def is_alive(self) -> bool:
-        """Tell whether its process runs, frozen or not."""
+        """Return whether its process exists, frozen or not."""
         return self._process is not None and self._process.poll() is None
 
     def configure(self, properties: Mapping[str, str]) -> None:
-        """Put properties over those that it has; they hold from the next start on."""
+        """Override properties, from the next start on."""
         self._properties.update(properties)
 
     def start(self) -> None:
-        """Start it unless it runs, and return when it answers."""
+        """Start it unless it runs, and wait until it answers."""
         if self.is_alive:
             return
         cluster_id = self._cluster_id if self._leader is None else self._leader.cluster_id
@@ -98,11 +98,11 @@ class EmbeddedBroker:
             raise
 
     def stop(self) -> None:
-        """End it in an orderly way, by force after a while; nothing to do when it does not run."""
+        """Stop it gracefully, and kill it after a timeout."""
         if self._process is None:
             return
         if self.is_alive:
-            self._process.send_signal(signal.SIGCONT)  # A frozen process hears nothing else.
+            self._process.send_signal(signal.SIGCONT)  # A frozen process handles no other signal.
             self._process.terminate()
             try:
                 self._process.wait(timeout=STOP_TIMEOUT_S)
@@ -112,22 +112,22 @@ class EmbeddedBroker:
         self._process = None
 
     def kill(self) -> None:
-        """End it as a power cut would, kill -9."""
+        """Kill it with SIGKILL, as a power cut would."""
         process = self._running("killed")
         process.kill()
         process.wait(timeout=STOP_TIMEOUT_S)
 
     def restart(self) -> None:
-        """Start it again on the same data and ports, whether it runs, was stopped or killed."""
+        """Start it again with the same data and ports, whether it runs, was stopped or killed."""
         self.stop()
         self.start()
 
     def suspend(self) -> None:
-        """Freeze it: connections stay open, nothing is answered once this returns."""
+        """Freeze it: connections stay open, but nothing is answered once this returns."""
         process = self._running("suspended")
         process.send_signal(signal.SIGSTOP)
         deadline = time.monotonic() + STOP_TIMEOUT_S
-        # The signal reaches one thread after another; the kernel reports when all of them stand.
+        # The signal reaches one thread after another; the kernel reports when all have stopped.
         while os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT | os.WNOHANG) is None:
             if time.monotonic() > deadline:
                 message = f"Process {process.pid} was not suspended within {STOP_TIMEOUT_S:.0f} s."
@@ -135,7 +135,7 @@ class EmbeddedBroker:
             time.sleep(_POLL_S)
 
     def resume(self) -> None:
-        """Let it go on after `suspend`."""
+        """Continue it after `suspend`."""
         self._running("resumed").send_signal(signal.SIGCONT)
 
     def __enter__(self) -> Self:
@@ -157,8 +157,8 @@ class EmbeddedBroker:
         waited = f"did not answer within {START_TIMEOUT_S:.0f} s"
         ended = f"ended with status {status} before it answered"
         message = (
-            f"The broker on {self.node.folder} {waited if status is None else ended}: its log"
-            f" tells why. {log_tail(self.node)}"
+            f"The broker on {self.node.folder} {waited if status is None else ended}; look at its"
+            f" log. {log_tail(self.node)}"
         )
         raise BrokerError(message)
 
@@ -181,6 +181,6 @@ def _launch(command: list[str], node: Node) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
             cwd=node.folder,
-            # Ctrl-C is for us: we stop the broker after those who still need it.
+            # Ctrl-C must not reach it: we stop the broker after the processes that need it.
             start_new_session=True,
         )

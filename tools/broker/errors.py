@@ -1,7 +1,7 @@
-"""The one error of this package: a sentence that says what, where, and what to do next."""
+"""Error of the broker tools."""
 
 from tools.errors import ToolError
 
 
 class BrokerError(ToolError):
-    """The broker cannot be had, cannot do what was asked, or does not run."""
+    """The broker is unavailable, does not run, or does not support the operation."""

@@ -1,4 +1,4 @@
-"""A broker of one's own: it is found in the environment, used, and never started or ended."""
+"""External broker: named by the environment, used, and never started or stopped."""
 
 import os
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ _ANSWER_TIMEOUT_S: Final = 30.0
 
 
 class Uncontrolled:
-    """What a broker refuses that may run for others too."""
+    """Base of brokers that others may be using too: refuses to control them."""
 
     controllable: Final = False
     _kind: str
 
     @property
     def log_path(self) -> Path:
-        """Refuse: the log is not here."""
+        """Refuse, since the log is not on this machine."""
         self._refuse("show its log")
 
     def kill(self) -> None:
@@ -40,10 +40,10 @@ class Uncontrolled:
         """Refuse."""
         self._refuse("be resumed")
 
-    def _refuse(self, deed: str) -> NoReturn:
+    def _refuse(self, operation: str) -> NoReturn:
         message = (
-            f"{self._kind} cannot {deed} from here: leave KAFKA_BOOTSTRAP_SERVERS and"
-            " RINGFENCE_BROKER unset to get an embedded one, which can."
+            f"{self._kind} cannot {operation} from here: unset KAFKA_BOOTSTRAP_SERVERS and"
+            " RINGFENCE_BROKER to get an embedded one, which can."
         )
         raise BrokerError(message)
 
@@ -51,23 +51,23 @@ class Uncontrolled:
 class ExternalBroker(Uncontrolled):
     """The broker that `KAFKA_BOOTSTRAP_SERVERS` names."""
 
-    _kind = "A broker of one's own"
+    _kind = "An external broker"
 
     def __init__(self, client_properties: Mapping[str, str]) -> None:
         self._client_properties: Final = dict(client_properties)
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return the address as it was given."""
+        """Return the configured address."""
         return self._client_properties["bootstrap.servers"]
 
     @property
     def client_properties(self) -> Mapping[str, str]:
-        """Return the address and what the environment says about encryption and identity."""
+        """Return the address, and the environment's encryption and authentication properties."""
         return self._client_properties
 
     def start(self) -> None:
-        """Return when it answers."""
+        """Wait until it answers; BrokerError if it does not."""
         if not wait_until_ready(self._client_properties, timeout_s=_ANSWER_TIMEOUT_S):
             message = (
                 f"The broker at {self.bootstrap_servers} (KAFKA_BOOTSTRAP_SERVERS) did not answer"
@@ -77,7 +77,7 @@ class ExternalBroker(Uncontrolled):
             raise BrokerError(message)
 
     def stop(self) -> None:
-        """Leave it alone."""
+        """Do nothing: it is not ours to stop."""
 
     def __enter__(self) -> Self:
         self.start()
@@ -93,7 +93,7 @@ class ExternalBroker(Uncontrolled):
 
 
 def properties_from_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the Kafka properties about the connection: `KAFKA_SASL_MECHANISM` and its like."""
+    """Return the connection properties, such as `KAFKA_SASL_MECHANISM` as `sasl.mechanism`."""
     named = {
         name.removeprefix("KAFKA_").lower().replace("__", "\0").replace("_", "."): value
         for name, value in environment.items()

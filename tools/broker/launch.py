@@ -1,10 +1,10 @@
-"""Becomes the given program, tied to its starter or freed from it.
+"""Launcher: executes a program, attached to the process that starts it or detached from it.
 
     launch.py attached STARTER_PID PROGRAM ARGUMENTS…   ends with its starter, killed or not (Linux)
     launch.py detached PROGRAM ARGUMENTS…               outlives its starter; prints the process id
 
-A script of its own, and no function that runs between fork and exec, because a process with
-client threads must not run Python there.
+It is a script instead of a function that runs between fork and exec, because a process with client
+threads must not run Python there.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ def _attached(starter_pid: int, command: list[str]) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != starter_pid:
-            # It died before the kernel knew of our wish.
+            # The starter died before prctl took effect.
             sys.exit(1)
     os.execvp(command[0], command)  # noqa: S606 - the point of this script
 
@@ -30,7 +30,7 @@ def _detached(command: list[str]) -> None:
         print(pid)
         return
     os.setsid()
-    os.dup2(2, 1)  # The starter waits for the end of our standard output; the log is on 2.
+    os.dup2(2, 1)  # The starter reads our standard output to its end; the log is on 2.
     os.execvp(command[0], command)  # noqa: S606 - the point of this script
 
 

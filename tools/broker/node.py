@@ -1,7 +1,7 @@
-"""The folder of one node: its properties, its data and its log, and the command that serves them.
+"""Folder of one broker: its properties, data and log, and the command that runs the broker.
 
-`prepare` may be called again and again: data that is there is kept, ports too if they are free.
-Only one broker at a time can run on a folder: Kafka itself locks the data.
+`prepare` may be called repeatedly: existing data is kept, and the ports too if they are free.
+Only one broker at a time can run on a folder, since Kafka locks the data.
 """
 
 import fcntl
@@ -20,68 +20,68 @@ from tools.jars import java_command
 _LOG4J = Path(__file__).with_name("log4j2.xml")
 _FORMAT_TIMEOUT_S = 120.0
 _LOG_TAIL_LINES = 15
-# Where compiling the program well would take longer than running it.
+# For a program that would take longer to compile well than to run.
 _COMPILED_QUICKLY = ("-XX:TieredStopAtLevel=1",)
 
 
 class Node(NamedTuple):
-    """Where one broker lives, and where it listens."""
+    """The folder of one broker, and its ports."""
 
     folder: Path
     ports: config.Ports
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return what a client starts from."""
+        """Return the bootstrap servers for clients."""
         return f"{config.HOST}:{self.ports.client}"
 
     @property
     def properties_path(self) -> Path:
-        """Return the file that Kafka is started with."""
+        """Return the path of the server properties."""
         return self.folder / "server.properties"
 
     @property
     def data_folder(self) -> Path:
-        """Return the folder of all that is acknowledged."""
+        """Return the folder of the Kafka logs."""
         return self.folder / "data"
 
     @property
     def log_path(self) -> Path:
-        """Return the file that holds what every run of this node had to say."""
+        """Return the path of the log, which all runs of this node append to."""
         return self.folder / "broker.log"
 
     @property
     def cluster_id(self) -> str | None:
-        """Return the cluster that the data belongs to; None before it was formatted."""
+        """Return the id of the cluster that the data belongs to; None before it is formatted."""
         path = self.data_folder / "meta.properties"
         lines = path.read_text(encoding="ascii").splitlines() if path.exists() else []
         return next((line[11:] for line in lines if line.startswith("cluster.id=")), None)
 
 
 def open_node(folder: Path) -> Node:
-    """Make the folder and choose the ports; nothing is started."""
+    """Create the folder and choose the ports, without starting anything."""
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     return Node(folder, config.choose_ports(folder / "server.properties"))
 
 
 class Machine(NamedTuple):
-    """How the Java machine is set up."""
+    """Options of the Java virtual machine."""
 
     heap_mb: int = 1024
     short_lived: bool = False
     archive: Path | None = None
-    """Where it leaves the classes that it has loaded, when it ends in an orderly way."""
+    """Where it dumps its loaded classes when it exits normally."""
 
     def options(self) -> list[str]:
-        """Return the options for Java; a short-lived one starts with half the work."""
+        """Return the options for Java; those of a short-lived one halve the work of a start."""
         heap = ["-Xms256m", f"-Xmx{self.heap_mb}m", "-XX:+ExitOnOutOfMemoryError"]
         quick = [*_COMPILED_QUICKLY, "-XX:+UseSerialGC"] if self.short_lived else []
         dump = [] if self.archive is None else [f"-XX:ArchiveClassesAtExit={self.archive}"]
         return [*heap, *quick, *dump]
 
     def properties(self) -> dict[str, str]:
-        """Return the server properties that it asks for."""
+        """Return the server properties for this machine."""
         return config.quiet_properties() if self.short_lived else {}
 
 
@@ -90,16 +90,16 @@ def prepare(
 ) -> list[str]:
     """Write the properties, format the data folder once, and return the command to run.
 
-    Data that is not there yet belongs to the named cluster, or to a new one.
+    New data belongs to the cluster `cluster_id`, or to a new one.
     """
     if is_running(node.folder):
-        message = f"A broker already runs on {node.folder}: stop it, or take another folder."
+        message = f"A broker already runs on {node.folder}: stop it, or use another folder."
         raise BrokerError(message)
     jars = kafka()
     archive = jars.archive
     java = [
         *(java_command(), "-cp", f"{jars.fetched()}/*"),
-        # Java passes over an archive that another Java, or other jars, have left.
+        # Java ignores an archive that was written by another Java or for other jars.
         *([f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []),
         *(f"-Dlog4j2.configurationFile={_LOG4J}", "-Djava.awt.headless=true"),
     ]
@@ -112,7 +112,7 @@ def prepare(
 
 
 def is_running(folder: Path) -> bool:
-    """Tell whether a broker, of whatever process, holds the lock of the folder's data."""
+    """Return whether a broker of any process holds the lock of the folder's data."""
     try:
         with (folder / "data" / ".lock").open("r+") as file:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -124,7 +124,7 @@ def is_running(folder: Path) -> bool:
 
 
 def log_tail(node: Node) -> str:
-    """Return the last lines of the log, to stand below an error."""
+    """Return the last lines of the log, to append to an error message."""
     if not node.log_path.exists():
         return f"{node.log_path} was not written."
     lines = node.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -132,14 +132,14 @@ def log_tail(node: Node) -> str:
 
 
 def new_cluster_id() -> str:
-    """Return an id that no other cluster has."""
+    """Return a unique cluster id."""
     return urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
 
 
 def _format(java: list[str], node: Node, cluster_id: str) -> None:
     command = [
         *(*java, *_COMPILED_QUICKLY, "kafka.tools.StorageTool", "format"),
-        # Half-formatted data, of a start that was killed, is formatted again.
+        # Half-formatted data of a killed start is formatted again.
         *(
             "--ignore-formatted",
             "--config",
@@ -156,9 +156,9 @@ def _format(java: list[str], node: Node, cluster_id: str) -> None:
         timeout=_FORMAT_TIMEOUT_S,
     )
     if done.returncode != 0:
-        said = "\n".join(done.stdout.splitlines()[-_LOG_TAIL_LINES:])
+        output = "\n".join(done.stdout.splitlines()[-_LOG_TAIL_LINES:])
         message = (
             f"Kafka could not format {node.data_folder} (status {done.returncode});"
-            f" look at {node.properties_path}. It said:\n{said}"
+            f" look at {node.properties_path}. Its output:\n{output}"
         )
         raise BrokerError(message)

@@ -1,4 +1,4 @@
-"""Waits until a broker answers: a client sees it in the cluster and can list the topics."""
+"""Readiness check of a broker: a client can list its cluster's brokers and topics."""
 
 import socket
 import time
@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 START_TIMEOUT_S: Final = 120.0
 _POLL_S: Final = 0.05
-_USUAL_PORT: Final = 9092
+_DEFAULT_PORT: Final = 9092
 _REQUEST_TIMEOUT_S: Final = 2.0
 
 
@@ -21,14 +21,14 @@ def wait_until_ready(
     still_runs: Callable[[], bool] = lambda: True,
     timeout_s: float = START_TIMEOUT_S,
 ) -> bool:
-    """Return whether the broker answered in time; at once when it does not run any more."""
+    """Return whether the broker answered in time; False at once if it no longer runs."""
     deadline = time.monotonic() + timeout_s
-    # Knocking first keeps the client from its growing pauses and from complaints on the terminal.
+    # A TCP probe first avoids the client's growing backoff and its complaints on the terminal.
     while not _listens(client_properties["bootstrap.servers"]):
         if time.monotonic() > deadline or not still_runs():
             return False
         time.sleep(_POLL_S)
-    # Level 0: what fails before the broker is ready is no news.
+    # Level 0: failures before the broker is ready are expected.
     admin = AdminClient({**client_properties, "log_level": 0, "reconnect.backoff.max.ms": 100})
     while time.monotonic() < deadline and still_runs():
         with suppress(KafkaException):
@@ -40,8 +40,8 @@ def wait_until_ready(
 
 def _listens(bootstrap_servers: str) -> bool:
     for server in bootstrap_servers.split(","):
-        where = urlsplit("//" + server.rpartition("://")[2].strip())
-        address = (where.hostname, where.port or _USUAL_PORT)
+        parts = urlsplit("//" + server.rpartition("://")[2].strip())
+        address = (parts.hostname, parts.port or _DEFAULT_PORT)
         with suppress(OSError), socket.create_connection(address, timeout=_REQUEST_TIMEOUT_S):
             return True
     return False

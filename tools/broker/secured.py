@@ -1,8 +1,8 @@
-"""The users of a secured broker: SASL/PLAIN on every listener, rights by ACLs, no ACL no right.
+"""Users of a secured broker: SASL/PLAIN on every listener, and rights only by ACLs.
 
-`admin` may do everything. `service` may do what ACLs allow it, and nothing at first. A client
-takes `{**broker.client_properties, **secured.client_properties(secured.SERVICE)}`.
-The passwords are no secrets: the broker listens on the loopback address and holds test data.
+`admin` may do everything. `service` may do what ACLs allow, which is nothing at first. A client
+uses `{**broker.client_properties, **secured.client_properties(secured.SERVICE)}`.
+The passwords are not secret: the broker listens on the loopback address and holds test data.
 """
 
 from typing import Final
@@ -15,12 +15,12 @@ PASSWORDS: Final = {ADMIN: "admin-password", SERVICE: "service-password"}
 
 
 def server_properties() -> dict[str, str]:
-    """Return what the node needs beside its other properties."""
+    """Return the server properties that set up the users."""
     return config.secured_properties(PASSWORDS, ADMIN)
 
 
 def client_properties(user: str) -> dict[str, str]:
-    """Return with what a librdkafka client shows itself as this user."""
+    """Return the librdkafka properties that authenticate a client as this user."""
     return {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",

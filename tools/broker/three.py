@@ -1,7 +1,7 @@
-"""A cluster of three nodes, each broker and controller: any one of them may go, none is special.
+"""Cluster of three nodes, each broker and controller: any one may fail, and none is special.
 
-Everything has three replicas and is acknowledged by two. Each node can be stopped, killed, frozen
-and started again by itself; with two away, nothing is decided until one of them is back.
+Every topic has three replicas and needs two in sync. Each node can be stopped, killed, frozen and
+restarted by itself; without two of them there is no quorum until one is back.
 """
 
 import time
@@ -28,7 +28,7 @@ _POLL_S: Final = 0.1
 
 
 class ThreeBrokers:
-    """See the module. `nodes` has them by their numbers, which are Kafka's node ids."""
+    """A cluster of three embedded brokers; `nodes` maps Kafka's node ids to them."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class ThreeBrokers:
         properties: Mapping[str, str] | None = None,
         doors: Sequence[Door] = (),
     ) -> None:
-        """`doors`, one for each node, are listeners for clients that come through a proxy."""
+        """`doors`, one per node, are listeners for clients that connect through a proxy."""
         cluster_id = new_cluster_id()
         self.nodes: Final[Mapping[int, EmbeddedBroker]] = {
             number: EmbeddedBroker(folder / str(number), machine=_SMALL, cluster_id=cluster_id)
@@ -57,17 +57,17 @@ class ThreeBrokers:
 
     @property
     def client_properties(self) -> Mapping[str, str]:
-        """Return all that a client needs to connect."""
+        """Return the librdkafka properties of a client."""
         return {"bootstrap.servers": self.bootstrap_servers}
 
     def start(self) -> None:
-        """Start those that do not run, all at once, and return when the cluster is whole."""
+        """Start those that do not run, in parallel, and wait until all are in sync."""
         with ThreadPoolExecutor(len(self.nodes)) as all_at_once:
             list(all_at_once.map(EmbeddedBroker.start, self.nodes.values()))
         self.wait_in_sync()
 
     def stop(self) -> None:
-        """End all of them, as a power cut would: without a majority none can end in order."""
+        """Kill all of them: without a quorum none can stop gracefully."""
         self._admin = None
         for broker in self.nodes.values():
             if broker.is_alive:
@@ -75,19 +75,19 @@ class ThreeBrokers:
             broker.stop()
 
     def wait_in_sync(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Return when all three are members and every replica of every topic is in sync."""
+        """Wait until all three are members and every replica of every topic is in sync."""
         self._wait(self._is_whole, timeout_s, "the three brokers are not in sync")
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """Return the number of the node that leads a partition, once one does."""
+        """Return the node id of a partition's leader, once there is one."""
         return self._leader(topic, lambda _count: partition)
 
     def group_coordinator(self, group_id: str) -> int:
-        """Return the number of the node that coordinates a group, once any group was used."""
+        """Return the node id of a group's coordinator, once any group was used."""
         return self._leader("__consumer_offsets", lambda count: _hashed(group_id) % count)
 
     def transaction_coordinator(self, transactional_id: str) -> int:
-        """Return the same for a producer's transactions, once any producer was initialised."""
+        """Return the node id of a producer's coordinator, once any producer was initialised."""
         return self._leader("__transaction_state", lambda count: _hashed(transactional_id) % count)
 
     def __enter__(self) -> Self:
@@ -107,21 +107,24 @@ class ThreeBrokers:
         self.stop()
 
     def _is_whole(self) -> bool:
-        told = self._metadata()
-        replicas = (each for topic in told.topics.values() for each in topic.partitions.values())
-        return len(told.brokers) == len(self.nodes) and all(
-            len(each.isrs) == len(each.replicas) and each.leader in self.nodes for each in replicas
+        metadata = self._metadata()
+        partitions = (
+            each for topic in metadata.topics.values() for each in topic.partitions.values()
+        )
+        return len(metadata.brokers) == len(self.nodes) and all(
+            len(each.isrs) == len(each.replicas) and each.leader in self.nodes
+            for each in partitions
         )
 
     def _leader(self, topic: str, choose: Callable[[int], int]) -> int:
-        """`choose` is told how many partitions there are."""
+        """Return the leader of the partition that `choose` returns, given their count."""
         found: list[int] = []
 
         def is_led() -> bool:
             topics = self._metadata().topics
             partitions = topics[topic].partitions if topic in topics else {}
-            place = choose(len(partitions)) if partitions else None
-            found[:] = [each.leader for each in partitions.values() if each.id == place]
+            chosen = choose(len(partitions)) if partitions else None
+            found[:] = [each.leader for each in partitions.values() if each.id == chosen]
             return found in ([number] for number in NUMBERS)
 
         self._wait(is_led, START_TIMEOUT_S, f"{topic} has no leader")
@@ -133,20 +136,20 @@ class ThreeBrokers:
             self._admin = AdminClient({**self.client_properties, **quick})
         return self._admin.list_topics(timeout=_ANSWER_S)
 
-    def _wait(self, is_so: Callable[[], bool], timeout_s: float, otherwise: str) -> None:
+    def _wait(self, condition: Callable[[], bool], timeout_s: float, failure: str) -> None:
         deadline = time.monotonic() + timeout_s
         while True:
             with suppress(KafkaException):
-                if is_so():
+                if condition():
                     return
             if time.monotonic() > deadline:
                 logs = ", ".join(str(broker.log_path) for broker in self.nodes.values())
-                raise BrokerError(f"After {timeout_s:.0f} s {otherwise}; their logs: {logs}.")
+                raise BrokerError(f"After {timeout_s:.0f} s {failure}; look at the logs: {logs}.")
             time.sleep(_POLL_S)
 
 
 def _hashed(name: str) -> int:
-    """Return Java's hash of a text without its sign: by that Kafka places groups and producers."""
+    """Return Java's hash of a text without its sign, by which Kafka assigns coordinators."""
     value, units = 0, name.encode("utf-16-be")
     for at in range(0, len(units), 2):
         value = (31 * value + int.from_bytes(units[at : at + 2])) & 0xFFFF_FFFF
