@@ -1,1 +1,1 @@
-"""The chart's page of values, made from values.yaml; `python -m tools.chart` writes it."""
+"""Table of values in the chart's README, generated from values.yaml by `python -m tools.chart`."""

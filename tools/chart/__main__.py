@@ -1,4 +1,4 @@
-"""`python -m tools.chart`: writes the table of values in the chart's README.md anew."""
+"""Chart generator: `python -m tools.chart` rewrites the table of values in the chart's README."""
 
 import sys
 
@@ -7,7 +7,7 @@ from tools.errors import ToolError
 
 
 def main() -> int:
-    """Write it; say what has no description."""
+    """Write the table; return 1, and print the reason, if a value cannot be described."""
     try:
         README.write_text(renewed(README.read_text("utf-8")), "utf-8")
     except ToolError as problem:

@@ -1,4 +1,4 @@
-"""The chart's README: its table of values stands between two marks and is made from values.yaml."""
+"""README of the chart: the table of values between two marker comments, from values.yaml."""
 
 from pathlib import Path
 from typing import Final
@@ -13,11 +13,11 @@ END: Final = "<!-- end of values -->"
 
 
 def renewed(page: str) -> str:
-    """Return the page with the table as values.yaml has it now."""
+    """Return the page with a table that matches values.yaml."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ToolError(f"{README} lacks the lines {BEGIN!r} and {END!r}: put the table between")
+        raise ToolError(f"{README} lacks the lines {BEGIN!r} and {END!r}: add both")
     rows = values_of((CHART / "values.yaml").read_text("utf-8"))
     return f"{before}{BEGIN}\n{_table(rows)}\n{END}{after}"
 

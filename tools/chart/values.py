@@ -1,6 +1,6 @@
-"""What values.yaml says of each value: its path, its default, and the comment beside or above it.
+"""Values of values.yaml: the path and default of each, and the comment beside or above it.
 
-A mapping written in lines is a section, and what is in it are values; one in braces is a value.
+A mapping in block style is a section that contains values; one in braces is itself a value.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ class Value(NamedTuple):
 
     path: str
     default: str
-    """As values.yaml has it; empty for an empty text."""
+    """As written in values.yaml; empty for an empty text."""
     meaning: str
 
 
@@ -37,9 +37,9 @@ def _walk(section: yaml.MappingNode, prefix: str, lines: list[str]) -> Iterator[
         default = lines[start.line][start.column : end.column]
         meaning = _beside(lines[end.line][end.column :]) or _above(lines, key.start_mark.line)
         if not meaning:
-            raise ToolError(f"values.yaml says nothing of {path}: write a comment beside or above")
+            raise ToolError(f"{path} has no description in values.yaml: add a comment")
         if "|" in meaning + default:
-            raise ToolError(f"values.yaml has a bar beside {path}, which would end its cell")
+            raise ToolError(f"{path} has a | in values.yaml, which would end the cell: remove it")
         yield Value(path, "" if default == '""' else default, meaning)
 
 

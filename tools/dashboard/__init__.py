@@ -1,1 +1,1 @@
-"""The Grafana dashboard, made from a table of panels: `python -m tools.dashboard` writes it."""
+"""Grafana dashboard, generated from a table of panels by `python -m tools.dashboard`."""

@@ -1,4 +1,4 @@
-"""`python -m tools.dashboard`: writes the dashboard anew where the chart keeps it."""
+"""Dashboard generator: `python -m tools.dashboard` rewrites the dashboard of the chart."""
 
 from pathlib import Path
 from typing import Final

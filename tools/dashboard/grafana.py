@@ -1,4 +1,4 @@
-"""Grafana: the table of panels as the JSON that Grafana imports."""
+"""Grafana dashboard: the table of panels as JSON that Grafana imports."""
 
 import json
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ Json = dict[str, Any]
 
 
 def written() -> str:
-    """The file."""
+    """Return the content of the dashboard file."""
     return json.dumps(_dashboard(), indent=1, ensure_ascii=False) + "\n"
 
 
 def query_of(line: Line) -> str:
-    """As Prometheus is asked."""
+    """Return the PromQL expression of a line, filtered by the dashboard's variables."""
     return line.query.replace(*_JOB_ONLY).replace(AT, _CHOSEN)
 
 
@@ -41,7 +41,7 @@ def _dashboard() -> Json:
 
 
 def _choices() -> Iterator[Json]:
-    """What the viewer chooses above."""
+    """Yield the variables that the viewer selects at the top."""
     yield {"name": "datasource", "label": "Source", "type": "datasource", "query": "prometheus"}
     yield _choice("job", "Group", "label_values(ringfence_build_info, job)")
     instances = 'label_values(ringfence_build_info{job=~"$job"}, instance)'
@@ -69,28 +69,28 @@ def _choice(name: str, label: str, query: str) -> Json:
 def _panels() -> Iterator[Json]:
     top, number = 0, 1
     for row in ROWS:
-        place = {"x": 0, "y": top, "w": _WIDTH, "h": 1}
-        yield {"id": number, "type": "row", "title": row.title, "gridPos": place, "panels": []}
+        position = {"x": 0, "y": top, "w": _WIDTH, "h": 1}
+        yield {"id": number, "type": "row", "title": row.title, "gridPos": position, "panels": []}
         for count, panel in enumerate(row.panels, 1):
-            yield _panel(number + count, panel, _place(row, count - 1, top + 1))
+            yield _panel(number + count, panel, _grid_position(row, count - 1, top + 1))
         lines = -(-len(row.panels) * row.width // _WIDTH)
         top, number = top + 1 + lines * row.height, number + len(row.panels) + 1
 
 
-def _place(row: Row, count: int, top: int) -> Json:
+def _grid_position(row: Row, count: int, top: int) -> Json:
     line, column = divmod(count * row.width, _WIDTH)
     return {"x": column, "y": top + line * row.height, "w": row.width, "h": row.height}
 
 
-def _panel(number: int, panel: Panel, place: Json) -> Json:
+def _panel(number: int, panel: Panel, position: Json) -> Json:
     return {
         "id": number,
         "type": panel.kind,
         "title": panel.title,
-        "description": panel.tells,
+        "description": panel.description,
         "datasource": _SOURCE,
-        "gridPos": place,
-        "fieldConfig": {"defaults": _look(panel), "overrides": []},
+        "gridPos": position,
+        "fieldConfig": {"defaults": _field_defaults(panel), "overrides": []},
         "options": _options(panel),
         "targets": [
             {
@@ -104,7 +104,7 @@ def _panel(number: int, panel: Panel, place: Json) -> Json:
     }
 
 
-def _look(panel: Panel) -> Json:
+def _field_defaults(panel: Panel) -> Json:
     defaults: Json = {"unit": panel.unit, "min": 0}
     if panel.kind == "timeseries":
         mode = "normal" if panel.stacked else "none"

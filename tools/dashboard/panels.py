@@ -1,4 +1,4 @@
-"""Panels: what the dashboard shows, row by row. `@` in an expression is what the viewer chose."""
+"""Panels of the dashboard, row by row; `@` in an expression is the viewer's selection."""
 
 from typing import Final, NamedTuple
 
@@ -6,26 +6,25 @@ AT: Final = "@"
 
 
 class Line(NamedTuple):
-    """A query and how its series are named."""
+    """A query, and the legend of its series."""
 
     query: str
     name: str
 
 
 class Panel(NamedTuple):
-    """One picture."""
+    """One panel: a graph or a single number."""
 
     title: str
     unit: str
     lines: tuple[Line, ...]
-    tells: str
-    """What to see in it."""
+    description: str
     kind: str = "timeseries"
     stacked: bool = False
 
 
 class Row(NamedTuple):
-    """Panels that belong together."""
+    """A row of related panels."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -49,28 +48,28 @@ _NOW: Final = Row(
             "Instances",
             "short",
             (Line("count(ringfence_build_info{@})", ""),),
-            "Instances that tell their metrics.",
+            "Instances that report metrics.",
             "stat",
         ),
         Panel(
             "Waiting",
             "short",
             (Line("sum(ringfence_waiting{@})", ""),),
-            "Instances that decide nothing; their /readyz says why.",
+            "Instances that decide nothing; /readyz has the reason.",
             "stat",
         ),
         Panel(
             "Lag",
             "short",
             (Line("sum(ringfence_consumer_lag_records{@})", ""),),
-            "Records that wait.",
+            "Records not yet decided.",
             "stat",
         ),
         Panel(
             "Since the last commit",
             "s",
             (Line("time() - max(ringfence_last_commit_timestamp_seconds{@})", ""),),
-            "Long is right only where nothing comes.",
+            "A long time is normal only if no records arrive.",
             "stat",
         ),
         Panel(
@@ -83,11 +82,11 @@ _NOW: Final = Row(
                     "",
                 ),
             ),
-            "Their share of all records, over five minutes.",
+            "Share of all records, over five minutes.",
             "stat",
         ),
         Panel(
-            "Dead letters that are no duplicates",
+            "Dead letters other than duplicates",
             "short",
             (
                 Line(
@@ -96,7 +95,7 @@ _NOW: Final = Row(
                     "",
                 ),
             ),
-            "In the last hour; anything but none asks for a look.",
+            "In the last hour; investigate any that is not zero.",
             "stat",
         ),
     ),
@@ -116,33 +115,33 @@ _FLOW: Final = Row(
                 Line(_rate("duplicates_total", "route"), "{{route}} duplicates"),
                 Line(_rate("records_carried_total", "route"), "{{route}} first hop"),
             ),
-            "Decided is accepted, duplicates and what was rejected for another reason.",
+            "Decided records are accepted, duplicates, or rejected for another reason.",
         ),
         Panel(
             "Share of duplicates",
             "percentunit",
             (Line("ringfence:duplicates:ratio_rate5m{$job_only}", "{{route}}"),),
-            "A jump is a publisher that resends, or one that gives many messages one id.",
+            "A jump is a publisher that resends, or one that uses one id for many messages.",
         ),
         Panel(
             "Dead letters by reason",
             "rps",
             (Line(_rate("dead_letters_total", "route, reason"), "{{route}} {{reason}}"),),
-            "All but duplicates are records that could not be decided or sent on.",
+            "All but duplicates are records that could not be decided or forwarded.",
             stacked=True,
         ),
         Panel(
             "Duplicates by address",
             "rps",
             (Line(_rate("duplicates_total", "address", ', address=~"$address"'), "{{address}}"),),
-            "Of the addresses chosen above.",
+            "Of the addresses selected above.",
             stacked=True,
         ),
         Panel(
             "Bytes",
             "Bps",
             (Line(_rate("bytes_consumed_total", "instance"), "{{instance}}"),),
-            "Keys and values of what was decided.",
+            "Keys and values of decided records.",
         ),
         Panel(
             "Redelivery distance",
@@ -152,7 +151,7 @@ _FLOW: Final = Row(
                 Line(_quantile(0.95, "duplicate_distance_seconds"), "95 %"),
                 Line(_quantile(0.99, "duplicate_distance_seconds"), "99 %"),
             ),
-            "How long after its original a duplicate comes. Keep it well below the horizon.",
+            "Time from an original to its duplicate. Keep it well below the horizon.",
         ),
     ),
 )
@@ -164,13 +163,13 @@ _LAG: Final = Row(
             "Lag in records",
             "short",
             (Line("sum by (topic) (ringfence_consumer_lag_records{@})", "{{topic}}"),),
-            "Up to the end of the partition, open transactions and all.",
+            "Up to the end of the partition, including open transactions.",
         ),
         Panel(
             "Lag in seconds",
             "s",
             (Line("max by (topic) (ringfence_consumer_lag_seconds{@})", "{{topic}}"),),
-            "For how long the next record may have waited, on the worst partition.",
+            "How long the next record may have waited, on the worst partition.",
         ),
         Panel(
             "From a record's timestamp to its commit",
@@ -197,7 +196,7 @@ _RINGS: Final = Row(
                 ),
                 Line("ringfence:retry_window_seconds", "retry window"),
             ),
-            "A line below the retry window forgets ids while their duplicates may still come.",
+            "An address below the retry window forgets ids whose duplicates may still arrive.",
         ),
         Panel(
             "Fill",
@@ -209,10 +208,10 @@ _RINGS: Final = Row(
                     "{{address}}",
                 ),
             ),
-            "Full is as it should be: from then on the horizon counts.",
+            "Full is normal: from then on the horizon matters.",
         ),
         Panel(
-            "Ids let go of",
+            "Evicted ids",
             "cps",
             (
                 Line(
@@ -220,7 +219,7 @@ _RINGS: Final = Row(
                     "{{address}}",
                 ),
             ),
-            "Each makes room for a newer one.",
+            "Each eviction makes room for a newer id.",
         ),
     ),
 )
@@ -232,7 +231,7 @@ _TRANSACTIONS: Final = Row(
             "Transactions",
             "cps",
             (Line(_rate("transactions_total", "result"), "{{result}}"),),
-            "Aborted ones are done again; of unknown ones the broker is asked.",
+            "Aborted transactions are repeated; the broker resolves unknown ones.",
         ),
         Panel(
             "Duration",
@@ -241,7 +240,7 @@ _TRANSACTIONS: Final = Row(
                 Line(_quantile(0.5, "transaction_duration_seconds"), "half"),
                 Line(_quantile(0.99, "transaction_duration_seconds"), "99 %"),
             ),
-            "From begin to commit; transaction_timeout_ms is the end of patience.",
+            "From begin to commit; transaction_timeout_ms is the limit.",
         ),
         Panel(
             "Stages of a batch",
@@ -253,7 +252,7 @@ _TRANSACTIONS: Final = Row(
                     "{{stage}}",
                 ),
             ),
-            "Means. Much commit is the broker, much apply the disk, much lookup the processor.",
+            "Mean times. A long commit points to the broker, apply to the disk, lookup to the CPU.",
         ),
     ),
 )
@@ -265,7 +264,7 @@ _STATE: Final = Row(
             "Records still to restore",
             "short",
             (Line("sum by (instance) (ringfence_restore_remaining_records{@})", "{{instance}}"),),
-            "While it is above none, those partitions wait.",
+            "Partitions wait until this is zero.",
         ),
         Panel(
             "Disk",
@@ -285,10 +284,10 @@ _STATE: Final = Row(
                 Line("sum(ringfence_rocksdb_memtable_bytes{@})", "RocksDB memtables"),
                 Line("sum(process_resident_memory_bytes{@})", "all processes"),
             ),
-            "What ids and stores take of all that the processes do.",
+            "Memory of ids and stores, as part of the processes' memory.",
         ),
         Panel(
-            "RocksDB: to be compacted",
+            "RocksDB: pending compaction",
             "bytes",
             (
                 Line(
@@ -296,10 +295,10 @@ _STATE: Final = Row(
                     "{{instance}}",
                 ),
             ),
-            "Growing for long, it ends in writes that wait.",
+            "If it keeps growing, writes stall.",
         ),
         Panel(
-            "RocksDB: writes that waited",
+            "RocksDB: write stalls",
             "short",
             (
                 Line(
@@ -308,7 +307,7 @@ _STATE: Final = Row(
                     "{{instance}}",
                 ),
             ),
-            "None is usual.",
+            "Normally zero.",
         ),
         Panel(
             "RocksDB: files and keys",
@@ -329,7 +328,7 @@ _PROCESSES: Final = Row(
             "Partitions",
             "short",
             (Line("sum by (instance) (ringfence_assigned_partitions{@})", "{{instance}}"),),
-            "Shared out evenly, they differ by one at most.",
+            "Evenly assigned, instances differ by one at most.",
             stacked=True,
         ),
         Panel(
@@ -347,20 +346,20 @@ _PROCESSES: Final = Row(
                 ),
                 Line("sum(increase(ringfence_fenced_total{@}[$__rate_interval]))", "fenced"),
             ),
-            "Each costs a pause of the partitions that move.",
+            "Each pauses the partitions that move.",
         ),
         Panel(
-            "Held back and waiting",
+            "Blocked and waiting",
             "short",
             (
                 Line("sum by (instance) (ringfence_held_back_partitions{@})", "{{instance}} held"),
                 Line("sum by (instance) (ringfence_waiting{@})", "{{instance}} waits"),
                 Line("sum by (instance) (ringfence_groups_open{@})", "{{instance}} groups"),
             ),
-            "Inputs behind an open transaction; instances that wait; groups that are not whole.",
+            "Inputs behind an open transaction; instances that wait; incomplete groups.",
         ),
         Panel(
-            "Processor",
+            "CPU",
             "short",
             (
                 Line(
@@ -368,13 +367,13 @@ _PROCESSES: Final = Row(
                     "{{instance}}",
                 ),
             ),
-            "Cores. A loop takes one at the most.",
+            "Cores. A loop uses one at most.",
         ),
         Panel(
             "Errors of the Kafka client",
             "cps",
             (Line(_rate("client_errors_total", "code"), "{{code}}"),),
-            "By librdkafka's names; it goes on by itself after most of them.",
+            "By librdkafka's error names; the client recovers from most of them.",
         ),
         Panel(
             "Open files",
@@ -396,19 +395,19 @@ _API: Final = Row(
             stacked=True,
         ),
         Panel(
-            "Time to answer",
+            "Response time",
             "s",
             (Line(_quantile(0.99, "http_request_duration_seconds", "route"), "{{route}} 99 %"),),
             "By route.",
         ),
         Panel(
-            "Revision of the settings",
+            "Settings revision",
             "none",
             (Line("max by (instance) (ringfence_config_revision{@})", "{{instance}}"),),
-            "The same on all instances a moment after a change.",
+            "Equal on all instances shortly after a change.",
         ),
         Panel(
-            "Refused for who asks",
+            "Authentication failures",
             "reqps",
             (Line(_rate("http_auth_failures_total", "reason"), "{{reason}}"),),
             "Wrong or missing tokens.",
@@ -422,7 +421,7 @@ _API: Final = Row(
                     "{{version}}, librdkafka {{librdkafka}}",
                 ),
             ),
-            "More than one while an upgrade rolls.",
+            "More than one during a rolling upgrade.",
         ),
     ),
 )

@@ -1,6 +1,6 @@
-"""`python -m tools.helm`: builds what the chart's tests need where it is missing, and tells where.
+"""Programs for the chart's tests: `python -m tools.helm` builds what is missing, and prints paths.
 
-That is the pinned Helm, the pinned promtool for the rules that the chart installs, and the pinned
+These are, each at a pinned version: Helm, promtool for the alert rules of the chart, and the
 Kubernetes that it is installed in.
 """
 
@@ -13,7 +13,7 @@ from tools.promtool.build import PROMTOOL
 
 
 def main() -> int:
-    """Print the paths of the binaries, or the reason why there are none."""
+    """Print the paths of the binaries; return 1, and print the reason, if one cannot be built."""
     try:
         for program in (HELM, PROMTOOL, KUBERNETES):
             print(program.binary(), flush=True)

@@ -1,1 +1,1 @@
-"""The image, built from the Dockerfile without an engine, and what is in it."""
+"""Container image, built from the Dockerfile without an engine, and its contents."""

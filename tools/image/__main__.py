@@ -1,4 +1,4 @@
-"""`python -m tools.image [spark]`: builds an image, prints its size and what is in it.
+"""Image builder: `python -m tools.image [spark]` builds an image, prints its size and packages.
 
 Needs Debian, root, buildah and mmdebstrap; no engine and no registry. The bill of materials is
 written beside the images, as .run/image/ringfence-service.cdx.json.
@@ -13,23 +13,21 @@ from tools.image.errors import ImageError
 
 
 def main(targets: Sequence[str]) -> int:
-    """Print size and packages of each image, or the reason why there is none."""
+    """Build and describe each image; return 1, and print the reason, if a build fails."""
     for target in targets or TARGETS[:1]:
         if target not in TARGETS:
-            print(
-                f"No image is called {target!r}; there are: {', '.join(TARGETS)}", file=sys.stderr
-            )
+            print(f"There is no image {target!r}: choose of {', '.join(TARGETS)}", file=sys.stderr)
             return 2
         try:
-            tell(target)
+            describe(target)
         except ImageError as unavailable:
             print(unavailable, file=sys.stderr)
             return 1
     return 0
 
 
-def tell(target: str) -> None:
-    """Build one, write its bill of materials, and print what it takes and holds."""
+def describe(target: str) -> None:
+    """Build an image, write its bill of materials, and print its packages and size."""
     image = built(target)
     container = image.buildah.container(image.name)
     try:

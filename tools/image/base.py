@@ -1,7 +1,7 @@
-"""Bases made on the spot of Debian's packages, where no registry is in reach.
+"""Base images made from Debian packages, for machines that cannot reach a registry.
 
-Each stands in for an official image that the Dockerfile names: of Python, with a `python` and a pip
-that can be taken away below /usr/local, and of Maven with its Java. Made once, and kept.
+Each replaces an official image that the Dockerfile names: Python, with a `python` and a removable
+pip below /usr/local, and Maven with its Java. They are made once and kept.
 """
 
 import shutil
@@ -17,14 +17,14 @@ _TIMEOUT_S: Final = 900
 
 
 class Base(NamedTuple):
-    """What a base is made of."""
+    """The recipe of a base image."""
 
     name: str
     packages: tuple[str, ...]
-    settle: str = "true"
-    """What is done to its files at the end, as a shell does it; $1 is where they lie."""
-    left_out: tuple[str, ...] = ()
-    """Paths that no package may bring."""
+    customize: str = "true"
+    """Shell commands that change its files at the end; $1 is their root."""
+    excluded_paths: tuple[str, ...] = ()
+    """Paths that are not installed from any package."""
 
 
 PYTHON: Final = Base(
@@ -46,7 +46,7 @@ JAVA: Final = Base(
 
 
 def made(buildah: Buildah, base: Base) -> str:
-    """Return the name of a base, made first if it is not there."""
+    """Return the name of a base image, making it first if it is missing."""
     if base.name not in buildah.images():
         context = buildah.folder / "base"
         context.mkdir(parents=True, exist_ok=True)
@@ -65,8 +65,8 @@ def _bootstrap(base: Base, tar: Path) -> None:
     done = subprocess.run(
         [
             *(program, "--quiet", "--variant=minbase", f"--include={','.join(base.packages)}"),
-            *(f"--dpkgopt=path-exclude={path}" for path in base.left_out),
-            *(f"--customize-hook={base.settle}", _SUITE, str(tar)),
+            *(f"--dpkgopt=path-exclude={path}" for path in base.excluded_paths),
+            *(f"--customize-hook={base.customize}", _SUITE, str(tar)),
         ],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -75,5 +75,5 @@ def _bootstrap(base: Base, tar: Path) -> None:
         check=False,
     )
     if done.returncode:
-        said = "\n".join(done.stderr.splitlines()[-20:])
-        raise ImageError(f"mmdebstrap could not make a base of Debian's packages:\n{said}")
+        errors = "\n".join(done.stderr.splitlines()[-20:])
+        raise ImageError(f"mmdebstrap could not make a base image of Debian packages:\n{errors}")

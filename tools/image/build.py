@@ -1,7 +1,7 @@
-"""Build: the image of this checkout, on a base made on the spot, kept for the next time.
+"""Image build of this checkout, on a base image made from Debian packages; the result is cached.
 
-What pip and Maven are told on this machine (an index, a mirror, certificates) reaches the build as
-secrets and mounts, which stay in no layer.
+The settings of pip and Maven on this machine (an index, a mirror, certificates) are passed to the
+build as secrets and mounts, so that no layer contains them.
 """
 
 import subprocess
@@ -22,13 +22,13 @@ DOCKERFILE: Final = CHECKOUT / "Dockerfile"
 FOLDER: Final = RUN_FOLDER / "image"
 TARGETS: Final = ("service", "spark")
 CERTIFICATES: Final = Path("/etc/ssl/certs")
-"""Whom this machine trusts, the build trusts."""
+"""Certificates that this machine, and therefore the build, trusts."""
 MAVEN_SETTINGS: Final = Path.home() / ".m2" / "settings.xml"
 _WAIT_S: Final = 1800.0
 
 
 class Image(NamedTuple):
-    """An image that is there."""
+    """A built image."""
 
     buildah: Buildah
     name: str
@@ -36,9 +36,9 @@ class Image(NamedTuple):
 
 
 def built(target: str = "service") -> Image:
-    """The image of a target of the Dockerfile, built first unless the checkout is as it was.
+    """Return the image of a Dockerfile target, building it if the checkout has changed.
 
-    ImageError where that fails.
+    Raises ImageError if the build fails.
     """
     buildah, version = Buildah(FOLDER), product_version()
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -66,27 +66,27 @@ def _build(buildah: Buildah, target: str, name: str, version: str) -> None:
             DOCKERFILE,
             CHECKOUT,
             *("--target", target, "--tag", name),
-            *each("--build-arg", [f"{key}={told}" for key, told in arguments.items()]),
+            *each("--build-arg", [f"{key}={value}" for key, value in arguments.items()]),
             *each("--secret", [f"id={key},src={at}" for key, at in secrets.items() if at.exists()]),
             *each("--volume", [f"{path}:{path}:ro" for path in mounted if Path(path).exists()]),
         )
 
 
 def each(option: str, values: Sequence[str]) -> Iterator[str]:
-    """An option, once for each of its values."""
+    """Yield an option with each of its values."""
     for value in values:
         yield from (option, value)
 
 
 def _pip_settings() -> dict[str, str]:
-    """What pip is told here, wherever it is told it."""
-    asked = [sys.executable, "-m", "pip", "config", "list"]
-    done = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=60)
-    told = (line.partition("=") for line in done.stdout.splitlines())
-    return {name.rpartition(".")[2]: value.strip("'") for name, _, value in told}
+    """Return pip's settings on this machine, from all its files and the environment."""
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    settings = (line.partition("=") for line in done.stdout.splitlines())
+    return {name.rpartition(".")[2]: value.strip("'") for name, _, value in settings}
 
 
 def _pip_files() -> list[str]:
-    """The files and folders that those settings name, beside the certificates."""
-    paths = [Path(told) for told in _pip_settings().values() if told.startswith("/")]
+    """Return the files and folders that these settings name, other than the certificates."""
+    paths = [Path(value) for value in _pip_settings().values() if value.startswith("/")]
     return [str(path) for path in paths if CERTIFICATES not in path.parents]

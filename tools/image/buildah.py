@@ -1,6 +1,6 @@
-"""Buildah: builds and runs images as one process of its own, without an engine or a daemon.
+"""Buildah wrapper: builds and runs images in plain processes, without an engine or a daemon.
 
-Everything lies below one folder; nothing of the user's own images is seen or touched.
+All its storage is below one folder; it neither sees nor changes the user's own images.
 """
 
 import json
@@ -17,12 +17,12 @@ _BUILD_TIMEOUT_S: Final = 1800
 
 
 class Buildah(NamedTuple):
-    """Buildah with images of its own."""
+    """Buildah with its own image storage."""
 
     folder: Path
 
     def run(self, *arguments: str, timeout_s: float = _BUILD_TIMEOUT_S) -> str:
-        """Run a command of it and return what it prints; ImageError with its words if it fails."""
+        """Run a buildah command and return its output; raise ImageError if it fails."""
         done = subprocess.run(
             self.command(*arguments),
             env=self.environment(),
@@ -33,25 +33,25 @@ class Buildah(NamedTuple):
             check=False,
         )
         if done.returncode:
-            said = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
-            raise ImageError(f"`buildah {' '.join(arguments)}` failed:\n{said}")
+            output = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
+            raise ImageError(f"`buildah {' '.join(arguments)}` failed:\n{output}")
         return done.stdout
 
     def command(self, *arguments: str) -> list[str]:
-        """The words of a command of it."""
+        """Return the argument list of a buildah command."""
         buildah = shutil.which("buildah")
         if buildah is None:
             raise ImageError("No buildah on the PATH: install it (Debian: apt install buildah).")
-        # A container's files are copied whole, which any file system can do.
-        where = ("--root", str(self.folder / "images"), "--runroot", str(self.folder / "run"))
-        return [buildah, *where, "--storage-driver", "vfs", *arguments]
+        storage = ("--root", str(self.folder / "images"), "--runroot", str(self.folder / "run"))
+        # vfs copies all files of a container, which works on any file system.
+        return [buildah, *storage, "--storage-driver", "vfs", *arguments]
 
     def environment(self) -> dict[str, str]:
-        """What it is told beside its arguments: to need no right to make containers."""
+        """Return its environment, with chroot isolation, which needs no right to run containers."""
         return {**os.environ, "BUILDAH_ISOLATION": "chroot"}
 
     def images(self) -> list[str]:
-        """The names of the images that are there."""
+        """Return the names of the existing images."""
         return self.run("images", "--format", "{{.Name}}:{{.Tag}}").split()
 
     def build(self, file: Path, context: Path, *options: str) -> None:
@@ -59,34 +59,34 @@ class Buildah(NamedTuple):
         self.run("bud", "--format", "oci", "--file", str(file), *options, str(context))
 
     def container(self, image: str) -> "Container":
-        """Make a container of an image; whoever asked removes it."""
+        """Create a container of an image; the caller has to remove it."""
         return Container(self, self.run("from", "--pull-never", image).strip())
 
     def config(self, image: str) -> dict[str, Any]:
-        """What an image says of how it is run."""
-        told = json.loads(self.run("inspect", "--type", "image", image))
-        found: dict[str, Any] = told["OCIv1"]["config"]
-        return found
+        """Return the OCI configuration of an image."""
+        document = json.loads(self.run("inspect", "--type", "image", image))
+        config: dict[str, Any] = document["OCIv1"]["config"]
+        return config
 
 
 class Container(NamedTuple):
-    """A container that nothing runs in yet."""
+    """A container without a running process."""
 
     buildah: Buildah
     name: str
 
     def command(self, *arguments: str, options: Sequence[str] = ()) -> list[str]:
-        """The words that run a command in it, as the user of the image."""
+        """Return the argument list that runs a command in it, as the user of the image."""
         return self.buildah.command("run", *options, self.name, "--", *arguments)
 
     def run(self, *arguments: str) -> str:
-        """Run a command in it and return what it prints."""
+        """Run a command in it and return its output; raise ImageError if it fails."""
         return self.buildah.run("run", self.name, "--", *arguments, timeout_s=60)
 
     def files(self) -> Path:
-        """Where its files lie."""
+        """Return the root folder of its files."""
         return Path(self.buildah.run("mount", self.name).strip())
 
     def remove(self) -> None:
-        """Take it away, and its files."""
+        """Delete the container and its files."""
         self.buildah.run("rm", self.name)

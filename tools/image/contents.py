@@ -1,6 +1,7 @@
-"""Contents: what an image holds, read from its files, and told as CycloneDX, the format of SBOMs.
+"""Package list of an image, read from its files, and its software bill of materials (CycloneDX).
 
-Debian's packages stand in dpkg's list, Python's beside their modules; nothing is run in the image.
+Debian packages are in dpkg's status file, Python packages beside their modules. Nothing is run in
+the image.
 """
 
 import json
@@ -15,7 +16,7 @@ _NAMESPACE: Final = uuid.UUID("6f1d63b4-59a5-4a5e-9d2c-0d5d1f0b6c11")
 
 
 class Package(NamedTuple):
-    """One package. `kind` is what a package URL calls its ecosystem: deb or pypi."""
+    """An installed package; `kind` is the type in its package URL: deb or pypi."""
 
     kind: str
     name: str
@@ -23,28 +24,28 @@ class Package(NamedTuple):
 
     @property
     def url(self) -> str:
-        """The package URL, which names it in all the world."""
+        """The package URL, which identifies it globally."""
         space = "debian/" if self.kind == "deb" else ""
         return f"pkg:{self.kind}/{space}{quote(self.name)}@{quote(self.version, safe='')}"
 
 
 def packages_in(root: Path) -> list[Package]:
-    """All packages below a root, each once, by kind and name."""
+    """Return all packages below a root, each once, sorted by kind and name."""
     return sorted({*_debian(root), *_python(root)})
 
 
 def size_in_mib(root: Path) -> float:
-    """How much the files below a root take; one that has several names counts once."""
+    """Return the total size of the files below a root; hard links count once."""
     sizes = {}
     for path in root.rglob("*"):
         if path.is_symlink() or path.is_file():
-            about = path.lstat()
-            sizes[about.st_dev, about.st_ino] = about.st_size
+            status = path.lstat()
+            sizes[status.st_dev, status.st_ino] = status.st_size
     return sum(sizes.values()) / 2**20
 
 
 def as_cyclonedx(name: str, version: str, packages: Sequence[Package]) -> str:
-    """The bill of materials as JSON; the same packages give the same text."""
+    """Return the bill of materials as JSON; the same packages give the same text."""
     components = [
         {
             "type": "library",
@@ -56,7 +57,7 @@ def as_cyclonedx(name: str, version: str, packages: Sequence[Package]) -> str:
         for package in packages
     ]
     serial = uuid.uuid5(_NAMESPACE, "\n".join([name, version, *(p.url for p in packages)]))
-    told = {
+    document = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -65,19 +66,19 @@ def as_cyclonedx(name: str, version: str, packages: Sequence[Package]) -> str:
         "metadata": {"component": {"type": "container", "name": name, "version": version}},
         "components": components,
     }
-    return json.dumps(told, indent=1) + "\n"
+    return json.dumps(document, indent=1) + "\n"
 
 
 def _debian(root: Path) -> Iterator[Package]:
     status = root / "var/lib/dpkg/status"
     paragraphs = status.read_text("utf-8").split("\n\n") if status.exists() else []
     for paragraph in paragraphs:
-        told = HeaderParser().parsestr(paragraph.strip())
-        if told["Status"] == "install ok installed":
-            yield Package("deb", told["Package"], told["Version"])
+        fields = HeaderParser().parsestr(paragraph.strip())
+        if fields["Status"] == "install ok installed":
+            yield Package("deb", fields["Package"], fields["Version"])
 
 
 def _python(root: Path) -> Iterator[Package]:
-    for about in root.glob("**/*.dist-info/METADATA"):
-        told = HeaderParser().parsestr(about.read_text("utf-8", errors="replace"))
-        yield Package("pypi", told["Name"].lower().replace("_", "-"), told["Version"])
+    for path in root.glob("**/*.dist-info/METADATA"):
+        metadata = HeaderParser().parsestr(path.read_text("utf-8", errors="replace"))
+        yield Package("pypi", metadata["Name"].lower().replace("_", "-"), metadata["Version"])

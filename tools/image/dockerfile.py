@@ -1,4 +1,4 @@
-"""Dockerfile: its instructions, and what of the checkout an image is made of."""
+"""Dockerfile reader: its instructions, and the files of the checkout that it copies."""
 
 import hashlib
 from collections.abc import Iterator
@@ -6,19 +6,19 @@ from pathlib import Path
 
 
 def instructions(file: Path) -> list[str]:
-    """One line each."""
+    """Return the instructions, one line each."""
     return file.read_text("utf-8").replace("\\\n", " ").splitlines()
 
 
 def sources(file: Path) -> list[str]:
-    """The files and folders beside it that are copied into an image."""
+    """Return the files and folders that are copied from the build context into an image."""
     copies = [line.split()[1:] for line in instructions(file) if line.startswith("COPY ")]
     ours = [words for words in copies if not words[0].startswith("--from=")]
     return [source for *sources, _target in ours for source in sources]
 
 
 def digest(file: Path, *more: Path) -> str:
-    """One text for all that an image is made of, and more files: another checkout has another."""
+    """Return a SHA-256 over the Dockerfile, the files that it copies, and `more` files."""
     found = hashlib.sha256(b"".join(each.read_bytes() for each in (file, *more)))
     for path in sorted({path for source in sources(file) for path in _files(file.parent / source)}):
         found.update(str(path.relative_to(file.parent)).encode() + b"\0" + path.read_bytes())

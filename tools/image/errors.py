@@ -1,7 +1,7 @@
-"""What keeps the image from being built; messages are whole sentences for the user."""
+"""Error of the image build."""
 
 from tools.errors import ToolError
 
 
 class ImageError(ToolError):
-    """A program that builds is missing, or failed."""
+    """A build program is missing or failed."""

@@ -1,1 +1,1 @@
-"""A Kubernetes for tests without containers: a real control plane, and pods in name alone."""
+"""Kubernetes for tests without containers: a real control plane, and simulated nodes and pods."""

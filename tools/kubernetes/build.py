@@ -1,6 +1,6 @@
 """Kubernetes at its pinned version: etcd, API server, controllers, scheduler, kubectl and kwok.
 
-The first build takes some ten minutes on two cores; `python -m tools.helm` does it.
+The first build takes about ten minutes on two cores; `python -m tools.helm` runs it.
 """
 
 import re
@@ -20,7 +20,7 @@ def _pinned(module: str) -> str:
 
 
 VERSION: Final = _pinned("k8s.io/kubernetes")
-"""Without it in the program, nobody who asks its version gets on with it."""
+"""Linked into the program, since clients that check the version do not work without it."""
 
 KUBERNETES: Final = GoProgram(
     "kubernetes",

@@ -1,8 +1,8 @@
-"""A control plane that lives as long as its context: started in order, on loopback, ended for good.
+"""Control plane on loopback ports, started in order, that lives as long as its context.
 
-Nodes, pods and volumes are kwok's: the API server has them, they are ready at once, nothing runs.
-What is run in a pod by `kubectl exec` runs on this machine, in the folder and with the variables of
-`Pods`; what is forwarded to a pod's port goes to a port of this machine.
+kwok simulates nodes, pods and volumes: they exist in the API server and are ready at once, but
+nothing runs. `kubectl exec` runs commands on this machine, in the folder and with the variables
+of `Pods`; port forwarding to a pod goes to a port of this machine.
 """
 
 import os
@@ -20,26 +20,26 @@ from tools.errors import ToolError
 from tools.kubernetes import parts
 from tools.kubernetes.build import KUBERNETES
 from tools.kubernetes.documents import Pods, nodes_and_storage, write
-from tools.kubernetes.parts import HOST, Place, Ports
+from tools.kubernetes.parts import HOST, ClusterLayout, Ports
 
 READY_WITHIN_S: Final = 300.0
 _LAUNCH: Final = Path(__file__).parents[1] / "broker" / "launch.py"
 
 
 class Kubernetes(NamedTuple):
-    """A cluster that answers."""
+    """A running cluster."""
 
     program: Path
-    place: Place
+    layout: ClusterLayout
     processes: dict[str, "subprocess.Popen[bytes]"]
 
     @property
     def kubeconfig(self) -> Path:
-        """For clients."""
-        return self.place.kubeconfig
+        """Path of the configuration for clients."""
+        return self.layout.kubeconfig
 
     def kubectl(self, *arguments: str, given: str | None = None) -> str:
-        """Return what kubectl prints; ToolError with what it says when it fails."""
+        """Run kubectl with `given` on its stdin; return its output, or raise ToolError."""
         command = [str(self.program), "kubectl", f"--kubeconfig={self.kubeconfig}", *arguments]
         done = subprocess.run(
             command,
@@ -56,20 +56,20 @@ class Kubernetes(NamedTuple):
 
 @contextmanager
 def control_plane(folder: Path, pods: Pods | None = None) -> Iterator[Kubernetes]:
-    """Start one in an empty folder."""
+    """Start a cluster in an empty folder; it is killed when the block ends."""
     program = KUBERNETES.binary()
-    place = Place(folder, Ports(*_free_ports(len(Ports._fields))))
-    write(place, pods)
+    layout = ClusterLayout(folder, Ports(*_free_ports(len(Ports._fields))))
+    write(layout, pods)
     processes: dict[str, subprocess.Popen[bytes]] = {}
-    cluster = Kubernetes(program, place, processes)
+    cluster = Kubernetes(program, layout, processes)
     with ExitStack() as ending:
         for part in (parts.store, parts.api_server):
-            _start(cluster, part(place), ending)
+            _start(cluster, part(layout), ending)
         _wait_until_it_answers(cluster)
         for part in (parts.controllers, parts.scheduler):
-            _start(cluster, part(place), ending)
-        # It looks for the programs of a pod by its own PATH.
-        _start(cluster, parts.nodes(place), ending, {} if pods is None else pods.variables)
+            _start(cluster, part(layout), ending)
+        # kwok looks for the programs of a pod on its own PATH.
+        _start(cluster, parts.nodes(layout), ending, {} if pods is None else pods.variables)
         cluster.kubectl("apply", "--filename", "-", given=nodes_and_storage())
         _wait_for_nodes(cluster)
         yield cluster
@@ -82,9 +82,9 @@ def _start(
     variables: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     name = arguments[0]
-    with (cluster.place.folder / f"{name}.log").open("wb") as log:
+    with (cluster.layout.folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
-            # None outlives the test, whatever becomes of that.
+            # No process outlives the test, however that ends.
             [
                 sys.executable,
                 str(_LAUNCH),
@@ -93,7 +93,7 @@ def _start(
                 cluster.program,
                 *arguments,
             ],
-            cwd=cluster.place.folder,
+            cwd=cluster.layout.folder,
             env={**os.environ, **variables},
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -103,7 +103,7 @@ def _start(
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """At once: whatever it would save goes with the folder; a polite API server takes a minute."""
+    """Kill the process: its data is deleted with the folder, and a graceful stop takes a minute."""
     process.kill()
     process.wait(30)
 
@@ -111,9 +111,9 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 def _wait_until_it_answers(cluster: Kubernetes) -> None:
     deadline_s = time.monotonic() + READY_WITHIN_S
     while True:
-        _see_that_all_live(cluster)
+        _check_alive(cluster)
         try:
-            # The default namespace comes last.
+            # The default namespace is created last.
             cluster.kubectl("get", "--raw", "/readyz")
             cluster.kubectl("get", "namespace", "default")
         except ToolError as error:
@@ -128,18 +128,18 @@ def _wait_for_nodes(cluster: Kubernetes) -> None:
     try:
         cluster.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=240s")
     except ToolError as error:
-        _see_that_all_live(cluster)
-        raise ToolError(f"no node gets ready: {error}{_tail(cluster)}") from error
+        _check_alive(cluster)
+        raise ToolError(f"no node became ready: {error}{_tail(cluster)}") from error
 
 
-def _see_that_all_live(cluster: Kubernetes) -> None:
+def _check_alive(cluster: Kubernetes) -> None:
     for name, process in cluster.processes.items():
         if process.poll() is not None:
             raise ToolError(f"{name} ended with {process.returncode}{_tail(cluster, name)}")
 
 
 def _tail(cluster: Kubernetes, *names: str) -> str:
-    logs = [cluster.place.folder / f"{name}.log" for name in names or cluster.processes]
+    logs = [cluster.layout.folder / f"{name}.log" for name in names or cluster.processes]
     ends = [f"\n{log.name}: {log.read_text(errors='replace')[-1500:]}" for log in logs]
     return "".join(ends)
 

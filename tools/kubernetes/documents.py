@@ -1,4 +1,4 @@
-"""What the parts read: credentials, what kwok is to do, and the nodes that there are."""
+"""Files and objects that a cluster starts with: credentials, kwok's configuration, nodes."""
 
 import json
 from collections.abc import Mapping
@@ -9,33 +9,33 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from tools.kubernetes.parts import HOST, TOKEN, Place
+from tools.kubernetes.parts import HOST, TOKEN, ClusterLayout
 from tools.kubernetes.published import STAGES, STORAGE_CLASS
 
 _NODES: Final = 3
 
 
 class Pods(NamedTuple):
-    """What stands for the inside of every pod."""
+    """The local process environment that replaces the inside of every pod."""
 
     folder: Path
     variables: Mapping[str, str]
     port: int
-    """Where what is forwarded to any port of a pod arrives."""
+    """The local port that receives what is forwarded to any port of a pod."""
 
 
-def write(place: Place, pods: Pods | None) -> None:
-    """Write what the parts are started with: keys, credentials, and what kwok is to do."""
+def write(layout: ClusterLayout, pods: Pods | None) -> None:
+    """Write the files that the components start with: keys, credentials, kwok's configuration."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    place.key.write_bytes(
+    layout.key.write_bytes(
         key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.TraditionalOpenSSL,
             serialization.NoEncryption(),
         )
     )
-    place.tokens.write_text(f'{TOKEN},administrator,1,"system:masters"\n')
-    cluster = {"server": place.api_url, "insecure-skip-tls-verify": True}
+    layout.tokens.write_text(f'{TOKEN},administrator,1,"system:masters"\n')
+    cluster = {"server": layout.api_url, "insecure-skip-tls-verify": True}
     kubeconfig = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -44,11 +44,11 @@ def write(place: Place, pods: Pods | None) -> None:
         "users": [{"name": "administrator", "user": {"token": TOKEN}}],
         "contexts": [{"name": "here", "context": {"cluster": "here", "user": "administrator"}}],
     }
-    place.kubeconfig.write_text(json.dumps(kubeconfig))
-    place.kubeconfig.chmod(0o600)
+    layout.kubeconfig.write_text(json.dumps(kubeconfig))
+    layout.kubeconfig.chmod(0o600)
     inside = [] if pods is None else [_executed(pods), _forwarded(pods)]
     texts = [*STAGES.texts(), *(yaml.safe_dump(each) for each in inside)]
-    place.stages.write_text("\n---\n".join(texts))
+    layout.stages.write_text("\n---\n".join(texts))
 
 
 def _executed(pods: Pods) -> dict[str, object]:
@@ -71,7 +71,7 @@ def _forwarded(pods: Pods) -> dict[str, object]:
 
 
 def nodes_and_storage() -> str:
-    """What a cluster has before anybody installs anything: nodes in zones, and volumes."""
+    """Return the objects of an empty cluster as YAML: nodes in zones, and a storage class."""
     nodes = [
         {
             "apiVersion": "v1",

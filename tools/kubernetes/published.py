@@ -1,4 +1,4 @@
-"""What others publish for Kubernetes and the tests take as it is: pinned by version and digest."""
+"""Published Kubernetes manifests that the tests use unchanged, pinned by version and digest."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ STAGES: Final = GoFiles(
         f"{_STAGES}/volume/fast/pvc-delete.yaml",
     ),
 )
-"""What kwok makes of nodes, pods and volumes: all are well at once."""
+"""How kwok simulates nodes, pods and volumes: all become ready at once."""
 
 STORAGE_CLASS: Final = STAGES._replace(paths=(f"{_STAGES}/volume/fast/storage-class.yaml",))
 
@@ -52,4 +52,4 @@ DEFINITIONS: Final = (
         ("config/crd/standard/gateway.networking.k8s.io_httproutes.yaml",),
     ),
 )
-"""Kinds that the chart makes objects of and Kubernetes does not know by itself."""
+"""Custom resource definitions of the kinds that the chart creates and Kubernetes lacks."""

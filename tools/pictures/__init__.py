@@ -1,1 +1,1 @@
-"""Pictures of the console for docs/console: a scene with real records, and a browser."""
+"""Screenshots of the console for docs/console: a scene with real records, and a browser."""

@@ -1,4 +1,4 @@
-"""The pictures in docs/console, made again: the scene, some minutes of load, a browser.
+"""Screenshots of docs/console: starts the scene, waits some minutes, and takes all of them.
 
 Needs chromium, chromedriver and pngquant; the fonts are those of the machine (Inter looks best).
 """
@@ -26,7 +26,7 @@ FOLDER: Final = Path(__file__).parents[2] / "docs" / "console"
 LIGHT: Final = Look(1280, 860)
 DARK: Final = Look(1280, 860, is_dark=True)
 PHONE: Final = Look(390, 844)
-HIGHEST: Final = 1300
+HEIGHT_MAX: Final = 1300
 SHOTS: Final = (
     ("flow", "/", (LIGHT, DARK, PHONE)),
     ("addresses", "/console/addresses?resend=3m", (LIGHT, DARK, PHONE)),
@@ -42,9 +42,11 @@ SHOTS: Final = (
 
 
 def main() -> int:
-    """Take all pictures; 1 where a program is missing."""
+    """Take all screenshots; return 1 if a program is missing."""
     parser = argparse.ArgumentParser(prog="python -m tools.pictures", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=15.0, help="of load before the first one")
+    parser.add_argument(
+        "--minutes", type=float, default=15.0, help="of load before the first screenshot"
+    )
     minutes = parser.parse_args().minutes
     missing = [name for name in ("chromedriver", "pngquant") if shutil.which(name) is None]
     if missing:
@@ -63,7 +65,7 @@ def main() -> int:
 
 
 def take(url: str) -> None:
-    """Take them of a service that has had the scene's load."""
+    """Take all screenshots of a service that has had the scene's load."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     change = {"id_cache_size": 6000}
     _send(f"{url}/v1/address-settings/orders.berlin?reason=Berlin+resends+longer", "PUT", change)
@@ -74,22 +76,22 @@ def take(url: str) -> None:
     with opened(LIGHT) as driver:
         for name, path, looks in SHOTS:
             for look in looks:
-                place = path.format(redrive=redrive, id=refused["dead_letters"][0]["id"])
-                _shoot(driver, url + place, look, FOLDER / f"{name}-{_word(look)}.png")
+                page = path.format(redrive=redrive, id=refused["dead_letters"][0]["id"])
+                _shoot(driver, url + page, look, FOLDER / f"{name}-{_suffix(look)}.png")
 
 
 def _shoot(driver: Chrome, url: str, look: Look, target: Path) -> None:
     dress(driver, look)
     driver.get(url)
     height = int(driver.execute_script("return document.documentElement.scrollHeight"))
-    dress(driver, look._replace(height=min(max(look.height, height), HIGHEST)))
+    dress(driver, look._replace(height=min(max(look.height, height), HEIGHT_MAX)))
     driver.save_screenshot(str(target))
     subprocess.run(
         ["pngquant", "--force", "--skip-if-larger", "--output", target, "64", target], check=False
     )
 
 
-def _word(look: Look) -> str:
+def _suffix(look: Look) -> str:
     return "phone" if look == PHONE else "dark" if look.is_dark else "light"
 
 
@@ -98,8 +100,8 @@ def _send(url: str, method: str = "GET", body: object = None) -> dict[str, Any]:
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - our own
     with urllib.request.urlopen(request, timeout=30) as reply:  # noqa: S310
-        told: dict[str, Any] = json.load(reply)
-        return told
+        document: dict[str, Any] = json.load(reply)
+        return document
 
 
 if __name__ == "__main__":

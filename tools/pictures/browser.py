@@ -1,4 +1,4 @@
-"""A headless Chromium that reaches this host and nothing else, and tells what it asked for."""
+"""Headless Chromium that can reach only this host, and records its requests and errors."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ from selenium.webdriver.chrome.service import Service
 
 ARGUMENTS: Final = (
     "--headless=new",
-    "--no-sandbox",  # it runs as root in CI, and sees pages of ours alone
+    "--no-sandbox",  # it runs as root in CI, and opens only our own pages
     "--disable-dev-shm-usage",
     "--disable-gpu",
     "--disable-background-networking",
@@ -24,11 +24,11 @@ ARGUMENTS: Final = (
 )
 LOADED_S: Final = 30.0
 _SCRIPTS: Final = "profile.managed_default_content_settings.javascript"
-"""2 is never."""
+"""The preference for scripts; 2 blocks them."""
 
 
 class Look(NamedTuple):
-    """How large the window is, and whether it is dark."""
+    """Size of the window, and whether its colour scheme is dark."""
 
     width: int = 1280
     height: int = 860
@@ -37,7 +37,7 @@ class Look(NamedTuple):
 
 @contextmanager
 def opened(look: Look, *, runs_scripts: bool = True) -> Iterator[webdriver.Chrome]:
-    """A browser of this look, closed at the end."""
+    """Open a browser with this look, and close it at the end of the block."""
     options = Options()
     if not runs_scripts:
         options.add_experimental_option("prefs", {_SCRIPTS: 2})
@@ -57,7 +57,7 @@ def opened(look: Look, *, runs_scripts: bool = True) -> Iterator[webdriver.Chrom
 
 
 def dress(driver: webdriver.Chrome, look: Look) -> None:
-    """Give a browser another look."""
+    """Apply a look to an open browser."""
     scheme = {"name": "prefers-color-scheme", "value": "dark" if look.is_dark else "light"}
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
     size = {"width": look.width, "height": look.height, "deviceScaleFactor": 1}
@@ -66,7 +66,7 @@ def dress(driver: webdriver.Chrome, look: Look) -> None:
 
 
 def hosts_asked(driver: webdriver.Chrome) -> set[str]:
-    """Every host that pages have asked for anything since this was asked last."""
+    """Return every host that received a request since the last call."""
     found = set()
     for entry in driver.get_log("performance"):  # type: ignore[no-untyped-call]  # selenium leaves it so
         message = json.loads(entry["message"])["message"]
@@ -78,10 +78,10 @@ def hosts_asked(driver: webdriver.Chrome) -> set[str]:
 
 
 def complaints(driver: webdriver.Chrome) -> list[str]:
-    """What the browser has complained of: a policy that was broken, a script that failed.
+    """Return the browser's errors since the last call: a violated policy, a failed script.
 
-    A page that has no answer yet tells so itself, and whoever waits for it loads it again.
+    A response with 503 is none: such a page says so itself, and a test that waits for it reloads.
     """
     entries = driver.get_log("browser")  # type: ignore[no-untyped-call]  # selenium leaves it so
-    told = [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
-    return [each for each in told if "status of 503" not in each]
+    errors = [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
+    return [each for each in errors if "status of 503" not in each]

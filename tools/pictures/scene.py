@@ -1,7 +1,7 @@
-"""The scene: a shop's topics on a real broker, a service, and publishers that doubt.
+"""Scene for screenshots and browser tests: a shop's topics, a service, and publishers that resend.
 
-Some addresses remember for long and some not for long enough, some records carry no id, some come
-out of order; so that every page has something to show. Seeded; runs until its block ends.
+Some addresses remember long enough and some do not, and some records have no id, so that every
+page has something to show. Seeded; runs until its block ends.
 """
 
 import json
@@ -33,7 +33,7 @@ BRANCHES: Final = (
     ("shipments", "parcel", 18),
     ("shipments", "freight", 2),
 )
-"""Topic, branch, records a second at an ordinary moment."""
+"""Topic, branch, and mean records per second."""
 START_MAX_S: Final = 300.0
 
 CONFIG: Final = """\
@@ -68,35 +68,35 @@ window_size = 5000
 
 
 class Scene:
-    """A context manager; leaves no process behind."""
+    """Context manager that runs the service and its load, and leaves no process behind."""
 
     def __init__(self, broker: Broker, folder: Path, port: int, extra: str = "") -> None:
         self._broker = broker
         self._port = port
         self._log = folder / "service.log"
         self._config = folder / "ringfence.toml"
-        told = CONFIG.format(
+        config = CONFIG.format(
             bootstrap_servers=json.dumps(broker.bootstrap_servers),
             state_dir=json.dumps(str(folder / "state")),
             port=port,
             inputs=json.dumps(list(TOPICS)),
         )
-        self._config.write_text(told + extra, encoding="utf-8")
+        self._config.write_text(config + extra, encoding="utf-8")
         self._service: subprocess.Popen[bytes] | None = None
         self._ended = threading.Event()
         self._load = threading.Thread(target=self._publish, name="load", daemon=True)
 
     @property
     def url(self) -> str:
-        """Where the console is."""
+        """URL of the console."""
         return f"http://{HOST}:{self._port}"
 
     def __enter__(self) -> Self:
         admin = AdminClient({**self._broker.client_properties})
         names = [each for topic in TOPICS for each in (topic, f"{topic}.unique", f"{topic}.dlq")]
-        wanted = [NewTopic(name, num_partitions=PARTITIONS) for name in names]
-        for made in admin.create_topics(wanted, operation_timeout=30).values():
-            made.result(timeout=30)
+        topics = [NewTopic(name, num_partitions=PARTITIONS) for name in names]
+        for created in admin.create_topics(topics, operation_timeout=30).values():
+            created.result(timeout=30)
         self.start()
         self._load.start()
         return self
@@ -129,7 +129,7 @@ class Scene:
             time.sleep(0.2)
 
     def stop(self) -> None:
-        """Ask the service to end."""
+        """Stop the service with SIGTERM."""
         if self._service is not None:
             self._service.terminate()
             self._service.wait(60)
@@ -141,11 +141,11 @@ class Scene:
         started_s, turn = time.monotonic(), 0
         while not self._ended.wait(0.1):
             turn += 1
-            # Two waves of different length: charts that look like a day, in an hour.
+            # Two waves of different length make an hour's charts look like a day's.
             at_s = time.monotonic() - started_s
-            swell = 1 + 0.35 * math.sin(at_s / 47) + 0.2 * math.sin(at_s / 13)
+            load = 1 + 0.35 * math.sin(at_s / 47) + 0.2 * math.sin(at_s / 13)
             for topic, branch, per_second in BRANCHES:
-                for _ in range(_times(per_second * swell / 10, chance)):
+                for _ in range(_times(per_second * load / 10, chance)):
                     _send(producer, topic, branch, sent[branch], chance)
             producer.poll(0)
         producer.flush(10)
@@ -158,9 +158,9 @@ def _times(mean: float, chance: random.Random) -> int:
 def _send(
     producer: Producer, topic: str, branch: str, sent: list[str], chance: random.Random
 ) -> None:
-    doubted = chance.random() < (0.11 if topic == "payments" else 0.05) and len(sent) > 10
-    name = chance.choice(sent[-400:]) if doubted else f"{branch}-{len(sent) + 1:07d}"
-    if not doubted:
+    resends = chance.random() < (0.11 if topic == "payments" else 0.05) and len(sent) > 10
+    name = chance.choice(sent[-400:]) if resends else f"{branch}-{len(sent) + 1:07d}"
+    if not resends:
         sent.append(name)
     headers: list[tuple[str, str | bytes | None]] = [("branch", branch.encode())]
     if chance.random() > 0.004:

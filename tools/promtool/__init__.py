@@ -1,1 +1,1 @@
-"""A real promtool, built from Prometheus' pinned Go module, to test the alert rules with."""
+"""A real promtool, built from Prometheus' pinned Go module, for tests of the alert rules."""

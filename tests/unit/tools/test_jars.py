@@ -119,5 +119,5 @@ def test_a_version_without_checksums_is_refused_with_those_that_have_some(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("RINGFENCE_KAFKA_VERSION", "9.9.9")
-    with pytest.raises(ToolError, match=rf"'9\.9\.9', of which .*{KAFKA_VERSION}"):
+    with pytest.raises(ToolError, match=rf"'9\.9\.9', for which .*{KAFKA_VERSION}"):
         kafka()
