@@ -1,1 +1,1 @@
-"""The demo: real flights through a real broker and the service, which is killed half-way."""
+"""Demo: real flights go through a real broker and the service, which is killed half-way."""

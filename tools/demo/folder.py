@@ -1,7 +1,7 @@
-"""The demo's folder: wiped at the start, kept at the end, used by one demo at a time.
+"""Folder of the demo: wiped at the start, kept at the end, used by one demo at a time.
 
 It holds the broker's data, the service's configuration, state and log, and `demo.json`, which
-tells later readers what the run left on the broker.
+describes the topics that the run left on the broker.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ FOLDER: Final = Path(__file__).parents[2] / ".run" / "demo"
 
 
 class Left(NamedTuple):
-    """What a run left behind."""
+    """The content of `demo.json`: the broker, topics and counts that a run left behind."""
 
     bootstrap_servers: str
     is_embedded: bool
@@ -33,14 +33,14 @@ class Left(NamedTuple):
 
 @contextmanager
 def fresh_folder(folder: Path = FOLDER) -> Iterator[Path]:
-    """The empty folder, locked against a second demo."""
+    """Yield the empty folder, locked against a second demo."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with lock_path(folder).open("w") as lock:
         if not takes(lock):
             raise DemoError(
                 f"another demo is using {folder}; end it with Ctrl-C, or wait for its end"
             )
-        # A broker may have been brought up again to read the data of the last run.
+        # A broker may have been restarted to read the data of the last run.
         detached.down(broker_folder(folder))
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
@@ -48,13 +48,13 @@ def fresh_folder(folder: Path = FOLDER) -> Iterator[Path]:
 
 
 def is_in_use(folder: Path = FOLDER) -> bool:
-    """Whether a demo is running."""
+    """Return whether a demo is running."""
     with lock_path(folder).open("w") as lock:
         return not takes(lock)
 
 
 def takes(lock: TextIO) -> bool:
-    """Whether the lock is ours until its file is closed."""
+    """Try to take the lock, which is held until its file is closed; return whether it worked."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -63,23 +63,23 @@ def takes(lock: TextIO) -> bool:
 
 
 def lock_path(folder: Path) -> Path:
-    """Beside the folder, so that it survives the wipe."""
+    """Return the path of the lock, which is beside the folder so that it survives the wipe."""
     return folder.with_suffix(".lock")
 
 
 def broker_folder(folder: Path = FOLDER) -> Path:
-    """Where the embedded broker keeps its data."""
+    """Return the folder of the embedded broker."""
     return folder / "broker"
 
 
 def leave(folder: Path, left: Left) -> None:
-    """Write down what the run leaves behind."""
+    """Write `demo.json`."""
     text = json.dumps(left._asdict(), indent=2) + "\n"
     (folder / "demo.json").write_text(text, encoding="utf-8")
 
 
 def read_left(folder: Path = FOLDER) -> Left:
-    """What the last run left behind."""
+    """Read the `demo.json` of the last run."""
     try:
         return Left(**json.loads((folder / "demo.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:

@@ -1,7 +1,7 @@
-"""The load: the publisher sends, the reader reads, and the service is killed half-way.
+"""Load of the demo: the publisher sends, the reader reads, and the service is killed half-way.
 
-What always holds: the kill comes while messages are on their way, because the publisher never
-runs far ahead of the verdicts; and no progress for a while ends the load with a sentence.
+The kill happens while messages are in transit, because the publisher never runs far ahead of the
+verdicts. If there is no progress for a while, the load fails with a DemoError.
 """
 
 import time
@@ -24,7 +24,7 @@ STALL_TIMEOUT_S: Final = 60.0
 
 
 class Kill(NamedTuple):
-    """The moment of the kill, and what was on its way then."""
+    """The moment of the kill, and the counts at that time."""
 
     at_s: float
     moment_s: float
@@ -34,13 +34,13 @@ class Kill(NamedTuple):
 
     @property
     def at(self) -> str:
-        """The time of day."""
+        """Local time of day, in milliseconds."""
         local = datetime.fromtimestamp(self.at_s).astimezone()
         return local.time().isoformat(timespec="milliseconds")
 
 
 class Result(NamedTuple):
-    """How the load went."""
+    """The result of the load."""
 
     findings: Findings
     kill: Kill
@@ -49,7 +49,7 @@ class Result(NamedTuple):
 
     @property
     def messages_per_second(self) -> float:
-        """Sent messages, copies too, from the first send to the last verdict."""
+        """Sent messages per second, including copies, from the first send to the last verdict."""
         return self.findings.sent / self.took_s
 
 
@@ -70,7 +70,7 @@ class Load:
     _moved_s: float = 0.0
 
     def run(self) -> Result:
-        """Send everything, kill once, wait for all verdicts, and compare."""
+        """Send everything, kill the service once, wait for all verdicts, and compare."""
         started_s = self._moved_s = time.monotonic()
         self.reader.start()
         self.publisher.start()
@@ -92,7 +92,7 @@ class Load:
         return Result(self.audit.findings(), self._kill, self._down_s, took_s)
 
     def _is_over(self) -> bool:
-        """Everything is sent and the group has committed all of it."""
+        """Return whether everything is sent and the group has committed all of it."""
         self.service.check()
         return (
             self.publisher.is_finished() and self.service.is_ready and self.topics.undecided() == 0

@@ -1,9 +1,9 @@
-"""What an at-least-once publisher sends: each flight once, and again whenever it must doubt.
+"""Sequence of sends of an at-least-once publisher: each flight once, and again when in doubt.
 
-Pure and seeded: one seed and one place of the kill give one sequence of sends. What always
-holds: the first send of every flight comes in the order of the data set, and everything after
-a first send is a copy. A publisher doubts when an acknowledgement is lost (the record was
-written, the answer did not arrive) and when it hears that the service was killed.
+Pure and seeded: the seed and the position of the kill determine the sequence. The first sends of
+all flights are in the order of the data set, and every later send of a flight is a copy. The
+publisher is in doubt when an acknowledgement is lost (the record was written, but the response did
+not arrive), and after the service was killed.
 """
 
 import heapq
@@ -12,19 +12,20 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 ACKNOWLEDGEMENT_LOST: Final = 0.085
-"""The chance for every send, copies too; with the doubts after the kill a tenth are copies."""
+"""The probability for every send, including copies; with the resends after the kill, a tenth of
+all sends are copies."""
 
 RESEND_AT_ONCE: Final = 0.5
 SOON_SENDS: Final = (1, 50)
 LATER_SENDS: Final = (2_000, 60_000)
-"""How many sends a resend waits: some milliseconds, or as long as minutes of real traffic."""
+"""How many sends a resend is delayed: milliseconds, or the equivalent of minutes of traffic."""
 
 DOUBTED_NEWEST: Final = 2_000
 DOUBTED_ANYWHERE: Final = 3_000
 
 
 class Send(NamedTuple):
-    """One message that goes out: the number of its flight, and whether it went out before."""
+    """One message to send: the number of its flight, and whether it was sent before."""
 
     flight: int
     is_copy: bool
@@ -41,7 +42,7 @@ class Plan:
         self._originals = 0
 
     def sends(self, count_max: int) -> Iterator[Send]:
-        """The next sends, at most so many; none means that nothing is left to send now."""
+        """Yield the next sends, at most `count_max`; none if nothing is left to send now."""
         for _ in range(count_max):
             send = self._next()
             if send is None:
@@ -49,7 +50,7 @@ class Plan:
             yield send
 
     def doubt(self) -> None:
-        """The service was killed: send again the newest and some of all that went out before."""
+        """After a kill of the service, resend the newest flights and a sample of all sent ones."""
         newest = range(max(0, self._originals - DOUBTED_NEWEST), self._originals)
         anywhere = self._random.sample(
             range(self._originals), k=min(DOUBTED_ANYWHERE, self._originals)

@@ -1,7 +1,6 @@
-"""The publisher: sends the plan, at least once, and keeps exact books of what it sent.
+"""Publisher of the demo: sends the plan, at least once, and records exactly what it sent.
 
-What always holds: only planned sends reach the log, because the client itself is idempotent and
-its own retries add none.
+Only planned sends reach the log: the client is idempotent, so its own retries add none.
 """
 
 import threading
@@ -17,7 +16,7 @@ from tools.demo.plan import Plan
 from tools.demo.topics import QUIET
 
 SLICE: Final = 500
-"""Sends between two looks at the world outside."""
+"""Sends between two checks for delivery reports and signals."""
 
 AHEAD_MAX: Final = 60_000
 """Sends that may wait for a verdict: enough to keep the service busy, and few enough that
@@ -30,7 +29,7 @@ PAUSE_S: Final = 0.02
 
 
 class Publisher:
-    """Sends in a thread of its own until the plan is empty and the kill has been answered."""
+    """Sends on its own thread until the plan is empty and the resends after the kill are sent."""
 
     def __init__(
         self,
@@ -52,21 +51,21 @@ class Publisher:
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start sending."""
         self._thread.start()
 
     def doubt(self) -> None:
-        """Tell the publisher that the service was killed."""
+        """Have the publisher resend, because the service was killed."""
         self._killed.set()
 
     def stop(self) -> None:
-        """End early: what is queued is dropped."""
+        """Stop early and drop what is queued."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(timeout=STOP_TIMEOUT_S)
 
     def is_finished(self) -> bool:
-        """Whether everything is sent and acknowledged; a failure is raised here."""
+        """Return whether everything is sent and acknowledged; raise DemoError if sending failed."""
         if self._failure is not None:
             raise DemoError(f"the publisher gave up: {self._failure}; look at the broker's log")
         return self._finished.is_set()
@@ -122,7 +121,7 @@ class Publisher:
             self._finished.set()
 
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
-        # Called for failures only; a purge at the end of a stopped run is none.
+        # Called for failures only; the purge when a run is stopped is not one.
         if error is not None and not self._stopped.is_set():
             self._failure = error.str()
 
@@ -130,7 +129,7 @@ class Publisher:
 def producer_config(
     kafka: Mapping[str, str], delivered: Callable[[KafkaError | None, Message], None]
 ) -> dict[str, object]:
-    """Options of the publisher's client."""
+    """Return the properties of the publisher's client."""
     return {
         **kafka,
         **QUIET,

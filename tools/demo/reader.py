@@ -1,8 +1,7 @@
-"""The independent reader: hands every committed message of two topics to the audit.
+"""Independent reader: passes every committed message of two topics to the audit.
 
 It shares no code with the service and reads each topic from its first offset, read_committed,
-while the run goes on. What always holds: after `finish` every message before the given ends
-was taken exactly once.
+during the run. After `finish`, every message before the given ends was passed exactly once.
 """
 
 import threading
@@ -31,11 +30,11 @@ CLOSE_TIMEOUT_S: Final = 15.0
 
 END_OF_PARTITION: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - its only name
 
-Place = tuple[str, int]
+PartitionKey = tuple[str, int]
 
 
 class Reader:
-    """Reads in a thread of its own until it is told where the topics end."""
+    """Reads on its own thread until `finish` gives it the end offsets and it has reached them."""
 
     def __init__(self, kafka: Mapping[str, str], names: Names, audit: Audit) -> None:
         self._audit = audit
@@ -48,24 +47,24 @@ class Reader:
                 for partition in range(PARTITIONS)
             ]
         )
-        self._reached: dict[Place, int] = {}
-        self._ends: dict[Place, int] | None = None
+        self._reached: dict[PartitionKey, int] = {}
+        self._ends: dict[PartitionKey, int] | None = None
         self._stopped = threading.Event()
         self._failure: str | None = None
         self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
         self.last_taken_s = time.monotonic()
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start reading."""
         self._thread.start()
 
     def check(self) -> None:
-        """Raise what stopped the reader."""
+        """Raise DemoError if reading failed."""
         if self._failure is not None:
             raise DemoError(f"the reader gave up: {self._failure}; look at the broker's log")
 
     def finish(self, ends: Mapping[str, Mapping[int, int]]) -> None:
-        """Read to these ends, whatever is found there, and stop."""
+        """Read up to these end offsets, and stop."""
         self._ends = {
             (topic, partition): end
             for topic, offsets in ends.items()
@@ -80,7 +79,7 @@ class Reader:
             )
 
     def stop(self) -> None:
-        """End early."""
+        """Stop early."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(timeout=CLOSE_TIMEOUT_S)
@@ -101,9 +100,9 @@ class Reader:
         if error is not None and error.code() != END_OF_PARTITION:
             raise KafkaException(error)
         if topic is None or partition is None or offset is None:
-            raise DemoError("the client delivered a message without a place")
+            raise DemoError("the client delivered a message without topic, partition or offset")
         if error is not None:
-            # Only an end-of-partition event says that nothing but markers is left before it.
+            # Only an end-of-partition event shows that just transaction markers are left before it.
             self._reached[topic, partition] = offset
             return
         self._hand_over(topic, message)
@@ -111,7 +110,7 @@ class Reader:
 
     def _hand_over(self, topic: str, message: Message) -> None:
         key, value = message.key(), message.value()
-        headers = cast("Headers", message.headers() or [])  # only what is sent may be a dict
+        headers = cast("Headers", message.headers() or [])  # only headers to send may be a dict
         if topic == self._output:
             self._audit.take_output(key, value, headers, message.timestamp()[1])
         else:
@@ -120,12 +119,12 @@ class Reader:
     def _is_at_the_ends(self) -> bool:
         ends = self._ends
         return ends is not None and all(
-            self._reached.get(place, 0) >= end for place, end in ends.items()
+            self._reached.get(partition, 0) >= end for partition, end in ends.items()
         )
 
 
 def consumer_config(kafka: Mapping[str, str], names: Names) -> dict[str, object]:
-    """Options of the reader's client: no group is joined and nothing is committed."""
+    """Return the properties of the reader's client, which joins no group and commits nothing."""
     return {
         **kafka,
         **QUIET,
@@ -136,7 +135,7 @@ def consumer_config(kafka: Mapping[str, str], names: Names) -> dict[str, object]
         "enable.partition.eof": True,
         "auto.offset.reset": "error",
         "fetch.wait.max.ms": 100,
-        # The default of 1000 ms idles between bursts of a full queue.
+        # The default of 1000 ms would idle between bursts of a full queue.
         "fetch.queue.backoff.ms": 10,
         "queued.max.messages.kbytes": 32_768,
     }

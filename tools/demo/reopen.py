@@ -1,9 +1,9 @@
-"""`python -m tools.demo.reopen COMMAND…`: runs a command on what the last demo left behind.
+"""Command runner on the last demo's data: `python -m tools.demo.reopen COMMAND…`.
 
-The broker that the demo ended with is started again on the same data, unless it still runs, and
-ended after the command. The command finds its address in KAFKA_BOOTSTRAP_SERVERS; in the
-arguments {bootstrap_servers}, {input}, {output}, {dead_letter} and {group_id} are filled in from
-`demo.json`. The exit status is the command's; 1 when there is nothing to run it on.
+The demo's broker is started again on the same data, unless it still runs, and stopped after the
+command. The command gets its address in KAFKA_BOOTSTRAP_SERVERS; in the arguments,
+{bootstrap_servers}, {input}, {output}, {dead_letter} and {group_id} are replaced by the values in
+`demo.json`. The exit status is that of the command, or 1 if there is no finished demo.
 """
 
 import os
@@ -23,7 +23,7 @@ def reopen(command: Sequence[str]) -> int:
     try:
         left = read_left(FOLDER)
         with ended_by_signals():
-            # A demo that serves on, or a broker of one's own: it is there already.
+            # The broker of a demo that still serves, or an external one, is running already.
             if is_in_use(FOLDER) or not left.is_embedded:
                 return run(command, left)
             try:
@@ -39,7 +39,7 @@ def reopen(command: Sequence[str]) -> int:
 
 
 def run(command: Sequence[str], left: Left) -> int:
-    """Run the command against the broker; it gets Ctrl-C itself."""
+    """Run the command against the broker; Ctrl-C reaches the command itself."""
     try:
         arguments = [part.format_map(left._asdict()) for part in command]
     except (KeyError, ValueError, IndexError) as error:

@@ -1,7 +1,7 @@
-"""The demo: real flights go through a real broker, the service is killed, and the books agree.
+"""Demo run: sends real flights through a real broker, kills the service, and audits the result.
 
-Status 0 only when every flight came out once and unchanged and every copy was kept out; 1
-otherwise; 130 when it is interrupted before its end.
+Exit status 0 only if every flight came out once and unchanged and every copy was rejected; 1
+otherwise; 130 if it is interrupted before its end.
 """
 
 import sys
@@ -35,7 +35,7 @@ CHECK_EVERY_S: Final = 0.5
 
 
 def demo(*, exit_after: bool) -> int:
-    """Play the demo and return the exit status."""
+    """Run the demo and return the exit status."""
     try:
         with ended_by_signals(), fresh_folder() as folder:
             return play(folder, Screen(), exit_after=exit_after)
@@ -47,7 +47,7 @@ def demo(*, exit_after: bool) -> int:
 
 
 def play(folder: Path, screen: Screen, *, exit_after: bool) -> int:
-    """The story, on one screen."""
+    """Run all steps of the demo and return the exit status."""
     with ExitStack() as stack:
         loading = start_loading()
         broker = open_broker(broker_folder(folder))
@@ -77,7 +77,7 @@ def play(folder: Path, screen: Screen, *, exit_after: bool) -> int:
 def new_load(
     books: Books, kafka: Mapping[str, str], topics: Topics, service: Service, screen: Screen
 ) -> Load:
-    """Publisher and reader around the same books."""
+    """Return a load whose publisher and audit share the record of sends."""
     names = topics.names
     audit = Audit(books)
     plan = Plan(len(books.flights), SEED)
@@ -93,7 +93,7 @@ def new_load(
 
 
 def left_by(findings: Findings, broker: Broker, names: Names) -> Left:
-    """What later readers need to know."""
+    """Return what later commands need to know about the run."""
     return Left(
         bootstrap_servers=broker.bootstrap_servers,
         is_embedded=broker.controllable,
@@ -109,7 +109,7 @@ def left_by(findings: Findings, broker: Broker, names: Names) -> Left:
 def closing_rows(
     result: Result, broker: Broker, names: Names, service: Service, folder: Path
 ) -> list[tuple[str, str]]:
-    """The closing table: what the independent reader found, and where to look next."""
+    """Return the closing table: what the independent reader found, and where to look next."""
     found, kill = result.findings, result.kill
     originals = found.sent - found.copies_sent
     logs = [short(service.log), *([short(broker.log_path)] if broker.controllable else [])]
@@ -136,7 +136,7 @@ def closing_rows(
 
 
 def faults(found: Findings) -> list[tuple[str, str]]:
-    """What should never be there, where it is."""
+    """Return rows for the faults that were found."""
     rows = [
         ("unknown", f"{found.unknown:,}  (no flight has their id)", found.unknown),
         ("miscounted", f"{found.miscounted:,}  (dead letters ≠ copies sent)", found.miscounted),
@@ -149,14 +149,14 @@ def faults(found: Findings) -> list[tuple[str, str]]:
 
 
 def verdict(found: Findings) -> str:
-    """The result in one sentence."""
+    """Return the result in one sentence."""
     if found.is_faultless:
         return "every flight came out exactly once, and every copy was kept out"
     return "NOT exactly once: see the table; topics and logs are kept for a look"
 
 
 def serve_on(service: Service, screen: Screen) -> None:
-    """Leave everything running until a signal comes."""
+    """Keep everything running until a signal arrives."""
     screen.say(f"serving on at {service.url}/v1/status; Ctrl-C ends it")
     with suppress(Ended):
         while True:

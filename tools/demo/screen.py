@@ -1,6 +1,6 @@
-"""What the user sees: a live bar on a terminal, a plain line every few seconds elsewhere.
+"""Progress display of the demo: a live bar on a terminal, otherwise a line every few seconds.
 
-rich leaves out colour where NO_COLOR is set and all drawing where the output is no terminal.
+rich omits colours if NO_COLOR is set, and all drawing if the output is not a terminal.
 """
 
 import time
@@ -21,7 +21,7 @@ BAR_COLUMNS: Final = 60
 
 
 class Progress(NamedTuple):
-    """One look at the run."""
+    """A snapshot of the run."""
 
     flights: int
     sent: int
@@ -31,7 +31,7 @@ class Progress(NamedTuple):
 
     @property
     def decided(self) -> int:
-        """Messages that have their verdict."""
+        """Number of messages with a verdict."""
         return self.accepted + self.duplicates
 
 
@@ -39,14 +39,14 @@ class Rate:
     """Verdicts per second over the last few seconds."""
 
     def __init__(self) -> None:
-        self._looks: deque[tuple[float, int]] = deque()
+        self._samples: deque[tuple[float, int]] = deque()
 
     def update(self, now_s: float, decided: int) -> float:
-        """Add a look and return the rate."""
-        self._looks.append((now_s, decided))
-        while now_s - self._looks[0][0] > RATE_OVER_S:
-            self._looks.popleft()
-        first_s, first = self._looks[0]
+        """Add a sample and return the rate."""
+        self._samples.append((now_s, decided))
+        while now_s - self._samples[0][0] > RATE_OVER_S:
+            self._samples.popleft()
+        first_s, first = self._samples[0]
         return (decided - first) / (now_s - first_s) if now_s > first_s else 0.0
 
 
@@ -55,19 +55,19 @@ class Screen:
 
     def __init__(self) -> None:
         self._console = Console(highlight=False)
-        # A terminal breaks lines between words; in a file a line stays a line.
+        # Long lines wrap between words on a terminal, and are not wrapped in a file.
         self._is_file = not self._console.is_terminal
 
     def say(self, text: str) -> None:
-        """One line of the story, with the time of day."""
+        """Print one line, with the time of day."""
         self._console.print(Text(f"{time.strftime('%H:%M:%S')}  {text}"), soft_wrap=self._is_file)
 
     def follow(self) -> "Follower":
-        """The progress display, a context manager."""
+        """Return the progress display, a context manager."""
         return Follower(self._console)
 
     def close_with(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Print the closing table; no line is cut or folded, so that a log keeps paths whole."""
+        """Print the closing table; a file keeps long lines, so that paths stay whole in a log."""
         width = max(len(name) for name, _ in rows) + 2
         self._console.print()
         for name, value in rows:
@@ -77,7 +77,7 @@ class Screen:
 
 
 class Follower:
-    """Shows how far the run is."""
+    """Displays the progress of the run."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -86,14 +86,14 @@ class Follower:
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def show(self, progress: Progress) -> None:
-        """Draw on a terminal; elsewhere write a line when one is due."""
+        """Draw on a terminal; otherwise print a line when one is due."""
         now_s = time.monotonic()
         text = progress_text(progress, self._rate.update(now_s, progress.decided))
         if self._console.is_terminal:
             bar = ProgressBar(
                 total=progress.flights, completed=progress.accepted, width=BAR_COLUMNS
             )
-            # A bar does not end its own line.
+            # A bar does not end with a newline.
             self._live.update(Group(bar, Text("\n" + text)), refresh=True)
         elif now_s >= self._line_due_s:
             self._line_due_s = now_s + LINE_EVERY_S
@@ -114,7 +114,7 @@ class Follower:
 
 
 def progress_text(progress: Progress, rate: float) -> str:
-    """One look as text that fits eighty columns."""
+    """Return a snapshot as text that fits eighty columns."""
     return (
         f"sent {progress.sent:,}  accepted {progress.accepted:,}"
         f"  duplicates {progress.duplicates:,}  {rate:,.0f}/s  service {progress.service}"
@@ -122,5 +122,5 @@ def progress_text(progress: Progress, rate: float) -> str:
 
 
 def short(path: Path) -> str:
-    """A path as seen from here, where that is shorter."""
+    """Return a path relative to the working directory if it is below that."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,7 +1,7 @@
-"""The service under test: a child process that is started, killed, started again and stopped.
+"""Service under test: a child process that is started, killed, started again and stopped.
 
-What always holds: it runs in a session of its own, so that Ctrl-C reaches only the demo, which
-then stops everything in order; it never outlives the demo; and every wait for it has a limit.
+It runs in its own session, so that Ctrl-C reaches only the demo, which then stops everything in
+order. It never outlives the demo, and every wait for it has a limit.
 """
 
 import json
@@ -24,7 +24,7 @@ from tools.demo.topics import Names
 ATTACHED: Final = (sys.executable, "-I", "-S", str(LAUNCH), "attached")
 SERVE: Final = (sys.executable, "-m", "service.main.entry", "serve")
 HOST: Final = "127.0.0.1"
-USUAL_PORT: Final = 8080
+DEFAULT_PORT: Final = 8080
 READY_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 10.0
 PROBE_TIMEOUT_S: Final = 1.0
@@ -33,7 +33,7 @@ TAIL_LINES: Final = 12
 
 
 class Service:
-    """One `ringfence serve` on a fixed configuration; a context manager that leaves none behind."""
+    """One `ringfence serve` with a fixed configuration; a context manager that stops it."""
 
     def __init__(self, folder: Path, bootstrap_servers: str, names: Names) -> None:
         self.log = folder / "service.log"
@@ -49,11 +49,11 @@ class Service:
 
     @property
     def url(self) -> str:
-        """Where the console and the API answer."""
+        """Base URL of the console and the API."""
         return f"http://{HOST}:{self.port}"
 
     def start(self) -> None:
-        """Start the process; its output is added to the log."""
+        """Start the process; its output is appended to the log."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*ATTACHED, str(os.getpid()), *SERVE, "--config", str(self._config)],
@@ -68,12 +68,12 @@ class Service:
         self.is_ready = False
 
     def wait_until_ready(self) -> None:
-        """Return once the service says that it is ready."""
+        """Wait until the service is ready."""
         while not self.probe():
             time.sleep(PROBE_PAUSE_S)
 
     def probe(self) -> bool:
-        """Whether the service is ready; raises when it is gone or takes too long."""
+        """Return whether the service is ready; raise DemoError if it exited or takes too long."""
         self.check()
         if not self.is_ready:
             self.is_ready = answers_ready(self.port)
@@ -84,13 +84,13 @@ class Service:
         return self.is_ready
 
     def check(self) -> None:
-        """Raise when the process has ended by itself."""
+        """Raise DemoError if the process has ended by itself."""
         code = None if self._process is None else self._process.poll()
         if code is not None:
             raise DemoError(self._with_tail(f"the service ended by itself with status {code}"))
 
     def kill(self) -> int:
-        """Kill -9, wait until the process is gone, and return its id."""
+        """Kill the process with SIGKILL, wait for its end, and return its id."""
         self.check()
         if self._process is None:
             raise DemoError("the service does not run, so it cannot be killed; start it first")
@@ -101,7 +101,7 @@ class Service:
         return process.pid
 
     def stop(self) -> None:
-        """Ask the service to end, as an operator would, and expect status 0 in time."""
+        """Stop the service with SIGTERM, as an operator would; it has to exit with 0 in time."""
         if self._process is None:
             return
         process, self._process = self._process, None
@@ -134,16 +134,16 @@ class Service:
         try:
             self.stop()
         except DemoError:
-            # The first failure is the one to tell.
+            # The first failure is the one to report.
             if failure is None:
                 raise
 
 
 def free_port() -> int:
-    """The usual port where nobody listens, else any free one."""
-    for port in (USUAL_PORT, 0):
+    """Return the default port if it is free, or else any free one."""
+    for port in (DEFAULT_PORT, 0):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
-            # As the service does: connections of the last run that still fade away do not count.
+            # As the service does: connections of the last run in TIME_WAIT do not count.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 listener.bind((HOST, port))
@@ -151,11 +151,11 @@ def free_port() -> int:
                 continue
             bound: int = listener.getsockname()[1]
             return bound
-    raise DemoError(f"no port is free on {HOST}; end a program that listens there")
+    raise DemoError(f"no port is free on {HOST}; stop a program that listens there")
 
 
 def answers_ready(port: int) -> bool:
-    """Whether the readiness probe answers 200."""
+    """Return whether the readiness probe responds with 200."""
     connection = HTTPConnection(HOST, port, timeout=PROBE_TIMEOUT_S)
     try:
         connection.request("GET", "/readyz")
@@ -167,7 +167,7 @@ def answers_ready(port: int) -> bool:
 
 
 def environment(bootstrap_servers: str) -> dict[str, str]:
-    """Ours, so that rights on a broker of one's own arrive, without settings of another service."""
+    """Return our variables, which may hold credentials, without settings of another service."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -177,7 +177,7 @@ def environment(bootstrap_servers: str) -> dict[str, str]:
 
 
 def config_text(bootstrap_servers: str, names: Names, port: int, state_dir: Path) -> str:
-    """The configuration file, as a user would write it."""
+    """Return the content of the configuration file, as a user would write it."""
     return f"""\
 # Written by the demo. Start the service on it with: ringfence serve --config FILE
 [kafka]

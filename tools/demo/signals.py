@@ -1,4 +1,4 @@
-"""Ctrl-C and its like: the first one ends the demo in order, later ones do not disturb that."""
+"""Signal handling: the first SIGINT, SIGTERM or SIGHUP ends the demo; later ones are ignored."""
 
 import signal
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Ended(BaseException):
-    """A signal asked for the end. No `except Exception` of a library may swallow it."""
+    """A signal has arrived; a BaseException, so that no library's `except Exception` catches it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -19,8 +19,8 @@ class Ended(BaseException):
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Inside, the first signal raises `Ended` in the main thread."""
-    # What the starter wants ignored, as nohup does, stays ignored.
+    """Raise `Ended` in the main thread at the first signal while the block runs."""
+    # Signals that our parent has ignored, as nohup does, stay ignored.
     before = {
         number: handler
         for number in ENDING
@@ -29,7 +29,7 @@ def ended_by_signals() -> Iterator[None]:
 
     def end(number: int, _frame: FrameType | None) -> None:
         for each in before:
-            # Not SIG_IGN, which children would inherit.
+            # A no-op handler instead of SIG_IGN, which children would inherit.
             signal.signal(each, lambda _number, _frame: None)
         raise Ended(number)
 

@@ -1,6 +1,6 @@
-"""The topics of a run: their names, their making, where they end, how far the service is.
+"""Topics of a run: their names, their creation, their end offsets, and the service's progress.
 
-Every request has a limit, and a refusal becomes one sentence for the user.
+Every request has a time limit, and a failure becomes a DemoError.
 """
 
 import uuid
@@ -22,11 +22,11 @@ TOPIC_CONFIG: Final = {
     # The reader compares timestamps: the broker must keep those of the publisher.
     "message.timestamp.type": "CreateTime",
 }
-KEPT_FOR_EVER: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
-"""On a broker of our own: the tables are read from its topics however much later."""
+UNLIMITED_RETENTION: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
+"""On an embedded broker: the tables may be read from its topics much later."""
 
 QUIET: Final = {"log_level": 0}
-"""Clients do not write between the lines of the screen; what fails is raised and told."""
+"""Keeps clients from writing to the screen; failures are raised and reported."""
 
 
 class Names(NamedTuple):
@@ -39,12 +39,12 @@ class Names(NamedTuple):
 
     @property
     def topics(self) -> tuple[str, str, str]:
-        """All topics that the demo makes."""
+        """All topics that the demo creates."""
         return self.input, self.output, self.dead_letter
 
 
 def names_for(*, is_shared: bool) -> Names:
-    """Plain names on a broker that is ours alone; on a shared one each run has its own."""
+    """Return plain names for an embedded broker, and unique names per run on a shared one."""
     run = uuid.uuid4().hex[:8]
     topic = f"flights.{run}" if is_shared else "flights"
     group_id = f"ringfence-demo-{run}" if is_shared else "ringfence-demo"
@@ -52,13 +52,13 @@ def names_for(*, is_shared: bool) -> Names:
 
 
 class Topics:
-    """The administrator's view of one run on the broker."""
+    """Administers and observes the topics of one run."""
 
     def __init__(self, kafka: Mapping[str, str], names: Names) -> None:
         self.names = names
         self._admin = AdminClient({**kafka, **QUIET, "client.id": "ringfence-demo-admin"})
-        # It joins no group. It reads uncommitted on purpose: else an open transaction would hide
-        # the true end of a topic and hold up the answer to "how far is the group?".
+        # It joins no group. It reads uncommitted on purpose: otherwise an open transaction would
+        # hide the true end of a topic and delay the request for committed offsets.
         self._observer = Consumer(
             {
                 **kafka,
@@ -71,8 +71,8 @@ class Topics:
         )
 
     def create(self, *, is_shared: bool) -> None:
-        """Make the three topics; all must be new."""
-        config = TOPIC_CONFIG if is_shared else {**TOPIC_CONFIG, **KEPT_FOR_EVER}
+        """Create the three topics; raise DemoError if one exists."""
+        config = TOPIC_CONFIG if is_shared else {**TOPIC_CONFIG, **UNLIMITED_RETENTION}
         topics = [
             NewTopic(name, num_partitions=PARTITIONS, replication_factor=-1, config=config)
             for name in self.names.topics
@@ -85,25 +85,28 @@ class Topics:
                 raise refused(f"did not create the topic {name}", error) from error
 
     def end_offsets(self, topic: str) -> dict[int, int]:
-        """The high watermark per partition: nothing that was written lies behind it."""
+        """Return the high watermark of each partition."""
         try:
-            return {place.partition: self._end(place) for place in places(topic)}
+            return {each.partition: self._end(each) for each in partitions_of(topic)}
         except KafkaException as error:
-            raise refused(f"did not tell where {topic} ends", error) from error
+            raise refused(f"did not return the end offsets of {topic}", error) from error
 
     def undecided(self) -> int:
-        """How many input messages the group has not committed yet."""
+        """Return how many input messages the group has not committed yet."""
         try:
-            committed = self._observer.committed(places(self.names.input), REQUEST_TIMEOUT_S)
-            return sum(self._end(place) - max(0, place.offset) for place in committed)
+            partitions = partitions_of(self.names.input)
+            committed = self._observer.committed(partitions, REQUEST_TIMEOUT_S)
+            return sum(self._end(each) - max(0, each.offset) for each in committed)
         except KafkaException as error:
-            raise refused(f"did not tell how far {self.names.group_id} is", error) from error
+            raise refused(f"did not return the offsets of {self.names.group_id}", error) from error
 
-    def _end(self, place: TopicPartition) -> int:
-        answer = self._observer.get_watermark_offsets(place, timeout=REQUEST_TIMEOUT_S)
-        if answer is None:
-            raise DemoError(f"the broker did not tell where {place.topic} ends; look at its log")
-        return answer[1]
+    def _end(self, partition: TopicPartition) -> int:
+        watermarks = self._observer.get_watermark_offsets(partition, timeout=REQUEST_TIMEOUT_S)
+        if watermarks is None:
+            raise DemoError(
+                f"the broker did not return the end offset of {partition.topic}; look at its log"
+            )
+        return watermarks[1]
 
     def __enter__(self) -> Self:
         return self
@@ -117,15 +120,15 @@ class Topics:
         self._observer.close()
 
 
-def places(topic: str) -> list[TopicPartition]:
-    """All partitions of a topic."""
+def partitions_of(topic: str) -> list[TopicPartition]:
+    """Return all partitions of a topic."""
     return [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
 
 
-def refused(what: str, error: Exception) -> DemoError:
-    """A failed request as a sentence."""
-    why = str(error) or type(error).__name__
+def refused(failure: str, error: Exception) -> DemoError:
+    """Return the error of a failed request; `failure` continues the sentence "the broker …"."""
+    cause = str(error) or type(error).__name__
     return DemoError(
-        f"the broker {what} within {REQUEST_TIMEOUT_S:.0f} s ({why}); "
+        f"the broker {failure} within {REQUEST_TIMEOUT_S:.0f} s ({cause}); "
         "look at its log, then run the demo again"
     )
