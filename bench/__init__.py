@@ -1,1 +1,1 @@
-"""Benchmarks: Ringfence beside a floor that does nothing and beside its peers, on one broker."""
+"""Benchmarks of Ringfence against a pass-through and against comparable systems, on one broker."""

@@ -1,4 +1,4 @@
-"""Arms: what is compared, each a process on the same topics that is started and ended."""
+"""Arms of the comparisons: each a process that is started on the same topics and stopped."""
 
 import json
 import os
@@ -22,7 +22,7 @@ _END_S: Final = 60
 
 
 class Stage(NamedTuple):
-    """Where an arm works: broker, topics, a folder of its own, and how it is set up."""
+    """The setting of one run: broker, topics, a folder, and the configuration of the arm."""
 
     bootstrap_servers: str
     input: str
@@ -42,14 +42,14 @@ class Stage(NamedTuple):
 
 
 class Arm(NamedTuple):
-    """One contestant."""
+    """One system to measure: its name, and the command that starts it."""
 
     name: str
     command: Callable[[Stage], list[str]]
 
 
 class Running(NamedTuple):
-    """An arm at work: its process, and what raises when it has died."""
+    """A running arm: its process id, and a check that raises if it has died."""
 
     pid: int
     check: Callable[[], None]
@@ -57,13 +57,13 @@ class Running(NamedTuple):
 
 @contextmanager
 def running(arm: Arm, stage: Stage, folder: Path = ROOT) -> Iterator[Running]:
-    """Run it from the code in a folder. Ended by SIGTERM, by force after a while."""
+    """Run an arm from the code in a folder; stop it with SIGTERM, and kill it after a timeout."""
     log = stage.folder / f"{arm.name}-{stage.instance}.log"
     with log.open("ab") as output:
         process = subprocess.Popen(
             [*ATTACHED, str(os.getpid()), *arm.command(stage)],
             cwd=folder,
-            env=with_heap_tuned(os.environ),  # as Ringfence has its workers
+            env=with_heap_tuned(os.environ),  # as the supervisor does for its workers
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -117,14 +117,14 @@ def _sampled(stage: Stage) -> list[str]:
 
 RINGFENCE: Final = Arm("ringfence", _ringfence)
 SAMPLED: Final = Arm("ringfence", _sampled)
-"""The same, and at its end it writes where its time went."""
+"""Ringfence under the sampler, which at its end writes how the loop spent its time."""
 FLOOR: Final = Arm("floor", _floor)
 KAFKA_STREAMS: Final = Arm("kafka_streams", _kafka_streams)
 QUIX: Final = Arm("quix", _quix)
 
 
 def _config(stage: Stage) -> Path:
-    """One configuration for the service and for the floor: what is not here has its default."""
+    """Write one configuration for the service and the floor; other keys have their defaults."""
     path = stage.folder / f"ringfence-{stage.instance}.toml"
     path.write_text(
         f"""\

@@ -1,7 +1,7 @@
-"""Artemis by itself: durable messages into a queue and out of it, duplicates kept out.
+"""Artemis benchmark: durable messages into a queue and out of it, with duplicate detection.
 
-Another job than the arms have: no topic is read, no transaction spans input and output, and a
-duplicate vanishes. So it has a table of its own, in messages a second and not in ratios.
+This is a different job from that of the arms: no topic is read, no transaction spans input and
+output, and a duplicate vanishes. So it has its own table, in messages per second instead of ratios.
 """
 
 import shutil
@@ -22,7 +22,7 @@ _TIMEOUT_S = 300
 
 
 class Queue(NamedTuple):
-    """One run: what was sent, what came out, and how long it took."""
+    """One run: messages sent and received, and its duration."""
 
     sent: int
     received: int
@@ -30,12 +30,12 @@ class Queue(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Messages sent a second, until the last one was received."""
+        """Sent messages per second, until the last one was received."""
         return self.sent / self.seconds
 
 
 def artemis() -> Queue:
-    """Run our program on the genuine broker, embedded, with its journal on disk."""
+    """Run `DuplicatePeer` on an embedded Artemis broker with its journal on disk."""
     folder = FOLDER / "artemis"
     shutil.rmtree(folder, ignore_errors=True)
     port = choose_ports(folder / "none").client

@@ -1,4 +1,4 @@
-"""Asking: a running `serve` is asked through its API, as an operator or a scraper does."""
+"""API requests to a running `serve`, one by one or as a steady load of several clients."""
 
 import json
 import socket
@@ -21,24 +21,24 @@ _CHUNK_BYTES: Final = 65_536
 
 
 def ask(stage: Stage, path: str) -> bytes:
-    """The answer's body; OSError when it does not listen or says no."""
+    """GET a path and return the response's body; OSError if that fails."""
     url = f"http://127.0.0.1:{stage.api_port}{path}"
-    with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
-        return bytes(answer.read())
+    with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as response:
+        return bytes(response.read())
 
 
 def ask_json(stage: Stage, path: str) -> Any:  # noqa: ANN401 - the caller knows the resource
-    """The answer as a document."""
+    """GET a path and return the JSON of its response."""
     return json.loads(ask(stage, path))
 
 
 def await_ready(stage: Stage, check: Callable[[], None]) -> None:
-    """Return once `/readyz` says ok."""
+    """Wait until `/readyz` returns ok."""
     await_answer(lambda: bool(ask(stage, "/readyz")), check)
 
 
 def await_answer(holds: Callable[[], bool], check: Callable[[], None]) -> None:
-    """Ask until it holds; an answer that does not come counts as no."""
+    """Repeat a request until it returns True; one without a response counts as False."""
     deadline_s = time.monotonic() + _READY_WITHIN_S
     while not _holds(holds):
         check()
@@ -47,47 +47,50 @@ def await_answer(holds: Callable[[], bool], check: Callable[[], None]) -> None:
         time.sleep(_POLL_S)
 
 
-def _holds(question: Callable[[], bool]) -> bool:
+def _holds(request: Callable[[], bool]) -> bool:
     try:
-        return question()
+        return request()
     except OSError:
         return False
 
 
 @dataclass(slots=True)
 class Answers:
-    """What askers heard."""
+    """Response times of a load, and its failures."""
 
     took_ms: list[float] = field(default_factory=list)
     refused: int = 0
-    """How many were no good answers."""
+    """Number of responses without status 200."""
 
 
 @contextmanager
-def asked(stage: Stage, paths: Sequence[str], per_s: float, askers: int) -> Iterator[Answers]:
-    """Ask so often while the block runs, for the paths in turn; infinitely often: at once again.
+def api_load(stage: Stage, paths: Sequence[str], per_s: float, clients: int) -> Iterator[Answers]:
+    """Request the paths in turn while the block runs; with an infinite rate, without a pause.
 
-    Each asker begins when it is due, not when the answer before it came, and keeps its connection.
-    What it asks and hears it writes and reads itself: an HTTP client would take as much of the
-    machine as the one who answers.
+    Each client sends a request when it is due, not when the previous response has arrived, and
+    keeps its connection. It writes and parses HTTP itself, since an HTTP library would use as much
+    of the machine as the server does.
     """
     is_over = threading.Event()
     answers = Answers()
 
-    def keep_asking(number: int) -> None:
+    def keep_requesting(number: int) -> None:
         due_s = time.monotonic() + number / per_s
         with socket.create_connection(("127.0.0.1", stage.api_port), _TIMEOUT_S) as connection:
             for path in islice(cycle(paths), number, None):
                 if is_over.wait(max(0.0, due_s - time.monotonic())):
                     return
-                due_s += askers / per_s
+                due_s += clients / per_s
                 started_s = time.monotonic()
-                if _answered(connection, path):
+                if _succeeds(connection, path):
                     answers.took_ms.append((time.monotonic() - started_s) * 1000)
                 else:
                     answers.refused += 1
 
-    threads = [threading.Thread(target=keep_asking, args=[n], daemon=True) for n in range(askers)]
+    threads = [
+        threading.Thread(target=keep_requesting, args=[number], daemon=True)
+        for number in range(clients)
+    ]
     for thread in threads:
         thread.start()
     try:
@@ -98,8 +101,8 @@ def asked(stage: Stage, paths: Sequence[str], per_s: float, askers: int) -> Iter
             thread.join(_TIMEOUT_S)
 
 
-def _answered(connection: socket.socket, path: str) -> bool:
-    """Whether the answer is a good one, once all of it is there."""
+def _succeeds(connection: socket.socket, path: str) -> bool:
+    """GET a path; return whether the status is 200, once the whole response has arrived."""
     connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
     head = b""
     while not (blank := head.find(_BLANK_LINE)) + 1:
@@ -114,5 +117,5 @@ def _answered(connection: socket.socket, path: str) -> bool:
 def _received(connection: socket.socket) -> bytes:
     data = connection.recv(_CHUNK_BYTES)
     if not data:
-        raise ConnectionError("the API has closed a connection that it was to keep")
+        raise ConnectionError("the API has closed a keep-alive connection")
     return data

@@ -1,4 +1,4 @@
-"""Burning: CPU that another process takes, to tell what a machine costs from what a load does."""
+"""CPU burner: a process that takes CPU, to separate the effect of a busy machine from a load's."""
 
 import multiprocessing
 import time
@@ -11,7 +11,7 @@ _SLICE_S: Final = 0.002
 
 @contextmanager
 def burning(cores: float) -> Iterator[None]:
-    """Take so much of the processors while the block runs, one of them at most."""
+    """Use a fraction of one core in another process while the block runs."""
     process = multiprocessing.get_context("spawn").Process(target=_burn, args=(cores,), daemon=True)
     process.start()
     try:

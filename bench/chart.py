@@ -1,4 +1,4 @@
-"""Chart: a finding as plots."""
+"""Plots of a finding, one SVG file per figure."""
 
 from pathlib import Path
 from typing import Final
@@ -18,7 +18,7 @@ _OTHERS: Final = ("#e8590c", "#5f3dc4", "#2b8a3e", "#c2255c")
 
 
 def plot(finding: Finding, key: str, folder: Path) -> None:
-    """Draw each figure into a file of its own."""
+    """Draw each figure into its own file."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, figure in enumerate(finding.figures, 1):
         draw = _bars if figure.bars else _lines
@@ -34,7 +34,7 @@ def plot(finding: Finding, key: str, folder: Path) -> None:
 
 
 def _lines(axes: Axes, finding: Finding, figure: Figure) -> None:
-    """A line for each column; the rows are steps at equal distances."""
+    """Draw a line for each column; the rows are equidistant steps."""
     names = [shown(row[figure.rows]) for row in finding.rows]
     for number, column in enumerate(figure.columns):
         values = [middle(row[column]) for row in finding.rows]
@@ -42,11 +42,11 @@ def _lines(axes: Axes, finding: Finding, figure: Figure) -> None:
         ends = [[error[end] for error in errors] for end in (0, 1)]
         colour = _colour(column, number)
         axes.errorbar(names, values, yerr=ends, marker="o", capsize=3, label=column, color=colour)
-        for place, value in enumerate(values):
+        for step, value in enumerate(values):
             text = shown(float(value))
-            # The first line's labels below it, where those of the others cannot be.
-            away = (6, 6) if number else (6, -12)
-            axes.annotate(text, (place, value), away, textcoords="offset points", fontsize=8)
+            # The first line has its labels below it, to keep them apart from those of the others.
+            offset = (6, 6) if number else (6, -12)
+            axes.annotate(text, (step, value), offset, textcoords="offset points", fontsize=8)
     axes.margins(x=0.08, y=0.12)
     axes.set_ylim(bottom=0)
     axes.set_xlabel(figure.rows)
@@ -57,15 +57,15 @@ def _lines(axes: Axes, finding: Finding, figure: Figure) -> None:
 
 
 def _bars(axes: Axes, finding: Finding, figure: Figure) -> None:
-    """A group of bars for each row; a row without a value has none."""
+    """Draw a group of bars for each row; a missing value has no bar."""
     width = 0.8 / len(figure.columns)
     for number, column in enumerate(figure.columns):
-        found = [(place, row.get(column)) for place, row in enumerate(finding.rows)]
-        filled = [(place, cell) for place, cell in found if cell is not None]
-        places = [place + (number - (len(figure.columns) - 1) / 2) * width for place, _ in filled]
+        found = [(index, row.get(column)) for index, row in enumerate(finding.rows)]
+        filled = [(index, cell) for index, cell in found if cell is not None]
+        heights = [index + (number - (len(figure.columns) - 1) / 2) * width for index, _ in filled]
         values = [middle(cell) for _, cell in filled]
         colour = _colour(column, number)
-        bars = axes.barh(places, values, width * 0.9, label=column, color=colour)
+        bars = axes.barh(heights, values, width * 0.9, label=column, color=colour)
         axes.bar_label(bars, [f" {shown(float(value))}" for value in values], fontsize=8)
     names = [shown(row[figure.rows]) for row in finding.rows]
     axes.set_yticks(range(len(names)), names)
@@ -78,7 +78,7 @@ def _bars(axes: Axes, finding: Finding, figure: Figure) -> None:
 
 
 def _distances(cell: object) -> tuple[float, float]:
-    """How far the least and the most lie from the median."""
+    """Return the distances of the minimum and the maximum from the median."""
     if isinstance(cell, Spread):
         return cell.median - cell.min, cell.max - cell.median
     return 0.0, 0.0

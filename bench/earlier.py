@@ -1,7 +1,7 @@
-"""Earlier: the service of another commit beside the present one, on one broker, in turn.
+"""Comparison of this checkout with the service of another commit, on one broker, in turn.
 
-`make bench-earlier REVISION=v1` prints the CPU time of a message and the rate of both, and their
-ratios. A ratio is taken within a round, and every second round runs in reverse, as in `make bench`.
+`make bench-earlier REVISION=v1` prints CPU time per message and rate of both, and their ratios. A
+ratio is taken within a round, and every second round runs in reverse order, as in `make bench`.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from bench.progress import Point, pace
 from bench.results import Spread
 from bench.series.stages import ALL, LOOP, per_message
 from bench.trials import warm_up
-from bench.venue import Venue, venue
+from bench.venue import Venue, open_venue
 from bench.workload import Workload
 from tools.errors import ToolError
 from tools.jars import RUN_FOLDER
@@ -32,7 +32,7 @@ _RATE: Final = "messages a second"
 
 
 class Turn(NamedTuple):
-    """One run of one of the two: what a warm message costs, in µs of CPU time, and the rate."""
+    """One run of either: CPU time per message in µs, when warm, and the rate."""
 
     loop: float
     all_threads: float
@@ -40,7 +40,7 @@ class Turn(NamedTuple):
 
 
 def main() -> int:
-    """Compare for each size of a batch."""
+    """Compare at each batch size; return 1 if a tool failed."""
     parser = argparse.ArgumentParser(prog="python -m bench.earlier", description=__doc__)
     parser.add_argument("revision", help="the commit to compare with")
     parser.add_argument("--rounds", type=int, default=5)
@@ -50,12 +50,12 @@ def main() -> int:
     workload = Workload()
     try:
         earlier = checked_out(given.revision, _FOLDER)
-        with venue() as place:
-            warm_up(place, workload, console.print)
+        with open_venue() as venue:
+            warm_up(venue, workload, console.print)
             for batch in given.batches:
-                turns = _turns(place, workload, batch, earlier, given.rounds, console)
+                turns = _turns(venue, workload, batch, earlier, given.rounds, console)
                 settings = {"messages": f"{workload.records:,}", "batch_records": batch}
-                title = f"Batches of {batch:,}: this code beside {given.revision}"
+                title = f"Batches of {batch:,}: this checkout and {given.revision}"
                 console.print(table(compared(title, settings, *turns)))
     except ToolError as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def checked_out(revision: str, folder: Path) -> Path:
-    """Write the files of a commit into a folder, in place of what is there."""
+    """Write the files of a commit into a folder, replacing its contents."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     command = ["git", "-C", str(ROOT), "archive", "--format=tar", revision]
@@ -74,49 +74,49 @@ def checked_out(revision: str, folder: Path) -> Path:
             with tarfile.open(fileobj=git.stdout, mode="r|") as files:
                 files.extractall(folder, filter="data")
         except tarfile.ReadError as error:
-            raise ToolError(f"git has no files of {revision!r}; name a commit") from error
+            raise ToolError(f"git has no commit {revision!r}; name another one") from error
     return folder
 
 
 def compared(
     title: str, settings: Mapping[str, object], before: list[Turn], after: list[Turn]
 ) -> Finding:
-    """A row for each figure; the ratio is this code's over the other's, by round."""
+    """Return a row per figure; the ratio is this checkout's over the other's, by round."""
     parts = [(f"{LOOP}, µs a message", 0), (f"{ALL}, µs a message", 1), (_RATE, 2)]
     rows: list[Row] = [
         {
             "figure": part,
-            "earlier": Spread.of(turn[place] for turn in before),
-            "now": Spread.of(turn[place] for turn in after),
+            "earlier": Spread.of(turn[index] for turn in before),
+            "now": Spread.of(turn[index] for turn in after),
             "now / earlier": Spread.of(
-                late[place] / early[place] for early, late in zip(before, after, strict=True)
+                late[index] / early[index] for early, late in zip(before, after, strict=True)
             ),
         }
-        for part, place in parts
+        for part, index in parts
     ]
     return Finding(title, {**settings, "rounds": len(before)}, rows)
 
 
 def _turns(
-    place: Venue, workload: Workload, batch: int, earlier: Path, rounds: int, console: Console
+    venue: Venue, workload: Workload, batch: int, earlier: Path, rounds: int, console: Console
 ) -> tuple[list[Turn], list[Turn]]:
     found: dict[Path, list[Turn]] = {earlier: [], ROOT: []}
     for number in range(rounds):
         for folder in list(found)[:: -1 if number % 2 else 1]:
-            turn = _turn(place, workload, batch, folder)
+            turn = _turn(venue, workload, batch, folder)
             found[folder].append(turn)
             name = "now" if folder == ROOT else "earlier"
             console.print(f"{batch:,}: {name}: loop {turn.loop:.2f} µs, {turn.rate:,.0f}/s")
     return found[earlier], found[ROOT]
 
 
-def _turn(place: Venue, workload: Workload, batch: int, folder: Path) -> Turn:
+def _turn(venue: Venue, workload: Workload, batch: int, folder: Path) -> Turn:
     points, before = list[Point](), dict[str, float]()
     with (
-        place.reading(RINGFENCE, workload, batch_records=batch) as stage,
+        venue.reading(RINGFENCE, workload, batch_records=batch) as stage,
         running(RINGFENCE, stage, folder) as one,
     ):
-        for point in place.follow(stage, workload, one.check):
+        for point in venue.follow(stage, workload, one.check):
             points.append(point)
             if not before and point.records >= workload.records / 2:
                 before, half = cpu_s(one.pid), point.records

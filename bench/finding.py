@@ -1,4 +1,4 @@
-"""Finding: what one series measured, as rows of cells; how it is read, shown and written."""
+"""Finding: the result of one series as a table, and how it is displayed and stored."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from bench.results import Spread
 
 Cell = str | int | float | Spread | None
 Row = Mapping[str, Cell]
-"""Cells by the name of their column, unit last."""
+"""Cells by column name, which ends with the unit."""
 
 
 class Figure(NamedTuple):
@@ -21,11 +21,11 @@ class Figure(NamedTuple):
     columns: Sequence[str]
     unit: str
     bars: bool = False
-    """Bars beside each other, where rows are no steps of a scale."""
+    """Whether to draw bars, for rows that are not steps of a scale."""
 
 
 class Finding(NamedTuple):
-    """One series: what was compared with what, under which settings, and what came out."""
+    """The result of one series: its settings, rows, and the plots to draw."""
 
     title: str
     settings: Mapping[str, object]
@@ -34,34 +34,36 @@ class Finding(NamedTuple):
 
     @property
     def columns(self) -> list[str]:
-        """The names of all columns, in the order in which the rows bring them."""
+        """The names of all columns, in order of first occurrence."""
         return list(dict.fromkeys(name for row in self.rows for name in row))
 
-    def told(self) -> dict[str, object]:
-        """For JSON."""
+    def to_json(self) -> dict[str, object]:
+        """Return the finding as a JSON object."""
         rows = [{name: _plain(cell) for name, cell in row.items()} for row in self.rows]
         return {"title": self.title, "settings": dict(self.settings), "rows": rows}
 
 
 def table(finding: Finding) -> Table:
-    """All rows; below them the settings."""
-    told = ", ".join(f"{name} {value}" for name, value in finding.settings.items())
-    made = Table(title=finding.title, caption=told, title_justify="left", caption_justify="left")
+    """Return a table of all rows, with the settings as its caption."""
+    caption = ", ".join(f"{name} {value}" for name, value in finding.settings.items())
+    found = Table(
+        title=finding.title, caption=caption, title_justify="left", caption_justify="left"
+    )
     for number, column in enumerate(finding.columns):
-        made.add_column(column, justify="right" if number else "left", overflow="fold")
+        found.add_column(column, justify="right" if number else "left", overflow="fold")
     for row in finding.rows:
-        made.add_row(*(shown(row.get(column)) for column in finding.columns))
-    return made
+        found.add_row(*(shown(row.get(column)) for column in finding.columns))
+    return found
 
 
 def shown(cell: Cell) -> str:
-    """A cell as a person reads it: median, and least and most where they differ."""
+    """Return a cell as text: the median, and minimum and maximum if they differ."""
     match cell:
         case None:
             return ""
         case Spread(least, median, most):
-            whole = _figures(median)
-            return whole if least == most else f"{whole} ({_figures(least)}–{_figures(most)})"  # noqa: RUF001 - a range
+            text = _figures(median)
+            return text if least == most else f"{text} ({_figures(least)}–{_figures(most)})"  # noqa: RUF001 - a range
         case float():
             return _figures(cell)
         case int():
@@ -71,18 +73,18 @@ def shown(cell: Cell) -> str:
 
 
 def middle(cell: Cell) -> float:
-    """The number that stands for a cell in a plot."""
+    """Return the number that is plotted for a cell."""
     if isinstance(cell, Spread):
         return cell.median
-    assert isinstance(cell, int | float)  # a figure names columns of numbers
+    assert isinstance(cell, int | float)  # the columns of a figure hold numbers
     return float(cell)
 
 
 def _figures(number: float) -> str:
-    """Three figures at least, and nothing that was not measured."""
+    """Return a number with at least three significant figures, and no more than were measured."""
     size = abs(number)
-    places = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 0.1 or not size else 4
-    return f"{number:,.{places}f}"
+    decimals = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 0.1 or not size else 4
+    return f"{number:,.{decimals}f}"
 
 
 def _plain(cell: Cell) -> object:

@@ -1,9 +1,9 @@
-"""Flood: half requests and idle connections by the thousand, from many addresses, for a minute.
+"""Connection flood: thousands of incomplete requests and idle connections, from many addresses.
 
-`make bench-flood` prints what `/livez` at the port of the probes took meanwhile, how much memory
-the process that serves the API took for it, and what the records that were decided all the time
-cost, beside those of some seconds before and after. Then another process takes as much CPU as the
-flood did: what the rate loses to that is no cost of the connections.
+`make bench-flood` prints the response times of `/livez` on the probe port during the flood, the
+memory of the process that serves the API, and the cost of the records that were decided in that
+time, compared with some seconds before and after. Then another process takes as much CPU as the
+flood did: what the rate loses to that is not a cost of the connections.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from bench.asking import Answers, ask, await_ready
 from bench.burning import burning
 from bench.progress import Point
 from bench.series.asking import Spell, Trio, spell
-from bench.venue import free_port, venue
+from bench.venue import free_port, open_venue
 from bench.workload import Workload
 from service.supervisor.watchdog import raise_descriptor_limit
 from tools.errors import ToolError
@@ -42,7 +42,7 @@ _BURNT_S: Final = 30.0
 
 
 def main() -> int:
-    """Serve at full load, flood, ask all the time, and tell."""
+    """Serve at full load, flood, probe all the time, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m bench.flood", description=__doc__)
     parser.add_argument("--half-requests", type=int, default=6_000)
     parser.add_argument("--idle", type=int, default=2_000)
@@ -54,14 +54,14 @@ def main() -> int:
     workload = Workload(records=given.records)
     try:
         with (
-            venue() as place,
-            place.reading(RINGFENCE, workload) as stage,
+            open_venue() as venue,
+            venue.reading(RINGFENCE, workload) as stage,
             running(RINGFENCE, stage) as one,
         ):
             await_ready(stage, one.check)
             pid = _serving(one.pid, stage.api_port)
-            points = place.follow(stage, workload, one.check)
-            _spell(points, one.pid, _CALM_S)  # how it starts
+            points = venue.follow(stage, workload, one.check)
+            _spell(points, one.pid, _CALM_S)  # the start does not count
             before = _spell(points, one.pid, _CALM_S)
             calm_bytes = _resident_bytes(pid)
             with (
@@ -105,13 +105,13 @@ def main() -> int:
 def _spell(points: Iterator[Point], pid: int, seconds: float) -> Spell:
     found = spell(points, pid, seconds_min=seconds)
     if found is None:
-        raise ToolError("all records were read too soon: give more with --records")
+        raise ToolError("all records were read too soon: set a higher --records")
     return found
 
 
 @contextmanager
 def _flooded(port: int, half_requests: int, idle: int) -> Iterator[int]:
-    """Flood from another process, whose work is not to hold up what asks here; gives its id."""
+    """Flood from another process, so that it does not delay the probes; yield its process id."""
     flood = multiprocessing.get_context("spawn").Process(
         target=_flood, args=(port, half_requests, idle), daemon=True
     )
@@ -125,7 +125,7 @@ def _flooded(port: int, half_requests: int, idle: int) -> Iterator[int]:
 
 
 def _flood(port: int, half_requests: int, idle: int) -> None:
-    """Hold as many connections as the service lets in, and try for the others again and again."""
+    """Hold as many connections as the service accepts, and keep retrying the others."""
     raise_descriptor_limit()
 
     async def hold(number: int) -> None:
@@ -147,7 +147,7 @@ def _flood(port: int, half_requests: int, idle: int) -> None:
 
 @contextmanager
 def _probed(port: int) -> Iterator[Answers]:
-    """Ask all the time while the block runs; one that is not answered counts as refused."""
+    """Send probes while the block runs; one without a response counts as refused."""
     answers, is_over = Answers(), threading.Event()
 
     def probe() -> None:
@@ -170,13 +170,13 @@ def _probed(port: int) -> Iterator[Answers]:
 
 
 def _cpu_s(pid: int) -> float:
-    """CPU seconds of one process without its children."""
+    """Return the CPU seconds of a process without its children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _serving(pid: int, port: int) -> int:
-    """The process that listens: the one that was started, or the one that it attached."""
+    """Return the process that listens on the port: the given one or one of its children."""
     inodes = {
         line.split()[9]
         for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
@@ -188,13 +188,13 @@ def _serving(pid: int, port: int) -> int:
             with suppress(OSError):
                 if str(link.readlink()).removeprefix("socket:[").rstrip("]") in inodes:
                     return each
-    raise ToolError(f"nobody below process {pid} listens on port {port}")
+    raise ToolError(f"neither process {pid} nor a child of it listens on port {port}")
 
 
 def _resident_bytes(pid: int, name: str = "VmRSS") -> int:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    told = dict(line.split(":\t", 1) for line in lines)
-    return int(told[name].split()[0]) * 1024
+    fields = dict(line.split(":\t", 1) for line in lines)
+    return int(fields[name].split()[0]) * 1024
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The floor: the same clients, the same transactions, and no deduplication at all.
+"""Floor: a pass-through with the same clients and transactions, and no deduplication.
 
 It consumes, produces every record with its headers, key, partition and time, and commits; it
-decides nothing and remembers nothing. What a deduplicator costs is what it lacks to this.
-Invariant: clients and garbage collector are set up by the service's own code.
+decides and remembers nothing. The cost of a deduplicator is the difference to its rate.
+The service's own code sets up the clients and the garbage collector.
 """
 
 import sys
@@ -16,7 +16,7 @@ from service.supervisor.watchdog import calm_garbage_collector
 
 
 def pass_through(config_path: Path) -> None:
-    """Copy the input of the only route to its output until the process is ended."""
+    """Copy the input of the only route to its output until the process is killed."""
     config = load(config_path, {})
     route, service = config.routes[0], config.service
     clients = KafkaClients(config)
@@ -34,24 +34,24 @@ def pass_through(config_path: Path) -> None:
         for message in messages:
             if message.error() is not None:
                 raise KafkaException(message.error())
-            place, offset = message.partition() or 0, message.offset() or 0
+            partition, offset = message.partition() or 0, message.offset() or 0
             producer.produce(
                 route.output,
                 message.value(),
                 key=message.key(),
-                partition=place,
+                partition=partition,
                 timestamp=message.timestamp()[1],
                 headers=message.headers(),
             )
-            ends[place] = offset + 1
-        offsets = [TopicPartition(route.inputs[0], place, end) for place, end in ends.items()]
+            ends[partition] = offset + 1
+        offsets = [TopicPartition(route.inputs[0], number, end) for number, end in ends.items()]
         producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 30)
         producer.commit_transaction(30)
 
 
 def _from_the_start(consumer: Consumer, granted: list[TopicPartition]) -> None:
-    for place in granted:
-        place.offset = 0
+    for partition in granted:
+        partition.offset = 0
     consumer.incremental_assign(granted)
 
 

@@ -1,6 +1,7 @@
-"""`make bench-full`: every series in turn on one broker; tables, one JSON, a plot for each.
+"""Full benchmark (`make bench-full`): runs every series in turn on one broker.
 
-`--only ids_held restore` measures some; `--scale 0.05` looks whether all of it still runs.
+It prints a table and draws a plot for each, and writes one JSON file. `--only ids_held restore`
+measures some of them; `--scale 0.05` is a quick check that all still run.
 """
 
 import argparse
@@ -31,12 +32,12 @@ from bench.series.stages import stages
 from bench.series.sweeps import PLAIN, SWEEPS, swept
 from bench.session import Session
 from bench.trials import warm_up
-from bench.venue import venue
+from bench.venue import open_venue
 from tools.errors import ToolError
 
 FULL: Final = FOLDER / "full.json"
 _WIDTH: Final = 150
-"""Of the tables where no terminal tells."""
+"""Width of the tables if the output is not a terminal."""
 SERIES: Final[Mapping[str, Callable[[Session], Finding]]] = {
     "peers": partial(peers, key="peers"),
     "quix": partial(peers, key="quix"),
@@ -44,8 +45,8 @@ SERIES: Final[Mapping[str, Callable[[Session], Finding]]] = {
     "instances": instances,
     "stages": stages,
     "changelog": changelog,
-    "asking": partial(asking, about=POLLED),
-    "listing": partial(asking, about=LISTED),
+    "asking": partial(asking, load=POLLED),
+    "listing": partial(asking, load=LISTED),
     "latency": latencies,
     "shapes": shapes,
     "ids_held": ids_held,
@@ -57,7 +58,7 @@ SERIES: Final[Mapping[str, Callable[[Session], Finding]]] = {
 
 
 def main() -> int:
-    """Measure what was asked for; what is measured is on the disk before the next begins."""
+    """Run the selected series, and write each result before the next series; 1 if one failed."""
     parser = argparse.ArgumentParser(prog="python -m bench.full", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies records and ids")
@@ -66,15 +67,15 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     found: dict[str, Finding] = {}
     try:
-        with venue() as place, Groups(place) as groups:
-            tell = partial(console.print, soft_wrap=True, highlight=False)
-            session = Session(place, groups, given.rounds, given.scale, tell)
-            warm_up(place, session.sized(PLAIN), session.say)
+        with open_venue() as venue, Groups(venue) as groups:
+            write_line = partial(console.print, soft_wrap=True, highlight=False)
+            session = Session(venue, groups, given.rounds, given.scale, write_line)
+            warm_up(venue, session.sized(PLAIN), session.say)
             for key in given.only:
                 session.say(f"[bold]{key}")
                 try:
                     found[key] = SERIES[key](session)
-                except Exception:  # noqa: BLE001 - what comes after it can be measured still
+                except Exception:  # noqa: BLE001 - the other series can still be measured
                     console.print_exception()
                     continue
                 write(found, given.rounds, given.scale)
@@ -88,14 +89,14 @@ def main() -> int:
 
 
 def write(found: Mapping[str, Finding], rounds: int, scale: float) -> None:
-    """All findings so far, with what they were measured on."""
+    """Write all findings so far, with the versions and the machine."""
     document = {
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "rounds": rounds,
         "scale": scale,
         "versions": versions(),
         "machine": described(),
-        "series": {key: finding.told() for key, finding in found.items()},
+        "series": {key: finding.to_json() for key, finding in found.items()},
     }
     FULL.parent.mkdir(parents=True, exist_ok=True)
     FULL.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

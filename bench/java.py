@@ -1,4 +1,4 @@
-"""Peers written in Java: their jars fetched and verified, our program compiled beside them."""
+"""Peers written in Java: fetches and verifies their jars, and compiles our programs for them."""
 
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ _COMPILE_TIMEOUT_S: Final = 120
 
 
 def classpath(peer: str, program: str) -> str:
-    """What `java -cp` needs to run `program` from the folder of a peer."""
+    """Return the class path for `program` in the folder of a peer, compiling it if necessary."""
     source = PEERS / peer / f"{program}.java"
     jars = Jars(
         purpose=f"the peer {peer}",
@@ -31,7 +31,7 @@ def classpath(peer: str, program: str) -> str:
 def _compile(source: Path, jars: str, classes: Path) -> None:
     compiler = shutil.which("javac")
     if compiler is None:
-        raise ToolError("No javac on the PATH: install a JDK; the peers' programs need it.")
+        raise ToolError("No javac on the PATH: install a JDK to compile the peers' programs.")
     command = [compiler, "-Xlint:all", "-Werror", "-cp", jars, "-d", str(classes), str(source)]
     done = subprocess.run(
         command, check=False, capture_output=True, text=True, timeout=_COMPILE_TIMEOUT_S

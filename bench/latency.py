@@ -1,4 +1,4 @@
-"""Latency: from `produce` to a consumer that reads what is committed, at a steady rate."""
+"""Latency from `produce` to a read_committed consumer of the output, at a steady rate."""
 
 import math
 import struct
@@ -21,7 +21,7 @@ _TICK_S: Final = 0.001
 
 
 class Latency(NamedTuple):
-    """Milliseconds from produce to visibility; `records` were measured."""
+    """Milliseconds from produce to visibility, and the number of measured records."""
 
     p50: float
     p99: float
@@ -30,7 +30,7 @@ class Latency(NamedTuple):
 
 
 def latency(venue: Venue, arm: Arm, rate: int, duration_s: float) -> Latency:
-    """Measure one arm at so many records a second; its first seconds do not count."""
+    """Measure one arm at `rate` records per second; its first seconds do not count."""
     source = f"steady-{uuid.uuid4().hex[:8]}"
     venue.create(source, PARTITIONS)
     with venue.stage(arm, source, PARTITIONS) as stage, running(arm, stage) as one:
@@ -44,7 +44,7 @@ def latency(venue: Venue, arm: Arm, rate: int, duration_s: float) -> Latency:
 def _send(
     venue: Venue, topic: str, rate: int, duration_s: float, check: Callable[[], None]
 ) -> None:
-    """A record each tick on average, whatever the ticks take; a tenth repeats the id before it."""
+    """Send at the mean rate, whatever the ticks take; every tenth record repeats the id before."""
     producer = Producer({**venue.client, "linger.ms": 0})
     started_s, sent, value = time.monotonic(), 0, bytes(192)
     while (now_s := time.monotonic()) - started_s < duration_s:
@@ -65,7 +65,7 @@ def _send(
 
 
 class _Reader(threading.Thread):
-    """Reads the output as a consumer downstream would, and notes how old each record is."""
+    """Reads the output as a downstream consumer would, and notes the age of each record."""
 
     def __init__(self, venue: Venue, topic: str) -> None:
         super().__init__(daemon=True)
@@ -83,7 +83,7 @@ class _Reader(threading.Thread):
         self._is_over = threading.Event()
 
     def run(self) -> None:
-        """Until it is told to stop."""
+        """Read until `stop` is called."""
         while not self._is_over.is_set():
             message = self._consumer.poll(0.1)
             if message is not None and message.error() is None:
@@ -93,13 +93,13 @@ class _Reader(threading.Thread):
         self._consumer.close()
 
     def stop(self) -> None:
-        """Wait for what is still on its way, then end."""
+        """Wait for records in transit, then stop."""
         time.sleep(1)
         self._is_over.set()
         self.join(timeout=10)
 
     def summary(self) -> Latency:
-        """The percentiles of what came after the warm-up."""
+        """Return the percentiles of the ages after the warm-up."""
         if not self._ages_ms:
             raise RuntimeError("nothing came out")
         first_s = self._ages_ms[0][0] + _WARM_UP_S
@@ -109,5 +109,5 @@ class _Reader(threading.Thread):
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The value that so large a share of the ordered values is not above."""
+    """Return the least of the ordered values that at least `share` of them do not exceed."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

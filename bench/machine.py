@@ -1,4 +1,4 @@
-"""Machine: what the kernel tells of a process and its files, read from /proc (Linux)."""
+"""Memory, CPU time and disk use of processes, read from /proc (Linux)."""
 
 import os
 import platform
@@ -22,7 +22,7 @@ class Memory(NamedTuple):
 
 
 def memory(pid: int) -> Memory:
-    """VmRSS and VmHWM of a live process and its children, summed."""
+    """Return VmRSS and VmHWM of a live process and its children, summed."""
     found = [
         memory_in(Path(f"/proc/{each}/status").read_text(encoding="ascii"))
         for each in (pid, *children_of(pid))
@@ -31,13 +31,16 @@ def memory(pid: int) -> Memory:
 
 
 def memory_in(status: str) -> Memory:
-    """The same from the text of its status file."""
+    """Return VmRSS and VmHWM from the text of a process's status file."""
     kib = dict(re.findall(r"^(Vm\w+):\s+(\d+) kB", status, re.MULTILINE))
     return Memory(int(kib["VmRSS"]) * 1024, int(kib["VmHWM"]) * 1024)
 
 
 def cpu_s(pid: int) -> dict[str, float]:
-    """CPU seconds of a live process by kind of thread; one with children does not work itself."""
+    """Return the CPU seconds of a live process and its children, by kind of thread.
+
+    A process with children is a supervisor, and all its threads count as one kind.
+    """
     found: dict[str, float] = defaultdict(float)
     children = children_of(pid)
     for each in (pid, *children):
@@ -45,42 +48,42 @@ def cpu_s(pid: int) -> dict[str, float]:
             try:
                 name, seconds = thread_in((task / "stat").read_text(encoding="utf-8"))
             except OSError:
-                continue  # the thread has ended since
+                continue  # the thread has ended
             kind = kind_of(name, is_main=task.name == str(each))
             found["supervisor" if children and each == pid else kind] += seconds
     return found
 
 
 def thread_in(stat: str) -> tuple[str, float]:
-    """Name and CPU seconds of a thread, from the text of its stat file."""
+    """Return name and CPU seconds of a thread, from the text of its stat file."""
     head, _, rest = stat.rpartition(")")
     fields = rest.split()
     return head.partition("(")[2], (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
 def kind_of(thread: str, *, is_main: bool) -> str:
-    """What a thread works for."""
+    """Return the kind of a thread, by its name."""
     if is_main:
         return "main thread"
     return next((kind for start, kind in _KINDS if thread.startswith(start)), "other threads")
 
 
 def disk_bytes(folder: Path) -> int:
-    """What a folder takes on the disk: its blocks, as `du` counts them."""
+    """Return the disk space of a folder: its blocks, as `du` counts them."""
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
 
 
 def drop_cached(folder: Path) -> None:
-    """Have the kernel forget the contents of the files below a folder."""
+    """Drop the files below a folder from the page cache."""
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
-                os.fsync(file.fileno())  # only what is on the disk can be forgotten
+                os.fsync(file.fileno())  # only pages that are on the disk can be dropped
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def described() -> dict[str, object]:
-    """Processors, memory and kernel."""
+    """Return the machine's processors, memory and kernel."""
     cpus = re.findall(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo"), re.MULTILINE)
     total = re.search(r"^MemTotal:\s+(\d+) kB", _read("/proc/meminfo"), re.MULTILINE)
     return {

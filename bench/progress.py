@@ -1,4 +1,4 @@
-"""Progress: how far an arm has come, seen from outside by the offsets that its group commits."""
+"""Progress of an arm, observed from outside by the offsets that its group commits."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -11,14 +11,14 @@ STALL_S = 120.0
 
 
 class Point(NamedTuple):
-    """So many records were done at this moment."""
+    """The number of records committed at a moment."""
 
     at_s: float
     records: int
 
 
 class Pace(NamedTuple):
-    """How fast an arm was: over the whole run, and over its second half, when it is warm."""
+    """Records per second: over the whole run, and over its second half, when the arm is warm."""
 
     whole: float
     second_half: float
@@ -32,16 +32,16 @@ def follow(
     total: int,
     check: Callable[[], None],
 ) -> Iterator[Point]:
-    """Each point when it is seen, until so many are committed; `check` raises when the arm died."""
-    # Not the admin client: librdkafka 2.16 crashes when its answer is that the coordinator moved.
-    # And uncommitted, or an open transaction would keep the answer back.
+    """Yield each change until `total` records are committed; `check` raises if the arm has died."""
+    # Not the admin client: librdkafka 2.16 crashes if the response is that the coordinator moved.
+    # And read_uncommitted, since an open transaction would delay the response.
     watcher = Consumer({**client, "group.id": group, "isolation.level": "read_uncommitted"})
-    places = [TopicPartition(topic, number) for number in range(partitions)]
+    watched = [TopicPartition(topic, number) for number in range(partitions)]
     last = Point(time.monotonic(), 0)
     try:
         while last.records < total:
             check()
-            done = _committed(watcher, places)
+            done = _committed(watcher, watched)
             now_s = time.monotonic()
             if done > last.records:
                 last = Point(now_s, done)
@@ -54,12 +54,12 @@ def follow(
 
 
 def pace(points: list[Point]) -> Pace:
-    """Records a second; a run that is over in two commits has no second half to speak of."""
+    """Return records per second; the second half means little in a run of only two commits."""
     return Pace(_rate(points[0], points[-1]), pace_from(points, points[-1].records / 2))
 
 
 def pace_from(points: list[Point], records: float) -> float:
-    """Records a second once so many were done."""
+    """Return records per second from the point at which `records` were committed."""
     return _rate(next(p for p in points if p.records >= records), points[-1])
 
 
@@ -67,8 +67,8 @@ def _rate(first: Point, last: Point) -> float:
     return (last.records - first.records) / max(last.at_s - first.at_s, 1e-9)
 
 
-def _committed(watcher: Consumer, places: list[TopicPartition]) -> int:
+def _committed(watcher: Consumer, partitions: list[TopicPartition]) -> int:
     try:
-        return sum(max(0, place.offset) for place in watcher.committed(places, timeout=5))
+        return sum(max(0, each.offset) for each in watcher.committed(partitions, timeout=5))
     except KafkaException:
         return 0

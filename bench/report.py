@@ -1,4 +1,4 @@
-"""Report: the tables that a person reads, and the plots."""
+"""Report of `make bench`: tables for the terminal, and plots."""
 
 import matplotlib as mpl
 from rich.console import Console
@@ -24,12 +24,12 @@ def show(results: Results, console: Console) -> None:
         for column in ("arm", "p50", "p99", "p99.9"):
             table.add_column(column, justify="left" if column == "arm" else "right")
         for arm, rounds in arms.items():
-            middles = [Spread.of(each[place] for each in rounds).median for place in range(3)]
+            middles = [Spread.of(each[index] for each in rounds).median for index in range(3)]
             table.add_row(TITLES[arm], *(f"{value:.1f}" for value in middles))
         console.print(table)
 
     if results.queues:
-        table = Table(title="Artemis by itself: into a durable queue and out of it, another job")
+        table = Table(title="Artemis, a different job: into a durable queue and out of it")
         for column in ("min", "median", "max"):
             table.add_column(f"messages a second, {column}", justify="right")
         rates = Spread.of(queue.rate for queue in results.queues)
@@ -38,8 +38,8 @@ def show(results: Results, console: Console) -> None:
 
 
 def _throughput(comparison: Comparison) -> Table:
-    told = ", ".join(f"{name} {value}" for name, value in comparison.settings.items())
-    table = Table(title=f"{comparison.name}: messages a second, warm ({told})")
+    settings = ", ".join(f"{name} {value}" for name, value in comparison.settings.items())
+    table = Table(title=f"{comparison.name}: messages a second, warm ({settings})")
     for column in ("arm", "min", "median", "max", "Ringfence is … times as fast"):
         table.add_column(column, justify="left" if column == "arm" else "right")
     for arm in comparison.rounds:
@@ -53,7 +53,7 @@ def _throughput(comparison: Comparison) -> Table:
 
 
 def plot(results: Results) -> None:
-    """Draw every comparison, and the latencies."""
+    """Draw a plot of every comparison."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for number, comparison in enumerate(results.comparisons, 1):
         _bars(comparison, number)
@@ -74,7 +74,7 @@ def _bars(comparison: Comparison, number: int) -> None:
         axes.annotate(f" {spread.median:,.0f}", (spread.max, row), va="center", fontsize=9)
     axes.invert_yaxis()
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.set_xlabel("messages a second, warm: median, least and most of the rounds")
+    axes.set_xlabel("messages a second, warm: median, minimum and maximum of the rounds")
     axes.set_title(comparison.name, loc="left")
     axes.margins(x=0.18)
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,4 +1,4 @@
-"""Results: what was measured, as values; ratios are taken within a round, then min, median, max."""
+"""Results of `make bench`; ratios are taken within a round, then min, median and max of these."""
 
 import json
 import platform
@@ -22,7 +22,7 @@ LATEST = FOLDER / "latest.json"
 
 
 class Spread(NamedTuple):
-    """The least, the middle and the most of several rounds."""
+    """Minimum, median and maximum of several rounds."""
 
     min: float
     median: float
@@ -30,27 +30,27 @@ class Spread(NamedTuple):
 
     @classmethod
     def of(cls, values: Iterable[float]) -> "Spread":
-        """Of at least one value."""
+        """Return the spread of at least one value."""
         ordered = sorted(values)
         return cls(ordered[0], statistics.median(ordered), ordered[-1])
 
 
 class Comparison(NamedTuple):
-    """One arm against another under one heading, round by round."""
+    """The arms of one trial, round by round."""
 
     name: str
     settings: Mapping[str, object]
     rounds: Mapping[str, list[Pace]]
-    """Paces by arm; round n of one arm ran beside round n of the others."""
+    """Paces by arm; round n of an arm ran right before or after round n of the others."""
 
     def rates(self, arm: str) -> Spread:
-        """Records a second of the second halves, when every arm is warm."""
+        """Return records per second over the second halves, when every arm is warm."""
         return Spread.of(pace.second_half for pace in self.rounds[arm])
 
     def ratio(self, arm: str, other: str) -> Spread:
-        """How many times as fast as the other."""
+        """Return how many times as fast as the other an arm was."""
         pairs = zip(self.rounds[arm], self.rounds[other], strict=True)
-        return Spread.of(mine.second_half / theirs.second_half for mine, theirs in pairs)
+        return Spread.of(one.second_half / base.second_half for one, base in pairs)
 
 
 @dataclass
@@ -59,16 +59,16 @@ class Results:
 
     comparisons: list[Comparison] = field(default_factory=list)
     latencies: dict[str, dict[str, list[Latency]]] = field(default_factory=dict)
-    """By rate, then by arm, a value for each round."""
+    """By rate, then by arm: a value for each round."""
     queues: list[Queue] = field(default_factory=list)
     """Artemis, a value for each round."""
     asked: Mapping[str, object] | None = None
-    """What it costs the loop that its API is asked, as a finding tells it."""
+    """The cost of API requests to the loop: a finding as JSON."""
     listed: Mapping[str, object] | None = None
-    """The same of lists of very many addresses."""
+    """The same for requests that list very many addresses."""
 
     def ratios(self) -> dict[str, Spread]:
-        """Every headline ratio by its name, `ringfence/floor` and so on."""
+        """Return the ratios by their names, such as `ringfence/floor`."""
         found = {}
         for comparison in self.comparisons:
             for other in comparison.rounds:
@@ -79,7 +79,7 @@ class Results:
         return found
 
     def write(self, path: Path = LATEST) -> None:
-        """As JSON, with what it was measured on."""
+        """Write the results as JSON, with the versions they were measured with."""
         document = {
             "made": datetime.now(UTC).isoformat(timespec="seconds"),
             "versions": versions(),
@@ -115,7 +115,7 @@ def _comparison(comparison: Comparison) -> dict[str, object]:
 
 
 def versions() -> dict[str, str]:
-    """What was measured, and on what."""
+    """Return the versions of Ringfence and its libraries, and the kind of machine."""
     return {
         "ringfence": product_version(),
         "python": platform.python_version(),

@@ -1,11 +1,11 @@
-"""Sampler: runs the real `serve` and notes on which stage its loop spends CPU time.
+"""Sampling profiler: runs the real `serve` and notes in which stage its loop spends CPU time.
 
-    python -m bench.sampler CONFIG FOUND        the supervisor, whose child is
-    python -m bench.sampler FOUND FD PID        what runs the loop, and is interrupted
+    python -m bench.sampler CONFIG FOUND        the supervisor, which starts as its child
+    python -m bench.sampler FOUND FD PID        the worker that runs the loop and is sampled
 
-A timer interrupts the main thread, which runs the loop; what CPU time that thread has used since
-the interruption before counts for the stage of the innermost function that the table knows. So
-waiting counts nothing, and a long call into C counts in full though it is interrupted once.
+A timer interrupts the main thread, which runs the loop. The CPU time of that thread since the
+previous interruption is added to the stage of the innermost function that the table contains. So
+waiting adds nothing, and a long call into C counts in full although it is interrupted only once.
 """
 
 import json
@@ -24,7 +24,7 @@ from service.main.serve import serve
 from service.supervisor import worker_process as child
 
 INTERVAL_S: Final = 0.0017
-"""No divisor of anything that the loop does in a rhythm."""
+"""Not a divisor of any period of the loop."""
 
 REST: Final = "rest of the loop"
 STAGES: Final = {
@@ -49,9 +49,9 @@ STAGES: Final = {
     ),
     REST: ("loop.py:Loop.turn", "worker.py:LoopRunner._turn"),
 }
-"""Stage → functions as `file:qualified name`, or how that begins; the longest that fits counts.
+"""Stage → functions as `file:qualified name`, or a prefix of that; the longest match counts.
 
-A function that is not here counts where it was called from.
+A function that is not listed counts for its caller.
 """
 
 _ROOT: Final = Path(__file__).parents[1]
@@ -59,7 +59,7 @@ _OURS: Final = ("service", "state")
 
 
 def stage_of(functions: Iterable[str]) -> str | None:
-    """The stage of a stack, innermost function first; None when it is not the loop's."""
+    """Return the stage of a stack, innermost function first; None if it is not the loop's."""
     return next((stage for name in functions if (stage := _stage_of_function(name))), None)
 
 
@@ -83,13 +83,13 @@ class Sampler:
         self._used_s = 0.0
 
     def start(self) -> None:
-        """Begin; to be called by the main thread, which signals interrupt."""
+        """Start sampling; to be called by the main thread, which receives the signals."""
         self._used_s = time.thread_time()
         signal.signal(signal.SIGALRM, self._tick)
         signal.setitimer(signal.ITIMER_REAL, INTERVAL_S, INTERVAL_S)
 
     def stop(self) -> None:
-        """End."""
+        """Stop sampling."""
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _tick(self, _signal: int, frame: FrameType | None) -> None:
@@ -101,12 +101,12 @@ class Sampler:
         self._used_s = now_s
 
     def _known(self, code: CodeType) -> str | None:
-        """As `_stage_of_function`; each function is looked up once."""
+        """Return the stage of a function, which is looked up once."""
         if code not in self._stages:
             path = Path(code.co_filename)
-            ours = path.is_relative_to(_ROOT) and path.relative_to(_ROOT).parts[0] in _OURS
+            is_ours = path.is_relative_to(_ROOT) and path.relative_to(_ROOT).parts[0] in _OURS
             name = f"{path.name}:{code.co_qualname}"
-            self._stages[code] = _stage_of_function(name) if ours else None
+            self._stages[code] = _stage_of_function(name) if is_ours else None
         return self._stages[code]
 
 
@@ -117,13 +117,13 @@ def _codes(frame: FrameType | None) -> Iterator[CodeType]:
 
 
 def supervise(config_path: str, found_path: str) -> int:
-    """Serve until SIGTERM."""
+    """Run the supervisor until SIGTERM."""
     config = load(Path(config_path), os.environ)
     return serve(config, ("-m", "bench.sampler", found_path))
 
 
 def work(found_path: str, fd: str, supervisor_pid: str) -> int:
-    """Be a child; at its end, write what was found."""
+    """Run a worker; at its end, write the samples."""
     sampler = Sampler()
     sampler.start()
     try:

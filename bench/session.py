@@ -1,4 +1,4 @@
-"""Session: what every series is handed: where, how often, how large, and whom to tell."""
+"""Session: the parameters of a series: venue, rounds, scale, and the output of progress lines."""
 
 import time
 from collections.abc import Callable
@@ -16,24 +16,24 @@ _RECORDS_MIN: Final = 100_000
 class Session:
     """One run of any number of series."""
 
-    place: Venue
+    venue: Venue
     groups: Groups
     rounds: int
     scale: float
-    """What counts of records and ids are multiplied by; below 1 for a quick look."""
-    tell: Callable[[str], None]
+    """Factor for the numbers of records and ids; below 1 for a quick check."""
+    write_line: Callable[[str], None]
     started_s: float = field(default_factory=time.monotonic)
 
     def say(self, sentence: str) -> None:
-        """Progress, with the time since the beginning."""
+        """Print a progress line, with the time since the start."""
         minutes, seconds = divmod(round(time.monotonic() - self.started_s), 60)
-        self.tell(f"{minutes:3}:{seconds:02}  {sentence}")
+        self.write_line(f"{minutes:3}:{seconds:02}  {sentence}")
 
     def scaled(self, count: int) -> int:
-        """So many, at this run's scale."""
+        """Return a count at the scale of this run."""
         return max(1, round(count * self.scale))
 
     def sized(self, workload: Workload) -> Workload:
-        """The workload at this run's scale; with too few records a start is all that it has."""
+        """Return the workload at the scale of this run, with enough records to outlast a start."""
         least = min(workload.records, _RECORDS_MIN)
         return workload._replace(records=max(least, self.scaled(workload.records)))

@@ -1,7 +1,7 @@
-"""Shapes: what a remembered id costs, by the shape in which a ring is kept. A process for each.
+"""Cost of a remembered id in each shape that a ring may be kept in, each in its own process.
 
-`python -m bench.shapes compact 1000000` fills one ring, decides a stretch more on it, and prints
-what that cost as JSON. No Kafka, no headers: deciding, remembering and the local store alone.
+`python -m bench.shapes compact 1000000` fills one ring, decides some more ids on it, and prints
+the cost of these as JSON. No Kafka, no headers: only deciding, remembering and the local store.
 """
 
 import json
@@ -33,11 +33,11 @@ _SOURCE: Final = PartitionId("input", 0)
 _POSITION: Final = StorePosition(Identity("c", "i", "l", 1), 0, 0, 0)
 
 Decide = Callable[[list[bytes]], int]
-"""Takes a batch of ids; how many of them were known."""
+"""Decides a batch of ids; returns how many of them were known."""
 
 
 class Cost(NamedTuple):
-    """Of one shape with so many ids held."""
+    """The cost of one shape: microseconds per id, memory and disk; and the duplicates found."""
 
     wall_us: float
     cpu_us: float
@@ -47,7 +47,7 @@ class Cost(NamedTuple):
 
 
 def ring(folder: Path, capacity: int, *, whole_ids_max: int) -> Decide:
-    """The service's own ring and store; compact from `whole_ids_max` ids on."""
+    """Return the service's own ring and store; the ring is compact above `whole_ids_max` ids."""
     state.cache.WHOLE_IDS_MAX = whole_ids_max  # type: ignore[misc]
     cache, store = Cache(1 << 40), RocksStores(folder).open(_SOURCE)
     offset = 0
@@ -73,15 +73,15 @@ def ring(folder: Path, capacity: int, *, whole_ids_max: int) -> Decide:
 
 
 def entries(folder: Path, capacity: int) -> Decide:
-    """An entry of RocksDB for each id, found through bloom filters, deleted when it is expired.
+    """Return a store with one RocksDB entry per id, found through bloom filters, deleted on expiry.
 
-    It keeps less than the service does: no origin, no time.
+    It keeps less than the service does: no origin and no time.
     """
     options, table = Options(raw_mode=True), BlockBasedOptions()
     table.set_bloom_filter(10, block_based=False)
     options.set_block_based_table_factory(table)
     db = Rdict(str(folder), options=options)
-    order: deque[bytes] = deque()  # in memory, which is cheaper than to find it on the disk
+    order: deque[bytes] = deque()  # in memory, which is cheaper than reading it from the disk
     following = 0
 
     def decide(ids: list[bytes]) -> int:
@@ -111,7 +111,7 @@ SHAPES: Final = {
 
 
 def batches(ids: int, *, copies: float, seed: int) -> Iterator[list[bytes]]:
-    """Ids in text, some of them copies of recent ones."""
+    """Yield batches of textual ids, some of them copies of recent ones."""
     chance, recent = Random(seed), [b""]
     for _ in range(0, ids, BATCH):
         batch = []
@@ -125,7 +125,7 @@ def batches(ids: int, *, copies: float, seed: int) -> Iterator[list[bytes]]:
 
 
 def cost(shape: str, ids: int, folder: Path) -> Cost:
-    """Fill, then measure."""
+    """Fill a ring, then measure."""
     decide = SHAPES[shape](folder, ids)
     for batch in batches(ids, copies=0, seed=1):
         decide(batch)
@@ -140,7 +140,7 @@ def cost(shape: str, ids: int, folder: Path) -> Cost:
 
 
 def main(shape: str, ids: str) -> int:
-    """Print what was found."""
+    """Print the cost as JSON."""
     with tempfile.TemporaryDirectory() as folder:
         print(json.dumps(cost(shape, int(ids), Path(folder))._asdict()))
     return 0

@@ -1,12 +1,12 @@
-"""`make bench-spark`: a backfill beside Spark's own ways to drop duplicates, and beside reading.
+"""Spark benchmark (`make bench-spark`): a backfill against Spark's own deduplication.
 
-    python -m bench.spark                     every arm in turn, each in a process of its own
-    python -m bench.spark NAME SOURCE OUT     one arm, which tells its figures as its last line
+    python -m bench.spark                     every arm in turn, each in its own process
+    python -m bench.spark NAME SOURCE OUT     one arm, which prints its figures as its last line
 
-Each arm reads the same topic by the same session (`local[2]`, RocksDB, batches of one size) and all
-but the first write what they found to a Delta table. A rate is that of the batches after the first:
-what a session needs to begin is told apart. Memory is that of the process, of Spark's JVM and of
-the Python workers together, looked at ten times a second.
+Each arm reads the same topic with the same session (`local[2]`, RocksDB, batches of one size), and
+all but the first, which only reads, write their results to a Delta table. A rate is that of the
+batches after the first, so that the start of a session does not count. Memory is the sum of the
+process, Spark's JVM and the Python workers, sampled ten times a second.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from rich.console import Console
 from bench.finding import Finding, Row, table
 from bench.machine import MIB, described
 from bench.results import FOLDER, Spread, versions
-from bench.venue import Venue, venue
+from bench.venue import Venue, open_venue
 from bench.workload import Workload
 from pipeline.backfill.inputs import BackfillInputs
 from pipeline.backfill.run import STATE, judged
@@ -41,30 +41,30 @@ from tools.processes import children_of
 LATEST: Final = FOLDER / "spark.json"
 BATCHES: Final = 8
 HELD: Final = 2_000_000
-"""How many ids the ring holds: all, as the others do."""
-_LOOK_S: Final = 0.1
+"""How many ids the ring holds: all, as in the other arms."""
+_SAMPLE_S: Final = 0.1
 _PATIENT: Final = {"default.api.timeout.ms": "60000", "request.timeout.ms": "30000"}
 
 
 class Arm(NamedTuple):
-    """What is done to the records of a topic."""
+    """One way to process the records of a topic."""
 
     title: str
     transform: Callable[[DataFrame, str], DataFrame]
     sink: str = "delta"
 
 
-class Told(NamedTuple):
-    """What one run of an arm tells of itself."""
+class RunFigures(NamedTuple):
+    """The figures of one run of an arm."""
 
     records: int
     whole_s: float
     warm_records: int
     warm_s: float
     kept: int
-    """Rows of state: ids, or for a backfill ids that its ring holds."""
+    """Number of ids in the state."""
     state_bytes: int
-    """In the files of RocksDB."""
+    """Size of RocksDB's files."""
 
 
 def _identified(records: DataFrame, _topic: str) -> DataFrame:
@@ -97,7 +97,7 @@ ARMS: Final[Mapping[str, Arm]] = {
 
 
 def main() -> int:
-    """Measure what was asked for."""
+    """Measure every arm, or run a single one as a child process."""
     if len(sys.argv) == 4 and sys.argv[1] in ARMS:
         return _arm(*sys.argv[1:])
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
@@ -106,25 +106,25 @@ def main() -> int:
     given = parser.parse_args()
     console = Console(width=150 if not sys.stdout.isatty() else None)
     workload = Workload(records=given.records)
-    with venue() as place:
-        found = _measured(place, workload, given.rounds, console.print)
+    with open_venue() as venue:
+        found = _measured(venue, workload, given.rounds, console.print)
     console.print(table(found))
     FOLDER.mkdir(parents=True, exist_ok=True)
-    document = {"machine": described(), "versions": versions(), "spark": found.told()}
+    document = {"machine": described(), "versions": versions(), "spark": found.to_json()}
     LATEST.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     console.print(f"written: {LATEST}")
     return 0
 
 
-def _measured(place: Venue, workload: Workload, rounds: int, say: Callable[[str], None]) -> Finding:
-    told: dict[str, list[tuple[Told, int]]] = {name: [] for name in ARMS}
-    source = [place.broker.bootstrap_servers, place.input(workload)]
+def _measured(venue: Venue, workload: Workload, rounds: int, say: Callable[[str], None]) -> Finding:
+    runs: dict[str, list[tuple[RunFigures, int]]] = {name: [] for name in ARMS}
+    source = [venue.broker.bootstrap_servers, venue.input(workload)]
     source.append(str(workload.records // BATCHES))
     for number in range(rounds):
         for name, arm in ARMS.items():
             with tempfile.TemporaryDirectory() as folder:
                 run = _run(name, " ".join(source), Path(folder))
-            told[name].append(run)
+            runs[name].append(run)
             rate = run[0].warm_records / run[0].warm_s
             say(f"round {number + 1}: {arm.title}: {rate:,.0f} records a second")
     settings = {
@@ -134,48 +134,50 @@ def _measured(place: Venue, workload: Workload, rounds: int, say: Callable[[str]
         "copies": workload.duplicate_share,
         "rounds": rounds,
     }
-    rows = [_row(ARMS[name].title, runs, told["backfill"]) for name, runs in told.items()]
+    rows = [_row(ARMS[name].title, each, runs["backfill"]) for name, each in runs.items()]
     return Finding("a history on Spark, local[2]", settings, rows)
 
 
-def _row(title: str, runs: list[tuple[Told, int]], ours: list[tuple[Told, int]]) -> Row:
-    pairs = zip(ours, runs, strict=True)
+def _row(
+    title: str, runs: list[tuple[RunFigures, int]], backfills: list[tuple[RunFigures, int]]
+) -> Row:
+    pairs = zip(backfills, runs, strict=True)
     return {
         "arm": title,
-        "records a second, warm": Spread.of(_rate(told) for told, _ in runs),
+        "records a second, warm": Spread.of(_rate(run) for run, _ in runs),
         "backfill is … times as fast": Spread.of(
-            _rate(mine) / _rate(theirs) for (mine, _), (theirs, _) in pairs
+            _rate(backfill) / _rate(run) for (backfill, _), (run, _) in pairs
         ),
-        "whole, s": Spread.of(told.whole_s for told, _ in runs),
+        "whole, s": Spread.of(run.whole_s for run, _ in runs),
         "peak memory, MiB": Spread.of(peak / MIB for _, peak in runs),
-        "ids kept": max(told.kept for told, _ in runs),
+        "ids kept": max(run.kept for run, _ in runs),
         "state, bytes an id": Spread.of(
-            told.state_bytes / told.kept if told.kept else 0 for told, _ in runs
+            run.state_bytes / run.kept if run.kept else 0 for run, _ in runs
         ),
     }
 
 
-def _rate(told: Told) -> float:
-    return told.warm_records / told.warm_s
+def _rate(run: RunFigures) -> float:
+    return run.warm_records / run.warm_s
 
 
-def _run(name: str, source: str, folder: Path) -> tuple[Told, int]:
-    """One arm in a process of its own, and the most memory that it took."""
+def _run(name: str, source: str, folder: Path) -> tuple[RunFigures, int]:
+    """Run one arm in its own process; return its figures, and its peak memory in bytes."""
     command = [sys.executable, "-m", "bench.spark", name, source, str(folder)]
     peak = 0
     with (folder / "log").open("w") as log:
         running = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         while running.poll() is None:
             peak = max(peak, _resident_bytes(running.pid))
-            time.sleep(_LOOK_S)
+            time.sleep(_SAMPLE_S)
     lines = (folder / "log").read_text(encoding="utf-8").splitlines()
     if running.returncode:
         raise RuntimeError(f"{name} ended with {running.returncode}:\n" + "\n".join(lines[-30:]))
-    return Told(*json.loads(lines[-1])), peak
+    return RunFigures(*json.loads(lines[-1])), peak
 
 
 def _resident_bytes(pid: int) -> int:
-    """Of a process and all that it has started."""
+    """Return the resident memory of a process and its descendants."""
     found = 0
     try:
         for each in children_of(pid):
@@ -184,7 +186,7 @@ def _resident_bytes(pid: int) -> int:
             if line.startswith("VmRSS:"):
                 found += int(line.split()[1]) * 1024
     except OSError:
-        pass  # it has ended meanwhile
+        pass  # the process has ended
     return found
 
 
@@ -207,13 +209,15 @@ def _arm(name: str, source: str, folder: str) -> int:
         .start()
     )
     query.awaitTermination()
-    told = _told(spark, query, name, out, time.monotonic() - began)
+    figures = _figures(spark, query, name, out, time.monotonic() - began)
     spark.stop()
-    print(json.dumps(told))
+    print(json.dumps(figures))
     return 0
 
 
-def _told(spark: SparkSession, query: StreamingQuery, name: str, out: Path, whole_s: float) -> Told:
+def _figures(
+    spark: SparkSession, query: StreamingQuery, name: str, out: Path, whole_s: float
+) -> RunFigures:
     batches = [each for each in query.recentProgress if each.numInputRows]
     warm = batches[1:]
     kept, state_bytes = 0, 0
@@ -223,8 +227,8 @@ def _told(spark: SparkSession, query: StreamingQuery, name: str, out: Path, whol
     if name == "backfill":
         verdicts = spark.read.format("delta").load(str(out / "verdicts"))
         kept = verdicts.where("verdict = 'accepted'").count()
-        assert remembered(spark, out).count() > 0  # there is what the figure is of
-    return Told(
+        assert remembered(spark, out).count() > 0  # the state whose size is measured exists
+    return RunFigures(
         records=sum(each.numInputRows for each in batches),
         whole_s=whole_s,
         warm_records=sum(each.numInputRows for each in warm),

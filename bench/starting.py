@@ -1,7 +1,7 @@
-"""Starting: how long `ringfence --help` takes, wall and CPU, and what it loads.
+"""Start time of the command line: wall and CPU time of `ringfence --help`, and what it imports.
 
-Not a test: a machine that is busy takes longer. `python -m bench.starting` prints it, with the
-budget of 200 ms beside it and the modules that cost most.
+Not a test, since a busy machine takes longer. `python -m bench.starting` prints the times beside
+the budget of 200 ms, and the slowest modules.
 """
 
 import resource
@@ -21,13 +21,13 @@ def main() -> None:
     """Measure and print."""
     for words in (["--help"], ["status", "--help"], ["redrive", "start", "--help"]):
         print(f"ringfence {' '.join(words)}: {timed(words)}")
-    print("\nWhat --help loads, by its own time:")
+    print("\nModules that --help imports, by their own time:")
     for line in slowest():
         print(f"  {line}")
 
 
 def timed(words: list[str]) -> str:
-    """Median wall time and mean CPU time of some rounds, after one that warms the disk."""
+    """Return median wall time and mean CPU time of some rounds, after one that warms the disk."""
     _run(words)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     walls_ms = [_run(words) for _ in range(ROUNDS)]
@@ -38,10 +38,10 @@ def timed(words: list[str]) -> str:
 
 
 def slowest() -> list[str]:
-    """The modules that take longest to load, as Python tells."""
+    """Return the modules that take longest to import, according to `-X importtime`."""
     program = [sys.executable, "-X", "importtime", "-m", "service.main.entry", "--help"]
-    told = subprocess.run(program, capture_output=True, text=True, check=True).stderr
-    rows = [line.removeprefix("import time:").split("|") for line in told.splitlines()[1:]]
+    report = subprocess.run(program, capture_output=True, text=True, check=True).stderr
+    rows = [line.removeprefix("import time:").split("|") for line in report.splitlines()[1:]]
     costs = sorted(((int(row[0]), row[2].strip()) for row in rows), reverse=True)
     return [f"{cost_us / 1000:6.1f} ms  {name}" for cost_us, name in costs[:LOADED]]
 

@@ -1,4 +1,4 @@
-"""Trials: what `make bench` compares, and how the arms take their turns."""
+"""Trials: the comparisons of `make bench`, and how their arms alternate."""
 
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
@@ -18,7 +18,7 @@ TITLES: Final[Mapping[str, str]] = {
 
 
 class Trial(NamedTuple):
-    """One comparison: who reads what, and how Ringfence and the floor are set up for it."""
+    """One comparison: its workload, arms, and the configuration of Ringfence and the floor."""
 
     key: str
     title: str
@@ -26,8 +26,8 @@ class Trial(NamedTuple):
     arms: tuple[Arm, ...]
     setup: Mapping[str, object]
 
-    def told(self) -> dict[str, object]:
-        """What a reader of the table needs to know."""
+    def settings(self) -> dict[str, object]:
+        """Return the settings to show with the results."""
         work = self.workload
         return {
             "messages": f"{work.records:,}",
@@ -54,20 +54,20 @@ TRIALS: Final = (
 )
 
 
-def warm_up(place: Venue, workload: Workload, say: Callable[[str], None]) -> None:
-    """Turns that do not count: a new broker compiles itself for some millions of records."""
+def warm_up(venue: Venue, workload: Workload, say: Callable[[str], None]) -> None:
+    """Run turns that do not count: a new broker's JIT takes some millions of records to warm up."""
     for arm in 2 * (FLOOR, RINGFENCE):
         say(f"warming up: {TITLES[arm.name]}")
-        place.pace(arm, workload)
+        venue.pace(arm, workload)
 
 
-def compared(place: Venue, trial: Trial, rounds: int, say: Callable[[str], None]) -> Comparison:
-    """Alternate the arms; every second round in reverse, so that none always follows the same."""
-    place.input(trial.workload)
+def compared(venue: Venue, trial: Trial, rounds: int, say: Callable[[str], None]) -> Comparison:
+    """Alternate the arms, every second round in reverse, so that none always follows the same."""
+    venue.input(trial.workload)
     paces: dict[str, list[Pace]] = {arm.name: [] for arm in trial.arms}
     for number in range(rounds):
         for arm in trial.arms[:: -1 if number % 2 else 1]:
-            pace = place.pace(arm, trial.workload, **trial.setup)
+            pace = venue.pace(arm, trial.workload, **trial.setup)
             paces[arm.name].append(pace)
             say(f"{trial.title}: {TITLES[arm.name]}: {pace.second_half:,.0f}/s")
-    return Comparison(trial.title, trial.told(), paces)
+    return Comparison(trial.title, trial.settings(), paces)

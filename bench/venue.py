@@ -1,4 +1,4 @@
-"""Venue: one broker for all arms, fresh topics for each run, and nothing of it left behind."""
+"""Venue of the benchmarks: one broker for all arms, and new topics for each run."""
 
 import shutil
 import uuid
@@ -31,18 +31,18 @@ _TIMEOUT_S: Final = 60
 
 
 class Venue:
-    """A broker with input topics that stay, and runs that come and go."""
+    """A broker whose input topics are kept, and whose other topics belong to single runs."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.client: dict[str, str | int | float | bool] = {**broker.client_properties}
-        # It outlives the broker, and would tell of that.
+        # The client outlives the broker, and would log its absence.
         self.admin = AdminClient({**self.client, "log_level": 0})
         self._inputs: dict[Workload, str] = {}
         self._runs = 0
 
     def input(self, workload: Workload) -> str:
-        """The topic that holds the workload, written when it is asked for first."""
+        """Return the topic that holds the workload, writing it on first use."""
         if workload not in self._inputs:
             topic = f"input-{len(self._inputs)}"
             self.create(topic, workload.partitions)
@@ -51,17 +51,17 @@ class Venue:
         return self._inputs[workload]
 
     def forget(self, workload: Workload) -> None:
-        """Delete its topic: the disk is not without end."""
+        """Delete the topic of a workload, to free its disk space."""
         self._delete([self._inputs.pop(workload)])
 
     def create(self, topic: str, partitions: int) -> None:
-        """Make a topic that keeps everything, whatever the timestamps."""
-        wanted = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
-        self.admin.create_topics([wanted])[topic].result(_TIMEOUT_S)
+        """Create a topic that keeps all records, whatever their timestamps."""
+        new_topic = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
+        self.admin.create_topics([new_topic])[topic].result(_TIMEOUT_S)
 
     @contextmanager
     def stage(self, arm: Arm, source: str, partitions: int, **setup: object) -> Iterator[Stage]:
-        """Topics and a folder for one run; afterwards all of it is deleted."""
+        """Create topics and a folder for one run; delete all of them after the block."""
         self._runs += 1
         group = f"{arm.name}-{self._runs}"
         folder = FOLDER / group
@@ -81,14 +81,14 @@ class Venue:
             shutil.rmtree(folder, ignore_errors=True)
 
     def pace(self, arm: Arm, workload: Workload, **setup: object) -> Pace:
-        """Run an arm over a whole workload, and how fast it was."""
+        """Run an arm over a whole workload; return how fast it was."""
         with self.reading(arm, workload, **setup) as stage, running(arm, stage) as one:
             return pace(list(self.follow(stage, workload, one.check)))
 
     def reading(
         self, arm: Arm, workload: Workload, **setup: object
     ) -> AbstractContextManager[Stage]:
-        """A stage whose input is the workload."""
+        """Return a stage whose input is the workload."""
         if workload.has_addresses:
             setup["address"] = f"{{header:{ADDRESS_HEADER}}}"
         return self.stage(arm, self.input(workload), workload.partitions, **setup)
@@ -100,12 +100,12 @@ class Venue:
         check: Callable[[], None],
         records: int | None = None,
     ) -> Iterator[Point]:
-        """How far the stage's group has come, until the whole workload is done, or so many."""
+        """Yield the progress of the stage's group up to `records`, or the whole workload."""
         total = workload.records if records is None else records
         return follow(self.client, stage.group, stage.input, workload.partitions, total, check)
 
     def append(self, topic: str) -> int:
-        """One record more with an id of its own, on partition 0; gives the end after it."""
+        """Append a record with a new id to partition 0; return the end offset after it."""
         ends: list[int] = []
         identifier = uuid.uuid4().hex.encode()
         producer = Producer(self.client)
@@ -121,7 +121,7 @@ class Venue:
         return ends[0]
 
     def read(self, topic: str, partitions: int) -> Iterator[Message]:
-        """Every committed record of a topic that nobody writes any more."""
+        """Yield every committed record of a topic that is no longer written to."""
         owned: dict[str, str | int | float | bool] = {
             "group.id": f"{topic}-audit",
             "isolation.level": "read_committed",
@@ -148,16 +148,16 @@ class Venue:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Return a free port."""
     return choose_ports(FOLDER / "none").client
 
 
 @contextmanager
-def venue() -> Iterator[Venue]:
-    """A broker of the environment's kind."""
+def open_venue() -> Iterator[Venue]:
+    """Start a broker of the kind that the environment selects."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     with open_broker(Path(FOLDER) / "broker") as broker:
         yield Venue(broker)
-    # Not after a failure: what the arms and the broker said is below it.
+    # Kept after a failure, for the logs of the arms and the broker.
     shutil.rmtree(FOLDER, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""Workload: what every arm of a comparison reads, made from a seed.
+"""Workload: the input of every arm of a comparison, generated from a seed.
 
-An id is a UUID in text, the key is the id, and a copy has the id and the key of a record that was
-accepted shortly before on the same partition, so every arm has the same duplicates to find.
+An id is a textual UUID, the key is the id, and a copy has the id and the key of a recently accepted
+record of the same partition, so that every arm has the same duplicates to find.
 """
 
 import random
@@ -19,14 +19,14 @@ _PAYLOADS: Final = 2_000
 _FLUSH_TIMEOUT_S: Final = 120
 _FOR_BULK: Final = {"linger.ms": 50, "queue.buffering.max.messages": 1_000_000}
 _OPEN_MS_MAX: Final = 900_000
-"""How long a broker lets a transaction be open, unless it was told so."""
+"""The broker's default of `transaction.max.timeout.ms`."""
 
 Client = Mapping[str, str | int | float | bool]
-"""What a Kafka client connects with."""
+"""The properties with which a Kafka client connects."""
 
 
 class Workload(NamedTuple):
-    """The shape of an input topic. `distance` counts accepted ids of one partition."""
+    """The shape of an input topic; `distance` is in accepted ids of one partition."""
 
     records: int = 2_000_000
     partitions: int = 4
@@ -36,11 +36,11 @@ class Workload(NamedTuple):
     addresses: int = 1
     seed: int = 1
     seen_first: int = 0
-    """So many addresses have one record each before all others."""
+    """Number of addresses that have one record each, before all other records."""
 
     @property
     def has_addresses(self) -> bool:
-        """Whether records tell their address."""
+        """Whether records have an address header."""
         return self.addresses > 1 or self.seen_first > 0
 
 
@@ -54,7 +54,7 @@ class Message(NamedTuple):
 
 
 def messages(workload: Workload) -> Iterator[Message]:
-    """The records in the order in which they are sent."""
+    """Yield the records in the order of sending."""
     chance = random.Random(workload.seed)
     payloads = [_payload(chance, workload.value_bytes) for _ in range(_PAYLOADS)]
     addresses = [f"bench.{number}".encode() for number in range(workload.addresses)]
@@ -83,7 +83,7 @@ def write(workload: Workload, client: Client, topic: str) -> None:
 
 @contextmanager
 def unseen(workload: Workload, client: Client, topic: str) -> Iterator[Callable[[], None]]:
-    """Send it in one transaction; gives what ends it, for readers to see all of it at once."""
+    """Send the workload in one transaction; yield its commit, which makes all of it visible."""
     owned = {"transactional.id": topic, "transaction.timeout.ms": _OPEN_MS_MAX}
     producer = Producer({**client, **_FOR_BULK, **owned})
     producer.init_transactions(_FLUSH_TIMEOUT_S)
@@ -110,7 +110,7 @@ def _send(producer: Producer, workload: Workload, topic: str) -> None:
 
 
 def _payload(chance: random.Random, size: int) -> bytes:
-    """Text like that of real records: it compresses, but not to nothing."""
+    """Return text that compresses about as well as real records do."""
     words = [f'"field{chance.randrange(40)}":"{chance.getrandbits(40):x}"' for _ in range(size)]
     return ("{" + ",".join(words))[: size - 1].encode() + b"}"
 

@@ -1,1 +1,1 @@
-"""The peers: each a small program of ours on its public artifacts, with its own way of doing it."""
+"""Peers: comparable systems, each a small program of ours on the system's public artifacts."""

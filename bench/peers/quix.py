@@ -1,7 +1,7 @@
-"""Quix Streams as its guide shows: state by key, a message whose key was seen is filtered out.
+"""Quix Streams peer, as in its guide: keyed state, and a message whose key was seen is dropped.
 
-It remembers without bound, drops duplicates and writes no dead letters, so it does less than a
-ring. Runs in an environment of its own: its client is of another version than ours.
+It remembers without bound and writes no dead letters, so it does less than a ring. It runs in its
+own virtual environment, since it needs another version of the Kafka client than we do.
 """
 
 import argparse
@@ -10,7 +10,7 @@ from quixstreams import Application, State
 
 
 def main() -> None:
-    """Filter the input until the process is ended."""
+    """Filter the input until the process is killed."""
     given = _parsed()
     app = Application(
         broker_address=given.bootstrap_servers,

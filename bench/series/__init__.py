@@ -1,1 +1,1 @@
-"""What `make bench-full` measures: a module, or an entry of a table, for each series."""
+"""Series of `make bench-full`: a module, or an entry in a table, for each."""

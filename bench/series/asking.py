@@ -1,11 +1,11 @@
-"""Asked: what it costs the loop that its API is asked while it works.
+"""Asking series: the cost of API requests to a loop that is at work.
 
-One run, asked for some seconds and left alone for some in turn: a machine that others use too is
-now faster and now slower, by more than what is looked for, and a spell is set beside the two that
-it lies between. Two figures, because they answer two questions. The loop's own CPU time a message
-tells whether the API disturbs it; the rate tells besides what everybody on one machine, the one
-who asks among them, takes from everybody else. So every other time another process takes as much
-CPU as those who asked did: what the rate loses then is the machine's share of the loss.
+Within one run, spells of some seconds with and without requests alternate, and each spell is
+compared with the two around it: the speed of a shared machine varies by more than the effect that
+is measured. There are two figures. The loop's CPU time per message shows whether the API disturbs
+the loop. The rate also shows what all processes of the machine, including the clients here, take
+from each other. So in every other busy spell another process takes as much CPU as the clients did:
+what the rate loses then is the machine's share of the loss.
 """
 
 import time
@@ -16,7 +16,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from bench.arms import RINGFENCE, running
-from bench.asking import Answers, asked
+from bench.asking import Answers, api_load
 from bench.burning import burning
 from bench.finding import Figure, Finding, Row
 from bench.latency import percentile
@@ -43,28 +43,28 @@ LISTS: Final = (
 SPELL_S: Final = 4.0
 
 
-class Asking(NamedTuple):
-    """Who asks for what while the loop is busy with what, for the better part of a minute."""
+class ApiLoad(NamedTuple):
+    """A load of API requests, and the workload of the loop, for most of a minute."""
 
     title: str
-    told: str
+    label: str
     paths: Sequence[str]
     per_s: float
-    askers: int
+    clients: int
     workload: Workload
 
 
-POLLED: Final = Asking(
-    "The API asked, beside not: Ringfence",
+POLLED: Final = ApiLoad(
+    "With and without API requests: Ringfence",
     "asked 200 times a second",
     PATHS,
     200,
     8,
     Workload(records=6_000_000),
 )
-LISTED: Final = Asking(
-    "60,000 addresses listed by four at a time, beside not: Ringfence",
-    "asked by four without a pause",
+LISTED: Final = ApiLoad(
+    "With and without four clients that list 60,000 addresses: Ringfence",
+    "asked by four clients without a pause",
     LISTS,
     inf,
     4,
@@ -73,19 +73,19 @@ LISTED: Final = Asking(
 
 
 class Spell(NamedTuple):
-    """Some seconds of a run, asked or not."""
+    """Some seconds of a run, with or without requests."""
 
     seconds: float
     rate: float
     loop_us: float
-    """CPU time of the loop's thread for a message."""
+    """CPU time of the loop's thread per message."""
     answers: Answers | None = None
     own_cores: float = 0.0
-    """CPU that this process took, as one who asks among others."""
+    """CPU that this process, which runs the clients, used."""
 
 
 class Trio(NamedTuple):
-    """A busy spell, and the two around it, in which the loop was left alone."""
+    """A busy spell, and the two calm spells around it."""
 
     before: Spell
     busy: Spell
@@ -93,21 +93,21 @@ class Trio(NamedTuple):
 
     @property
     def rate_ratio(self) -> float:
-        """The rate of the busy spell, over that of the other two."""
+        """The rate of the busy spell, divided by the mean of the calm ones."""
         return self.busy.rate * 2 / (self.before.rate + self.after.rate)
 
     @property
     def loop_ratio(self) -> float:
-        """What a message costs the loop in the busy spell, over what it does in the other two."""
+        """CPU time per message in the busy spell, divided by the mean of the calm ones."""
         return self.busy.loop_us * 2 / (self.before.loop_us + self.after.loop_us)
 
 
-def asking(session: Session, about: Asking) -> Finding:
-    """Asked and left alone in turn, over the whole input, as often as there are rounds."""
-    workload = session.sized(about.workload)
+def asking(session: Session, load: ApiLoad) -> Finding:
+    """Alternate busy and calm spells over the whole input, once per round."""
+    workload = session.sized(load.workload)
     asked, burnt = list[Trio](), list[Trio]()
     for _ in range(session.rounds):
-        trios = list(trios_of(_spells(session, workload, about)))
+        trios = list(trios_of(_spells(session, workload, load)))
         asked += trios[::2]
         burnt += trios[1::2]
         ratio = Spread.of(trio.rate_ratio for trio in asked).median
@@ -116,9 +116,9 @@ def asking(session: Session, about: Asking) -> Finding:
     took_ms = sorted(took for each in answers for took in each.took_ms)
     asked_s = sum(trio.busy.seconds for trio in asked)
     rows: list[Row] = [
-        {"the API is": "not asked", **_told([trio.before for trio in asked])},
+        {"the API is": "not asked", **_cells([trio.before for trio in asked])},
         {
-            "the API is": about.told,
+            "the API is": load.label,
             **_compared(asked),
             "seconds": asked_s,
             "answers a second": len(took_ms) / asked_s,
@@ -128,67 +128,65 @@ def asking(session: Session, about: Asking) -> Finding:
         },
         {"the API is": "not asked, as much CPU is taken", **(_compared(burnt) if burnt else {})},
     ]
-    figure = Figure(
-        about.title, "the API is", ["messages a second"], "messages a second", bars=True
-    )
-    settings = {"asked for": ", ".join(about.paths), "messages": f"{workload.records:,}"}
-    return Finding(about.title, settings, rows, [figure])
+    figure = Figure(load.title, "the API is", ["messages a second"], "messages a second", bars=True)
+    settings = {"asked for": ", ".join(load.paths), "messages": f"{workload.records:,}"}
+    return Finding(load.title, settings, rows, [figure])
 
 
 def trios_of(spells: Sequence[Spell]) -> Iterator[Trio]:
-    """Of spells of which every second one is busy, beginning with one that is not."""
+    """Yield the trios of spells that are alternately calm and busy, beginning with a calm one."""
     for busy_at in range(1, len(spells) - 1, 2):
         yield Trio(*spells[busy_at - 1 : busy_at + 2])
 
 
 def _compared(trios: Sequence[Trio]) -> Row:
     return {
-        **_told([trio.busy for trio in trios]),
+        **_cells([trio.busy for trio in trios]),
         "rate / not asked": Spread.of(trio.rate_ratio for trio in trios),
         "loop / not asked": Spread.of(trio.loop_ratio for trio in trios),
     }
 
 
-def _told(spells: Sequence[Spell]) -> Row:
+def _cells(spells: Sequence[Spell]) -> Row:
     return {
         "messages a second": Spread.of(one.rate for one in spells),
         "loop, µs a message": Spread.of(one.loop_us for one in spells),
     }
 
 
-def _spells(session: Session, workload: Workload, about: Asking) -> list[Spell]:
-    """One run, without how it starts and without its last spell, in which the input ends."""
-    place = session.place
+def _spells(session: Session, workload: Workload, load: ApiLoad) -> list[Spell]:
+    """Return the spells of one run, except its start and the last spell, when the input ends."""
+    venue = session.venue
     found: list[Spell] = []
-    with place.reading(RINGFENCE, workload) as stage, running(RINGFENCE, stage) as one:
-        asks = partial(asked, stage, about.paths, about.per_s, about.askers)
-        points = place.follow(stage, workload, one.check)
-        # Partitions are not read evenly: some have not come to the end of those yet.
+    with venue.reading(RINGFENCE, workload) as stage, running(RINGFENCE, stage) as one:
+        requests = partial(api_load, stage, load.paths, load.per_s, load.clients)
+        points = venue.follow(stage, workload, one.check)
+        # Partitions are not read evenly: some still have records of `seen_first` left.
         next((point for point in points if point.records >= 3 * workload.seen_first), None)
         spell(points, one.pid)
         while True:
-            what: AbstractContextManager[Answers | None] = nullcontext()
+            activity: AbstractContextManager[Answers | None] = nullcontext()
             if len(found) % 4 == 1:
-                what = asks()
+                activity = requests()
             elif len(found) % 4 == 3:
-                what = burning(found[-2].own_cores - found[-1].own_cores)
-            one_more = spell(points, one.pid, what)
-            if one_more is None:
+                activity = burning(found[-2].own_cores - found[-1].own_cores)
+            following = spell(points, one.pid, activity)
+            if following is None:
                 return found
-            found.append(one_more)
+            found.append(following)
 
 
 def spell(
     points: Iterator[Point],
     pid: int,
-    asks: AbstractContextManager[Answers | None] = nullcontext(),  # noqa: B008 - it holds nothing
+    activity: AbstractContextManager[Answers | None] = nullcontext(),  # noqa: B008 - stateless
     seconds_min: float = SPELL_S,
 ) -> Spell | None:
-    """The next seconds, busy or not; None where the input ends before they are over."""
+    """Measure the next seconds during an activity; None if the input ends before they are over."""
     first, before, own_s = next(points, None), cpu_s(pid), time.process_time()
-    with asks as answers:
+    with activity as answers:
         for last in points:
-            assert first is not None  # there is a last one
+            assert first is not None  # since there is a later one
             seconds, messages = last.at_s - first.at_s, last.records - first.records
             if seconds >= seconds_min:
                 costs = per_message(before, cpu_s(pid), messages)

@@ -1,4 +1,4 @@
-"""Changelog: how many bytes it takes to remember a message, beside the message's own."""
+"""Changelog series: bytes written to remember a message, compared with the message itself."""
 
 from collections.abc import Iterable
 from typing import cast
@@ -14,15 +14,15 @@ from service.kafka.topics import changelog as changelog_of
 
 
 def changelog(session: Session) -> Finding:
-    """Read what one run wrote, as a reader of committed records sees it."""
-    workload, place = session.sized(PLAIN), session.place
-    with place.reading(RINGFENCE, workload) as stage:
+    """Read the committed records that one run wrote, and compare their sizes."""
+    workload, venue = session.sized(PLAIN), session.venue
+    with venue.reading(RINGFENCE, workload) as stage:
         with running(RINGFENCE, stage) as one:
-            for _ in place.follow(stage, workload, one.check):
+            for _ in venue.follow(stage, workload, one.check):
                 pass
         log = changelog_of(stage.group, stage.input)
-        accepted, own_bytes = total(place.read(stage.output, workload.partitions))
-        written, log_bytes = total(place.read(log, workload.partitions))
+        accepted, own_bytes = total(venue.read(stage.output, workload.partitions))
+        written, log_bytes = total(venue.read(log, workload.partitions))
     session.say(f"changelog: {log_bytes / accepted:.1f} bytes for an accepted message")
     row: Row = {
         "accepted messages": accepted,
@@ -36,7 +36,7 @@ def changelog(session: Session) -> Finding:
 
 
 def total(records: Iterable[Message]) -> tuple[int, int]:
-    """How many records, and the bytes of their keys, values and headers."""
+    """Return the number of records, and the bytes of their keys, values and headers."""
     count = size = 0
     for record in records:
         count += 1

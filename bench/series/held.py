@@ -1,7 +1,7 @@
-"""Held: throughput, memory and disk by the number of ids that are remembered, every ring full.
+"""Ids-held series: throughput, memory and disk by the number of remembered ids, with full rings.
 
-One partition, so that one ring holds all ids of an address. The floor reads the same input and
-holds nothing, so it is measured once for each input.
+There is one partition, so that one ring holds all ids of an address. The floor reads the same
+input and holds nothing, so it is measured once for each input.
 """
 
 from typing import Final
@@ -17,9 +17,9 @@ from bench.workload import Workload
 
 IDS: Final = (20_000, 200_000, 1_000_000, 10_000_000)
 SPREAD_IDS: Final = (200, 2_000, 20_000)
-"""By each of a thousand addresses."""
+"""For each of a thousand addresses."""
 ONCE_FROM: Final = 5_000_000
-"""So many take minutes to fill: one round has to do."""
+"""From this number on, filling takes minutes: one round has to be enough."""
 STRETCH: Final = 1_200_000
 
 _HELD: Final = "ids held"
@@ -28,12 +28,12 @@ _DISK: Final = "disk, MiB"
 
 
 def largest(session: Session) -> Fill:
-    """The group with the most ids, for all that wants to see it started again."""
+    """Return the group with the most ids, which series about restarts reuse."""
     return _fill(session, IDS[-1])
 
 
 def ids_held(session: Session) -> Finding:
-    """One address, ever more ids."""
+    """Measure one address with an increasing number of ids."""
     rounds = {ids: session.rounds if ids < ONCE_FROM else 1 for ids in IDS}
     _write(session, largest(session).workload)
     found = {ids: [_filled(session, ids) for _ in range(rounds[ids])] for ids in IDS}
@@ -41,13 +41,13 @@ def ids_held(session: Session) -> Finding:
     rows = [_row(each, floor) for each in found.values()]
     return _finding(
         "Ids held in one ring",
-        {**_told(_fill(session, IDS[0])), "addresses": 1},
+        {**_settings(_fill(session, IDS[0])), "addresses": 1},
         with_bytes_per_id(rows),
     )
 
 
 def ids_spread(session: Session) -> Finding:
-    """A thousand addresses, with few ids each and with the default."""
+    """Measure a thousand addresses, from few ids each to the default."""
     shape = Workload(partitions=1, value_bytes=20, duplicate_share=0.0, addresses=1_000)
     stretch = session.scaled(STRETCH)
     longest = Fill(session.scaled(SPREAD_IDS[-1]), shape, stretch)
@@ -55,22 +55,22 @@ def ids_spread(session: Session) -> Finding:
     _write(session, workload)
     found = []
     for ids in SPREAD_IDS:
-        with filled(session.place, Fill(session.scaled(ids), workload, stretch)) as one:
+        with filled(session.venue, Fill(session.scaled(ids), workload, stretch)) as one:
             session.say(f"{one.ids_held:,} ids held: {one.pace:,.0f}/s")
             found.append(one)
     floor = _floor(session, longest._replace(workload=workload), 1)
-    session.place.forget(workload)
+    session.venue.forget(workload)
     rows = with_bytes_per_id([_row([one], floor) for one in found])
-    return _finding("Ids held by 1,000 addresses", _told(longest), rows)
+    return _finding("Ids held by 1,000 addresses", _settings(longest), rows)
 
 
 def _write(session: Session, workload: Workload) -> None:
     session.say(f"{workload.records:,} records are written")
-    session.place.input(workload)
+    session.venue.input(workload)
 
 
 def _fill(session: Session, ids: int) -> Fill:
-    """All read the same input, which is as long as the largest needs it."""
+    """Return a fill; all read the same input, which is long enough for the largest."""
     shape = Workload(partitions=1)
     stretch = session.scaled(STRETCH)
     longest = Fill(session.scaled(IDS[-1]), shape, stretch)
@@ -83,18 +83,18 @@ def _filled(session: Session, ids: int) -> Filled:
     if ids == IDS[-1]:
         one = session.groups.filled(fill)
     else:
-        with filled(session.place, fill) as one:
+        with filled(session.venue, fill) as one:
             pass
     session.say(f"{one.ids_held:,} ids held: {one.pace:,.0f}/s, {one.memory.now / MIB:,.0f} MiB")
     return one
 
 
 def _floor(session: Session, fill: Fill, rounds: int) -> Spread:
-    """The floor, warm, over as long a stretch."""
-    place, workload, paces = session.place, fill.workload, []
+    """Measure the floor, warm, over a stretch of the same length."""
+    venue, workload, paces = session.venue, fill.workload, []
     for _ in range(rounds):
-        with place.reading(FLOOR, workload) as stage, running(FLOOR, stage) as one:
-            points = list(place.follow(stage, workload, one.check, 2 * fill.stretch))
+        with venue.reading(FLOOR, workload) as stage, running(FLOOR, stage) as one:
+            points = list(venue.follow(stage, workload, one.check, 2 * fill.stretch))
         paces.append(pace_from(points, fill.stretch))
         session.say(f"the floor on the same input: {paces[-1]:,.0f}/s")
     return Spread.of(paces)
@@ -138,7 +138,7 @@ def bytes_per_id(least: Row, row: Row, column: str) -> float | None:
     return (size.median - size_at_least.median) * MIB / more if more else None
 
 
-def _told(fill: Fill) -> dict[str, object]:
+def _settings(fill: Fill) -> dict[str, object]:
     work = fill.workload
     return {
         "bytes": work.value_bytes,
@@ -151,7 +151,7 @@ def _told(fill: Fill) -> dict[str, object]:
 
 def _finding(title: str, settings: dict[str, object], rows: list[Row]) -> Finding:
     fast = Figure(
-        f"{title}, full: Ringfence beside the floor",
+        f"{title}, full: Ringfence and the floor",
         _HELD,
         ["Ringfence", "floor"],
         "messages a second, rings full",

@@ -1,7 +1,7 @@
-"""Instances: one process beside two of the same group, on one input.
+"""Instances series: one process compared with two of the same group, on one input.
 
-The input is written in one transaction that ends when every process has its partitions, so that
-all begin at the same moment.
+The input is written in one transaction that is committed when every process has its partitions, so
+that all start at the same moment.
 """
 
 import uuid
@@ -22,7 +22,7 @@ COUNTS: Final = (1, 2)
 
 
 def instances(session: Session) -> Finding:
-    """In turn, round by round."""
+    """Measure each number of processes in turn, round by round."""
     workload = session.sized(PLAIN)
     rates: dict[int, list[float]] = {count: [] for count in COUNTS}
     for _ in range(session.rounds):
@@ -34,7 +34,7 @@ def instances(session: Session) -> Finding:
             "processes": str(count),
             "Ringfence": Spread.of(found),
             "/ one process": Spread.of(
-                mine / one for mine, one in zip(found, rates[1], strict=True)
+                rate / base for rate, base in zip(found, rates[1], strict=True)
             ),
         }
         for count, found in rates.items()
@@ -47,11 +47,11 @@ def instances(session: Session) -> Finding:
 
 def _rate(session: Session, workload: Workload, count: int) -> float:
     source = f"shared-{uuid.uuid4().hex[:8]}"
-    place, partitions = session.place, workload.partitions
-    place.create(source, partitions)
+    venue, partitions = session.venue, workload.partitions
+    venue.create(source, partitions)
     with (
-        unseen(workload, place.client, source) as reveal,
-        place.stage(RINGFENCE, source, partitions) as stage,
+        unseen(workload, venue.client, source) as reveal,
+        venue.stage(RINGFENCE, source, partitions) as stage,
         ExitStack() as processes,
     ):
         members = [stage._replace(instance=str(n), api_port=free_port()) for n in range(count)]
@@ -59,10 +59,10 @@ def _rate(session: Session, workload: Workload, count: int) -> float:
         for member in members:
             await_answer(lambda m=member: _owned(m) == partitions // count, checks[0])  # type: ignore[misc]
         reveal()
-        return pace(list(place.follow(stage, workload, checks[0]))).second_half
+        return pace(list(venue.follow(stage, workload, checks[0]))).second_half
 
 
 def _owned(stage: Stage) -> int:
-    """How many partitions it runs."""
+    """Return the number of running partitions of an instance."""
     owned = ask_json(stage, "/v1/partitions?scope=instance")["partitions"]
     return sum(each["phase"] == "running" for each in owned)

@@ -1,4 +1,4 @@
-"""Latencies: from produce to a reader downstream, at a low rate and at a high one."""
+"""Latency series: from produce to a downstream reader, at a low and at a high rate."""
 
 from typing import Final
 
@@ -14,23 +14,23 @@ _COLUMNS: Final = ("p50, ms", "p99, ms", "p99.9, ms")
 
 
 def latencies(session: Session) -> Finding:
-    """Both arms in turn at each rate."""
+    """Measure both arms in turn at each rate."""
     rows = []
     for rate in RATES:
         found: dict[str, list[Latency]] = {"floor": [], "Ringfence": []}
         for _ in range(session.rounds):
             for title, arm in (("floor", FLOOR), ("Ringfence", RINGFENCE)):
-                one = latency(session.place, arm, rate, max(2.0, _DURATION_S * session.scale))
+                one = latency(session.venue, arm, rate, max(2.0, _DURATION_S * session.scale))
                 found[title].append(one)
                 session.say(f"{rate:,}/s, {title}: p50 {one.p50:.1f} ms, p99 {one.p99:.1f} ms")
         rows += [_row(f"{rate:,}/s, {title}", rounds) for title, rounds in found.items()]
-    title = "Latency from produce to visible: Ringfence beside the floor"
+    title = "Latency from produce to visible: Ringfence and the floor"
     settings = {"batch_wait_ms": 20, "duplicates": "10%", "bytes": 200, "partitions": 4}
     return Finding(title, settings, rows, [Figure(title, "arm", _COLUMNS, "ms", bars=True)])
 
 
 def _row(name: str, rounds: list[Latency]) -> Row:
     cells = {
-        column: Spread.of(each[place] for each in rounds) for place, column in enumerate(_COLUMNS)
+        column: Spread.of(each[index] for each in rounds) for index, column in enumerate(_COLUMNS)
     }
     return {"arm": name, "measured": min(each.records for each in rounds), **cells}

@@ -1,8 +1,8 @@
-"""Lookup: "why was this record dropped?", asked of a service that holds millions of ids.
+"""Lookup series: response times of id lookups in a service that holds millions of ids.
 
-Over HTTP, one id after the other, as an operator asks: ids that are held, the newest and the oldest
-among them, and ids that were never seen. The first question after a start loads the ring, so it is
-told apart.
+The requests are made over HTTP, one id after the other, as an operator would: for the newest and
+the oldest of the held ids, and for ids that were never seen. The first request after a start loads
+the ring, so it is reported separately.
 """
 
 import json
@@ -26,7 +26,7 @@ _MAX: Final = "slowest, ms"
 
 
 def lookup(session: Session) -> Finding:
-    """All questions, on the group with the most ids."""
+    """Measure all kinds of requests, on the group with the most ids."""
     session.say("lookup: a group with full rings is needed first")
     group = session.groups.filled(largest(session))
     stage = group.stage
@@ -37,7 +37,7 @@ def lookup(session: Session) -> Finding:
         newest = _ids(stage, f"{path}/ids")
         oldest = _ids(stage, f"{path}/ids:export")
         unknown = [f"never-seen-{number}" for number in range(_EACH)]
-        questions: dict[str, Sequence[Callable[[], object]]] = {
+        requests: dict[str, Sequence[Callable[[], object]]] = {
             "the newest": [_one(stage, path, each) for each in newest],
             "the oldest": [_one(stage, path, each) for each in oldest],
             "never seen": [_one(stage, path, each) for each in unknown],
@@ -46,8 +46,7 @@ def lookup(session: Session) -> Finding:
             "the list of addresses": [lambda: ask(stage, "/v1/addresses?sort=horizon")] * _EACH,
         }
         rows = [
-            _row(name, [_timed(question) for question in asked])
-            for name, asked in questions.items()
+            _row(name, [_timed(request) for request in each]) for name, each in requests.items()
         ]
     session.say(f"{group.ids_held:,} ids held; the first question took {loaded_ms:,.0f} ms")
     for row in rows:
@@ -59,7 +58,7 @@ def lookup(session: Session) -> Finding:
 
 
 def _until_known(stage: Stage, path: str, check: Callable[[], None]) -> None:
-    """The first question may end at its deadline while the ring is loaded."""
+    """Retry the first request, which may time out while the ring is loaded."""
     await_answer(lambda: bool(ask(stage, f"{path}/ids/x")), check)
 
 
@@ -79,15 +78,15 @@ def _many(stage: Stage, path: str, ids: Sequence[str]) -> Callable[[], object]:
     def post() -> object:
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(url, body, headers)
-        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - it is ours
-            return answer.read()
+        with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310 - our own API
+            return response.read()
 
     return post
 
 
-def _timed(question: Callable[[], object]) -> float:
+def _timed(request: Callable[[], object]) -> float:
     started_s = time.monotonic()
-    question()
+    request()
     return (time.monotonic() - started_s) * 1000
 
 

@@ -1,4 +1,4 @@
-"""Peers: what `make bench` compares, once more beside the series, so that one file has it all."""
+"""Peers series: repeats the trials of `make bench`, so that one file has all results."""
 
 from bench.artemis import artemis as one_queue
 from bench.finding import Figure, Finding, Row
@@ -8,10 +8,10 @@ from bench.trials import TITLES, TRIALS, compared
 
 
 def peers(session: Session, key: str) -> Finding:
-    """One of the trials."""
+    """Run one of the trials."""
     (trial,) = (trial for trial in TRIALS if trial.key == key)
     trial = trial._replace(workload=session.sized(trial.workload))
-    found = compared(session.place, trial, session.rounds, session.say)
+    found = compared(session.venue, trial, session.rounds, session.say)
     rows: list[Row] = [
         {
             "arm": TITLES[arm],
@@ -24,12 +24,12 @@ def peers(session: Session, key: str) -> Finding:
     ]
     title = f"{trial.title}: " + ", ".join(TITLES[arm.name].partition(":")[0] for arm in trial.arms)
     figure = Figure(title, "arm", ["messages a second"], "messages a second, warm", bars=True)
-    return Finding(title, trial.told(), rows, [figure])
+    return Finding(title, trial.settings(), rows, [figure])
 
 
 def artemis(session: Session) -> Finding:
-    """Another job, so by itself."""
+    """Run Artemis, whose job is a different one, so it is compared with nothing."""
     rates = [one_queue().rate for _ in range(session.rounds)]
     session.say(f"Artemis: {max(rates):,.0f}/s")
     row: Row = {"arm": "Artemis", "messages a second": Spread.of(rates)}
-    return Finding("Artemis by itself: into a durable queue and out of it, another job", {}, [row])
+    return Finding("Artemis, a different job: into a durable queue and out of it", {}, [row])

@@ -1,7 +1,7 @@
-"""Restart: how long a group that holds millions of ids takes until it decides again.
+"""Restart series: how long a group with millions of ids takes until it decides again.
 
-Three ends of the same process: its disk is there and warm, there and cold, or gone. The ring is
-loaded when it is asked for first, so `/readyz` is not all: a record is sent once it says ok.
+It starts in three situations: its disk is warm, cold, or lost. The ring is loaded on first use, so
+`/readyz` is not everything: once it returns ok, a record is sent and its verdict awaited.
 """
 
 import shutil
@@ -21,13 +21,13 @@ from bench.workload import Workload
 
 _ONE_PARTITION: Final = Workload(partitions=1)
 _NOTICEABLE_S: Final = 1.0
-"""Joining the group takes now half a second more, now half a second less."""
+"""The time to join the group varies by half a second."""
 _READY: Final = "seconds until ready"
 _FIRST: Final = "then, seconds to the first verdict"
 
 
 class Start(NamedTuple):
-    """One start: from the process to `/readyz`, then from a record to its verdict."""
+    """One start: from the process to `/readyz` ok, then from a record to its verdict."""
 
     ready_s: float
     first_s: float
@@ -36,19 +36,19 @@ class Start(NamedTuple):
 
 
 def restore(session: Session) -> Finding:
-    """Every way to start, on the group with the most ids."""
+    """Measure every kind of start, on the group with the most ids."""
     session.say("restore: a group with full rings is needed first")
     group = session.groups.filled(largest(session))
     folder = group.stage.folder / "state"
     bare = [_bare(session) for _ in range(session.rounds)]
-    ways = {
+    starts = {
         "disk warm": _started(session, group.stage),
         "disk cold": _started(session, group.stage, lambda: drop_cached(folder)),
         "disk gone": _started(session, group.stage, lambda: shutil.rmtree(folder)),
     }
     rows = [_row("1 id", bare)]
-    rows += [_row(f"{way}, {group.ids_held:,} ids", [start]) for way, start in ways.items()]
-    gone_s = ways["disk gone"].ready_s - Spread.of(start.ready_s for start in bare).median
+    rows += [_row(f"{kind}, {group.ids_held:,} ids", [start]) for kind, start in starts.items()]
+    gone_s = starts["disk gone"].ready_s - Spread.of(start.ready_s for start in bare).median
     restored_per_s = group.ids_held / gone_s if gone_s > _NOTICEABLE_S else None
     rows[-1] = {**rows[-1], "ids restored a second": restored_per_s}
     title = f"Start of a group that holds {group.ids_held:,} ids in one ring"
@@ -57,10 +57,10 @@ def restore(session: Session) -> Finding:
 
 
 def _bare(session: Session) -> Start:
-    """A group that holds a single id, started again."""
+    """Restart a group that holds a single id."""
     source = f"bare-{uuid.uuid4().hex[:8]}"
-    session.place.create(source, 1)
-    with session.place.stage(RINGFENCE, source, 1) as stage:
+    session.venue.create(source, 1)
+    with session.venue.stage(RINGFENCE, source, 1) as stage:
         _started(session, stage)
         return _started(session, stage)
 
@@ -71,13 +71,13 @@ def _started(session: Session, stage: Stage, prepare: Callable[[], object] = lam
     with running(RINGFENCE, stage) as one:
         await_ready(stage, one.check)
         ready_s = time.monotonic() - started_s
-        (place,) = ask_json(stage, "/v1/partitions?scope=instance")["partitions"]
-        sent_s, end = time.monotonic(), session.place.append(stage.input)
-        for point in session.place.follow(stage, _ONE_PARTITION, one.check, end):
+        (partition,) = ask_json(stage, "/v1/partitions?scope=instance")["partitions"]
+        sent_s, end = time.monotonic(), session.venue.append(stage.input)
+        for point in session.venue.follow(stage, _ONE_PARTITION, one.check, end):
             first_s = point.at_s - sent_s
         used = memory(one.pid)
     session.say(f"a start: ready after {ready_s:.1f} s, first verdict {first_s:.1f} s later")
-    return Start(ready_s, first_s, place["restored_records"], used.peak)
+    return Start(ready_s, first_s, partition["restored_records"], used.peak)
 
 
 def _row(name: str, starts: list[Start]) -> Row:

@@ -1,4 +1,4 @@
-"""Shapes: the candidates for a ring's shape beside each other (docs/adr)."""
+"""Shapes series: the candidates for the shape of a ring, compared (ADR 4)."""
 
 import json
 import subprocess
@@ -15,16 +15,16 @@ IDS: Final = (20_000, 1_000_000, 10_000_000)
 _TITLES: Final = {
     "whole": "runs, ids in memory",
     "compact": "runs, hashes in memory",
-    "entries": "an entry of RocksDB for each id",
+    "entries": "a RocksDB entry per id",
 }
 
 
 def shapes(session: Session) -> Finding:
-    """Every shape with ever more ids; each in a process of its own."""
+    """Measure every shape with an increasing number of ids, each in its own process."""
     rows: list[Row] = []
-    for wanted in IDS:
+    for count in IDS:
         for shape, title in _TITLES.items():
-            ids = session.scaled(wanted)
+            ids = session.scaled(count)
             one = _cost(shape, ids)
             session.say(f"{title}, {ids:,} ids: {one.wall_us:.2f} µs an id")
             rows.append(

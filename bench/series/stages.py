@@ -1,7 +1,7 @@
-"""Stages: what CPU time a message costs, and in which stage of the loop; the floor's for scale.
+"""Stages series: CPU time per message by stage of the loop, with the floor's for comparison.
 
-The kernel tells what each thread used over the second half of the input; the sampler tells how the
-main thread, which runs the loop, divides its part.
+The kernel reports the CPU time of each thread over the second half of the input; the sampler
+divides that of the main thread, which runs the loop, among the stages.
 """
 
 import json
@@ -17,12 +17,12 @@ from bench.series.sweeps import PLAIN
 from bench.session import Session
 
 LOOP: Final = "main thread"
-"""Of a worker's process: it runs the loop."""
+"""The main thread of a worker process, which runs the loop."""
 ALL: Final = "all threads"
 
 
 def stages(session: Session) -> Finding:
-    """Both arms in turn; microseconds of CPU time a message."""
+    """Measure both arms in turn, in microseconds of CPU time per message."""
     found = {
         title: [_costs(session, arm) for arm in [arm] * session.rounds]
         for title, arm in (("Ringfence", SAMPLED), ("floor", FLOOR))
@@ -45,12 +45,12 @@ def stages(session: Session) -> Finding:
 
 
 def _costs(session: Session, arm: Arm) -> dict[str, float]:
-    """Microseconds a message: by kind of thread, of all, and by stage where it was sampled."""
-    workload, place = session.sized(PLAIN), session.place
-    with place.reading(arm, workload) as stage:
+    """Return microseconds per message by kind of thread, in total, and by stage if sampled."""
+    workload, venue = session.sized(PLAIN), session.venue
+    with venue.reading(arm, workload) as stage:
         with running(arm, stage) as one:
             before, first = {}, None
-            for point in place.follow(stage, workload, one.check):
+            for point in venue.follow(stage, workload, one.check):
                 if first is None and point.records >= workload.records / 2:
                     before, first = cpu_s(one.pid), point
                 after, last = cpu_s(one.pid), point
@@ -64,7 +64,7 @@ def _costs(session: Session, arm: Arm) -> dict[str, float]:
 def per_message(
     before: Mapping[str, float], after: Mapping[str, float], messages: int
 ) -> dict[str, float]:
-    """Microseconds a message from two readings of seconds, and their sum."""
+    """Return microseconds per message, and their sum, from two readings of CPU seconds."""
     costs = {
         part: (seconds - before.get(part, 0.0)) * 1e6 / max(messages, 1)
         for part, seconds in after.items()
@@ -78,6 +78,6 @@ def _divided(cost: float, stage: Stage) -> dict[str, float]:
 
 
 def divided(cost: float, seconds: Mapping[str, float]) -> dict[str, float]:
-    """A cost, shared out as the seconds are; a stage that was never met costs nothing."""
+    """Divide a cost in proportion to the seconds of each stage; one without samples gets 0."""
     total = sum(seconds.values()) or 1.0
     return {f"loop: {part}": cost * seconds.get(part, 0.0) / total for part in STAGES}

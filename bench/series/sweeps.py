@@ -1,4 +1,4 @@
-"""Sweeps: throughput while one thing changes and all else stays; a table, and how it is run."""
+"""Sweep series: throughput while one parameter changes and all others are fixed."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -16,14 +16,14 @@ _RATIO: Final = "Ringfence / floor"
 
 
 class Step(NamedTuple):
-    """One value of what changes: the input, and how the arms are set up."""
+    """One value of the parameter: the input, and the configuration of the arms."""
 
     workload: Workload
     setup: Mapping[str, object] = {}
 
 
 class Sweep(NamedTuple):
-    """One series: what changes, step by step."""
+    """One series: the parameter that changes, and its steps."""
 
     title: str
     changes: str
@@ -33,7 +33,7 @@ class Sweep(NamedTuple):
 
 SWEEPS: Final[Mapping[str, Sweep]] = {
     "batch": Sweep(
-        "Batch size: Ringfence beside the floor",
+        "Batch size: Ringfence and the floor",
         "records in a transaction, at most",
         {
             "100": Step(PLAIN._replace(records=200_000), {"batch_records": 100}),
@@ -42,7 +42,7 @@ SWEEPS: Final[Mapping[str, Sweep]] = {
         },
     ),
     "size": Sweep(
-        "Message size: Ringfence beside the floor",
+        "Message size: Ringfence and the floor",
         "size of a value",
         {
             "100 B": Step(PLAIN._replace(value_bytes=100)),
@@ -51,7 +51,7 @@ SWEEPS: Final[Mapping[str, Sweep]] = {
         },
     ),
     "duplicates": Sweep(
-        "Share of duplicates: Ringfence beside the floor, which copies them",
+        "Share of duplicates: Ringfence and the floor, which copies them",
         "duplicates among the messages",
         {
             "0 %": Step(PLAIN._replace(duplicate_share=0.0)),
@@ -62,7 +62,7 @@ SWEEPS: Final[Mapping[str, Sweep]] = {
         },
     ),
     "addresses": Sweep(
-        "Number of addresses, drawn by lot for each message: Ringfence",
+        "Number of addresses, drawn at random for each message: Ringfence",
         "addresses",
         {
             "1": Step(PLAIN),
@@ -73,7 +73,7 @@ SWEEPS: Final[Mapping[str, Sweep]] = {
         arms=(RINGFENCE,),
     ),
     "partitions": Sweep(
-        "Partitions of the input, one process: Ringfence beside the floor",
+        "Partitions of the input, one process: Ringfence and the floor",
         "partitions",
         {str(count): Step(PLAIN._replace(partitions=count)) for count in (1, 4, 12)},
     ),
@@ -96,7 +96,7 @@ SWEEPS: Final[Mapping[str, Sweep]] = {
 
 
 def swept(session: Session, sweep: Sweep) -> Finding:
-    """Every step, its arms in turn."""
+    """Measure every step, with its arms in turn."""
     trials = {
         name: Trial(
             name, f"{sweep.changes}: {name}", session.sized(step.workload), sweep.arms, step.setup
@@ -105,13 +105,15 @@ def swept(session: Session, sweep: Sweep) -> Finding:
     }
     rows: list[Row] = []
     for name, trial in trials.items():
-        found = compared(session.place, trial, session.rounds, session.say)
+        found = compared(session.venue, trial, session.rounds, session.say)
         rows.append({sweep.changes: name, **_row(trial, found)})
     for workload in {trial.workload for trial in trials.values()} - {session.sized(PLAIN)}:
-        session.place.forget(workload)
+        session.venue.forget(workload)
     arms = ["Ringfence", "floor"][: len(sweep.arms)]
     figure = Figure(sweep.title, sweep.changes, arms, f"{_MESSAGES}, warm")
-    return Finding(sweep.title, shared([trial.told() for trial in trials.values()]), rows, [figure])
+    return Finding(
+        sweep.title, shared([trial.settings() for trial in trials.values()]), rows, [figure]
+    )
 
 
 def _row(trial: Trial, found: Comparison) -> Row:
@@ -123,6 +125,6 @@ def _row(trial: Trial, found: Comparison) -> Row:
 
 
 def shared(settings: list[dict[str, object]]) -> dict[str, object]:
-    """What all of them have in common."""
+    """Return the settings that all have in common."""
     first, *others = settings
     return {key: value for key, value in first.items() if all(o.get(key) == value for o in others)}

@@ -28,7 +28,7 @@ def test_a_cell_is_shown_with_what_was_measured_and_no_more(cell: Cell, text: st
 def test_a_row_may_lack_a_column() -> None:
     finding = Finding("it", {"batch": 1}, [{"arm": "a", "ms": SPREAD}, {"arm": "b", "more": 2}])
     assert finding.columns == ["arm", "ms", "more"]
-    assert finding.told()["rows"] == [
+    assert finding.to_json()["rows"] == [
         {"arm": "a", "ms": {"min": 1.0, "median": 2.0, "max": 3.0}},
         {"arm": "b", "more": 2},
     ]
