@@ -22,11 +22,12 @@ test: .venv/dev .venv/spark .venv/helm ## tests of every kind that this machine 
 test-long: .venv/dev ## hours: every fault again with new seeds, soak, mutants, all versions of Kafka (SEED=n, ARGS="soak")
 	SEED=$(SEED) $(BIN)/python -m tools.long $(ARGS)
 
-check: .venv/dev .venv/spark .venv/helm .venv/bench ## style, types, import rules, duplicated names: seconds
+check: .venv/dev .venv/spark .venv/helm .venv/bench ## style, types, import rules, words: seconds
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m tools.vocabulary
 
 unit: .venv/dev ## unit tests alone
 	$(BIN)/pytest -q -m "not broker and not oracle and not simulation and not spark and not helm and not browser and not image and not security and not long" -n 2
