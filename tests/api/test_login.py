@@ -18,7 +18,7 @@ CLEAR = "/v1/addresses/orders:clear"
 
 @pytest.fixture(autouse=True)
 def _files_are_looked_at_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.file_watcher._LOOK_S", 0.0)
+    monkeypatch.setattr("service.file_watcher._CHECK_S", 0.0)
 
 
 def logged_in(view: ServiceView, token: str = TOKENS["operator"]) -> TestClient:

@@ -82,7 +82,7 @@ def test_only_routes_that_are_there_are_paused() -> None:
         (
             SettingsOverlay(routes={"c": {"inputs": ["x"], "output": "b"}}),
             ("routes", "c"),
-            "never an input",
+            "cannot be an input",
         ),
         (
             SettingsOverlay(routes={"c": {"inputs": ["by-address"], "scope": "partition"}}),
