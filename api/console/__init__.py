@@ -1,1 +1,1 @@
-"""The console at `/`: the admin API as pages, drawn on the server, complete without a script."""
+"""The console at `/`: the admin API as pages, rendered on the server, usable without scripts."""

@@ -1,7 +1,7 @@
 """Console routes: the pages and their static files.
 
-The routes are not part of the OpenAPI document: they are for people, and change when people need
-it. The samples behind the charts are kept here, from the start of the server to its end.
+The routes are not part of the OpenAPI document: they are for people, and may change at any time.
+The samples for the charts are kept in memory while the server runs.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.console.client import ApiProblem, PageFailed
-from api.console.history import History, sample_for_ever
+from api.console.history import History, sample_periodically
 from api.console.pages import (
     addresses,
     audit,
@@ -27,22 +27,22 @@ from api.console.pages import (
     redrives,
     settings,
 )
-from api.console.render import ASSETS, MEDIA_TYPES, shown
+from api.console.render import ASSETS, MEDIA_TYPES, shows_problems
 from api.ports import ServiceView
 from api.problems import NOT_FOUND
 
 PAGES: Final = (partitions, ids, letters, redrives, settings, audit, login)
-_FOR_EVER: Final = "private, max-age=31536000, immutable"
-"""Its address changes with it."""
+_CACHE_CONTROL: Final = "private, max-age=31536000, immutable"
+"""The path of an asset contains its version, so it changes with the content."""
 
 
 def router(view: ServiceView) -> APIRouter:
-    """Return the routes of the console."""
+    """Build the router for the console."""
     history = History()
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        sampler = asyncio.create_task(sample_for_ever(view, history))
+        sampler = asyncio.create_task(sample_periodically(view, history))
         yield
         sampler.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -55,18 +55,18 @@ def router(view: ServiceView) -> APIRouter:
         page.add(routes)
 
     @routes.get("/console/assets/{version}/{name}")
-    async def asset(version: str, name: str) -> Response:  # noqa: ARG001 - it makes the address new
-        """Something that a page loads."""
+    async def asset(version: str, name: str) -> Response:  # noqa: ARG001 - makes the path unique
+        """Return a static file."""
         if name not in ASSETS:
             raise HTTPException(404)
-        headers = {"Cache-Control": _FOR_EVER}
+        headers = {"Cache-Control": _CACHE_CONTROL}
         return Response(ASSETS[name], media_type=MEDIA_TYPES[name], headers=headers)
 
-    routes.add_route("/console/{rest:path}", _nothing, include_in_schema=False)
+    routes.add_route("/console/{rest:path}", _not_found, include_in_schema=False)
     return routes
 
 
-@shown("")
-async def _nothing(_: Request) -> Response:
-    detail = "No page of the console is at this address; the list of pages names all there are."
+@shows_problems("")
+async def _not_found(_: Request) -> Response:
+    detail = "There is no page of the console at this address; the navigation lists all pages."
     raise PageFailed(ApiProblem(NOT_FOUND.status, NOT_FOUND.name, NOT_FOUND.title, detail))

@@ -1,7 +1,7 @@
-"""Charts: series of numbers as attributes of SVG elements. Pure; the page styles them.
+"""Charts: series of numbers as paths of SVG elements. Pure; the page styles them.
 
-A chart is as many units wide as it has points and `HEIGHT` units high, and is stretched to its
-place on the page; so its labels are outside the SVG element.
+A chart is as many units wide as it has points, and `HEIGHT` units high. The page stretches it, so
+its labels are outside the SVG element.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 HEIGHT: Final = 100.0
 NOTHING: Final = 1e-9
-"""Below this a value is drawn as none."""
+"""A smaller value is drawn as 0."""
 
 Series = Sequence[float | None]
 
@@ -20,50 +20,50 @@ class ChartLine(NamedTuple):
 
     name: str
     kind: str
-    """Chooses its colour, as a class."""
+    """CSS class that selects its colour."""
     line: str
     area: str
 
 
 class ChartColumn(NamedTuple):
-    """One column of a chart, and what is told of it to who points at it."""
+    """One column of a chart, and its tooltip."""
 
     x: float
-    told: str
+    tooltip: str
 
 
 class Chart(NamedTuple):
-    """All that a page needs to draw one."""
+    """The data that a page needs to draw a chart."""
 
     title: str
     summary: str
-    """For who does not see it."""
+    """Text alternative for screen readers."""
     width: int
     lines: tuple[ChartLine, ...]
     ticks: tuple[float, ...]
-    """Values of the scale, from the top."""
-    stretches: tuple[ChartColumn, ...]
+    """Labels of the scale, from the top."""
+    columns: tuple[ChartColumn, ...]
     empty: bool
 
 
 def ceiling(largest: float) -> float:
-    """The end of a scale: the next of some round numbers, of which each has a round half."""
+    """Return the top of a scale: the next round number whose half is round too."""
     if largest < NOTHING:
         return 1.0
     power = 10.0 ** math.floor(math.log10(largest))
     steps = (step * power for step in (1, 2, 3, 4, 6, 8) if step * power >= largest)
-    return float(next(steps, 10 * power))  # a power that was rounded down is no reason to fail
+    return float(next(steps, 10 * power))  # in case log10 was rounded down
 
 
 def line_of(name: str, kind: str, values: Series, top: float) -> ChartLine:
-    """Draw a series below `top`; it is broken where nothing is known."""
+    """Draw a series on a scale up to `top`, with a gap where a value is None."""
     strokes, areas = [], []
     for start, run in _runs(values):
-        places = [f"{start + n:g} {_y(value, top):.2f}" for n, value in enumerate(run)]
-        if len(run) == 1:  # a line from a place to itself is not drawn
-            places.insert(0, f"{max(0.0, start - 0.5):g} {_y(run[0], top):.2f}")
-        along = "L".join(places)
-        first, last = places[0].partition(" ")[0], places[-1].partition(" ")[0]
+        points = [f"{start + n:g} {_y(value, top):.2f}" for n, value in enumerate(run)]
+        if len(run) == 1:  # a path of one point is not visible
+            points.insert(0, f"{max(0.0, start - 0.5):g} {_y(run[0], top):.2f}")
+        along = "L".join(points)
+        first, last = points[0].partition(" ")[0], points[-1].partition(" ")[0]
         strokes.append(f"M{along}")
         areas.append(f"M{first} {HEIGHT:g}L{along}L{last} {HEIGHT:g}Z")
     return ChartLine(name, kind, "".join(strokes), "".join(areas))
@@ -73,26 +73,26 @@ def chart(
     title: str,
     summary: str,
     series: Sequence[tuple[str, str, Series]],
-    told: Sequence[str],
-    least: float = 0.0,
+    tooltips: Sequence[str],
+    min_top: float = 0.0,
 ) -> Chart:
-    """Draw series of one length on one scale, which reaches to `least` at the least."""
+    """Draw series of the same length on one scale, which reaches at least to `min_top`."""
     known = [value for _, _, values in series for value in values if value is not None]
-    top = ceiling(max([least, *known]))
-    width = max(1, len(told) - 1)
+    top = ceiling(max([min_top, *known]))
+    width = max(1, len(tooltips) - 1)
     return Chart(
         title=title,
         summary=summary,
         width=width,
         lines=tuple(line_of(name, kind, values, top) for name, kind, values in series),
         ticks=(top, top / 2, 0.0),
-        stretches=tuple(ChartColumn(n - 0.5, text) for n, text in enumerate(told)),
+        columns=tuple(ChartColumn(n - 0.5, text) for n, text in enumerate(tooltips)),
         empty=not known,
     )
 
 
 def sparkline(values: Sequence[float], width: int) -> ChartLine | None:
-    """A series without a scale, at the right end of so many units; None where nothing happened."""
+    """Draw the end of a series, right-aligned in `width` units; None if all values are 0."""
     shown = values[-width:]
     if not any(shown):
         return None

@@ -1,4 +1,4 @@
-"""Diff: two documents side by side, as removed, added and unchanged lines. Pure."""
+"""Diff: the differences of two documents, as removed, added and unchanged lines. Pure."""
 
 import difflib
 import json
@@ -8,7 +8,7 @@ Kind = Literal["gone", "new", "same"]
 
 
 class DiffLine(NamedTuple):
-    """A line of either document, or of both."""
+    """A line of a diff."""
 
     kind: Kind
     text: str
@@ -17,7 +17,7 @@ class DiffLine(NamedTuple):
 def between(
     before: object, after: object, *, ignored: tuple[str, ...] = ("etag",)
 ) -> list[DiffLine]:
-    """The lines of both documents; long stretches that stay are left out but for their ends."""
+    """Return the differing lines of two documents, each with two lines of context."""
     old, new = _lines(before, ignored), _lines(after, ignored)
     found: list[DiffLine] = []
     for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(2):

@@ -1,7 +1,7 @@
 """Formatting: numbers, sizes, times and durations for people. Pure.
 
-Times are UTC, in full where the day matters; a number has its unit beside it or in the head of its
-column.
+Times are UTC, with the date unless it is today. A number has its unit beside it or in the head of
+its column.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -13,27 +13,27 @@ _SPANS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_0
 
 
 def number(value: float | None) -> str:
-    """A count, with a comma between thousands."""
+    """Return a count, with commas between thousands."""
     return NONE if value is None else f"{value:,.0f}"
 
 
 def rate(value: float | None) -> str:
-    """So many a second: small ones with a decimal."""
+    """Return a rate per second; below 10 with one decimal."""
     if value is None:
         return NONE
     return f"{value:,.1f}" if 0 < value < 10 else f"{value:,.0f}"
 
 
 def short(value: float) -> str:
-    """A number on a scale: 1.5k, 20M."""
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+    """Return a number for a scale, such as 1.5k or 20M."""
+    for size, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
-            return f"{value / size:.3g}{letter}"
+            return f"{value / size:.3g}{prefix}"
     return f"{value:.3g}"
 
 
 def size(bytes_: float | None) -> str:
-    """Bytes, in the unit that leaves one to four digits."""
+    """Return a size in bytes, in the unit that leaves one to four digits."""
     if bytes_ is None:
         return NONE
     value, unit = float(bytes_), 0
@@ -47,7 +47,7 @@ def size(bytes_: float | None) -> str:
 
 
 def duration(ms: float | None) -> str:
-    """A duration, in its two largest units."""
+    """Return a duration in its two largest units."""
     if ms is None:
         return NONE
     if ms < 1_000:
@@ -66,12 +66,12 @@ def duration(ms: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A duration that was measured in seconds."""
+    """Return a duration, given in seconds."""
     return duration(None if value is None else value * 1000)
 
 
 def percent(share: float | None) -> str:
-    """A share of one."""
+    """Return a share of 1 as a percentage."""
     if share is None:
         return NONE
     if 0 < share < 0.001:
@@ -80,20 +80,20 @@ def percent(share: float | None) -> str:
 
 
 def moment(text: str | None) -> datetime | None:
-    """A time of the API."""
+    """Parse a time of the API."""
     return None if text is None else datetime.fromisoformat(text)
 
 
 def clock(time: datetime, now: datetime) -> str:
-    """The time of the day, with the date where it was not today."""
-    told = time.astimezone(UTC)
-    if told.date() == now.astimezone(UTC).date():
-        return f"{told:%H:%M:%S}"
-    return f"{told:%Y-%m-%d %H:%M:%S}"
+    """Return the time of day in UTC, with the date unless it is today."""
+    utc = time.astimezone(UTC)
+    if utc.date() == now.astimezone(UTC).date():
+        return f"{utc:%H:%M:%S}"
+    return f"{utc:%Y-%m-%d %H:%M:%S}"
 
 
 def ago(time: datetime, now: datetime) -> str:
-    """How long it is since."""
+    """Return how long ago a time was."""
     passed_ms = (now - time) / timedelta(milliseconds=1)
     if passed_ms < 1_000:
         return "now"
@@ -101,10 +101,10 @@ def ago(time: datetime, now: datetime) -> str:
 
 
 def sentence(text: str | None) -> str:
-    """The same with a large letter at its beginning, and nothing of nothing."""
+    """Return the text with a capital first letter; empty for None."""
     return text[:1].upper() + text[1:] if text else ""
 
 
 def plural(count: float, one: str, many: str | None = None) -> str:
-    """A count and its noun."""
+    """Return a count and its noun."""
     return f"{number(count)} {one if count == 1 else many or one + 's'}"

@@ -1,4 +1,4 @@
-"""Forms: the fields that a page sends, and the page that follows.
+"""Forms: the fields that a page sends, and the redirect that follows.
 
 Authorization checks that a form came from the console's own pages.
 """
@@ -20,36 +20,36 @@ FIELDS_MAX: Final = 200
 
 
 async def read(request: Request, *names: str) -> dict[str, str]:
-    """The fields of a form, without spaces around them; of `names`, what is not sent is empty."""
+    """Read a form, with values stripped; fields in `names` that were not sent are empty."""
     async with request.form(max_files=0, max_fields=FIELDS_MAX) as form:
         sent = {key: value.strip() for key, value in form.items() if isinstance(value, str)}
     try:  # the client chooses the encoding of a form
         "".join((*sent, *sent.values())).encode()
     except UnicodeEncodeError:
-        detail = "The form holds half of a character; fill it in again, and send it as UTF-8."
+        detail = "The form contains text that is not valid UTF-8; fill it in again."
         raise PageFailed(ApiProblem(INVALID.status, INVALID.name, INVALID.title, detail)) from None
     return dict.fromkeys(names, "") | sent
 
 
-def asked(request: Request) -> dict[str, str]:
-    """What stands in the address of a page, without spaces around it and without what is empty."""
-    told = {key: value.strip() for key, value in request.query_params.items()}
-    return {key: value for key, value in told.items() if value}
+def query_of(request: Request) -> dict[str, str]:
+    """Return the query parameters of a page, with values stripped and empty ones omitted."""
+    query = {key: value.strip() for key, value in request.query_params.items()}
+    return {key: value for key, value in query.items() if value}
 
 
 def segment(text: str) -> str:
-    """Any text as one step of a path; one or two dots alone would be taken for a way up."""
+    """Encode text as one path segment; `.` and `..` alone would be normalised away."""
     return quote(text, safe="") if text not in {".", ".."} else text.replace(".", "%2E")
 
 
 def to(path: str, **query: str) -> str:
-    """The address of a page."""
-    told = {key: value for key, value in query.items() if value}
-    return f"{path}?{urlencode(told)}" if told else path
+    """Return the URL of a page; empty query parameters are omitted."""
+    given = {key: value for key, value in query.items() if value}
+    return f"{path}?{urlencode(given)}" if given else path
 
 
-def see(path: str, **query: str) -> Response:
-    """Send who has sent a form to the page that shows what became of it."""
+def redirect(path: str, **query: str) -> Response:
+    """Redirect the browser, after a form, to the page that shows the result."""
     return RedirectResponse(to(path, **query), 303)
 
 
@@ -59,29 +59,29 @@ REASONS: Final = tuple(map(str, Reason))
 
 
 class FilterForm(NamedTuple):
-    """Which dead letters are meant: fields of a form, none of them empty."""
+    """The criteria for dead letters: the non-empty fields of a form."""
 
     fields: dict[str, str]
 
     @classmethod
-    def of(cls, told: dict[str, str]) -> "FilterForm":
-        """Out of all that a page was told."""
-        return cls({name: told[name] for name in FIELDS if told.get(name)})
+    def of(cls, values: dict[str, str]) -> "FilterForm":
+        """Select the criteria from the parameters of a page."""
+        return cls({name: values[name] for name in FIELDS if values.get(name)})
 
     def query(self) -> dict[str, str]:
-        """For what lists and counts them."""
-        told = dict(self.fields)
-        name, value = told.pop("header_name", ""), told.pop("header_value", "")
+        """Return the query parameters of `/v1/dead-letters`."""
+        fields = dict(self.fields)
+        name, value = fields.pop("header_name", ""), fields.pop("header_value", "")
         if name:
-            told[f"header.{name}"] = value
-        return {key: _time(key, text) for key, text in told.items()}
+            fields[f"header.{name}"] = value
+        return {key: _time(key, text) for key, text in fields.items()}
 
     def order(self) -> dict[str, Any]:
-        """For what redrives them."""
-        told = dict(self.fields)
-        topic, reason = told.pop("topic", ""), told.pop("reason", "")
-        name, value = told.pop("header_name", ""), told.pop("header_value", "")
-        filter_: dict[str, Any] = {key: _time(key, text) for key, text in told.items()}
+        """Return the topics and the filter of a redrive."""
+        fields = dict(self.fields)
+        topic, reason = fields.pop("topic", ""), fields.pop("reason", "")
+        name, value = fields.pop("header_name", ""), fields.pop("header_value", "")
+        filter_: dict[str, Any] = {key: _time(key, text) for key, text in fields.items()}
         if reason:
             filter_["reason"] = [reason]
         if name:
@@ -89,10 +89,10 @@ class FilterForm(NamedTuple):
         return {"topics": [topic] if topic else [], "filter": filter_}
 
     def sentence(self) -> str:
-        """In words."""
+        """Return the criteria in words."""
         words = {"header_name": "header", "header_value": "="}
-        told = [f"{words.get(name, name)} {text}" for name, text in self.fields.items()]
-        return ", ".join(told) or "all dead letters of the group"
+        parts = [f"{words.get(name, name)} {text}" for name, text in self.fields.items()]
+        return ", ".join(parts) or "all dead letters of the group"
 
 
 def _time(name: str, text: str) -> str:
@@ -100,22 +100,22 @@ def _time(name: str, text: str) -> str:
 
 
 def as_toml(keys: Mapping[str, object]) -> str:
-    """One line for each key."""
+    """Return TOML with one line per key."""
     return "".join(f"{_key(key)} = {_value(value)}\n" for key, value in sorted(keys.items()))
 
 
 def from_toml(text: str) -> dict[str, Any]:
-    """The keys and values of a text, all of which JSON can hold; ValueError says what is wrong."""
+    """Parse TOML whose values JSON can represent. Raise ValueError with a message for the user."""
     try:
         keys = tomllib.loads(text.replace("\r\n", "\n"))
         json.dumps(keys, allow_nan=False)
     except tomllib.TOMLDecodeError as error:
-        sentence = f"The text cannot be read: {error}. Write a key and its value on each line."
+        sentence = f"The text is not valid: {error}. Write a key and its value on each line."
         raise ValueError(sentence) from None
     except (TypeError, ValueError, RecursionError):
         sentence = (
-            "No setting holds a date, a time, inf, nan, thousands of digits or lists within lists;"
-            " write text, a number, true, false or a list of texts."
+            "A setting cannot be a date, a time, inf, nan, a number of thousands of digits or a"
+            " nested list; write text, a number, true, false or a list of texts."
         )
         raise ValueError(sentence) from None
     return keys
@@ -139,5 +139,5 @@ def _value(value: object) -> str:
 
 
 def _quoted(text: str) -> str:
-    """JSON's strings are TOML's, but for one character that TOML wants escaped."""
+    """Return a TOML string: a JSON string, with DEL escaped, which only TOML requires."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,7 +1,7 @@
 """History: samples of the last hour, for the charts of the console.
 
-A sample holds totals since the start; charts show their differences, so a missed sample costs a
-point and no count. Invariant: no more samples are kept than an hour has.
+A sample holds totals since the start of the service; charts show their differences, so a missed
+sample loses a point but no count. Invariant: at most the samples of one hour are kept.
 """
 
 import asyncio
@@ -25,16 +25,16 @@ KEPT_S: Final = 3600.0
 POINTS: Final = 120
 
 SPANS_S: Final = (300.0, 900.0, KEPT_S)
-"""How much a chart shows: the least that all samples fit in, so that a young history is seen."""
+"""Time spans of a chart: the shortest one that contains all samples is used."""
 
 ADDRESS_POINTS: Final = 60
 
 Buckets = tuple[tuple[float, float], ...]
-"""Of a histogram: upper bounds, and how many observations lie at or below each."""
+"""A histogram: upper bounds, and the number of observations at or below each."""
 
 
 class HistorySample(NamedTuple):
-    """The totals at one moment."""
+    """The totals at one time."""
 
     time_s: float
     consumed: float
@@ -44,13 +44,13 @@ class HistorySample(NamedTuple):
     lag_records: float | None
     latency: Buckets = ()
     by_address: Mapping[str, float] = {}
-    """Records decided, accepted and duplicates together."""
+    """Decided records by address: accepted ones and duplicates."""
     repeats: float = 0.0
-    """Dead letters that are duplicates: what the service is there for, and no fault."""
+    """Dead letters that are duplicates, which are expected and no errors."""
 
 
 class HistoryPoint(NamedTuple):
-    """What happened in one stretch of the hour; None where nothing is known of it."""
+    """Rates in one interval of a chart; None if there were no samples."""
 
     until_s: float
     consumed: float | None = None
@@ -62,21 +62,21 @@ class HistoryPoint(NamedTuple):
     latency_p99_s: float | None = None
     repeats: float | None = None
     faults: float | None = None
-    """Dead letters for any other reason than that they repeat one."""
+    """Dead letters for any reason other than being a duplicate."""
 
 
 class History:
-    """The samples of the last hour. One thread adds to it and reads it."""
+    """The samples of the last hour. Used by one thread only."""
 
     def __init__(self, kept_s: float = KEPT_S, every_s: float = SAMPLE_EVERY_S) -> None:
         self._kept_s = kept_s
         self._samples: deque[HistorySample] = deque(maxlen=math.ceil(kept_s / every_s) + 1)
         self._addresses: deque[tuple[float, Mapping[str, float]]] = deque(maxlen=ADDRESS_POINTS + 1)
         self.is_failing = False
-        """Whether no sample could be taken the last time."""
+        """Whether the last attempt to take a sample failed."""
 
     def add(self, sample: HistorySample) -> None:
-        """Keep a sample; of addresses, one a minute is enough."""
+        """Add a sample; its totals by address are kept only once per minute."""
         self.is_failing = False
         self._samples.append(sample._replace(by_address={}))
         step_s = self._kept_s / ADDRESS_POINTS
@@ -84,35 +84,35 @@ class History:
             self._addresses.append((sample.time_s, sample.by_address))
 
     def last(self) -> HistoryPoint | None:
-        """The rates between the last two samples."""
+        """Return the rates between the last two samples; None before there are two."""
         if len(self._samples) < 2:
             return None
         return _point(self._samples[-1].time_s, (self._samples[-2], self._samples[-1]))
 
     def span_s(self, now_s: float) -> float:
-        """How long a chart should reach back."""
+        """Return the time span that a chart should show."""
         age_s = now_s - self._samples[0].time_s if self._samples else 0.0
         return next((span_s for span_s in SPANS_S if age_s <= span_s), KEPT_S)
 
     def points(self, now_s: float, span_s: float, count: int = POINTS) -> tuple[HistoryPoint, ...]:
-        """What has passed up to now, in so many stretches of one length."""
-        # Two samples to a stretch, so that one which is late leaves no gap.
+        """Return the rates up to now, in at most `count` intervals of equal length."""
+        # Two samples per interval, so that a late one leaves no gap.
         count = min(count, round(span_s / (2 * SAMPLE_EVERY_S)))
         step_s = span_s / count
         start_s = now_s - span_s
         inside: list[list[HistorySample]] = [[] for _ in range(count)]
         before: HistorySample | None = None
         for sample in self._samples:
-            at = math.ceil((sample.time_s - start_s) / step_s) - 1
-            if 0 <= at < count:
-                if not inside[at] and before is not None:
-                    inside[at].append(before)
-                inside[at].append(sample)
+            index = math.ceil((sample.time_s - start_s) / step_s) - 1
+            if 0 <= index < count:
+                if not inside[index] and before is not None:
+                    inside[index].append(before)
+                inside[index].append(sample)
             before = sample
         return tuple(_point(start_s + (n + 1) * step_s, group) for n, group in enumerate(inside))
 
     def of_address(self, address: str) -> tuple[float, ...]:
-        """Records decided in each minute, for an address that has a label of its own."""
+        """Return the decided records per minute of an address that has its own metric label."""
         totals = [by_address.get(address) for _, by_address in self._addresses]
         return tuple(
             max(0.0, after - (before or 0.0)) if after is not None else 0.0
@@ -125,7 +125,7 @@ def _point(until_s: float, samples: Sequence[HistorySample]) -> HistoryPoint:
         return HistoryPoint(until_s)
     first, last = samples[0], samples[-1]
     elapsed_s = max(last.time_s - first.time_s, 1e-3)
-    seen = _less(last.latency, first.latency)
+    observed = _difference(last.latency, first.latency)
     dead_letters = max(0.0, last.dead_letters - first.dead_letters) / elapsed_s
     repeats = min(dead_letters, max(0.0, last.repeats - first.repeats) / elapsed_s)
     return HistoryPoint(
@@ -135,34 +135,34 @@ def _point(until_s: float, samples: Sequence[HistorySample]) -> HistoryPoint:
         duplicates=max(0.0, last.duplicates - first.duplicates) / elapsed_s,
         dead_letters=dead_letters,
         lag_records=last.lag_records,
-        latency_p50_s=quantile(seen, 0.5),
-        latency_p99_s=quantile(seen, 0.99),
+        latency_p50_s=quantile(observed, 0.5),
+        latency_p99_s=quantile(observed, 0.99),
         repeats=repeats,
         faults=dead_letters - repeats,
     )
 
 
-def _less(after: Buckets, before: Buckets) -> Buckets:
+def _difference(after: Buckets, before: Buckets) -> Buckets:
     earlier = dict(before)
     return tuple((bound, max(0.0, count - earlier.get(bound, 0.0))) for bound, count in after)
 
 
 def quantile(buckets: Iterable[tuple[float, float]], share: float) -> float | None:
-    """The value below which that share lies, by a straight line inside its bucket.
+    """Return a quantile of a histogram, interpolated linearly within its bucket.
 
-    None without observations. Beyond the last finite bound, that bound is all there is to tell.
+    Return None without observations, and the last finite bound for a quantile beyond it.
     """
     ordered = sorted(buckets)
     total = ordered[-1][1] if ordered else 0.0
     if total <= 0:
         return None
-    wanted, lower, below = share * total, 0.0, 0.0
+    rank, lower, below = share * total, 0.0, 0.0
     for bound, count in ordered:
-        if count >= wanted:
+        if count >= rank:
             if math.isinf(bound):
                 return lower
             inside = count - below
-            return lower + (bound - lower) * ((wanted - below) / inside if inside else 1.0)
+            return lower + (bound - lower) * ((rank - below) / inside if inside else 1.0)
         lower, below = bound, count
     return lower
 
@@ -176,20 +176,20 @@ DEAD_LETTERS: Final = "ringfence_dead_letters_total"
 _log = structlog.stdlib.get_logger(__name__)
 
 
-async def sample_for_ever(view: ServiceView, history: History) -> None:
-    """Add a sample to the history at each beat, until the task is cancelled."""
+async def sample_periodically(view: ServiceView, history: History) -> None:
+    """Add a sample to the history every 5 s, until the task is cancelled."""
     while True:
         try:
-            history.add(await taken(view, time.time()))
-        except Exception:  # noqa: BLE001 - a chart without a point is better than none for good
+            history.add(await take_sample(view, time.time()))
+        except Exception:  # noqa: BLE001 - a failure must not end the sampling
             if not history.is_failing:
                 _log.warning("sample_failed", exc_info=True)
             history.is_failing = True
         await asyncio.sleep(SAMPLE_EVERY_S)
 
 
-async def taken(view: ServiceView, now_s: float) -> HistorySample:
-    """What the service tells of itself now."""
+async def take_sample(view: ServiceView, now_s: float) -> HistorySample:
+    """Take a sample of the metrics and the status."""
     metrics = read(await view.metrics.scrape())
     now = view.board.read()
     lags = [each.lag_records for each in now.partitions if each.lag_records is not None]
@@ -207,7 +207,7 @@ async def taken(view: ServiceView, now_s: float) -> HistorySample:
 
 
 class MetricsReading(NamedTuple):
-    """What is needed of the metrics."""
+    """The metrics that a sample needs."""
 
     latency: tuple[tuple[float, float], ...]
     by_address: dict[str, float]
@@ -215,11 +215,11 @@ class MetricsReading(NamedTuple):
 
 
 def read(exposition: bytes) -> MetricsReading:
-    """The latency's buckets, what each address has had, dead letters that repeat; out of text."""
+    """Parse the latency histogram, the records by address and the duplicates among dead letters."""
     buckets: defaultdict[float, float] = defaultdict(float)
     by_address: defaultdict[str, float] = defaultdict(float)
     repeats = 0.0
-    for family in text_string_to_metric_families("\n".join(_wanted(exposition.decode()))):
+    for family in text_string_to_metric_families("\n".join(_relevant_lines(exposition.decode()))):
         for sample in family.samples:
             if sample.name == LATENCY:
                 buckets[float(sample.labels["le"])] += sample.value
@@ -230,10 +230,10 @@ def read(exposition: bytes) -> MetricsReading:
     return MetricsReading(tuple(sorted(buckets.items())), dict(by_address), repeats)
 
 
-def _wanted(text: str) -> Iterator[str]:
-    """The few lines of many that are read; parsing is what costs.
+def _relevant_lines(text: str) -> Iterator[str]:
+    """Yield only the lines that are needed, because parsing is expensive.
 
-    A line ends at LF alone: an address may hold whatever else ends a line for Python.
+    Lines end with LF only: an address may contain other characters that Python treats as line ends.
     """
     return (
         line for line in text.split("\n") if line.startswith((LATENCY, DEAD_LETTERS, *BY_ADDRESS))

@@ -1,9 +1,9 @@
-"""Rendering: a template and an answer of the API become a page.
+"""Rendering: builds pages from templates and responses of the API.
 
 Everything is escaped, and every character is visible: characters that change the direction of a
-line or have no width are written out, except in fields, which send what they contain (`exact`). A
-misspelled name in a template is an error, not an empty place. The content policy lets a page load
-its own style, script and pictures, send its own forms, and nothing else.
+line or have no width are written as escapes, except in input fields, which send their content back
+(`exact`). A misspelled name in a template is an error. The content security policy allows a page to
+load its own style, script and images and to send its own forms, and nothing else.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ MEDIA_TYPES: Final = {
 
 
 def asset(name: str) -> bytes:
-    """A file that pages load."""
+    """Read a static file."""
     return resources.files("api.console").joinpath("assets", name).read_bytes()
 
 
@@ -53,48 +53,48 @@ async def page(
     *,
     section: str,
     status: int = 200,
-    **told: Any,  # noqa: ANN401 - a template takes what its page has
+    **context: Any,  # noqa: ANN401 - the context of a template
 ) -> Response:
-    """Draw a page; what surrounds it tells which service this is."""
+    """Render a page, with a sidebar that identifies the service."""
     api = ConsoleClient(request)
     info = await api.get("/v1/info")
-    around = {
+    shared = {
         "section": section,
-        "info": info.needed() if template != "error.html" else info.document,
+        "info": info.required() if template != "error.html" else info.document,
         "waiting_for": (await api.get("/v1/status")).document.get("waiting_for"),
-        "here": _here(request),
+        "here": _path_and_query(request),
         "now": datetime.now(UTC),
         "who": principal_of(request),
     }
-    return _html(template, {**around, **told}, status)
+    return _html(template, {**shared, **context}, status)
 
 
-def _here(request: Request) -> str:
-    """The address of the page on this service, whatever host its request names."""
+def _path_and_query(request: Request) -> str:
+    """Return path and query of the page, without the host, which the client chooses."""
     query = bytes(request.scope["query_string"]).decode("latin-1")
     return f"{request.scope['path']}?{query}" if query else str(request.scope["path"])
 
 
-def bare(template: str, status: int = 200, **told: Any) -> Response:  # noqa: ANN401 - see page
-    """Draw a page for somebody who may not be told anything yet."""
-    return _html(template, {"now": datetime.now(UTC), **told}, status)
+def bare_page(template: str, status: int = 200, **context: Any) -> Response:  # noqa: ANN401 - as in page
+    """Render a page without a sidebar, for unauthenticated clients."""
+    return _html(template, {"now": datetime.now(UTC), **context}, status)
 
 
-async def refusal(request: Request, problem: ApiProblem, section: str = "") -> Response:
-    """Draw the page of a problem, under the status that the API gave it."""
+async def problem_page(request: Request, problem: ApiProblem, section: str = "") -> Response:
+    """Render a problem as a page with the same status."""
     return await page(
         request, "error.html", section=section, status=problem.status, problem=problem
     )
 
 
-def _html(template: str, told: dict[str, Any], status: int) -> Response:
-    text = _ENVIRONMENT.get_template(template).render(told)
+def _html(template: str, context: dict[str, Any], status: int) -> Response:
+    text = _ENVIRONMENT.get_template(template).render(context)
     headers = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
     return HTMLResponse(text, status, headers)
 
 
 def _time(text: str | None, now: datetime) -> Markup | str:
-    """A time: of the day as it is read, exact for who points at it or has it read out."""
+    """Format a time; its tooltip, which screen readers read too, has the exact value."""
     time = words.moment(text)
     if time is None:
         return words.NONE
@@ -105,7 +105,7 @@ def _time(text: str | None, now: datetime) -> Markup | str:
 
 
 def _since(text: str | None, now: datetime) -> Markup | str:
-    """How long ago."""
+    """Format how long ago a time was, with the exact value as tooltip."""
     time = words.moment(text)
     if time is None:
         return words.NONE
@@ -113,8 +113,8 @@ def _since(text: str | None, now: datetime) -> Markup | str:
     return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(exact, words.ago(time, now))
 
 
-def _seen(value: object) -> object:
-    """What stands in a page; whatever is made by a filter or a macro has gone by here."""
+def _visible(value: object) -> object:
+    """Make every character of a text visible; markup of filters and macros is already visible."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return visible(value, keep="\n\t")
     return value
@@ -122,7 +122,7 @@ def _seen(value: object) -> object:
 
 def _environment() -> Environment:
     environment = Environment(
-        finalize=_seen,
+        finalize=_visible,
         loader=PackageLoader("api.console"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -156,17 +156,17 @@ _ENVIRONMENT: Final = _environment()
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def shown(section: str) -> Callable[[Handler], Handler]:
-    """Show the problem of a handler that fails, as a page of its section."""
+def shows_problems(section: str) -> Callable[[Handler], Handler]:
+    """Return a decorator that shows PageFailed of a handler as a page of a section."""
 
-    def around(handler: Handler) -> Handler:
+    def decorator(handler: Handler) -> Handler:
         @wraps(handler)
-        async def answered(request: Request) -> Response:
+        async def wrapper(request: Request) -> Response:
             try:
                 return await handler(request)
             except PageFailed as failed:
-                return await refusal(request, failed.problem, section)
+                return await problem_page(request, failed.problem, section)
 
-        return answered
+        return wrapper
 
-    return around
+    return decorator

@@ -82,8 +82,8 @@ def test_what_it_waits_for_stands_on_the_first_page(
 def test_an_id_of_an_address_that_was_never_seen_is_not_said_to_be_forgotten(
     client: TestClient,
 ) -> None:
-    assert "was ever seen" in page_of(client, f"/console/ids?address={STRANGE}&id=x").text
-    assert "was ever seen" not in page_of(client, "/console/ids?address=orders&id=x").text
+    assert "has had no record" in page_of(client, f"/console/ids?address={STRANGE}&id=x").text
+    assert "has had no record" not in page_of(client, "/console/ids?address=orders&id=x").text
 
 
 def test_counts_stand_on_the_first_page(client: TestClient) -> None:
@@ -139,8 +139,8 @@ def test_an_address_is_too_short_that_forgets_before_its_publishers_end(
 
 
 def test_how_long_publishers_resend_is_told_as_a_time(client: TestClient) -> None:
-    assert "is no time" not in page_of(client, "/console/addresses?resend=30m").text
-    assert "soon is no time" in page_of(client, "/console/addresses?resend=soon").text
+    assert "is not a duration" not in page_of(client, "/console/addresses?resend=30m").text
+    assert "soon is not a duration" in page_of(client, "/console/addresses?resend=soon").text
 
 
 def test_what_is_counted_leads_to_what_was_counted(client: TestClient) -> None:
@@ -154,7 +154,7 @@ def test_an_id_has_a_history_of_refusals(client: TestClient) -> None:
     shown = page_of(client, link.partition("#")[0])
     assert "/console/dead-letter?topic=orders.dlq&partition=0&offset=7" in shown.links
     other = page_of(client, "/console/ids?address=orders&id=id-2&refusals=newest")
-    assert "None among these." in other.text
+    assert "No match." in other.text
 
 
 def test_why_an_id_was_refused_has_an_answer(client: TestClient) -> None:
@@ -188,7 +188,7 @@ def test_what_the_service_is_told_is_shown_as_text_and_never_as_markup(client: T
 
 
 def test_a_page_that_there_is_not_is_a_page_that_says_so(client: TestClient) -> None:
-    assert "No page of the console" in page_of(client, "/console/no/such", 404).text
+    assert "no page of the console" in page_of(client, "/console/no/such", 404).text
     assert "kind" not in page_of(client, "/console/settings/edit?kind=other", 404).text
 
 
@@ -232,7 +232,7 @@ def test_the_first_page_tells_that_no_samples_can_be_taken(
 
     monkeypatch.setattr(view.metrics, "scrape", failing)
     with client:
-        assert "No samples can be taken" in page_of(client, "/").text
+        assert "Sampling fails" in page_of(client, "/").text
     assert logged.getvalue().count("sample_failed") == 1
 
 

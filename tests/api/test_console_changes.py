@@ -78,7 +78,7 @@ def test_the_last_step_says_how_many_go_and_what_the_output_then_holds_twice(
     assert "twice" not in whole
     part = sent(client, order, mode="forget", limit="1", why="w")
     assert "Redrive 1 of 2 Cancel" in part.text
-    assert "the output will then hold these messages twice" in part.text
+    assert "the output will then contain these messages twice" in part.text
     watched = sent(client, part.form("/console/redrives/start")).text
     assert "0 of 1 dead letters at most" in watched
 
@@ -159,7 +159,7 @@ def test_all_that_was_set_is_taken_back_by_a_link_of_the_history(client: TestCli
         each for each in page_of(client, "/console/settings").links if each.endswith("number=0")
     ]
     page = page_of(client, link)
-    assert "The file alone" in page.text
+    assert "Settings of the file" in page.text
     sent(client, page.form("/console/settings/rollback"), reason="r")
     assert client.get("/v1/settings").json()["addresses"] == {}
 
@@ -195,7 +195,7 @@ def test_a_record_is_shown_to_who_may_read_payloads_alone(
 ) -> None:
     path = "/console/dead-letter?topic=orders.dlq&partition=0&offset=7"
     shown = page_of(client_of(asking, TOKENS["viewer"]), path).text
-    assert ("secret" in shown, "not shown to you" in shown) == (False, True)
+    assert ("secret" in shown, "headers are not shown" in shown) == (False, True)
     assert "secret" in page_of(client, path).text  # nobody is asked who he is
 
 

@@ -100,7 +100,7 @@ def test_why_a_record_was_dropped_is_two_clicks_from_its_dead_letter(
     until(driver, page, lambda: every(driver, "tbody tr"))
     original = every(driver, "tbody tr:first-child td")[4].text
     one(driver, "tbody a").click()
-    link(driver, "History of its id").click()
+    link(driver, "History of this id").click()
     wait_for(driver, lambda: "/console/ids?" in driver.current_url)
     until(driver, driver.current_url, lambda: "Known." in one(driver, ".note").text)
     assert original in one(driver, ".pairs").text

@@ -1,5 +1,5 @@
-// The console without this script is complete. With it, pages that show the present refresh
-// themselves, "/" goes to the search, and rows of a table are walked with j and k.
+// The console works without this script. With it, live pages refresh themselves, "/" focuses the
+// search, and j and k move through the rows of a table.
 "use strict";
 (() => {
   const live = () => document.querySelector("[data-live]");
@@ -13,7 +13,7 @@
     try {
       const reply = await fetch(location.href, { headers: { Accept: "text/html" } });
       const page = new DOMParser().parseFromString(await reply.text(), "text/html");
-      const fresh = page.getElementById("live"); // what has ended is shown once more, and stays
+      const fresh = page.getElementById("live"); // a page that has ended is replaced once more, without data-live
       if (!reply.ok || reply.redirected || !fresh || busy(part)) throw new Error(reply.status);
       const focused = [...part.querySelectorAll("a, button, [tabindex]")].indexOf(document.activeElement);
       const scrolled = [...part.querySelectorAll(".table")].map((each) => each.scrollLeft);

@@ -1,1 +1,1 @@
-"""Pages: a file for each, which asks the API and names what its template shows."""
+"""Pages: one module each, which calls the API and renders a template."""

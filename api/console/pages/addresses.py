@@ -1,4 +1,4 @@
-"""Addresses page: which addresses evict soonest, and what one address holds."""
+"""Addresses pages: all addresses, those that evict soonest first, and one address in full."""
 
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.console.client import ApiReply, ConsoleClient
-from api.console.forms import asked, read, see, segment, to
+from api.console.forms import query_of, read, redirect, segment, to
 from api.console.history import History
-from api.console.render import page, shown
+from api.console.render import page, shows_problems
 from service.queries.sizing import duration_ms
 
 PAGE_SIZE: Final = 50
@@ -26,95 +26,99 @@ SORTS: Final = {
 
 
 def add(routes: APIRouter, history: History) -> None:
-    """Add the pages."""
+    """Add the routes of the pages."""
 
     @routes.get("/console/addresses")
-    @shown("addresses")
+    @shows_problems("addresses")
     async def addresses(request: Request) -> Response:
-        """All addresses, those that forget soonest first."""
-        told = asked(request)
-        sort = told.get("sort", "horizon")
-        query = {"prefix": told.get("prefix"), "page_token": told.get("page_token")}
+        """Show all addresses; by default, those that evict soonest come first."""
+        params = query_of(request)
+        sort = params.get("sort", "horizon")
+        query = {"prefix": params.get("prefix"), "page_token": params.get("page_token")}
         found = await ConsoleClient(request).get(
             "/v1/addresses", {**query, "sort": sort, "page_size": PAGE_SIZE}
         )
-        resend_ms = duration_ms(told.get("resend", ""))
+        resend_ms = duration_ms(params.get("resend", ""))
         return await page(
             request,
             "addresses.html",
             section="addresses",
-            found=found.needed(),
+            found=found.required(),
             sort=sort,
             sorts=SORTS,
-            prefix=told.get("prefix", ""),
-            resend=told.get("resend", ""),
+            prefix=params.get("prefix", ""),
+            resend=params.get("resend", ""),
             resend_ms=resend_ms,
             is_short=lambda row: is_short(row["horizon_ms"], resend_ms),
             rate=history.of_address,
         )
 
     @routes.get("/console/address")
-    @shown("addresses")
+    @shows_problems("addresses")
     async def address(request: Request) -> Response:
-        """One address."""
-        told, api = asked(request), ConsoleClient(request)
-        name = told.get("name", "")
-        found = (await api.get("/v1/addresses", {"name": name})).needed()
+        """Show one address."""
+        params, api = query_of(request), ConsoleClient(request)
+        name = params.get("name", "")
+        found = (await api.get("/v1/addresses", {"name": name})).required()
         return await page(
             request,
             "address.html",
             section="addresses",
             found=found,
-            ids=await _newest(api, found, told),
-            plan=await _plan(api, name, told),
-            asked_window=told.get("retry_window", ""),
-            asked_rate=told.get("rate", ""),
+            ids=await _newest(api, found, params),
+            plan=await _plan(api, name, params),
+            requested_window=params.get("retry_window", ""),
+            requested_rate=params.get("rate", ""),
             rate=history.of_address(name),
-            forgotten=_count(told.get("done", "")),
+            forgotten=_count(params.get("done", "")),
         )
 
     @routes.post("/console/address/clear")
-    @shown("addresses")
+    @shows_problems("addresses")
     async def clear(request: Request) -> Response:
-        """Have an address forget everything."""
+        """Forget all ids of an address."""
         form = await read(request, "name", "reason")
         query = {"name": form["name"], "reason": form["reason"]}
-        cleared = (await ConsoleClient(request).send("POST", "/v1/addresses:clear", query)).needed()
-        return see("/console/address", name=form["name"], done=str(cleared["ids"]))
+        cleared = (
+            await ConsoleClient(request).send("POST", "/v1/addresses:clear", query)
+        ).required()
+        return redirect("/console/address", name=form["name"], done=str(cleared["ids"]))
 
 
 def _count(text: str) -> int | None:
-    """A number of a link; no other text of one stands in a note."""
+    """Return a number of the query, so that a link cannot put other text into a note."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
 def is_short(horizon_ms: int | None, resend_ms: int | None) -> bool:
-    """Whether it forgets before its publishers end; one that never forgot is not known to."""
+    """Return whether an address forgets before its publishers stop resending; false if unknown."""
     return horizon_ms is not None and resend_ms is not None and horizon_ms < resend_ms
 
 
 async def _newest(
-    api: ConsoleClient, found: dict[str, Any], told: dict[str, str]
+    api: ConsoleClient, found: dict[str, Any], params: dict[str, str]
 ) -> ApiReply | None:
-    """The newest ids; None where it goes by numbers, or by nothing."""
+    """Return the newest ids; None for a strategy that remembers no ids."""
     if found["strategy"] not in {"ring", "window"}:
         return None
-    query = {"page_size": NEWEST, "page_token": told.get("page_token")}
+    query = {"page_size": NEWEST, "page_token": params.get("page_token")}
     return await api.get(f"/v1/addresses/{segment(found['address'])}/ids", query)
 
 
-async def _plan(api: ConsoleClient, name: str, told: dict[str, str]) -> dict[str, Any] | None:
-    """What a retry window asks for, where one was told, and the page on which it can be set."""
-    if "retry_window" not in told:
+async def _plan(api: ConsoleClient, name: str, params: dict[str, str]) -> dict[str, Any] | None:
+    """Return the plan for a retry window, and the link that sets it; None without a window."""
+    if "retry_window" not in params:
         return None
-    need: dict[str, str | float] = {"retry_window": told["retry_window"]}
-    if "rate" in told:
-        need["messages_per_second"] = told["rate"]
+    need: dict[str, str | float] = {"retry_window": params["retry_window"]}
+    if "rate" in params:
+        need["messages_per_second"] = params["rate"]
     reply = await api.send("POST", "/v1/addresses:plan", {"name": name}, body=need)
-    wanted = reply.document.get("request") if reply.ok else None
-    set_it = ""
-    if wanted:
-        pattern = wanted["path"].removeprefix("/v1/address-settings/")
-        body = {f"set.{key}": str(value) for key, value in wanted["body"].items()}
-        set_it = f"{to('/console/settings/edit', kind='address')}&name={pattern}&{urlencode(body)}"
-    return {"reply": reply, "set_it": set_it}
+    change = reply.document.get("request") if reply.ok else None
+    edit_url = ""
+    if change:
+        pattern = change["path"].removeprefix("/v1/address-settings/")
+        body = {f"set.{key}": str(value) for key, value in change["body"].items()}
+        edit_url = (
+            f"{to('/console/settings/edit', kind='address')}&name={pattern}&{urlencode(body)}"
+        )
+    return {"reply": reply, "edit_url": edit_url}

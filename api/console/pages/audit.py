@@ -6,28 +6,28 @@ from starlette.responses import Response
 
 from api.console.client import ConsoleClient
 from api.console.diff import between
-from api.console.forms import asked
-from api.console.render import page, shown
+from api.console.forms import query_of
+from api.console.render import page, shows_problems
 
 PAGE_SIZE = 50
 
 
 def add(routes: APIRouter) -> None:
-    """Add the page."""
+    """Add the route of the page."""
 
     @routes.get("/console/audit")
-    @shown("audit")
+    @shows_problems("audit")
     async def audit(request: Request) -> Response:
-        """The trail, the newest first."""
-        told = asked(request)
-        query = {name: told.get(name) for name in ("actor", "resource", "page_token")}
-        since = told.get("since")
+        """Show the audit log, newest first."""
+        params = query_of(request)
+        query = {name: params.get(name) for name in ("actor", "resource", "page_token")}
+        since = params.get("since")
         found = await ConsoleClient(request).get(
             "/v1/audit",
             {
                 **query,
                 "since": f"{since}Z" if since else None,
-                "changes": "all" not in told,
+                "changes": "all" not in params,
                 "page_size": PAGE_SIZE,
             },
         )
@@ -35,7 +35,7 @@ def add(routes: APIRouter) -> None:
             request,
             "audit.html",
             section="audit",
-            found=found.needed(),
-            told=told,
+            found=found.required(),
+            params=params,
             between=between,
         )

@@ -1,4 +1,4 @@
-"""Flow page, the first one: the records that pass through the service now, and in the last hour."""
+"""Flow page, the start page: the records that the service processes now, and in the last hour."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -13,29 +13,29 @@ from api.console import formatting as words
 from api.console.charts import Chart, chart
 from api.console.client import ConsoleClient
 from api.console.history import SPANS_S, History, HistoryPoint
-from api.console.render import page, shown
+from api.console.render import page, shows_problems
 
 _STEPS: Final = dict(zip(SPANS_S, (5, 3, 4), strict=True))
-"""Into how many parts the marks below a chart cut it."""
+"""Number of parts between the marks of the time axis, by time span."""
 _ACCEPTED: Final = ("Accepted", "accepted")
 _DUPLICATES: Final = ("Duplicates", "duplicates")
 
 
 def add(routes: APIRouter, history: History) -> None:
-    """Add the page."""
+    """Add the routes of the page."""
 
     @routes.get("/console", include_in_schema=False)
     @routes.get("/console/", include_in_schema=False)
     async def home() -> Response:
-        """Where somebody looks for it who has read the word."""
+        """Redirect to the start page."""
         return RedirectResponse("/")
 
     @routes.get("/")
-    @shown("flow")
+    @shows_problems("flow")
     async def flow(request: Request) -> Response:
-        """What goes through now."""
+        """Show the current flow of records."""
         api = ConsoleClient(request)
-        status = (await api.get("/v1/status")).needed()
+        status = (await api.get("/v1/status")).required()
         workers = (await api.get("/v1/workers")).document.get("workers", ())
         partitions = (await api.get("/v1/partitions")).document.get("partitions", ())
         now_s = time.time()
@@ -60,15 +60,15 @@ def add(routes: APIRouter, history: History) -> None:
 
 
 def marks(now_s: float, span_s: float) -> list[str]:
-    """The times below a chart, whole minutes apart."""
+    """Return the marks of the time axis, whole minutes apart."""
     steps = _STEPS[span_s]
-    return [f"{_at(now_s - span_s * part / steps):%H:%M}" for part in range(steps, -1, -1)]
+    return [f"{_utc(now_s - span_s * part / steps):%H:%M}" for part in range(steps, -1, -1)]
 
 
 def main_chart(points: Sequence[HistoryPoint]) -> Chart:
-    """What was accepted and what was not."""
-    told = [
-        _told(
+    """Draw accepted records and duplicates."""
+    tooltips = [
+        _tooltip(
             each,
             f"{words.rate(each.accepted)}/s accepted, {words.rate(each.duplicates)}/s duplicates",
         )
@@ -79,12 +79,12 @@ def main_chart(points: Sequence[HistoryPoint]) -> Chart:
         (*_DUPLICATES, [p.duplicates for p in points]),
     ]
     return chart(
-        "Records, /s", _summary("Accepted", points, lambda p: p.accepted), series, told, 1.0
+        "Records, /s", _summary("Accepted", points, lambda p: p.accepted), series, tooltips, 1.0
     )
 
 
 def small_charts(points: Sequence[HistoryPoint]) -> list[tuple[Chart, Callable[[float], str]]]:
-    """What should stay low: each with how its scale is written."""
+    """Draw dead letters, lag and latency, each with the format of its scale."""
     letters = chart(
         "Dead letters, /s",
         _summary("Dead letters", points, lambda p: p.dead_letters),
@@ -93,7 +93,7 @@ def small_charts(points: Sequence[HistoryPoint]) -> list[tuple[Chart, Callable[[
             ("Others", "bad", [p.faults for p in points]),
         ],
         [
-            _told(
+            _tooltip(
                 each, f"{words.rate(each.repeats)}/s duplicates, {words.rate(each.faults)}/s others"
             )
             for each in points
@@ -104,7 +104,7 @@ def small_charts(points: Sequence[HistoryPoint]) -> list[tuple[Chart, Callable[[
         "Lag, records",
         _summary("Lag", points, lambda p: p.lag_records),
         [("Lag", "accepted", [p.lag_records for p in points])],
-        [_told(each, f"{words.number(each.lag_records)} records") for each in points],
+        [_tooltip(each, f"{words.number(each.lag_records)} records") for each in points],
         10.0,
     )
     latency = chart(
@@ -115,7 +115,7 @@ def small_charts(points: Sequence[HistoryPoint]) -> list[tuple[Chart, Callable[[
             ("p50", "accepted", [p.latency_p50_s for p in points]),
         ],
         [
-            _told(
+            _tooltip(
                 each,
                 f"p50 {words.seconds(each.latency_p50_s)}, p99 {words.seconds(each.latency_p99_s)}",
             )
@@ -126,9 +126,9 @@ def small_charts(points: Sequence[HistoryPoint]) -> list[tuple[Chart, Callable[[
     return [(letters, words.short), (lag, words.short), (latency, words.seconds)]
 
 
-def _told(point: HistoryPoint, text: str) -> str:
-    nothing = point.consumed is None
-    return f"{_at(point.until_s):%H:%M:%S} UTC: {'no samples' if nothing else text}"
+def _tooltip(point: HistoryPoint, text: str) -> str:
+    is_empty = point.consumed is None
+    return f"{_utc(point.until_s):%H:%M:%S} UTC: {'no samples' if is_empty else text}"
 
 
 def _summary(
@@ -137,8 +137,8 @@ def _summary(
     known = [each for each in map(value, points) if each is not None]
     if not known:
         return "No samples yet."
-    return f"{name} reached {words.rate(max(known))} and stands at {words.rate(known[-1])}."
+    return f"{name} reached {words.rate(max(known))} and is now {words.rate(known[-1])}."
 
 
-def _at(time_s: float) -> datetime:
+def _utc(time_s: float) -> datetime:
     return datetime.fromtimestamp(time_s, UTC)

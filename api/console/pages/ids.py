@@ -1,4 +1,4 @@
-"""ID page: what is known of one id, why its record was dropped, and what to do about it."""
+"""ID page: the history of one id, why its record was refused, and how to forget it."""
 
 from typing import Any, Final, NamedTuple
 
@@ -7,16 +7,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.console.client import ApiProblem, ConsoleClient
-from api.console.forms import asked, read, see, segment
-from api.console.render import page, shown
+from api.console.forms import query_of, read, redirect, segment
+from api.console.render import page, shows_problems
 
 EMPTY_ID: Final = "hex:"
-"""How the empty id is written in a path."""
+"""Notation of the empty id in a path."""
 AT_ONCE: Final = 1_000
 
 
 class IdDeadLetters(NamedTuple):
-    """Dead letters of one id, as far as one look at its address' newest ones goes."""
+    """The dead letters of one id among a page of the newest ones of its address."""
 
     letters: list[dict[str, Any]]
     scanned: int
@@ -25,56 +25,58 @@ class IdDeadLetters(NamedTuple):
 
 
 def add(routes: APIRouter) -> None:
-    """Add the pages."""
+    """Add the routes of the page."""
 
     @routes.get("/console/ids")
-    @shown("ids")
+    @shows_problems("ids")
     async def ids(request: Request) -> Response:
-        """Whether an id is known, and since which message."""
-        told = asked(request)
+        """Show whether an id is known, and since which message."""
+        params = query_of(request)
         found = refusals = None
-        is_strange = False
-        if "address" in told:
-            api, address = ConsoleClient(request), told["address"]
+        is_unseen = False
+        if "address" in params:
+            api, address = ConsoleClient(request), params["address"]
             query = {"address": address, "name": request.query_params.get("id", "")}
             found = await api.get("/v1/ids", query)
             if found.ok and not found.document["known"]:
                 seen = (await api.get("/v1/addresses", {"name": address})).document
-                is_strange = seen.get("complete", False) and not seen["partitions"]
-            if "refusals" in told and found.ok:
-                refusals = await _refusals(api, found.document, told.get("page_token"))
+                is_unseen = seen.get("complete", False) and not seen["partitions"]
+            if "refusals" in params and found.ok:
+                refusals = await _refusals(api, found.document, params.get("page_token"))
         return await page(
             request,
             "ids.html",
             section="ids",
             found=found,
-            told=told,
-            is_strange=is_strange,
+            params=params,
+            is_unseen=is_unseen,
             refusals=refusals,
         )
 
     @routes.post("/console/ids/forget")
-    @shown("ids")
+    @shows_problems("ids")
     async def forget(request: Request) -> Response:
-        """Have an address forget an id."""
+        """Forget an id of an address."""
         form = await read(request)
         address, identifier = form.get("address", ""), form.get("id", "")
         path = f"/v1/addresses/{segment(address)}/ids/{segment(identifier or EMPTY_ID)}"
         query = {"reason": form.get("reason", "")}
-        (await ConsoleClient(request).send("DELETE", path, query)).needed()
-        return see("/console/ids", address=address, id=identifier or EMPTY_ID, done="forgotten")
+        (await ConsoleClient(request).send("DELETE", path, query)).required()
+        return redirect(
+            "/console/ids", address=address, id=identifier or EMPTY_ID, done="forgotten"
+        )
 
 
 async def _refusals(
-    api: ConsoleClient, asked_for: dict[str, Any], token: str | None
+    api: ConsoleClient, id_document: dict[str, Any], token: str | None
 ) -> IdDeadLetters:
-    """Look for an id among the newest dead letters of its address, which no index holds."""
-    query = {"address": asked_for["address"], "newest": True, "page_size": AT_ONCE}
+    """Scan the newest dead letters of an address for an id; there is no index by id."""
+    query = {"address": id_document["address"], "newest": True, "page_size": AT_ONCE}
     found = await api.get("/v1/dead-letters", {**query, "page_token": token})
-    told = found.document
+    document = found.document
     return IdDeadLetters(
-        [each for each in told.get("dead_letters", ()) if each["id"] == asked_for["id"]],
-        told.get("scanned", 0),
-        told.get("next_page_token"),
+        [each for each in document.get("dead_letters", ()) if each["id"] == id_document["id"]],
+        document.get("scanned", 0),
+        document.get("next_page_token"),
         found.problem,
     )

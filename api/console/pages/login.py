@@ -4,17 +4,17 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.console.forms import asked
-from api.console.render import bare
+from api.console.forms import query_of
+from api.console.render import bare_page
 
 
 def add(routes: APIRouter) -> None:
-    """Add the page."""
+    """Add the route of the page."""
 
     @routes.get("/console/login")
     async def login(request: Request) -> Response:
-        """The form."""
-        told = asked(request)
-        failed = bool(told.get("failed"))
-        place = told.get("next", "/")
-        return bare("login.html", 401 if failed else 200, place=place, failed=failed)
+        """Show the login form."""
+        params = query_of(request)
+        failed = bool(params.get("failed"))
+        next_url = params.get("next", "/")
+        return bare_page("login.html", 401 if failed else 200, next_url=next_url, failed=failed)

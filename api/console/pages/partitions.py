@@ -8,18 +8,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.console.client import ConsoleClient
-from api.console.render import page, shown
+from api.console.render import page, shows_problems
 
 
 def add(routes: APIRouter) -> None:
-    """Add the page."""
+    """Add the route of the page."""
 
     @routes.get("/console/partitions")
-    @shown("partitions")
+    @shows_problems("partitions")
     async def partitions(request: Request) -> Response:
-        """Every partition and every process."""
+        """Show every partition, instance and worker."""
         api = ConsoleClient(request)
-        found = (await api.get("/v1/partitions")).needed()
+        found = (await api.get("/v1/partitions")).required()
         return await page(
             request,
             "partitions.html",
@@ -33,25 +33,25 @@ def add(routes: APIRouter) -> None:
         )
 
 
-def share_of(told: Mapping[str, Any]) -> float | None:
-    """The share of its changelog that a partition or a process has replayed, where it is known."""
-    remaining = told["restore_remaining_records"]
+def share_of(progress: Mapping[str, Any]) -> float | None:
+    """Return the replayed share of the changelog of a partition or worker; None if unknown."""
+    remaining = progress["restore_remaining_records"]
     if remaining is None:
         return None
-    total = told["restored_records"] + remaining
-    return float(told["restored_records"] / total) if total else 1.0
+    total = progress["restored_records"] + remaining
+    return float(progress["restored_records"] / total) if total else 1.0
 
 
 def by_owner(partitions: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """The same of each instance, over the partitions that it restores."""
+    """Return the replayed share by instance, over the partitions that it is restoring."""
     sums: dict[str, list[int | None]] = {}
     for each in partitions:
         if each["phase"] != "running":
             done, left = sums.setdefault(each["instance"], [0, 0])
-            more = each["restore_remaining_records"]
+            remaining = each["restore_remaining_records"]
             sums[each["instance"]] = [
                 (done or 0) + each["restored_records"],
-                None if left is None or more is None else left + more,
+                None if left is None or remaining is None else left + remaining,
             ]
     return {
         name: share_of({"restored_records": done, "restore_remaining_records": left})

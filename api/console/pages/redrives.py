@@ -1,4 +1,4 @@
-"""Redrives page: choose dead letters, count them, confirm, and watch the job."""
+"""Redrives pages: choose dead letters, count them, confirm, and follow the job."""
 
 import uuid
 from typing import Any, Final
@@ -8,86 +8,86 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.console.client import ApiReply, ConsoleClient
-from api.console.forms import REASONS, FilterForm, asked, read, see, segment
-from api.console.render import page, shown
+from api.console.forms import REASONS, FilterForm, query_of, read, redirect, segment
+from api.console.render import page, shows_problems
 
 MODES: Final = {
-    "through": "Decide again. What is remembered is refused again; nothing is forgotten.",
-    "forget": "Forget each id first, then let its record through. It is remembered again after. "
-    "The output then holds a duplicate twice.",
-    "bypass": "Write straight to the output. Ids stay remembered as they are. "
-    "The output then holds a duplicate twice.",
+    "through": "Decide again. Remembered ids are refused again; nothing is forgotten.",
+    "forget": "Forget each id first, then accept its record, which is remembered again. "
+    "The output then contains duplicates twice.",
+    "bypass": "Write directly to the output. Remembered ids do not change. "
+    "The output then contains duplicates twice.",
 }
 
 
 def add(routes: APIRouter) -> None:
-    """Add the pages."""
+    """Add the routes of the pages."""
 
     @routes.get("/console/redrives")
-    @shown("redrives")
+    @shows_problems("redrives")
     async def redrives(request: Request) -> Response:
-        """All that are known, the newest first."""
-        query = {"page_size": 50, "page_token": asked(request).get("page_token")}
-        found = (await ConsoleClient(request).get("/v1/redrives", query)).needed()
+        """Show all known redrives, newest first."""
+        query = {"page_size": 50, "page_token": query_of(request).get("page_token")}
+        found = (await ConsoleClient(request).get("/v1/redrives", query)).required()
         return await page(request, "redrives.html", section="redrives", found=found)
 
     @routes.get("/console/redrive")
-    @shown("redrives")
+    @shows_problems("redrives")
     async def redrive(request: Request) -> Response:
-        """One, and how far it is."""
-        path = f"/v1/redrives/{segment(asked(request).get('id', ''))}"
-        found = (await ConsoleClient(request).get(path)).needed()
+        """Show one redrive and its progress."""
+        path = f"/v1/redrives/{segment(query_of(request).get('id', ''))}"
+        found = (await ConsoleClient(request).get(path)).required()
         return await page(request, "redrive.html", section="redrives", redrive=found)
 
     @routes.post("/console/redrive/cancel")
-    @shown("redrives")
+    @shows_problems("redrives")
     async def cancel(request: Request) -> Response:
-        """End one."""
+        """Cancel a redrive."""
         form = await read(request, "id", "reason")
         path = f"/v1/redrives/{segment(form['id'])}:cancel"
-        (await ConsoleClient(request).send("POST", path, {"reason": form["reason"]})).needed()
-        return see("/console/redrive", id=form["id"])
+        (await ConsoleClient(request).send("POST", path, {"reason": form["reason"]})).required()
+        return redirect("/console/redrive", id=form["id"])
 
     _add_wizard(routes)
 
 
 def _add_wizard(routes: APIRouter) -> None:
     @routes.get("/console/redrives/new")
-    @shown("redrives")
+    @shows_problems("redrives")
     async def choose(request: Request) -> Response:
-        """The first step: which."""
-        wanted = FilterForm.of(asked(request))
+        """Show the first step: choose dead letters."""
+        criteria = FilterForm.of(query_of(request))
         return await page(
-            request, "redrive_choose.html", section="redrives", wanted=wanted, reasons=REASONS
+            request, "redrive_choose.html", section="redrives", criteria=criteria, reasons=REASONS
         )
 
     @routes.get("/console/redrives/count")
-    @shown("redrives")
+    @shows_problems("redrives")
     async def count(request: Request) -> Response:
-        """The second step: how many these are, some of them, and what is to be done."""
-        wanted = FilterForm.of(asked(request))
-        preview = await _ordered(ConsoleClient(request), wanted, {"mode": "through"}, dry_run=True)
+        """Show the second step: counts, samples, and the options of the redrive."""
+        criteria = FilterForm.of(query_of(request))
+        preview = await _order(ConsoleClient(request), criteria, {"mode": "through"}, dry_run=True)
         return await page(
             request,
             "redrive_count.html",
             section="redrives",
-            wanted=wanted,
+            criteria=criteria,
             preview=preview,
             modes=MODES,
         )
 
     @routes.post("/console/redrives/confirm")
-    @shown("redrives")
+    @shows_problems("redrives")
     async def confirm(request: Request) -> Response:
-        """The third step: once more in words; nothing has happened yet."""
+        """Show the third step: a summary to confirm; nothing has been sent yet."""
         form = await read(request, "mode", "max_per_second", "limit", "why")
-        wanted = FilterForm.of(form)
-        preview = await _ordered(ConsoleClient(request), wanted, form, dry_run=True)
+        criteria = FilterForm.of(form)
+        preview = await _order(ConsoleClient(request), criteria, form, dry_run=True)
         return await page(
             request,
             "redrive_confirm.html",
             section="redrives",
-            wanted=wanted,
+            criteria=criteria,
             form=form,
             preview=preview,
             modes=MODES,
@@ -95,24 +95,24 @@ def _add_wizard(routes: APIRouter) -> None:
         )
 
     @routes.post("/console/redrives/start")
-    @shown("redrives")
+    @shows_problems("redrives")
     async def start(request: Request) -> Response:
-        """The last step."""
+        """Start the redrive, and show it."""
         form = await read(request)
-        begun = await _ordered(ConsoleClient(request), FilterForm.of(form), form, dry_run=False)
-        return see("/console/redrive", id=begun.needed()["id"])
+        started = await _order(ConsoleClient(request), FilterForm.of(form), form, dry_run=False)
+        return redirect("/console/redrive", id=started.required()["id"])
 
 
-async def _ordered(
-    api: ConsoleClient, wanted: FilterForm, form: dict[str, str], *, dry_run: bool
+async def _order(
+    api: ConsoleClient, criteria: FilterForm, form: dict[str, str], *, dry_run: bool
 ) -> ApiReply:
-    """Order it, or have it counted; sent twice by a hasty hand, it begins once."""
-    order: dict[str, Any] = {"mode": form.get("mode", ""), **wanted.order()}
+    """Start or count a redrive; the idempotency key of a form starts at most one."""
+    order: dict[str, Any] = {"mode": form.get("mode", ""), **criteria.order()}
     for name in ("max_per_second", "limit"):
         number = form.get(name, "").replace(",", "").replace(" ", "")
-        if number:  # what is none, the API refuses
+        if number:  # the API refuses what is not a number
             order[name] = number
     headers = {"Idempotency-Key": form["once"]} if form.get("once") and not dry_run else {}
-    # Names of its own: the filter has a reason and a key too.
+    # The form has its own names for these: the filter has a reason and a key too.
     query = {"dry_run": dry_run or None, "reason": form.get("why")}
     return await api.send("POST", "/v1/redrives", query, body=order, headers=headers)

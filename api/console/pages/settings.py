@@ -1,4 +1,4 @@
-"""Settings page: the effective settings, their history, and changes with a preview."""
+"""Settings pages: the effective settings, their history, and changes with a preview."""
 
 import re
 from typing import Any, Final
@@ -9,17 +9,17 @@ from starlette.responses import Response
 
 from api.console.client import ApiProblem, ApiReply, ConsoleClient, Document, PageFailed
 from api.console.diff import between
-from api.console.forms import as_toml, asked, from_toml, read, see, segment
-from api.console.render import page, shown
+from api.console.forms import as_toml, from_toml, query_of, read, redirect, segment
+from api.console.render import page, shows_problems
 from api.problems import INVALID, NOT_FOUND
 
 COLLECTIONS: Final = {"route": "/v1/routes", "address": "/v1/address-settings"}
 _FIELDS: Final = ("kind", "name", "etag", "text", "reason", "what")
-_OF_THE_API: Final = ("name", "pattern", "source", "paused", "etag")
+_READ_ONLY: Final = ("name", "pattern", "source", "paused", "etag")
 
 
 def add(routes: APIRouter) -> None:
-    """Add the pages."""
+    """Add the routes of the pages."""
     _add_reading(routes)
     _add_editing(routes)
     _add_history(routes)
@@ -27,9 +27,9 @@ def add(routes: APIRouter) -> None:
 
 def _add_reading(routes: APIRouter) -> None:
     @routes.get("/console/settings")
-    @shown("settings")
+    @shows_problems("settings")
     async def settings(request: Request) -> Response:
-        """All of them."""
+        """Show all settings."""
         api = ConsoleClient(request)
         return await page(
             request,
@@ -39,31 +39,31 @@ def _add_reading(routes: APIRouter) -> None:
             patterns=await api.get("/v1/address-settings", {"page_size": 1000}),
             revisions=await api.get("/v1/settings/revisions", {"page_size": 20}),
             keys=own_keys,
-            done=asked(request).get("done", ""),
+            done=query_of(request).get("done", ""),
         )
 
     @routes.post("/console/settings/pause")
-    @shown("settings")
+    @shows_problems("settings")
     async def pause(request: Request) -> Response:
-        """Pause a route, or resume it."""
+        """Pause or resume a route."""
         form = await read(request)
         what = "resume" if form.get("what") == "resume" else "pause"
         path = f"/v1/routes/{segment(form.get('name', ''))}:{what}"
         query = {"reason": form.get("reason", ""), "wait": "applied", "timeout": "5s"}
-        (await ConsoleClient(request).send("POST", path, query)).needed()
-        return see("/console/settings", done=what)
+        (await ConsoleClient(request).send("POST", path, query)).required()
+        return redirect("/console/settings", done=what)
 
 
 def _add_editing(routes: APIRouter) -> None:
     @routes.get("/console/settings/edit")
-    @shown("settings")
+    @shows_problems("settings")
     async def edit(request: Request) -> Response:
-        """A route or the settings of a pattern as text, as in the file."""
-        told = asked(request)
-        kind, name = _kind(told), told.get("name", "")
+        """Show a route, or the settings of a pattern, as TOML to edit."""
+        params = query_of(request)
+        kind, name = _kind(params), params.get("name", "")
         found = await ConsoleClient(request).get(_path(kind, name)) if name else None
         keys = own_keys(found.document) if found is not None and found.ok else {}
-        proposed = {key[4:]: _value(text) for key, text in told.items() if key.startswith("set.")}
+        proposed = {key[4:]: _value(text) for key, text in params.items() if key.startswith("set.")}
         return await page(
             request,
             "edit.html",
@@ -77,19 +77,19 @@ def _add_editing(routes: APIRouter) -> None:
         )
 
     @routes.post("/console/settings/edit")
-    @shown("settings")
+    @shows_problems("settings")
     async def edit_again(request: Request) -> Response:
-        """The same as it was filled in, from its preview."""
-        return await _again(request, await read(request), None)
+        """Return from the preview to the form, as it was filled in."""
+        return await _edit_page(request, await read(request), None)
 
     @routes.post("/console/settings/preview")
-    @shown("settings")
+    @shows_problems("settings")
     async def preview(request: Request) -> Response:
-        """What a change would do; nothing has happened yet."""
+        """Show what a change would do; nothing has changed yet."""
         form = await read(request, *_FIELDS)
-        tried = await _changed(ConsoleClient(request), form, dry_run=True)
+        tried = await _send_change(ConsoleClient(request), form, dry_run=True)
         if not tried.ok:
-            return await _again(request, form, tried.problem)
+            return await _edit_page(request, form, tried.problem)
         outcome = tried.document
         return await page(
             request,
@@ -101,26 +101,26 @@ def _add_editing(routes: APIRouter) -> None:
         )
 
     @routes.post("/console/settings/apply")
-    @shown("settings")
+    @shows_problems("settings")
     async def apply(request: Request) -> Response:
         """Make the change."""
         form = await read(request, *_FIELDS)
-        made = await _changed(ConsoleClient(request), form, dry_run=False)
+        made = await _send_change(ConsoleClient(request), form, dry_run=False)
         if not made.ok:
-            return await _again(request, form, made.problem)
-        return see(
+            return await _edit_page(request, form, made.problem)
+        return redirect(
             "/console/settings", done="written" if made.document["applied"] is False else "applied"
         )
 
 
 def _add_history(routes: APIRouter) -> None:
     @routes.get("/console/settings/revision")
-    @shown("settings")
+    @shows_problems("settings")
     async def revision(request: Request) -> Response:
-        """What was set once, beside what is set now."""
-        api, number = ConsoleClient(request), segment(asked(request).get("number", ""))
-        found = (await api.get(f"/v1/settings/revisions/{number}")).needed()
-        now = (await api.get("/v1/settings")).needed()
+        """Show a revision, and its differences to the current settings."""
+        api, number = ConsoleClient(request), segment(query_of(request).get("number", ""))
+        found = (await api.get(f"/v1/settings/revisions/{number}")).required()
+        now = (await api.get("/v1/settings")).required()
         return await page(
             request,
             "revision.html",
@@ -131,21 +131,21 @@ def _add_history(routes: APIRouter) -> None:
         )
 
     @routes.post("/console/settings/rollback")
-    @shown("settings")
+    @shows_problems("settings")
     async def rollback(request: Request) -> Response:
-        """Set again what was set once."""
+        """Restore the settings of a revision."""
         form = await read(request)
         path = f"/v1/settings/revisions/{segment(form.get('number', ''))}:rollback"
         query = {"reason": form.get("reason", ""), "wait": "applied", "timeout": "5s"}
         if form.get("force"):
             query["force"] = "true"
         headers = {"If-Match": form["etag"]} if form.get("etag") else {}
-        (await ConsoleClient(request).send("POST", path, query, headers=headers)).needed()
-        return see("/console/settings", done="rollback")
+        (await ConsoleClient(request).send("POST", path, query, headers=headers)).required()
+        return redirect("/console/settings", done="rollback")
 
 
-async def _changed(api: ConsoleClient, form: dict[str, str], *, dry_run: bool) -> ApiReply:
-    """Put or delete what a form holds."""
+async def _send_change(api: ConsoleClient, form: dict[str, str], *, dry_run: bool) -> ApiReply:
+    """Send the PUT or DELETE of a form."""
     query: dict[str, str | float | None] = {
         "reason": form.get("reason"),
         "dry_run": dry_run or None,
@@ -167,8 +167,10 @@ async def _changed(api: ConsoleClient, form: dict[str, str], *, dry_run: bool) -
     return await api.send("PUT", path, query, body=keys, headers=headers)
 
 
-async def _again(request: Request, form: dict[str, str], problem: ApiProblem | None) -> Response:
-    """The form as it was filled in, with what is wrong with it."""
+async def _edit_page(
+    request: Request, form: dict[str, str], problem: ApiProblem | None
+) -> Response:
+    """Show the form as it was filled in, with its errors."""
     return await page(
         request,
         "edit.html",
@@ -184,15 +186,15 @@ async def _again(request: Request, form: dict[str, str], problem: ApiProblem | N
 
 
 def own_keys(document: Document) -> dict[str, Any]:
-    """What a document sets, without what the API tells of it."""
-    return {key: value for key, value in document.items() if key not in _OF_THE_API}
+    """Return the settings in a document, without its read-only fields."""
+    return {key: value for key, value in document.items() if key not in _READ_ONLY}
 
 
-def _kind(told: dict[str, str]) -> str:
-    kind = told.get("kind", "")
+def _kind(params: dict[str, str]) -> str:
+    kind = params.get("kind", "")
     if kind not in COLLECTIONS:
         detail = (
-            "A setting is of a route or of an address pattern; choose one on the settings page."
+            "Settings belong to a route or an address pattern; choose one on the settings page."
         )
         raise PageFailed(ApiProblem(NOT_FOUND.status, NOT_FOUND.name, NOT_FOUND.title, detail))
     return kind
